@@ -1,0 +1,390 @@
+//! Addresses: the grammar of RFC 5321 §4.1.2 with RFC 6531 §3.3's UTF-8, and where mail for one goes.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
+};
+
+/// Longest local part in octets (RFC 5321 §4.5.3.1.1).
+pub const LOCAL_PART_MAX: usize = 64;
+/// Longest domain in octets (RFC 5321 §4.5.3.1.2).
+pub const DOMAIN_MAX: usize = 255;
+
+/// Why a text is no address. The reply differs with it (RFC 3463 §3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressError {
+    /// Not `local@domain`.
+    Syntax,
+    /// The local part is empty, over 64 octets, or has a character it must not have.
+    LocalPart,
+    /// The domain is no host name, U-label name or address literal.
+    Domain,
+    /// It has UTF-8 and SMTPUTF8 was not asked for (RFC 6531 §3.5).
+    NeedsSmtpUtf8,
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Syntax => "not an address of the form local@domain",
+            Self::LocalPart => "bad local part",
+            Self::Domain => "bad domain",
+            Self::NeedsSmtpUtf8 => "a non-ASCII address needs SMTPUTF8",
+        })
+    }
+}
+
+impl std::error::Error for AddressError {}
+
+/// A domain name or address literal, as it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Domain<'a>(&'a str);
+
+impl<'a> Domain<'a> {
+    /// Reads a domain: host name labels, U-labels, or `[192.0.2.1]`, `[IPv6:…]`.
+    pub fn parse(text: &'a str) -> Result<Self, AddressError> {
+        let good = if let Some(literal) = text.strip_prefix('[') {
+            literal.strip_suffix(']').and_then(parse_literal).is_some()
+        } else if text.is_ascii() {
+            is_host_name(text)
+        } else {
+            is_u_name(text)
+        };
+        if good && text.len() <= DOMAIN_MAX { Ok(Self(text)) } else { Err(AddressError::Domain) }
+    }
+
+    /// As given.
+    pub fn as_str(self) -> &'a str {
+        self.0
+    }
+
+    /// The form to compare and look up: A-labels, lower case. Literals stay as they are.
+    pub fn key(self) -> Cow<'a, str> {
+        if !self.0.is_ascii() {
+            return idna::domain_to_ascii(self.0).map_or(Cow::Borrowed(self.0), Cow::Owned);
+        }
+        if self.0.bytes().any(|b| b.is_ascii_uppercase()) {
+            return Cow::Owned(self.0.to_ascii_lowercase());
+        }
+        Cow::Borrowed(self.0)
+    }
+
+    /// The address of an address literal.
+    pub fn literal(self) -> Option<IpAddr> {
+        parse_literal(self.0.strip_prefix('[')?.strip_suffix(']')?)
+    }
+}
+
+/// `192.0.2.1` or `IPv6:2001:db8::1` (RFC 5321 §4.1.3).
+fn parse_literal(inner: &str) -> Option<IpAddr> {
+    match inner.get(..5) {
+        Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => inner[5..].parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        _ => inner.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
+    }
+}
+
+/// Letters, digits, hyphens inside labels. Underscores are let through: such hosts exist.
+fn is_host_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let b = label.as_bytes();
+        !b.is_empty()
+            && b.len() <= 63
+            && b.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'-' || *c == b'_')
+            && b[0] != b'-'
+            && b[b.len() - 1] != b'-'
+            && (!has_ace_prefix(b) || idna::domain_to_ascii(label).is_ok())
+    };
+    text.split('.').all(is_label)
+}
+
+fn has_ace_prefix(label: &[u8]) -> bool {
+    label.len() >= 4 && label[..4].eq_ignore_ascii_case(b"xn--")
+}
+
+/// U-labels separated by real dots: the look-alike dots and `＠` that mapping would fold are refused,
+/// so that what is compared is what was sent (RFC 5890 §2.3.2.1).
+fn is_u_name(text: &str) -> bool {
+    let folded = ['\u{3002}', '\u{ff0e}', '\u{ff61}', '\u{ff20}'];
+    !text.contains(folded) && !text.ends_with('.') && idna::domain_to_ascii(text).is_ok_and(|a| is_host_name(&a))
+}
+
+/// `local@domain`, as it was given; the local part is never interpreted (RFC 5321 §2.3.11).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Mailbox {
+    text: Box<str>,
+    at: u16,
+}
+
+impl Mailbox {
+    /// Reads `local@domain`. With `utf8` both sides may have non-ASCII characters (RFC 6531 §3.3).
+    pub fn parse(text: &str, utf8: bool) -> Result<Self, AddressError> {
+        let at = split_at(text)?;
+        let (local, domain) = (&text[..at], &text[at + 1..]);
+        check_local(local)?;
+        Domain::parse(domain)?;
+        if !utf8 && !text.is_ascii() {
+            return Err(AddressError::NeedsSmtpUtf8);
+        }
+        Ok(Self { text: text.into(), at: at as u16 })
+    }
+
+    /// The whole address.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Before the `@`, quotes included.
+    pub fn local(&self) -> &str {
+        &self.text[..usize::from(self.at)]
+    }
+
+    /// The local part's meaning: quotes and backslashes removed.
+    pub fn local_unquoted(&self) -> Cow<'_, str> {
+        let local = self.local();
+        let Some(inner) = local.strip_prefix('"').and_then(|l| l.strip_suffix('"')) else {
+            return Cow::Borrowed(local);
+        };
+        let mut out = String::with_capacity(inner.len());
+        let mut chars = inner.chars();
+        while let Some(c) = chars.next() {
+            out.extend(if c == '\\' { chars.next() } else { Some(c) });
+        }
+        Cow::Owned(out)
+    }
+
+    /// Behind the `@`.
+    pub fn domain(&self) -> Domain<'_> {
+        Domain(&self.text[usize::from(self.at) + 1..])
+    }
+
+    /// Non-ASCII anywhere: only a next hop with SMTPUTF8 can take it.
+    pub fn needs_smtputf8(&self) -> bool {
+        !self.text.is_ascii()
+    }
+}
+
+impl fmt::Display for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text, f)
+    }
+}
+
+/// The position of the `@` that separates local part and domain.
+fn split_at(text: &str) -> Result<usize, AddressError> {
+    let from = if text.starts_with('"') { closing_quote(text).ok_or(AddressError::LocalPart)? + 1 } else { 0 };
+    let at = from + text[from..].find('@').ok_or(AddressError::Syntax)?;
+    if from > 0 && at != from { Err(AddressError::LocalPart) } else { Ok(at) }
+}
+
+/// Where the quoted string that begins `text` ends.
+fn closing_quote(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut i = 1;
+    while i < bytes.len() {
+        match bytes[i] {
+            b'\\' => i += 1,
+            b'"' => return Some(i),
+            _ => {}
+        }
+        i += 1;
+    }
+    None
+}
+
+fn check_local(local: &str) -> Result<(), AddressError> {
+    let good = if local.starts_with('"') { is_quoted_string(local) } else { is_dot_string(local) };
+    if good && local.len() <= LOCAL_PART_MAX { Ok(()) } else { Err(AddressError::LocalPart) }
+}
+
+fn is_dot_string(local: &str) -> bool {
+    local.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_atext))
+}
+
+/// RFC 5322 §3.2.3, and any printable non-ASCII character (RFC 6531 §3.3).
+fn is_atext(c: char) -> bool {
+    match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' => true,
+        c if c.is_ascii() => "!#$%&'*+-/=?^_`{|}~".contains(c),
+        c => !c.is_control() && !c.is_whitespace() && c != '\u{ff20}',
+    }
+}
+
+fn is_quoted_string(local: &str) -> bool {
+    closing_quote(local) == Some(local.len() - 1)
+        && local.chars().all(|c| !c.is_control() && c != '\u{2028}' && c != '\u{2029}')
+}
+
+/// MAIL's argument: where DSNs go.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ReversePath {
+    /// `<>`: never answered by a DSN (RFC 5321 §4.5.5).
+    Null,
+    /// A mailbox.
+    Mailbox(Mailbox),
+}
+
+impl ReversePath {
+    /// `<>`?
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+
+    /// The address without brackets; empty for the null path.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Null => "",
+            Self::Mailbox(mailbox) => mailbox.as_str(),
+        }
+    }
+
+    /// Reads what [`ReversePath::as_str`] gives.
+    pub fn parse(text: &str, utf8: bool) -> Result<Self, AddressError> {
+        if text.is_empty() { Ok(Self::Null) } else { Mailbox::parse(text, utf8).map(Self::Mailbox) }
+    }
+}
+
+impl fmt::Display for ReversePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// RCPT's argument.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ForwardPath {
+    /// `<Postmaster>` without a domain: this server's own (RFC 5321 §4.5.1).
+    Postmaster,
+    /// A mailbox.
+    Mailbox(Mailbox),
+}
+
+impl ForwardPath {
+    /// The address without brackets.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Postmaster => "postmaster",
+            Self::Mailbox(mailbox) => mailbox.as_str(),
+        }
+    }
+
+    /// Reads what [`ForwardPath::as_str`] gives.
+    pub fn parse(text: &str, utf8: bool) -> Result<Self, AddressError> {
+        if text.eq_ignore_ascii_case("postmaster") {
+            return Ok(Self::Postmaster);
+        }
+        Mailbox::parse(text, utf8).map(Self::Mailbox)
+    }
+
+    /// The mailbox, unless it is the bare postmaster.
+    pub fn mailbox(&self) -> Option<&Mailbox> {
+        match self {
+            Self::Postmaster => None,
+            Self::Mailbox(mailbox) => Some(mailbox),
+        }
+    }
+}
+
+impl fmt::Display for ForwardPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a destination is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// SMTP to the hosts that MX records name.
+    Mx,
+    /// SMTP to a fixed host.
+    Smarthost,
+    /// LMTP to a fixed host or socket.
+    Lmtp,
+    /// Into Maildirs on this machine.
+    Maildir,
+    /// Taken and thrown away, on the operator's word.
+    Discard,
+}
+
+impl Transport {
+    /// The prefix of a destination's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mx => "mx",
+            Self::Smarthost => "smarthost",
+            Self::Lmtp => "lmtp",
+            Self::Maildir => "maildir",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+/// What is scheduled as one: the recipients that share a next hop and its settings.
+/// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Destination {
+    /// How it is reached.
+    pub transport: Transport,
+    /// The route's number in the configuration: two routes to one host may differ in settings.
+    pub route: u16,
+    /// A-label domain, `host:port`, `unix:/path`, or the Maildir template.
+    pub target: Arc<str>,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.transport.as_str(), self.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_and_odd_addresses_are_read() {
+        for good in [
+            "a@b", "A.b+c@Example.COM", "\"a b\"@c", "\"a@b\"@c", "\"\\\"\"@c", "a@[127.0.0.1]", "a@[IPv6:::1]",
+            "user%other@d", "a!b@c", "{}@c", "a@x_y.z", "a@xn--bcher-kva.example",
+        ] {
+            assert!(Mailbox::parse(good, false).is_ok(), "{good}");
+        }
+        let m = Mailbox::parse("\"a\\\"@b\"@Example.com", false).unwrap();
+        assert_eq!((m.local(), m.domain().key().as_ref()), ("\"a\\\"@b\"", "example.com"));
+        assert_eq!(m.local_unquoted(), "a\"@b");
+    }
+
+    #[test]
+    fn bad_addresses_say_what_is_bad() {
+        use AddressError::*;
+        for (bad, why) in [
+            ("a", Syntax), ("", Syntax), ("@b", LocalPart), ("a@", Domain), ("a@b.", Domain), ("a@b..c", Domain),
+            ("a@-b", Domain), ("a@b@c", Domain), (".a@b", LocalPart), ("a..b@c", LocalPart), ("a b@c", LocalPart),
+            (";sleep 66;@c", LocalPart), ("\"a@b", LocalPart), ("\"a\"b@c", LocalPart), ("a@[1.2.3]", Domain),
+            ("a@[IPv6:g]", Domain), ("a@xn---", Domain), ("a@b c", Domain), ("a@b\0", Domain), ("a\0@b", LocalPart),
+        ] {
+            assert_eq!(Mailbox::parse(bad, true).err(), Some(why), "{bad:?}");
+        }
+        let (long_local, long_label) = ("x".repeat(65), "x".repeat(64));
+        assert_eq!(Mailbox::parse(&format!("{long_local}@b"), false).err(), Some(LocalPart));
+        assert!(Mailbox::parse(&format!("{}@b", &long_local[1..]), false).is_ok());
+        assert_eq!(Mailbox::parse(&format!("a@{long_label}"), false).err(), Some(Domain));
+    }
+
+    #[test]
+    fn utf8_addresses_need_smtputf8_and_compare_as_a_labels() {
+        assert_eq!(Mailbox::parse("ä@bücher.example", false), Err(AddressError::NeedsSmtpUtf8));
+        let m = Mailbox::parse("ä@Bücher.example", true).unwrap();
+        assert_eq!(m.domain().key(), "xn--bcher-kva.example");
+        for trick in ["a@b\u{3002}c", "a@b\u{ff0e}c", "a\u{ff20}b@c", "a@b\u{ff20}c"] {
+            assert!(Mailbox::parse(trick, true).is_err(), "{trick}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A message's content: header and body in wire form (CRLF line ends, not dot-stuffed), in parts.
+
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// Where a spool keeps some bytes. Opaque: only the spool that made it can read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place(pub u64);
+
+/// A run of content, either in memory or in the spool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// In memory.
+    Memory(Bytes),
+    /// In the spool: `length_bytes` at `place`.
+    Stored {
+        /// Where the spool keeps it.
+        place: Place,
+        /// How long it is.
+        length_bytes: u32,
+    },
+}
+
+impl Part {
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Stored { length_bytes, .. } => u64::from(*length_bytes),
+        }
+    }
+
+    /// No bytes at all?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What must be known of content to choose how it travels, found once while it arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Some line begins with a dot: it must be stuffed for DATA (RFC 5321 §4.5.2).
+    pub has_dot_line: bool,
+    /// Some byte is above 127: wants 8BITMIME (RFC 6152).
+    pub is_8bit: bool,
+    /// Has bare CR or LF, NUL, or a line over 998 octets: wants BINARYMIME (RFC 3030).
+    pub is_binary: bool,
+    /// The last line lacks its CRLF; one is added when sent by DATA.
+    pub lacks_final_crlf: bool,
+    /// Some header byte is above 127: wants SMTPUTF8 (RFC 6531 §3.4).
+    pub has_utf8_header: bool,
+}
+
+/// Header and body. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// Found while the content arrived.
+    pub facts: Facts,
+    parts: Arc<[Part]>,
+    size_bytes: u64,
+}
+
+impl Content {
+    /// Content made of `parts`, in order.
+    pub fn new(facts: Facts, parts: impl Into<Arc<[Part]>>) -> Self {
+        let parts = parts.into();
+        Self { facts, size_bytes: parts.iter().map(Part::len).sum(), parts }
+    }
+
+    /// Content that is all in memory; scans it for its [`Facts`].
+    pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        let mut scan = crate::header::Scanner::default();
+        scan.scan(&bytes);
+        Self::new(scan.facts(), [Part::Memory(bytes)])
+    }
+
+    /// The parts, in order.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Total length in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// All of it, where every part is in memory; copies only when there are several.
+    pub fn in_memory(&self) -> Option<Bytes> {
+        match &*self.parts {
+            [Part::Memory(bytes)] => Some(bytes.clone()),
+            parts => {
+                let mut all = Vec::new();
+                for part in parts {
+                    let Part::Memory(bytes) = part else { return None };
+                    all.extend_from_slice(bytes);
+                }
+                Some(all.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The envelope: reverse-path, forward-paths, and their parameters.
+
+use crate::address::{ForwardPath, ReversePath};
+
+/// What the client declared of the content (RFC 6152, RFC 3030).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum BodyType {
+    /// Nothing said, or `BODY=7BIT`.
+    #[default]
+    SevenBit,
+    /// `BODY=8BITMIME`.
+    EightBit,
+    /// `BODY=BINARYMIME`; only BDAT can carry it.
+    Binary,
+}
+
+/// `RET=` (RFC 3461 §4.3): how much of the message a failure DSN returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ret {
+    /// The whole message.
+    Full,
+    /// Only its header.
+    Headers,
+}
+
+/// `NOTIFY=` (RFC 3461 §4.1) as a small set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Notify {
+    /// A DSN on delivery.
+    pub success: bool,
+    /// A DSN on failure.
+    pub failure: bool,
+    /// A DSN on delay.
+    pub delay: bool,
+    /// Whether the client said so; the default is not passed on as a parameter.
+    pub explicit: bool,
+}
+
+impl Default for Notify {
+    /// Not given: failure and delay are reported (RFC 3461 §4.1).
+    fn default() -> Self {
+        Self { success: false, failure: true, delay: true, explicit: false }
+    }
+}
+
+impl Notify {
+    /// `NOTIFY=NEVER`.
+    pub const NEVER: Self = Self { success: false, failure: false, delay: false, explicit: true };
+}
+
+/// One forward-path with its DSN parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipient {
+    /// Where it goes.
+    pub path: ForwardPath,
+    /// Which reports the sender wants.
+    pub notify: Notify,
+    /// `ORCPT=`, decoded: `rfc822;user@example.com` (RFC 3461 §4.2).
+    pub orcpt: Option<Box<str>>,
+}
+
+impl Recipient {
+    /// A recipient without parameters.
+    pub fn new(path: ForwardPath) -> Self {
+        Self { path, notify: Notify::default(), orcpt: None }
+    }
+}
+
+/// Everything MAIL and RCPT said. Recipients are named by their index elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// DSNs go here.
+    pub reverse_path: ReversePath,
+    /// In the order of their RCPT commands.
+    pub recipients: Vec<Recipient>,
+    /// Declared content type.
+    pub body: BodyType,
+    /// `SMTPUTF8` was given (RFC 6531 §3.4).
+    pub smtputf8: bool,
+    /// `RET=`.
+    pub ret: Option<Ret>,
+    /// `ENVID=`, decoded.
+    pub envid: Option<Box<str>>,
+}
+
+impl Envelope {
+    /// An envelope without recipients and parameters.
+    pub fn new(reverse_path: ReversePath) -> Self {
+        Self { reverse_path, recipients: Vec::new(), body: BodyType::SevenBit, smtputf8: false, ret: None, envid: None }
+    }
+}

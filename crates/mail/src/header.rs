@@ -1,0 +1,191 @@
+//! One pass over content as it arrives: the [`Facts`] its delivery needs, and what policy asks of
+//! the header (hops so far, fields present). Accepts any split of the input.
+
+use crate::content::Facts;
+
+/// Longest text line without CRLF (RFC 5322 §2.1.1).
+pub const LINE_LENGTH_MAX: usize = 998;
+
+/// Header fields the receive path asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// `Received` fields so far: the hop count (RFC 5321 §6.3).
+    pub received_count: u32,
+    /// A `Message-ID` field.
+    pub message_id: bool,
+    /// A `Date` field.
+    pub date: bool,
+    /// A `From` field.
+    pub from: bool,
+}
+
+/// Feed content with [`Scanner::scan`], in order; ask at any time.
+#[derive(Debug, Clone)]
+pub struct Scanner {
+    facts: Facts,
+    seen: Seen,
+    in_header: bool,
+    line_len: usize,
+    /// First bytes of the current header line, enough for the names we look for.
+    name: [u8; 12],
+    last: u8,
+    any: bool,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self {
+            facts: Facts::default(),
+            seen: Seen::default(),
+            in_header: true,
+            line_len: 0,
+            name: [0; 12],
+            last: 0,
+            any: false,
+        }
+    }
+}
+
+impl Scanner {
+    /// Takes the next bytes.
+    pub fn scan(&mut self, mut bytes: &[u8]) {
+        self.any |= !bytes.is_empty();
+        while !bytes.is_empty() {
+            let end = memchr::memchr(b'\n', bytes);
+            let (piece, rest) = bytes.split_at(end.map_or(bytes.len(), |at| at + 1));
+            self.piece(piece, end.is_some());
+            bytes = rest;
+        }
+    }
+
+    /// A run of bytes up to and with the next LF, or to the end of what has come so far.
+    fn piece(&mut self, piece: &[u8], ends_line: bool) {
+        if self.line_len == 0 && piece[0] == b'.' {
+            self.facts.has_dot_line = true;
+        }
+        if self.in_header && self.line_len < self.name.len() {
+            let take = piece.len().min(self.name.len() - self.line_len);
+            self.name[self.line_len..self.line_len + take].copy_from_slice(&piece[..take]);
+        }
+        self.check_bytes(piece, ends_line);
+        self.line_len += piece.len();
+        self.last = piece[piece.len() - 1];
+        if ends_line {
+            self.end_line();
+        } else if self.line_len > LINE_LENGTH_MAX + 1 {
+            self.facts.is_binary = true;
+        }
+    }
+
+    fn check_bytes(&mut self, piece: &[u8], ends_line: bool) {
+        if !piece.is_ascii() {
+            self.facts.is_8bit = true;
+            self.facts.has_utf8_header |= self.in_header;
+        }
+        let before_lf = if ends_line { &piece[..piece.len() - 1] } else { piece };
+        let cr_before_lf = before_lf.last().map_or(self.last == b'\r' && self.line_len > 0, |b| *b == b'\r');
+        // A CR anywhere but right before LF, an LF without CR, or NUL: not text (RFC 5321 §2.3.8).
+        let cr_at_split = self.last == b'\r' && self.line_len > 0 && !(ends_line && before_lf.is_empty());
+        let inner = if ends_line && cr_before_lf { &before_lf[..before_lf.len().saturating_sub(1)] } else { before_lf };
+        let inner_cr = match memchr::memchr2(b'\r', 0, inner) {
+            // A CR at the end of an unfinished piece may still get its LF.
+            Some(at) => ends_line || inner[at] == 0 || at + 1 < inner.len(),
+            None => false,
+        };
+        self.facts.is_binary |= inner_cr || cr_at_split || (ends_line && !cr_before_lf);
+    }
+
+    fn end_line(&mut self) {
+        if self.line_len > LINE_LENGTH_MAX + 2 {
+            self.facts.is_binary = true;
+        }
+        if self.in_header {
+            self.header_line();
+        }
+        self.line_len = 0;
+    }
+
+    fn header_line(&mut self) {
+        let name = &self.name[..self.line_len.min(self.name.len())];
+        let is = |field: &[u8]| name.len() >= field.len() && name[..field.len()].eq_ignore_ascii_case(field);
+        if name == b"\r\n" || name == b"\n" {
+            self.in_header = false;
+        } else if is(b"received:") {
+            self.seen.received_count += 1;
+        } else if is(b"message-id:") {
+            self.seen.message_id = true;
+        } else if is(b"date:") {
+            self.seen.date = true;
+        } else if is(b"from:") {
+            self.seen.from = true;
+        }
+    }
+
+    /// What delivery needs, for the content so far.
+    pub fn facts(&self) -> Facts {
+        let mut facts = self.facts;
+        facts.lacks_final_crlf = self.any && self.line_len > 0 || !self.any;
+        facts.is_binary |= self.line_len > 0 && self.last == b'\r';
+        facts
+    }
+
+    /// What policy asks of the header so far.
+    pub fn seen(&self) -> Seen {
+        self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn facts(bytes: &[u8]) -> Facts {
+        let mut s = Scanner::default();
+        s.scan(bytes);
+        s.facts()
+    }
+
+    #[test]
+    fn plain_text_has_no_special_facts() {
+        assert_eq!(facts(b"From: a@b\r\n\r\nHello\r\n"), Facts::default());
+    }
+
+    #[test]
+    fn each_fact_is_found() {
+        assert!(facts(b"a: b\r\n\r\n.x\r\n").has_dot_line);
+        assert!(!facts(b"a: b\r\n\r\nx.x\r\n").has_dot_line);
+        assert!(facts(b"a: b\r\n\r\n\xc3\xa4\r\n").is_8bit);
+        assert!(!facts(b"a: b\r\n\r\n\xc3\xa4\r\n").has_utf8_header);
+        assert!(facts(b"a: \xc3\xa4\r\n\r\n").has_utf8_header);
+        assert!(facts(b"a: b").lacks_final_crlf);
+        for binary in [&b"a\nb\r\n"[..], b"a\rb\r\n", b"a\0b\r\n", b"\ra\r\n", b"a\r\r\n", b"a\r", b"\n"] {
+            assert!(facts(binary).is_binary, "{binary:?}");
+        }
+        let mut long = vec![b'x'; 998];
+        long.extend_from_slice(b"\r\n");
+        assert!(!facts(&long).is_binary);
+        long.insert(0, b'x');
+        assert!(facts(&long).is_binary);
+    }
+
+    #[test]
+    fn hops_are_counted_in_the_header_only() {
+        let mut s = Scanner::default();
+        s.scan(b"Received: x\r\n y\r\nRECEIVED: z\r\nMessage-Id: <a@b>\r\n\r\nReceived: no\r\n");
+        assert_eq!(s.seen(), Seen { received_count: 2, message_id: true, ..Seen::default() });
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_finds_the_same(pieces in proptest::collection::vec("[a\\r\\n.\0é:]{0,4}", 0..12)) {
+            let whole = pieces.concat();
+            let mut split = Scanner::default();
+            for piece in &pieces { split.scan(piece.as_bytes()); }
+            let mut once = Scanner::default();
+            once.scan(whole.as_bytes());
+            prop_assert_eq!(split.facts(), once.facts());
+            prop_assert_eq!(split.seen(), once.seen());
+        }
+    }
+}

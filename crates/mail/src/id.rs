@@ -1,0 +1,129 @@
+//! Queue ids: 64 bits, ordered by time of acceptance, shown as 13 base-32 characters.
+
+use std::{
+    fmt,
+    str::FromStr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Names one accepted message, for ever. Safe in shells and file names, the same in any letter case.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u64);
+
+/// Crockford's base 32: no i, l, o, u, so an id can be read aloud on the telephone.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+const LENGTH: usize = 13;
+
+impl QueueId {
+    /// The 13 characters, in ASCII.
+    pub fn to_ascii(self) -> [u8; LENGTH] {
+        let mut out = [0; LENGTH];
+        for (i, c) in out.iter_mut().enumerate() {
+            *c = DIGITS[(self.0 >> (5 * (LENGTH - 1 - i)) & 31) as usize];
+        }
+        out
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(std::str::from_utf8(&self.to_ascii()).expect("base 32 is ASCII"))
+    }
+}
+
+impl fmt::Debug for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a text is no queue id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAnId;
+
+impl fmt::Display for NotAnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a queue id is 13 characters of 0-9 and a-z without i, l, o, u")
+    }
+}
+
+impl std::error::Error for NotAnId {}
+
+impl FromStr for QueueId {
+    type Err = NotAnId;
+
+    fn from_str(text: &str) -> Result<Self, NotAnId> {
+        if text.len() != LENGTH {
+            return Err(NotAnId);
+        }
+        text.bytes().try_fold(0u64, |sum, c| {
+            let digit = DIGITS.iter().position(|d| *d == c.to_ascii_lowercase()).ok_or(NotAnId)? as u64;
+            // 13 × 5 bits is one more than fits: the first digit is below 16.
+            sum.checked_mul(32).and_then(|s| s.checked_add(digit)).ok_or(NotAnId)
+        })
+        .map(Self)
+    }
+}
+
+/// 2024-01-01, so that 52 bits of microseconds last until 2166.
+const EPOCH_MS: u64 = 1_704_067_200_000;
+
+/// Hands out ids that grow with time and never repeat, even when the clock steps back.
+#[derive(Debug, Default)]
+pub struct IdSource {
+    last: AtomicU64,
+}
+
+impl IdSource {
+    /// Never hands out `seen` or anything before it; called for every id found at recovery.
+    pub fn never_before(&self, seen: QueueId) {
+        self.last.fetch_max(seen.0, Ordering::Relaxed);
+    }
+
+    /// A new id for the time `now_ms` (Unix milliseconds).
+    pub fn next(&self, now_ms: u64) -> QueueId {
+        let wanted = now_ms.saturating_sub(EPOCH_MS).saturating_mul(1000) << 12;
+        let mut last = self.last.load(Ordering::Relaxed);
+        loop {
+            let id = wanted.max(last + 1);
+            match self.last.compare_exchange_weak(last, id, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return QueueId(id),
+                Err(seen) => last = seen,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_id_survives_being_shown_and_read(bits: u64) {
+            let shown = QueueId(bits).to_string();
+            prop_assert_eq!(shown.parse(), Ok(QueueId(bits)));
+            prop_assert_eq!(shown.to_uppercase().parse(), Ok(QueueId(bits)));
+        }
+
+        #[test]
+        fn ids_sort_as_text_like_as_numbers(a: u64, b: u64) {
+            prop_assert_eq!(a.cmp(&b), QueueId(a).to_string().cmp(&QueueId(b).to_string()));
+        }
+    }
+
+    #[test]
+    fn ids_grow_when_the_clock_steps_back() {
+        let ids = IdSource::default();
+        let first = ids.next(1_795_242_354_048);
+        assert!(ids.next(1_795_242_000_000) > first);
+    }
+
+    #[test]
+    fn junk_is_no_id() {
+        for junk in ["", "0", "zzzzzzzzzzzzz", "000000000000i", "00000000000000", "é00000000000"] {
+            assert_eq!(junk.parse::<QueueId>(), Err(NotAnId), "{junk}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The nouns of mail, shared by every other crate: addresses, envelopes, content, queue ids,
+//! replies and outcomes. No I/O, no runtime, no clock: time comes in as a value.
+//!
+//! Read first: [`Envelope`] (who a message is from and for) and [`Outcome`] (what became of one
+//! attempt). Protocol syntax beyond addresses lives in `smtp`; durability in `spool`.
+
+pub mod address;
+pub mod content;
+pub mod envelope;
+pub mod header;
+pub mod id;
+pub mod outcome;
+pub mod reply;
+pub mod time;
+
+pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, ReversePath, Transport};
+pub use content::{Content, Facts, Part, Place};
+pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
+pub use id::{IdSource, QueueId};
+pub use outcome::{Attempt, Fate, Outcome};
+pub use reply::{Enhanced, Reply};
+pub use time::UnixMillis;
+
+use std::sync::Arc;
+
+/// A message the product has taken responsibility for, or is about to: one envelope, one content.
+/// Cheap to clone through its `Arc`; never changed after acceptance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Names the message in the 250 reply, `Received`, log and queue; unique for ever.
+    pub id: QueueId,
+    /// When the end of data was seen; age and expiry count from here.
+    pub arrived: UnixMillis,
+    /// Where it came from, for people: `client=host[192.0.2.1] helo=x proto=ESMTPS`, `pickup uid=1000`, `dsn`.
+    pub origin: Box<str>,
+    /// Who it is from and for.
+    pub envelope: Envelope,
+    /// Header and body, trace headers included, in wire form without dot-stuffing.
+    pub content: Content,
+}
+
+/// A [`Message`] as it is passed around.
+pub type SharedMessage = Arc<Message>;

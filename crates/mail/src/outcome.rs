@@ -1,0 +1,90 @@
+//! What became of one attempt for one recipient.
+
+use crate::{Enhanced, Reply};
+use std::fmt;
+
+/// Which way it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// The next hop or the mailbox has it.
+    Delivered,
+    /// A new attempt may succeed: 4yz, or no answer.
+    Deferred,
+    /// No attempt will: 5yz, or expired.
+    Failed,
+}
+
+impl Fate {
+    /// As written in logs and in the DSN `Action` field's sense: `sent`, `deferred`, `bounced`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delivered => "sent",
+            Self::Deferred => "deferred",
+            Self::Failed => "bounced",
+        }
+    }
+}
+
+/// One recipient's outcome. A remote 4yz or 5yz is news, not an error: it travels as a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Delivered, deferred, failed.
+    pub fate: Fate,
+    /// RFC 3463 status; the remote's own where it gave one.
+    pub status: Enhanced,
+    /// The remote's reply on one line (`250 2.0.0 Ok: queued as X`), or our own words.
+    pub text: Box<str>,
+    /// Whether `text` is what the remote said (DSN: `Diagnostic-Code: smtp; …`).
+    pub from_remote: bool,
+}
+
+impl Outcome {
+    /// Delivered, with the final reply or our own words.
+    pub fn delivered(status: Enhanced, text: impl Into<Box<str>>) -> Self {
+        Self { fate: Fate::Delivered, status, text: text.into(), from_remote: false }
+    }
+
+    /// We could not, but may later.
+    pub fn deferred(status: Enhanced, text: impl Into<Box<str>>) -> Self {
+        Self { fate: Fate::Deferred, status, text: text.into(), from_remote: false }
+    }
+
+    /// It will never work.
+    pub fn failed(status: Enhanced, text: impl Into<Box<str>>) -> Self {
+        Self { fate: Fate::Failed, status, text: text.into(), from_remote: false }
+    }
+
+    /// From the remote's final reply to a command: 2yz delivered, 4yz deferred, 5yz failed,
+    /// anything else a protocol error and deferred.
+    pub fn from_reply(reply: &Reply) -> Self {
+        let (fate, class) = match reply.code {
+            200..=299 => (Fate::Delivered, 2),
+            500..=599 => (Fate::Failed, 5),
+            _ => (Fate::Deferred, 4),
+        };
+        // A code of another class than the reply's would contradict it (RFC 2034 §4).
+        let status = reply.enhanced.filter(|e| e.0 == class).unwrap_or(Enhanced(class, 0, 0));
+        Self { fate, status, text: reply.to_string().into(), from_remote: true }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({})", self.fate.as_str(), self.status, self.text)
+    }
+}
+
+/// One attempt as the log and `why` tell it: where to, how, and how long it took.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attempt {
+    /// `mx.example.com[192.0.2.1]:25`, `unix:/run/lmtp`, `maildir`, or empty when no host was reached.
+    pub relay: Box<str>,
+    /// `TLSv1.3:TLS_AES_128_GCM_SHA256:verified` or empty in clear text.
+    pub tls: Box<str>,
+    /// Waiting for this attempt since acceptance or the last one, in milliseconds.
+    pub queued_ms: u64,
+    /// Connecting, greeting and TLS, in milliseconds; zero on a kept connection.
+    pub setup_ms: u64,
+    /// From MAIL to the final reply, in milliseconds.
+    pub transfer_ms: u64,
+}

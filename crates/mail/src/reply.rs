@@ -1,0 +1,146 @@
+//! What a server says: a code, an enhanced status code (RFC 3463), and text.
+
+use std::{borrow::Cow, fmt};
+
+/// An enhanced status code such as `5.1.1` (RFC 3463 §2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Enhanced(pub u8, pub u16, pub u16);
+
+impl fmt::Display for Enhanced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+impl Enhanced {
+    /// Reads `5.1.1` from the front of `text` and returns the rest behind one space.
+    /// `None` unless class is 2, 4 or 5 and subject and detail have one to three digits.
+    pub fn parse_prefix(text: &str) -> Option<(Self, &str)> {
+        let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+        let mut parts = word.split('.');
+        let class = match parts.next()? {
+            "2" => 2,
+            "4" => 4,
+            "5" => 5,
+            _ => return None,
+        };
+        let mut number = || {
+            let digits = parts.next()?;
+            let plain = (1..=3).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+            plain.then(|| digits.parse().ok()).flatten()
+        };
+        let (subject, detail) = (number()?, number()?);
+        parts.next().is_none().then_some((Self(class, subject, detail), rest))
+    }
+}
+
+/// One SMTP reply (RFC 5321 §4.2). `\n` in the text separates the lines of a multi-line reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Three digits: 200 to 599.
+    pub code: u16,
+    /// Repeated on each line; absent in the greeting, EHLO's reply and 354 (RFC 2034 §4).
+    pub enhanced: Option<Enhanced>,
+    text: Cow<'static, str>,
+}
+
+impl Reply {
+    /// A reply with a fixed text.
+    pub const fn fixed(code: u16, enhanced: Enhanced, text: &'static str) -> Self {
+        Self { code, enhanced: Some(enhanced), text: Cow::Borrowed(text) }
+    }
+
+    /// A reply without enhanced code and with a fixed text.
+    pub const fn bare(code: u16, text: &'static str) -> Self {
+        Self { code, enhanced: None, text: Cow::Borrowed(text) }
+    }
+
+    /// A reply whose text is made at run time. Everything but printable ASCII, UTF-8 letters and
+    /// `\n` is replaced by `?`, so that no input can add a line to what we say.
+    pub fn new(code: u16, enhanced: impl Into<Option<Enhanced>>, text: impl Into<String>) -> Self {
+        let text: String = text.into();
+        let clean = |c: char| c == '\n' || !c.is_control();
+        let text = if text.chars().all(clean) {
+            text
+        } else {
+            text.chars().map(|c| if clean(c) { c } else { '?' }).collect()
+        };
+        Self { code, enhanced: enhanced.into(), text: Cow::Owned(text) }
+    }
+
+    /// The text without codes; lines separated by `\n`.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// 2yz or 3yz.
+    pub fn is_positive(&self) -> bool {
+        self.code < 400
+    }
+
+    /// 4yz.
+    pub fn is_transient(&self) -> bool {
+        (400..500).contains(&self.code)
+    }
+
+    /// 421: the connection closes behind it (RFC 5321 §3.8).
+    pub fn closes(&self) -> bool {
+        self.code == 421
+    }
+
+    /// Appends the wire form: every line with code, enhanced code and CRLF.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        let code = [b'0' + (self.code / 100) as u8, b'0' + (self.code / 10 % 10) as u8, b'0' + (self.code % 10) as u8];
+        let mut lines = self.text.split('\n').peekable();
+        while let Some(line) = lines.next() {
+            out.extend_from_slice(&code);
+            out.push(if lines.peek().is_some() { b'-' } else { b' ' });
+            if let Some(enhanced) = self.enhanced {
+                out.extend_from_slice(enhanced.to_string().as_bytes());
+                out.push(b' ');
+            }
+            out.extend_from_slice(line.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+/// One line, as in logs and DSNs: `550 5.1.1 User unknown`; the lines of a longer reply joined by spaces.
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        if let Some(enhanced) = self.enhanced {
+            write!(f, " {enhanced}")?;
+        }
+        for line in self.text.split('\n') {
+            write!(f, " {line}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reply_has_its_codes_on_each_line() {
+        let mut out = Vec::new();
+        Reply::new(550, Enhanced(5, 7, 1), "No\nreally").write_to(&mut out);
+        assert_eq!(out, b"550-5.7.1 No\r\n550 5.7.1 really\r\n");
+    }
+
+    #[test]
+    fn control_characters_never_leave_in_a_reply() {
+        assert_eq!(Reply::new(501, None, "bad \r\x1b[2J").text(), "bad ??[2J");
+    }
+
+    #[test]
+    fn enhanced_codes_are_read_strictly() {
+        assert_eq!(Enhanced::parse_prefix("5.1.1 no"), Some((Enhanced(5, 1, 1), "no")));
+        assert_eq!(Enhanced::parse_prefix("4.7.0"), Some((Enhanced(4, 7, 0), "")));
+        for junk in ["3.1.1 x", "5.1 x", "5.1.1.1 x", "5.1234.1", "5..1", "", "5.+1.1"] {
+            assert_eq!(Enhanced::parse_prefix(junk), None, "{junk}");
+        }
+    }
+}

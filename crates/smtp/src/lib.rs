@@ -1,0 +1,8 @@
+//! The SMTP language, without I/O: parsing, rendering, and the server and client sessions as state
+//! machines (RFC 5321, and the extensions it names). Bytes, verdicts and time come in as arguments.
+//!
+//! Read first: `server::Connection` and `client::Connection`.
+
+pub mod limits;
+
+pub use limits::Limits;

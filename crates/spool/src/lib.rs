@@ -1,0 +1,188 @@
+//! Makes messages durable: the [`Spool`] trait and its engines.
+//!
+//! When a ticket is durable, 250 may be said: whatever happens to the power, the message is
+//! delivered, bounced or still queued. After a crash a recipient may be tried again, never forgotten.
+//! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
+//! What is due when is `queue`'s business.
+
+use bytes::Bytes;
+use mail::{Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use std::{fmt, future::Future, pin::Pin};
+
+/// Names a submitted transaction; tickets grow in the order of submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// One change to the spool.
+#[derive(Debug, Clone)]
+pub enum Entry {
+    /// A new message. Parts of its content that are [`mail::Part::Stored`] came from [`Spool::store`].
+    Accept(SharedMessage),
+    /// Results of attempts: `(recipient index, outcome)`. With `last`, no recipient is left and the
+    /// message's space may be freed once this is durable.
+    Outcome {
+        /// The message.
+        id: QueueId,
+        /// By recipient index in the envelope.
+        results: Vec<(u32, Outcome)>,
+        /// Nothing is left to do for the message.
+        last: bool,
+    },
+    /// An operator's decision.
+    Amend {
+        /// The message.
+        id: QueueId,
+        /// What changes.
+        change: Change,
+    },
+}
+
+/// What an operator may change of a queued message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Keep it, try nothing.
+    Hold,
+    /// Undo [`Change::Hold`].
+    Release,
+    /// Forget it; its space may be freed once this is durable.
+    Delete,
+}
+
+/// Entries that become durable together or not at all.
+pub type Transaction = Vec<Entry>;
+
+/// Why nothing was queued. All three are for the client a 4yz.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Too much waits for the disk already: try again soon.
+    Busy,
+    /// No room; the reserve is for outcomes and DSNs.
+    Full,
+    /// A write or sync failed before: nothing can be promised until a restart.
+    Poisoned,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "the commit queue is full",
+            Self::Full => "the spool has no room",
+            Self::Poisoned => "the spool failed and stopped",
+        })
+    }
+}
+
+/// A promise that cannot be kept.
+#[derive(Debug, Clone)]
+pub enum SpoolFailure {
+    /// Doing what, to what: why. After a failed write or sync it is final.
+    Io(String),
+    /// Stored bytes are not what was written: where, and what is wrong.
+    Corrupt(String),
+    /// The spool has no such message or chunk.
+    Missing,
+    /// Another process has the spool open, or its format is not ours.
+    Unusable(String),
+}
+
+impl fmt::Display for SpoolFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(what) | Self::Corrupt(what) | Self::Unusable(what) => f.write_str(what),
+            Self::Missing => f.write_str("not in the spool"),
+        }
+    }
+}
+
+impl std::error::Error for SpoolFailure {}
+
+/// Resolves once everything up to its ticket would survive a power cut, or never will.
+pub type Durable = Pin<Box<dyn Future<Output = Result<(), SpoolFailure>> + Send>>;
+
+/// A live message as recovery found it.
+#[derive(Debug, Clone)]
+pub struct Recovered {
+    /// Envelope and content; the content's parts are all [`mail::Part::Stored`].
+    pub message: SharedMessage,
+    /// One for each recipient of the envelope.
+    pub recipients: Vec<RecipientState>,
+    /// An operator holds it.
+    pub held: bool,
+}
+
+/// The folded outcomes of one recipient.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecipientState {
+    /// Delivered or failed: nothing left to do.
+    pub settled: bool,
+    /// Attempts that were noted.
+    pub attempt_count: u32,
+    /// The last noted outcome, and when it was noted.
+    pub last: Option<(UnixMillis, Outcome)>,
+}
+
+/// What recovery did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// Live messages handed over.
+    pub message_count: u64,
+    /// Whole batches applied.
+    pub batch_count: u64,
+    /// Bytes of a torn tail that were cut: nothing acknowledged was in them.
+    pub torn_bytes: u64,
+    /// Places that are corrupt, in words; each was left where it is for `spool salvage`.
+    pub corrupt: Vec<String>,
+}
+
+/// Room, speed and health: what back-pressure is decided from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pressure {
+    /// Bytes queued for the next commits.
+    pub queued_bytes: u64,
+    /// Bytes that can still be accepted before [`Refused::Full`].
+    pub free_bytes: u64,
+    /// Live messages.
+    pub message_count: u64,
+    /// Commits (syncs) so far.
+    pub commit_count: u64,
+    /// Transactions in them.
+    pub transaction_count: u64,
+    /// Duration of the last sync in microseconds.
+    pub last_sync_us: u64,
+    /// A failed write or sync was seen.
+    pub poisoned: bool,
+}
+
+/// Keeps messages so that they survive a crash. One conformance suite runs against every engine.
+pub trait Spool: Send + Sync + 'static {
+    /// Queues one atomic transaction for the next commit. No I/O on the caller's thread.
+    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused>;
+
+    /// Queues a piece of content that is too large to keep in memory, while it arrives. It becomes
+    /// durable at the latest with the [`Entry::Accept`] that names the place. Without one it is
+    /// garbage after a restart.
+    fn store(&self, chunk: Bytes) -> Result<Place, Refused>;
+
+    /// The chunks will not be accepted: their space may be freed.
+    fn abandon(&self, places: &[Place]);
+
+    /// Resolves once everything up to `ticket` would survive a power cut.
+    fn durable(&self, ticket: Ticket) -> Durable;
+
+    /// A stored message: envelope, and content whose small parts are in memory and whose large ones
+    /// are named. May block on the disk.
+    fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure>;
+
+    /// A chunk of content. May block on the disk.
+    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure>;
+
+    /// At startup, before anything is submitted: every live message once, with the folded state of
+    /// its recipients.
+    fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure>;
+
+    /// Room, commit latency, health.
+    fn pressure(&self) -> Pressure;
+
+    /// Commits what is queued and stops; afterwards every submit is [`Refused::Poisoned`].
+    fn close(&self);
+}
