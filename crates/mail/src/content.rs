@@ -43,8 +43,10 @@ pub struct Facts {
     pub has_dot_line: bool,
     /// Some byte is above 127: wants 8BITMIME (RFC 6152).
     pub is_8bit: bool,
-    /// Has bare CR or LF, NUL, or a line over 998 octets: wants BINARYMIME (RFC 3030).
+    /// Has a bare CR or LF, or NUL: only BDAT with BINARYMIME carries it unchanged (RFC 3030).
     pub is_binary: bool,
+    /// Has a line over 998 octets (RFC 5322 §2.1.1); sent as it is, as other MTAs do.
+    pub has_long_line: bool,
     /// The last line lacks its CRLF; one is added when sent by DATA.
     pub lacks_final_crlf: bool,
     /// Some header byte is above 127: wants SMTPUTF8 (RFC 6531 §3.4).

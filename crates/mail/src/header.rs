@@ -73,7 +73,7 @@ impl Scanner {
         if ends_line {
             self.end_line();
         } else if self.line_len > LINE_LENGTH_MAX + 1 {
-            self.facts.is_binary = true;
+            self.facts.has_long_line = true;
         }
     }
 
@@ -87,17 +87,16 @@ impl Scanner {
         // A CR anywhere but right before LF, an LF without CR, or NUL: not text (RFC 5321 §2.3.8).
         let cr_at_split = self.last == b'\r' && self.line_len > 0 && !(ends_line && before_lf.is_empty());
         let inner = if ends_line && cr_before_lf { &before_lf[..before_lf.len().saturating_sub(1)] } else { before_lf };
-        let inner_cr = match memchr::memchr2(b'\r', 0, inner) {
+        let inner_cr = memchr::memchr2(b'\r', 0, inner).is_some_and(|at| {
             // A CR at the end of an unfinished piece may still get its LF.
-            Some(at) => ends_line || inner[at] == 0 || at + 1 < inner.len(),
-            None => false,
-        };
+            ends_line || inner[at] == 0 || at + 1 < inner.len()
+        });
         self.facts.is_binary |= inner_cr || cr_at_split || (ends_line && !cr_before_lf);
     }
 
     fn end_line(&mut self) {
         if self.line_len > LINE_LENGTH_MAX + 2 {
-            self.facts.is_binary = true;
+            self.facts.has_long_line = true;
         }
         if self.in_header {
             self.header_line();
@@ -164,9 +163,9 @@ mod tests {
         }
         let mut long = vec![b'x'; 998];
         long.extend_from_slice(b"\r\n");
-        assert!(!facts(&long).is_binary);
+        assert!(!facts(&long).has_long_line);
         long.insert(0, b'x');
-        assert!(facts(&long).is_binary);
+        assert!(facts(&long).has_long_line);
     }
 
     #[test]
