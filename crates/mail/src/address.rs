@@ -107,7 +107,9 @@ fn has_ace_prefix(label: &[u8]) -> bool {
 /// so that what is compared is what was sent (RFC 5890 §2.3.2.1).
 fn is_u_name(text: &str) -> bool {
     let folded = ['\u{3002}', '\u{ff0e}', '\u{ff61}', '\u{ff20}'];
-    !text.contains(folded) && !text.ends_with('.') && idna::domain_to_ascii(text).is_ok_and(|a| is_host_name(&a))
+    !text.contains(folded)
+        && !text.ends_with('.')
+        && idna::domain_to_ascii(text).is_ok_and(|a| is_host_name(&a))
 }
 
 /// `local@domain`, as it was given; the local part is never interpreted (RFC 5321 §2.3.11).
@@ -179,7 +181,8 @@ impl fmt::Debug for Mailbox {
 
 /// The position of the `@` that separates local part and domain.
 fn split_at(text: &str) -> Result<usize, AddressError> {
-    let from = if text.starts_with('"') { closing_quote(text).ok_or(AddressError::LocalPart)? + 1 } else { 0 };
+    let from =
+        if text.starts_with('"') { closing_quote(text).ok_or(AddressError::LocalPart)? + 1 } else { 0 };
     let at = from + text[from..].find('@').ok_or(AddressError::Syntax)?;
     if from > 0 && at != from { Err(AddressError::LocalPart) } else { Ok(at) }
 }
@@ -351,8 +354,18 @@ mod tests {
     #[test]
     fn usual_and_odd_addresses_are_read() {
         for good in [
-            "a@b", "A.b+c@Example.COM", "\"a b\"@c", "\"a@b\"@c", "\"\\\"\"@c", "a@[127.0.0.1]", "a@[IPv6:::1]",
-            "user%other@d", "a!b@c", "{}@c", "a@x_y.z", "a@xn--bcher-kva.example",
+            "a@b",
+            "A.b+c@Example.COM",
+            "\"a b\"@c",
+            "\"a@b\"@c",
+            "\"\\\"\"@c",
+            "a@[127.0.0.1]",
+            "a@[IPv6:::1]",
+            "user%other@d",
+            "a!b@c",
+            "{}@c",
+            "a@x_y.z",
+            "a@xn--bcher-kva.example",
         ] {
             assert!(Mailbox::parse(good, false).is_ok(), "{good}");
         }
@@ -365,10 +378,26 @@ mod tests {
     fn bad_addresses_say_what_is_bad() {
         use AddressError::*;
         for (bad, why) in [
-            ("a", Syntax), ("", Syntax), ("@b", LocalPart), ("a@", Domain), ("a@b.", Domain), ("a@b..c", Domain),
-            ("a@-b", Domain), ("a@b@c", Domain), (".a@b", LocalPart), ("a..b@c", LocalPart), ("a b@c", LocalPart),
-            (";sleep 66;@c", LocalPart), ("\"a@b", LocalPart), ("\"a\"b@c", LocalPart), ("a@[1.2.3]", Domain),
-            ("a@[IPv6:g]", Domain), ("a@xn---", Domain), ("a@b c", Domain), ("a@b\0", Domain), ("a\0@b", LocalPart),
+            ("a", Syntax),
+            ("", Syntax),
+            ("@b", LocalPart),
+            ("a@", Domain),
+            ("a@b.", Domain),
+            ("a@b..c", Domain),
+            ("a@-b", Domain),
+            ("a@b@c", Domain),
+            (".a@b", LocalPart),
+            ("a..b@c", LocalPart),
+            ("a b@c", LocalPart),
+            (";sleep 66;@c", LocalPart),
+            ("\"a@b", LocalPart),
+            ("\"a\"b@c", LocalPart),
+            ("a@[1.2.3]", Domain),
+            ("a@[IPv6:g]", Domain),
+            ("a@xn---", Domain),
+            ("a@b c", Domain),
+            ("a@b\0", Domain),
+            ("a\0@b", LocalPart),
         ] {
             assert_eq!(Mailbox::parse(bad, true).err(), Some(why), "{bad:?}");
         }

@@ -86,6 +86,13 @@ pub struct Envelope {
 impl Envelope {
     /// An envelope without recipients and parameters.
     pub fn new(reverse_path: ReversePath) -> Self {
-        Self { reverse_path, recipients: Vec::new(), body: BodyType::SevenBit, smtputf8: false, ret: None, envid: None }
+        Self {
+            reverse_path,
+            recipients: Vec::new(),
+            body: BodyType::SevenBit,
+            smtputf8: false,
+            ret: None,
+            envid: None,
+        }
     }
 }

@@ -86,7 +86,11 @@ impl Scanner {
         let cr_before_lf = before_lf.last().map_or(self.last == b'\r' && self.line_len > 0, |b| *b == b'\r');
         // A CR anywhere but right before LF, an LF without CR, or NUL: not text (RFC 5321 §2.3.8).
         let cr_at_split = self.last == b'\r' && self.line_len > 0 && !(ends_line && before_lf.is_empty());
-        let inner = if ends_line && cr_before_lf { &before_lf[..before_lf.len().saturating_sub(1)] } else { before_lf };
+        let inner = if ends_line && cr_before_lf {
+            &before_lf[..before_lf.len().saturating_sub(1)]
+        } else {
+            before_lf
+        };
         let inner_cr = memchr::memchr2(b'\r', 0, inner).is_some_and(|at| {
             // A CR at the end of an unfinished piece may still get its LF.
             ends_line || inner[at] == 0 || at + 1 < inner.len()

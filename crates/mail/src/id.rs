@@ -56,12 +56,13 @@ impl FromStr for QueueId {
         if text.len() != LENGTH {
             return Err(NotAnId);
         }
-        text.bytes().try_fold(0u64, |sum, c| {
-            let digit = DIGITS.iter().position(|d| *d == c.to_ascii_lowercase()).ok_or(NotAnId)? as u64;
-            // 13 × 5 bits is one more than fits: the first digit is below 16.
-            sum.checked_mul(32).and_then(|s| s.checked_add(digit)).ok_or(NotAnId)
-        })
-        .map(Self)
+        text.bytes()
+            .try_fold(0u64, |sum, c| {
+                let digit = DIGITS.iter().position(|d| *d == c.to_ascii_lowercase()).ok_or(NotAnId)? as u64;
+                // 13 × 5 bits is one more than fits: the first digit is below 16.
+                sum.checked_mul(32).and_then(|s| s.checked_add(digit)).ok_or(NotAnId)
+            })
+            .map(Self)
     }
 }
 

@@ -90,7 +90,11 @@ impl Reply {
 
     /// Appends the wire form: every line with code, enhanced code and CRLF.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        let code = [b'0' + (self.code / 100) as u8, b'0' + (self.code / 10 % 10) as u8, b'0' + (self.code % 10) as u8];
+        let code = [
+            b'0' + (self.code / 100) as u8,
+            b'0' + (self.code / 10 % 10) as u8,
+            b'0' + (self.code % 10) as u8,
+        ];
         let mut lines = self.text.split('\n').peekable();
         while let Some(line) = lines.next() {
             out.extend_from_slice(&code);

@@ -3,6 +3,10 @@
 //!
 //! Read first: `server::Connection` and `client::Connection`.
 
+pub mod command;
 pub mod limits;
+pub mod server;
+pub mod xtext;
 
+pub use command::Command;
 pub use limits::Limits;

@@ -1,0 +1,389 @@
+//! Command lines into [`Command`]s (RFC 5321 §4.1.1). A line that is no command becomes the reply
+//! the client reads.
+
+use crate::{Limits, server::replies, xtext};
+use mail::{
+    AddressError, BodyType, Envelope, ForwardPath, Mailbox, Notify, Recipient, Reply, Ret, ReversePath,
+};
+
+/// One parsed command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// HELO with the client's name.
+    Helo(Box<str>),
+    /// EHLO with the client's name.
+    Ehlo(Box<str>),
+    /// MAIL: an envelope without recipients, and the declared SIZE.
+    Mail(Envelope, Option<u64>),
+    /// RCPT.
+    Rcpt(Recipient),
+    /// DATA.
+    Data,
+    /// BDAT: this many octets follow (RFC 3030 §2).
+    Bdat {
+        /// Octets that follow the line.
+        size_bytes: u64,
+        /// The message ends with them.
+        last: bool,
+    },
+    /// STARTTLS (RFC 3207).
+    StartTls,
+    /// RSET.
+    Rset,
+    /// NOOP.
+    Noop,
+    /// VRFY.
+    Vrfy,
+    /// HELP.
+    Help,
+    /// QUIT.
+    Quit,
+}
+
+/// Reads one line without its CRLF. `utf8` tells whether the open transaction has SMTPUTF8, which
+/// RCPT inherits from MAIL (RFC 6531 §3.4).
+///
+/// # Errors
+/// The reply to send: 500 for what is no command, 501 for bad arguments, 502 for commands we know
+/// and do not offer.
+pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply> {
+    if line.contains(&0) {
+        return Err(replies::NUL_IN_COMMAND);
+    }
+    let line = std::str::from_utf8(line).map_err(|_| replies::INVALID_UTF8)?;
+    if line.chars().any(|c| c.is_control() && c != '\t') {
+        return Err(replies::CONTROL_IN_COMMAND);
+    }
+    let line = line.trim_end_matches([' ', '\t']);
+    let (verb, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
+    let mut upper = [0; 8];
+    let Some(upper) = upper.get_mut(..verb.len()) else { return Err(replies::UNKNOWN_COMMAND) };
+    upper.copy_from_slice(verb.as_bytes());
+    upper.make_ascii_uppercase();
+    let alone = |command| if rest.is_empty() { Ok(command) } else { Err(replies::NO_ARGUMENT_ALLOWED) };
+    match &*upper {
+        b"MAIL" => parse_mail(rest, limits),
+        b"RCPT" => parse_rcpt(rest, limits, utf8),
+        b"DATA" => alone(Command::Data),
+        b"BDAT" => parse_bdat(rest),
+        b"EHLO" => parse_name(rest).map(Command::Ehlo),
+        b"HELO" => parse_name(rest).map(Command::Helo),
+        b"QUIT" => alone(Command::Quit),
+        b"RSET" => alone(Command::Rset),
+        b"NOOP" => Ok(Command::Noop),
+        b"STARTTLS" => alone(Command::StartTls),
+        b"VRFY" if rest.is_empty() => Err(replies::ARGUMENT_NEEDED),
+        b"VRFY" => Ok(Command::Vrfy),
+        b"HELP" => Ok(Command::Help),
+        b"EXPN" | b"TURN" | b"ETRN" | b"ATRN" | b"AUTH" | b"SEND" | b"SOML" | b"SAML" => {
+            Err(replies::NOT_OFFERED)
+        }
+        b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"HEAD" | b"OPTIONS" => Err(replies::WRONG_PROTOCOL),
+        _ => Err(replies::UNKNOWN_COMMAND),
+    }
+}
+
+/// EHLO's argument is shown, never trusted: any printable word will do (RFC 5321 §4.1.4).
+fn parse_name(rest: &str) -> Result<Box<str>, Reply> {
+    let name = rest.trim();
+    let good = !name.is_empty() && name.len() <= 255 && !name.contains([' ', '\t']);
+    if good { Ok(name.into()) } else { Err(replies::BAD_HELLO) }
+}
+
+fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
+    let (path, params) = split_path(rest, "FROM:", limits, &replies::BAD_SENDER)?;
+    let utf8 = params.split_ascii_whitespace().any(|p| p.eq_ignore_ascii_case("SMTPUTF8"));
+    let reverse_path = if path.is_empty() {
+        ReversePath::Null
+    } else {
+        Mailbox::parse(path, utf8)
+            .map(ReversePath::Mailbox)
+            .map_err(|e| address_reply(e, &replies::BAD_SENDER))?
+    };
+    let mut envelope = Envelope::new(reverse_path);
+    let mut size = None;
+    let mut seen = Vec::new();
+    for param in params.split_ascii_whitespace() {
+        let (key, value) = keyword(param, &mut seen)?;
+        match key.as_str() {
+            "SIZE" => size = Some(parse_size(value)?),
+            "BODY" => envelope.body = parse_body(value)?,
+            "SMTPUTF8" if value.is_none() => envelope.smtputf8 = true,
+            "RET" => envelope.ret = Some(parse_ret(value)?),
+            "ENVID" => envelope.envid = Some(parse_xtext(value, 100)?),
+            "SMTPUTF8" => return Err(replies::BAD_PARAMETER),
+            _ => return Err(replies::UNKNOWN_PARAMETER),
+        }
+    }
+    Ok(Command::Mail(envelope, size))
+}
+
+fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool) -> Result<Command, Reply> {
+    let (path, params) = split_path(rest, "TO:", limits, &replies::BAD_RECIPIENT)?;
+    let path = ForwardPath::parse(path, utf8).map_err(|e| address_reply(e, &replies::BAD_RECIPIENT))?;
+    let mut recipient = Recipient::new(path);
+    let mut seen = Vec::new();
+    for param in params.split_ascii_whitespace() {
+        let (key, value) = keyword(param, &mut seen)?;
+        match key.as_str() {
+            "NOTIFY" => recipient.notify = parse_notify(value)?,
+            "ORCPT" => recipient.orcpt = Some(parse_orcpt(value)?),
+            _ => return Err(replies::UNKNOWN_PARAMETER),
+        }
+    }
+    Ok(Command::Rcpt(recipient))
+}
+
+fn address_reply(error: AddressError, bad: &Reply) -> Reply {
+    match error {
+        AddressError::NeedsSmtpUtf8 => replies::NEEDS_SMTPUTF8,
+        AddressError::Syntax | AddressError::LocalPart | AddressError::Domain => bad.clone(),
+    }
+}
+
+/// `FROM:<path> params` into path and params. A space behind the colon is let through, as every
+/// server does; a source route is ignored (RFC 5321 §4.1.1.3).
+fn split_path<'a>(
+    rest: &'a str,
+    tag: &str,
+    limits: &Limits,
+    bad: &Reply,
+) -> Result<(&'a str, &'a str), Reply> {
+    let rest = rest.trim_start();
+    let head = rest.get(..tag.len()).filter(|head| head.eq_ignore_ascii_case(tag)).ok_or(replies::SYNTAX)?;
+    let rest = rest[head.len()..].trim_start();
+    let inner = rest.strip_prefix('<').ok_or_else(|| bad.clone())?;
+    let end = path_end(inner).ok_or_else(|| bad.clone())?;
+    let (path, params) = (&inner[..end], &inner[end + 1..]);
+    let separated = params.is_empty() || params.starts_with(' ');
+    if !separated || path.len() + 2 > limits.path_bytes {
+        return Err(bad.clone());
+    }
+    Ok((strip_source_route(path).ok_or_else(|| bad.clone())?, params))
+}
+
+/// The `>` that ends the path, outside of quotes.
+fn path_end(text: &str) -> Option<usize> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.bytes().position(|b| {
+        let here = !quoted && b == b'>';
+        (quoted, escaped) = match b {
+            _ if escaped => (quoted, false),
+            b'\\' if quoted => (quoted, true),
+            b'"' => (!quoted, false),
+            _ => (quoted, false),
+        };
+        here
+    })
+}
+
+fn strip_source_route(path: &str) -> Option<&str> {
+    if !path.starts_with('@') {
+        return Some(path);
+    }
+    let (route, mailbox) = path.split_once(':')?;
+    let good =
+        route.split(',').all(|hop| hop.strip_prefix('@').is_some_and(|d| mail::Domain::parse(d).is_ok()));
+    good.then_some(mailbox)
+}
+
+/// `KEY=value` or `KEY`, in capitals; refused when it was there before.
+fn keyword<'a>(param: &'a str, seen: &mut Vec<String>) -> Result<(String, Option<&'a str>), Reply> {
+    let (key, value) = match param.split_once('=') {
+        Some((key, value)) => (key, Some(value)),
+        None => (param, None),
+    };
+    let key = key.to_ascii_uppercase();
+    if seen.contains(&key) || value == Some("") {
+        return Err(replies::BAD_PARAMETER);
+    }
+    seen.push(key.clone());
+    Ok((key, value))
+}
+
+/// Up to 20 digits (RFC 1870 §3); a number too large for us is simply too large a message.
+fn parse_size(value: Option<&str>) -> Result<u64, Reply> {
+    let digits = value.filter(|v| v.bytes().all(|b| b.is_ascii_digit())).ok_or(replies::BAD_PARAMETER)?;
+    digits.parse().map_err(|_| replies::TOO_LARGE)
+}
+
+fn parse_body(value: Option<&str>) -> Result<BodyType, Reply> {
+    match value.map(str::to_ascii_uppercase).as_deref() {
+        Some("7BIT") => Ok(BodyType::SevenBit),
+        Some("8BITMIME") => Ok(BodyType::EightBit),
+        Some("BINARYMIME") => Ok(BodyType::Binary),
+        _ => Err(replies::BAD_PARAMETER),
+    }
+}
+
+fn parse_ret(value: Option<&str>) -> Result<Ret, Reply> {
+    match value.map(str::to_ascii_uppercase).as_deref() {
+        Some("FULL") => Ok(Ret::Full),
+        Some("HDRS") => Ok(Ret::Headers),
+        _ => Err(replies::BAD_PARAMETER),
+    }
+}
+
+fn parse_xtext(value: Option<&str>, max: usize) -> Result<Box<str>, Reply> {
+    let text = value.and_then(xtext::decode).filter(|t| t.len() <= max).ok_or(replies::BAD_PARAMETER)?;
+    Ok(text.into())
+}
+
+/// `NEVER`, or a list of the others (RFC 3461 §4.1).
+fn parse_notify(value: Option<&str>) -> Result<Notify, Reply> {
+    let value = value.ok_or(replies::BAD_PARAMETER)?;
+    if value.eq_ignore_ascii_case("NEVER") {
+        return Ok(Notify::NEVER);
+    }
+    value.split(',').try_fold(Notify::NEVER, |mut notify, word| {
+        match word.to_ascii_uppercase().as_str() {
+            "SUCCESS" => notify.success = true,
+            "FAILURE" => notify.failure = true,
+            "DELAY" => notify.delay = true,
+            _ => return Err(replies::BAD_PARAMETER),
+        }
+        Ok(notify)
+    })
+}
+
+/// `rfc822;xtext` (RFC 3461 §4.2), stored decoded.
+fn parse_orcpt(value: Option<&str>) -> Result<Box<str>, Reply> {
+    let (kind, address) = value.and_then(|v| v.split_once(';')).ok_or(replies::BAD_PARAMETER)?;
+    let plain = !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let address = xtext::decode(address).filter(|a| plain && !a.is_empty() && a.len() <= 500);
+    Ok(format!("{kind};{}", address.ok_or(replies::BAD_PARAMETER)?).into())
+}
+
+/// `size [LAST]`, decimal (RFC 3030 §2).
+fn parse_bdat(rest: &str) -> Result<Command, Reply> {
+    let mut words = rest.split_ascii_whitespace();
+    let size = words.next().filter(|w| w.bytes().all(|b| b.is_ascii_digit())).and_then(|w| w.parse().ok());
+    let last = match (words.next(), words.next()) {
+        (None, _) => Some(false),
+        (Some(word), None) if word.eq_ignore_ascii_case("LAST") => Some(true),
+        _ => None,
+    };
+    match (size, last) {
+        (Some(size_bytes), Some(last)) => Ok(Command::Bdat { size_bytes, last }),
+        // Without a size the chunk cannot be skipped: the connection has to close.
+        _ => Err(replies::BAD_CHUNK_SIZE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn code(line: &str) -> String {
+        match parse(line.as_bytes(), &Limits::default(), false) {
+            Ok(command) => panic!("{line:?} is {command:?}"),
+            Err(reply) => format!("{} {}", reply.code, reply.enhanced.unwrap()),
+        }
+    }
+
+    fn good(line: &str) -> Command {
+        parse(line.as_bytes(), &Limits::default(), true).unwrap_or_else(|reply| panic!("{line:?}: {reply}"))
+    }
+
+    #[test]
+    fn mail_takes_its_parameters() {
+        let line = "mail from: <a@b> size=10 Body=8BITMIME SMTPUTF8 RET=HDRS ENVID=x+2By";
+        let Command::Mail(e, size) = good(line) else { panic!() };
+        assert_eq!(
+            (e.reverse_path.as_str(), size, e.body, e.smtputf8),
+            ("a@b", Some(10), BodyType::EightBit, true)
+        );
+        assert_eq!((e.ret, e.envid.as_deref()), (Some(Ret::Headers), Some("x+y")));
+        assert!(matches!(good("MAIL FROM:<>"), Command::Mail(e, None) if e.reverse_path.is_null()));
+        assert!(
+            matches!(good("MAIL FROM:<@a,@b:c@d>"), Command::Mail(e, _) if e.reverse_path.as_str() == "c@d")
+        );
+        assert!(
+            matches!(good("MAIL FROM:<\"a>b\"@d>"), Command::Mail(e, _) if e.reverse_path.as_str() == "\"a>b\"@d")
+        );
+    }
+
+    #[test]
+    fn rcpt_takes_its_parameters() {
+        let Command::Rcpt(r) = good("RCPT TO:<a@b> NOTIFY=SUCCESS,DELAY ORCPT=rfc822;a+40b") else {
+            panic!()
+        };
+        assert_eq!(r.notify, Notify { success: true, failure: false, delay: true, explicit: true });
+        assert_eq!(r.orcpt.as_deref(), Some("rfc822;a@b"));
+        assert!(
+            matches!(good("RCPT TO:<Postmaster>"), Command::Rcpt(r) if r.path == ForwardPath::Postmaster)
+        );
+    }
+
+    #[test]
+    fn bad_lines_get_the_reply_of_the_table() {
+        for (line, reply) in [
+            ("", "500 5.5.2"),
+            ("XYZZY", "500 5.5.2"),
+            ("MAILFROM:<a@b>", "500 5.5.2"),
+            ("MAIL", "501 5.5.4"),
+            ("MAIL a@b", "501 5.5.4"),
+            ("MAIL FROM:a@b", "501 5.1.7"),
+            ("MAIL FROM:<a@b", "501 5.1.7"),
+            ("MAIL FROM:<;sleep 66;>", "501 5.1.7"),
+            ("MAIL FROM:<a@b>SIZE=1", "501 5.1.7"),
+            ("MAIL FROM:<ä@b>", "553 5.6.7"),
+            ("RCPT TO:<ä@b>", "553 5.6.7"),
+            ("RCPT TO:<>", "501 5.1.3"),
+            ("MAIL FROM:<a@b> SIZE=", "501 5.5.4"),
+            ("MAIL FROM:<a@b> SIZE=-1", "501 5.5.4"),
+            ("MAIL FROM:<a@b> SIZE=18446744073709551616", "552 5.3.4"),
+            ("MAIL FROM:<a@b> SIZE=1 SIZE=1", "501 5.5.4"),
+            ("MAIL FROM:<a@b> FOO=1", "555 5.5.4"),
+            ("MAIL FROM:<a@b> AUTH=a+0Ab", "555 5.5.4"),
+            ("MAIL FROM:<a@b> ENVID=x+0D+0AQUIT", "501 5.5.4"),
+            ("RCPT TO:<a@b> ORCPT=rfc822;a+00b", "501 5.5.4"),
+            ("RCPT TO:<a@b> NOTIFY=NEVER,SUCCESS", "501 5.5.4"),
+            ("RCPT TO:<a@b> NOTIFY=", "501 5.5.4"),
+            ("BDAT", "501 5.5.4"),
+            ("BDAT -1", "501 5.5.4"),
+            ("BDAT 0x10", "501 5.5.4"),
+            ("BDAT 1e3", "501 5.5.4"),
+            ("BDAT 18446744073709551616", "501 5.5.4"),
+            ("BDAT 1 FIRST", "501 5.5.4"),
+            ("EHLO", "501 5.5.4"),
+            ("EHLO a b", "501 5.5.4"),
+            ("DATA now", "501 5.5.4"),
+            ("STARTTLS x", "501 5.5.4"),
+            ("EXPN x", "502 5.5.1"),
+            ("AUTH PLAIN", "502 5.5.1"),
+            ("VRFY", "501 5.5.4"),
+            ("NOOP\0", "500 5.5.2"),
+            ("NOOP \x1b", "500 5.5.2"),
+            ("GET / HTTP/1.1", "221 2.7.0"),
+        ] {
+            assert_eq!(code(line), reply, "{line:?}");
+        }
+        assert_eq!(parse(b"NOOP \xff", &Limits::default(), true), Err(replies::INVALID_UTF8));
+    }
+
+    #[test]
+    fn paths_up_to_the_limit_are_taken() {
+        let path = |n: usize| {
+            format!("RCPT TO:<{}@{}.{}.{}>", "l".repeat(60), "a".repeat(63), "b".repeat(63), "c".repeat(n))
+        };
+        assert!(matches!(good(&path(63)), Command::Rcpt(_)));
+        let limits = Limits { path_bytes: path(63).len() - 8, ..Limits::default() };
+        assert!(parse(path(63).as_bytes(), &limits, false).is_ok());
+        let limits = Limits { path_bytes: path(63).len() - 9, ..Limits::default() };
+        assert_eq!(parse(path(63).as_bytes(), &limits, false), Err(replies::BAD_RECIPIENT));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_makes_it_panic(line: Vec<u8>) {
+            let _ = parse(&line, &Limits::default(), true);
+        }
+
+        #[test]
+        fn no_command_like_line_makes_it_panic(line in "(MAIL FROM:|RCPT TO:|BDAT )[<>@\"\\\\:, a-c0-9=+ä]{0,40}") {
+            let _ = parse(line.as_bytes(), &Limits::default(), true);
+        }
+    }
+}

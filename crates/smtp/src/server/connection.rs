@@ -1,0 +1,336 @@
+//! One server connection: bytes in, questions and content out, replies collected for writing.
+//!
+//! The driver's loop:
+//! 1. [`Connection::step`] with the unread input, until it wants more;
+//! 2. answer what it asks ([`Connection::verdict`], [`Connection::tls_established`]);
+//! 3. write [`Connection::output`] before waiting for anything: replies of a pipelined group leave
+//!    in one write (RFC 2920 §3.2).
+
+use super::{
+    content::{ChunkCheck, DataDecoder, Piece},
+    replies,
+    session::{Action, Capabilities, Input, Session},
+};
+use crate::{Command, Limits, command};
+use mail::{BodyType, Envelope, Reply};
+use memchr::memchr;
+use std::sync::Arc;
+
+/// What the driver does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// Write the output, then read more behind what is left of the input.
+    NeedInput,
+    /// Answer with [`Connection::verdict`]: may the sender of [`Session::envelope`] mail?
+    JudgeSender,
+    /// Answer with [`Connection::verdict`]: may [`Session::judged_recipient`] be mailed?
+    JudgeRecipient,
+    /// A new message's content begins.
+    Begin,
+    /// Octets of content, in order.
+    Content(&'a [u8]),
+    /// Forget the content: the message was refused.
+    Drop,
+    /// Make the message durable, then answer with [`Connection::verdict`].
+    Commit(Box<Envelope>),
+    /// Write the output, do the TLS handshake, then call [`Connection::tls_established`].
+    StartTls,
+    /// Write the output and close.
+    Close,
+}
+
+/// How the input is read.
+#[derive(Debug)]
+enum Mode {
+    Commands,
+    /// The rest of an over-long line.
+    SkipLine,
+    Data(DataDecoder),
+    Chunk {
+        left: u64,
+        last: bool,
+    },
+    SkipChunk {
+        left: u64,
+        reply: Reply,
+    },
+    Closed,
+}
+
+/// A server connection; see the module's text for how it is driven.
+#[derive(Debug)]
+pub struct Connection {
+    session: Session,
+    mode: Mode,
+    limits: Arc<Limits>,
+    capabilities: Arc<Capabilities>,
+    output: Vec<u8>,
+    /// Octets of the message's content so far.
+    content_bytes: u64,
+    /// A BDAT transaction has begun: its first chunk was announced.
+    chunks_begun: bool,
+    /// The chunks' content check; BODY=BINARYMIME needs none.
+    check: Option<ChunkCheck>,
+    /// A driver's reason to refuse the content in hand, found while it arrived.
+    refusal: Option<Reply>,
+    /// A question is open: input waits.
+    waiting: bool,
+}
+
+impl Connection {
+    /// A connection whose greeting stands in the output.
+    pub fn new(limits: Arc<Limits>, capabilities: Arc<Capabilities>, tls: bool) -> Self {
+        let mut output = Vec::with_capacity(256);
+        Reply::new(220, None, format!("{} ESMTP Postrider", capabilities.hostname)).write_to(&mut output);
+        Self {
+            session: Session::new(tls),
+            mode: Mode::Commands,
+            limits,
+            capabilities,
+            output,
+            content_bytes: 0,
+            chunks_begun: false,
+            check: None,
+            refusal: None,
+            waiting: false,
+        }
+    }
+
+    /// Replies to write; the driver empties it.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// The session's facts: hello name, protocol, whether it is idle.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Reading content now, so that the data timeout counts and not the command timeout.
+    pub fn reads_content(&self) -> bool {
+        matches!(self.mode, Mode::Data(_) | Mode::Chunk { .. } | Mode::SkipChunk { .. })
+    }
+
+    /// Refuses the content in hand: the reply is given at its end, the rest is skipped.
+    pub fn refuse_content(&mut self, reply: Reply) {
+        self.refusal.get_or_insert(reply);
+    }
+
+    /// Says farewell and closes, for a timeout or shutdown.
+    pub fn farewell(&mut self, reply: &Reply) {
+        reply.write_to(&mut self.output);
+        self.mode = Mode::Closed;
+    }
+
+    /// The answer to the open question.
+    pub fn verdict(&mut self, reply: Reply) {
+        debug_assert!(self.waiting, "no question is open");
+        self.waiting = false;
+        let action = self.session.step(Input::Verdict(reply), &self.limits, &self.capabilities);
+        let step = self.act(action);
+        debug_assert!(matches!(step, None | Some(Step::Close)), "a verdict only sends or closes");
+    }
+
+    /// The handshake is done. What the client said before is forgotten.
+    pub fn tls_established(&mut self) {
+        self.waiting = false;
+        self.session.secured();
+    }
+
+    /// Reads on; `input` loses what is used.
+    pub fn step<'a>(&mut self, input: &mut &'a [u8]) -> Step<'a> {
+        debug_assert!(!self.waiting, "a question is open");
+        loop {
+            let step = match &mut self.mode {
+                Mode::Closed => Some(Step::Close),
+                Mode::Commands => self.command_line(input),
+                Mode::SkipLine => self.skip_line(input),
+                Mode::Data(_) => self.data(input),
+                Mode::Chunk { .. } => self.chunk(input),
+                Mode::SkipChunk { .. } => self.skip_chunk(input),
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    fn command_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let max = self.limits.command_line_bytes;
+        let Some(end) = memchr(b'\n', &input[..input.len().min(max)]) else {
+            if input.len() < max {
+                return Some(Step::NeedInput);
+            }
+            self.mode = Mode::SkipLine;
+            return None;
+        };
+        let (line, rest) = input.split_at(end + 1);
+        *input = rest;
+        let parsed = match line {
+            [text @ .., b'\r', b'\n'] => command::parse(text, &self.limits, self.session.utf8()),
+            // Only CRLF ends a line (RFC 5321 §2.3.8).
+            _ => Err(replies::BARE_LF_IN_COMMAND),
+        };
+        let event = match parsed {
+            Ok(command) if must_end_group(&command) && !input.is_empty() => {
+                // What follows DATA or STARTTLS in one go was sent without waiting for our reply:
+                // an attack or a broken client (RFC 3207 §4.2, RFC 2920 §3.1).
+                self.farewell(&replies::OUT_OF_SYNC);
+                return None;
+            }
+            Ok(command) => Input::Command(command),
+            Err(reply) => Input::Malformed(reply),
+        };
+        let action = self.session.step(event, &self.limits, &self.capabilities);
+        self.act(action)
+    }
+
+    fn skip_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let Some(end) = memchr(b'\n', input) else {
+            *input = &[];
+            return Some(Step::NeedInput);
+        };
+        *input = &input[end + 1..];
+        self.mode = Mode::Commands;
+        let action =
+            self.session.step(Input::Malformed(replies::LINE_TOO_LONG), &self.limits, &self.capabilities);
+        self.act(action)
+    }
+
+    fn data<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let Mode::Data(decoder) = &mut self.mode else { unreachable!() };
+        match decoder.next(input) {
+            Piece::More => Some(Step::NeedInput),
+            Piece::Content { skip, length } => {
+                let (piece, rest) = input[skip..].split_at(length);
+                *input = rest;
+                let bad = decoder.fault().is_some();
+                self.content(piece, bad)
+            }
+            Piece::End(length) => {
+                let fault = decoder.fault().cloned();
+                *input = &input[length..];
+                self.mode = Mode::Commands;
+                let bad = fault.or_else(|| self.content_refusal());
+                self.end(Input::ContentEnd(bad))
+            }
+        }
+    }
+
+    /// Passes content on, as long as it may still be accepted.
+    fn content<'a>(&mut self, piece: &'a [u8], bad: bool) -> Option<Step<'a>> {
+        self.content_bytes += piece.len() as u64;
+        if bad || self.refusal.is_some() || self.content_bytes > self.limits.message_bytes {
+            return None;
+        }
+        Some(Step::Content(piece))
+    }
+
+    /// Why content without a fault of form is refused all the same.
+    fn content_refusal(&mut self) -> Option<Reply> {
+        let too_large = self.content_bytes > self.limits.message_bytes;
+        self.refusal.take().or(too_large.then_some(replies::TOO_LARGE))
+    }
+
+    fn chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let Mode::Chunk { left, last } = &mut self.mode else { unreachable!() };
+        if *left > 0 {
+            if input.is_empty() {
+                return Some(Step::NeedInput);
+            }
+            let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+            *left -= take as u64;
+            let (piece, rest) = input.split_at(take);
+            *input = rest;
+            let bad = self.check.as_mut().is_some_and(|check| check.check(piece));
+            return self.content(piece, bad);
+        }
+        let last = *last;
+        self.mode = Mode::Commands;
+        if last {
+            let fault = self.check.take().and_then(|mut c| c.finish());
+            let bad = fault.or_else(|| self.content_refusal());
+            return self.end(Input::ContentEnd(bad));
+        }
+        let fault = self.check.as_mut().and_then(|c| c.fault.take());
+        let bad = fault.or_else(|| self.content_refusal());
+        self.end(Input::ChunkEnd(bad))
+    }
+
+    /// Tells the session that content ended; the driver hears [`Step::Drop`] when it was bad.
+    fn end<'a>(&mut self, input: Input) -> Option<Step<'a>> {
+        let bad = matches!(&input, Input::ContentEnd(Some(_)) | Input::ChunkEnd(Some(_)));
+        let action = self.session.step(input, &self.limits, &self.capabilities);
+        let step = self.act(action);
+        if bad { Some(Step::Drop) } else { step }
+    }
+
+    fn skip_chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let Mode::SkipChunk { left, reply } = &mut self.mode else { unreachable!() };
+        let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
+        *input = &input[take..];
+        *left -= take as u64;
+        if *left > 0 {
+            return Some(Step::NeedInput);
+        }
+        reply.write_to(&mut self.output);
+        self.mode = Mode::Commands;
+        None
+    }
+
+    /// Does what the session decided. `None`: go on reading.
+    fn act<'a>(&mut self, action: Action) -> Option<Step<'a>> {
+        match action {
+            Action::Send(reply) => {
+                reply.write_to(&mut self.output);
+                None
+            }
+            Action::Close(reply) => {
+                self.farewell(&reply);
+                Some(Step::Close)
+            }
+            Action::SkipChunk(left, reply) => {
+                self.mode = Mode::SkipChunk { left, reply };
+                None
+            }
+            Action::ReadData => {
+                replies::GO_AHEAD.write_to(&mut self.output);
+                self.mode = Mode::Data(DataDecoder::default());
+                self.begin(false)
+            }
+            Action::ReadChunk { size_bytes, last } => {
+                self.mode = Mode::Chunk { left: size_bytes, last };
+                if self.chunks_begun { None } else { self.begin(true) }
+            }
+            Action::JudgeSender => {
+                self.chunks_begun = false;
+                self.ask(Step::JudgeSender)
+            }
+            Action::JudgeRecipient => self.ask(Step::JudgeRecipient),
+            Action::Commit(envelope) => self.ask(Step::Commit(envelope)),
+            Action::StartTls => {
+                replies::GO_TLS.write_to(&mut self.output);
+                self.ask(Step::StartTls)
+            }
+        }
+    }
+
+    fn begin<'a>(&mut self, by_chunks: bool) -> Option<Step<'a>> {
+        self.content_bytes = 0;
+        self.refusal = None;
+        self.chunks_begun = by_chunks;
+        let is_text = self.session.envelope().is_some_and(|e| e.body != BodyType::Binary);
+        self.check = (by_chunks && is_text).then(ChunkCheck::default);
+        Some(Step::Begin)
+    }
+
+    fn ask<'a>(&mut self, question: Step<'a>) -> Option<Step<'a>> {
+        self.waiting = true;
+        Some(question)
+    }
+}
+
+/// DATA and STARTTLS must be the last of a pipelined group (RFC 2920 §3.1, RFC 3207 §4).
+fn must_end_group(command: &Command) -> bool {
+    matches!(command, Command::Data | Command::StartTls)
+}

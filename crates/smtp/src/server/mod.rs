@@ -1,0 +1,13 @@
+//! The server side of SMTP, without I/O.
+//!
+//! [`Connection`] is what a driver holds: bytes go in, it asks its questions as [`Step`]s, and the
+//! replies stand in its output. Below it [`session`] is the table of states and inputs, and
+//! [`content`] finds the end of DATA.
+
+pub mod connection;
+pub mod content;
+pub mod replies;
+pub mod session;
+
+pub use connection::{Connection, Step};
+pub use session::{Capabilities, Session, State};

@@ -1,0 +1,142 @@
+//! Every fixed reply of the server session, in one table: code, enhanced code (RFC 3463), text.
+
+use mail::{Enhanced, Reply};
+
+/// Declares the replies, so that each stands on one line and [`ALL`] can be checked and documented.
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident = $code:literal $class:literal.$subject:literal.$detail:literal $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: Reply = Reply::fixed($code, Enhanced($class, $subject, $detail), $text);)*
+        /// All of them, by name.
+        pub const ALL: &[(&str, Reply)] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+// `5 . 5 . 2` with spaces: without them `5.5` would be read as a float.
+replies! {
+    /// To MAIL and accepted senders.
+    SENDER_OK = 250 2 . 1 . 0 "Ok";
+    /// To RCPT.
+    RECIPIENT_OK = 250 2 . 1 . 5 "Ok";
+    /// To NOOP and RSET.
+    OK = 250 2 . 0 . 0 "Ok";
+    /// To QUIT.
+    BYE = 221 2 . 0 . 0 "Bye";
+    /// To VRFY: RFC 5321 §3.5.3 lets a server say neither yes nor no.
+    CANNOT_VERIFY = 252 2 . 0 . 0 "Cannot verify the address, but will take mail for it and try to deliver";
+    /// To HELP.
+    HELP = 214 2 . 0 . 0 "Commands: EHLO HELO MAIL RCPT DATA BDAT STARTTLS RSET NOOP VRFY HELP QUIT (RFC 5321)";
+    /// To STARTTLS.
+    GO_TLS = 220 2 . 0 . 0 "Ready to start TLS";
+    /// To the end of data when its driver has nothing of its own to say.
+    ACCEPTED = 250 2 . 0 . 0 "Ok: queued";
+
+    /// No command of ours.
+    UNKNOWN_COMMAND = 500 5 . 5 . 2 "Command not recognized";
+    /// NUL in a command line.
+    NUL_IN_COMMAND = 500 5 . 5 . 2 "NUL characters are not allowed in commands";
+    /// Another control character, or a bare CR or LF.
+    CONTROL_IN_COMMAND = 500 5 . 5 . 2 "Control characters are not allowed in commands";
+    /// Not UTF-8 (RFC 6531 §3.1).
+    INVALID_UTF8 = 500 5 . 5 . 2 "Command is not valid UTF-8";
+    /// Over [`crate::Limits::command_line_bytes`].
+    LINE_TOO_LONG = 500 5 . 5 . 2 "Line too long";
+    /// A bare LF ended a command line.
+    BARE_LF_IN_COMMAND = 500 5 . 5 . 2 "Lines end in CR LF";
+    /// Arguments of the wrong form.
+    SYNTAX = 501 5 . 5 . 4 "Syntax: MAIL FROM:<address> or RCPT TO:<address>";
+    /// EHLO without a name.
+    BAD_HELLO = 501 5 . 5 . 4 "Syntax: EHLO hostname";
+    /// VRFY without an address.
+    ARGUMENT_NEEDED = 501 5 . 5 . 4 "An argument is needed";
+    /// DATA, RSET, QUIT, STARTTLS with one.
+    NO_ARGUMENT_ALLOWED = 501 5 . 5 . 4 "No argument is allowed";
+    /// Known parameter, bad value, or given twice.
+    BAD_PARAMETER = 501 5 . 5 . 4 "Bad parameter value";
+    /// RFC 5321 §4.1.1.11.
+    UNKNOWN_PARAMETER = 555 5 . 5 . 4 "Parameter not recognized";
+    /// MAIL's path.
+    BAD_SENDER = 501 5 . 1 . 7 "Bad sender address syntax";
+    /// RCPT's path.
+    BAD_RECIPIENT = 501 5 . 1 . 3 "Bad recipient address syntax";
+    /// RFC 6531 §3.5.
+    NEEDS_SMTPUTF8 = 553 5 . 6 . 7 "A non-ASCII address needs the SMTPUTF8 parameter";
+    /// A command we know and do not offer.
+    NOT_OFFERED = 502 5 . 5 . 1 "Command not implemented";
+    /// An HTTP client, perhaps made to talk to us (ALPACA): closes.
+    WRONG_PROTOCOL = 221 2 . 7 . 0 "This is a mail server. Goodbye";
+
+    /// MAIL before EHLO.
+    HELLO_FIRST = 503 5 . 5 . 1 "Send EHLO first";
+    /// MAIL inside a transaction.
+    NESTED_MAIL = 503 5 . 5 . 1 "A transaction is open already";
+    /// RCPT or DATA without MAIL.
+    MAIL_FIRST = 503 5 . 5 . 1 "Send MAIL first";
+    /// Anything but BDAT, RSET, QUIT or NOOP after the first BDAT (RFC 3030 §2).
+    CHUNKS_OPEN = 503 5 . 5 . 1 "A BDAT transaction is open: BDAT or RSET expected";
+    /// DATA when every RCPT was refused (RFC 5321 §3.3).
+    NO_RECIPIENTS = 554 5 . 5 . 1 "No valid recipients";
+    /// DATA for BODY=BINARYMIME (RFC 3030 §3).
+    BINARY_NEEDS_BDAT = 503 5 . 5 . 1 "BODY=BINARYMIME needs BDAT";
+    /// BDAT without a readable size: what follows cannot be told from commands. Closes.
+    BAD_CHUNK_SIZE = 501 5 . 5 . 4 "Syntax: BDAT size [LAST]; closing, as the chunk cannot be skipped";
+    /// A BDAT of no octets that is not the last, which could go on for ever.
+    NULL_CHUNK = 551 5 . 7 . 1 "An empty BDAT chunk must be the LAST";
+    /// STARTTLS without a certificate.
+    NO_TLS = 502 5 . 5 . 1 "TLS is not available";
+    /// STARTTLS twice.
+    TLS_ACTIVE = 554 5 . 5 . 1 "TLS is already active";
+    /// STARTTLS inside a transaction (RFC 3207 §4).
+    TLS_IN_TRANSACTION = 503 5 . 5 . 1 "STARTTLS is not allowed in a transaction";
+
+    /// Talking before the greeting, behind DATA before its 354, or behind STARTTLS. Closes.
+    OUT_OF_SYNC = 554 5 . 5 . 0 "SMTP protocol synchronization error";
+    /// A bare CR or LF in content (RFC 5321 §2.3.8): the way of SMTP smuggling. Closes.
+    BARE_CR_LF = 521 5 . 5 . 2 "Bare CR or LF in the content (RFC 5321 section 2.3.8)";
+    /// The same where the framing is beyond doubt (BDAT).
+    BARE_CR_LF_CHUNK = 550 5 . 5 . 2 "Bare CR or LF in the content: BODY=BINARYMIME is needed";
+    /// NUL in content that is not BINARYMIME (RFC 6152 §3, RFC 2045 §2.8).
+    NUL_IN_CONTENT = 550 5 . 6 . 0 "NUL in the content: BODY=BINARYMIME and BDAT are needed";
+    /// Over [`crate::Limits::message_bytes`], declared or found.
+    TOO_LARGE = 552 5 . 3 . 4 "Message size exceeds the limit";
+    /// Over [`crate::Limits::header_bytes`].
+    HEADER_TOO_LARGE = 552 5 . 3 . 4 "Message header exceeds the limit";
+    /// Over [`crate::Limits::hops`].
+    TOO_MANY_HOPS = 554 5 . 4 . 6 "Too many hops: a mail loop";
+    /// Over [`crate::Limits::recipients`] (RFC 5321 §4.5.3.1.10).
+    TOO_MANY_RECIPIENTS = 452 4 . 5 . 3 "Too many recipients";
+    /// Over [`crate::Limits::errors`].
+    TOO_MANY_ERRORS = 421 4 . 7 . 0 "Too many errors";
+    /// Over [`crate::Limits::refused_recipients`].
+    TOO_MANY_REFUSED = 421 4 . 7 . 0 "Too many refused recipients";
+    /// Over [`crate::Limits::junk_commands`].
+    TOO_MUCH_JUNK = 421 4 . 7 . 0 "Too many commands without mail";
+    /// Over [`crate::Limits::transactions`].
+    TOO_MANY_TRANSACTIONS = 421 4 . 7 . 0 "Too many transactions, reconnect";
+    /// Silence beyond a timeout (RFC 5321 §4.5.3.2).
+    TIMEOUT = 421 4 . 4 . 2 "Timeout exceeded";
+    /// We are stopping (RFC 5321 §3.8).
+    SHUTTING_DOWN = 421 4 . 3 . 2 "Service shutting down";
+    /// Budgets are used up.
+    TOO_BUSY = 421 4 . 3 . 2 "Too many sessions, try again later";
+    /// The spool's queue is full for the moment.
+    SPOOL_BUSY = 451 4 . 3 . 1 "Too busy to store mail, try again later";
+    /// The disk is full.
+    NO_ROOM = 452 4 . 3 . 1 "Insufficient system storage";
+    /// A write or sync failed: nothing was promised.
+    LOCAL_ERROR = 451 4 . 3 . 0 "Local error, the message was not stored";
+}
+
+/// The go-ahead for DATA; without enhanced code, as RFC 2034 §4 asks.
+pub const GO_AHEAD: Reply = Reply::bare(354, "End data with <CR><LF>.<CR><LF>");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_enhanced_code_has_the_class_of_its_reply() {
+        for (name, reply) in ALL {
+            assert_eq!(u16::from(reply.enhanced.unwrap().0), reply.code / 100, "{name}");
+        }
+    }
+}

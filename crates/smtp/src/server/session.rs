@@ -1,0 +1,364 @@
+//! One SMTP server session as a table: every state, every input, and what is done (RFC 5321 §4.1.4).
+//! Knows neither bytes nor time; [`super::Connection`] decodes lines and content for it.
+
+use super::replies;
+use crate::{Command, Limits};
+use mail::{BodyType, Envelope, Recipient, Reply};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A command line was read.
+    Command(Command),
+    /// A line was read that is no command: the reply for it.
+    Malformed(Reply),
+    /// The driver's answer to [`Action::JudgeSender`], [`Action::JudgeRecipient`] or [`Action::Commit`].
+    Verdict(Reply),
+    /// CRLF.CRLF was seen, or the last chunk is complete; the reply if the content is bad.
+    ContentEnd(Option<Reply>),
+    /// A chunk that is not the last is complete; the reply if it is bad.
+    ChunkEnd(Option<Reply>),
+}
+
+/// What to do. The three questions wait for a [`Input::Verdict`]; pipelined bytes wait with them.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send a reply.
+    Send(Reply),
+    /// May this sender mail? See [`Session::envelope`].
+    JudgeSender,
+    /// May it go there? See [`Session::judged_recipient`].
+    JudgeRecipient,
+    /// Send 354 and read content to CRLF.CRLF.
+    ReadData,
+    /// Read this many octets of content.
+    ReadChunk {
+        /// Octets.
+        size_bytes: u64,
+        /// The message ends with them.
+        last: bool,
+    },
+    /// Read and forget this many octets, then send the reply: a refused chunk still follows its
+    /// command (RFC 3030 §2).
+    SkipChunk(u64, Reply),
+    /// Make the message durable.
+    Commit(Box<Envelope>),
+    /// Send 220 and begin the TLS handshake.
+    StartTls,
+    /// Send a reply and close.
+    Close(Reply),
+}
+
+/// Where the session stands.
+#[derive(Debug, Default)]
+pub enum State {
+    /// 220 sent; EHLO expected.
+    #[default]
+    Greeted,
+    /// Between transactions.
+    Ready,
+    /// Policy weighs MAIL.
+    JudgingSender(Box<Envelope>),
+    /// MAIL accepted; RCPT, DATA or BDAT may follow.
+    Open(Box<Envelope>),
+    /// Policy weighs one RCPT.
+    JudgingRecipient(Box<Envelope>, Recipient),
+    /// 354 sent; until CRLF.CRLF.
+    Content(Box<Envelope>),
+    /// Between or inside chunks.
+    Chunks(Box<Envelope>),
+    /// A chunk was bad: the others are skipped until RSET or a new MAIL.
+    ChunksFailed,
+    /// The spool makes the message durable.
+    Committing,
+    /// The last reply was given.
+    Closed,
+}
+
+/// What EHLO announces besides what is always there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Our name in the greeting and EHLO's reply.
+    pub hostname: Box<str>,
+    /// A certificate is there: STARTTLS can be offered.
+    pub starttls: bool,
+}
+
+/// The session: its state, and what it remembers across transactions.
+#[derive(Debug)]
+pub struct Session {
+    state: State,
+    hello: Option<Box<str>>,
+    extended: bool,
+    tls: bool,
+    refused_in_transaction: bool,
+    counts: Counts,
+}
+
+/// What the limits are compared with.
+#[derive(Debug, Default)]
+struct Counts {
+    errors: u32,
+    refused: u32,
+    junk: u32,
+    transactions: u32,
+}
+
+impl Session {
+    /// A session whose greeting is sent; `tls` where TLS came first (RFC 8314 §3.3).
+    pub fn new(tls: bool) -> Self {
+        Self {
+            state: State::Greeted,
+            hello: None,
+            extended: false,
+            tls,
+            refused_in_transaction: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The client's name as it gave it in EHLO or HELO.
+    pub fn hello(&self) -> Option<&str> {
+        self.hello.as_deref()
+    }
+
+    /// `with` protocol of the Received field: SMTP, ESMTP, ESMTPS, UTF8SMTP… (RFC 3848, RFC 6531 §4.3).
+    pub fn protocol(&self, smtputf8: bool) -> &'static str {
+        match (smtputf8, self.extended, self.tls) {
+            (true, _, true) => "UTF8SMTPS",
+            (true, _, false) => "UTF8SMTP",
+            (false, true, true) => "ESMTPS",
+            (false, true, false) => "ESMTP",
+            (false, false, true) => "SMTPS",
+            (false, false, false) => "SMTP",
+        }
+    }
+
+    /// The open transaction.
+    pub fn envelope(&self) -> Option<&Envelope> {
+        match &self.state {
+            State::JudgingSender(e) | State::Open(e) | State::Content(e) | State::Chunks(e) => Some(e),
+            State::JudgingRecipient(e, _) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// The recipient that [`Action::JudgeRecipient`] asks about.
+    pub fn judged_recipient(&self) -> Option<&Recipient> {
+        match &self.state {
+            State::JudgingRecipient(_, recipient) => Some(recipient),
+            _ => None,
+        }
+    }
+
+    /// Whether RCPT may have UTF-8: MAIL had SMTPUTF8.
+    pub fn utf8(&self) -> bool {
+        self.envelope().is_some_and(|e| e.smtputf8)
+    }
+
+    /// The TLS handshake is done: nothing said in clear text counts any more (RFC 3207 §4.2).
+    pub fn secured(&mut self) {
+        *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new(true) };
+    }
+
+    /// No transaction is open and none is being committed: stopping here breaks nothing.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Greeted | State::Ready | State::Closed)
+    }
+
+    /// Every transition, in the order a client walks them; then the limits.
+    pub fn step(&mut self, input: Input, limits: &Limits, capabilities: &Capabilities) -> Action {
+        let junk = is_junk(&input);
+        let (state, action) = match (std::mem::take(&mut self.state), input) {
+            (state, Input::Malformed(reply)) if reply == replies::WRONG_PROTOCOL => {
+                (state, Action::Close(reply))
+            }
+            (state, Input::Malformed(reply)) if reply == replies::BAD_CHUNK_SIZE => {
+                (state, Action::Close(reply))
+            }
+            (state, Input::Malformed(reply)) => (state, Action::Send(reply)),
+            (state, Input::Command(command)) => self.command(state, command, limits, capabilities),
+            (state, Input::Verdict(reply)) => self.verdict(state, reply),
+            (State::Content(_), Input::ContentEnd(Some(bad))) => (State::Ready, send_or_close(bad)),
+            (State::Content(e) | State::Chunks(e), Input::ContentEnd(None)) => {
+                (State::Committing, Action::Commit(e))
+            }
+            (State::Chunks(_), Input::ContentEnd(Some(bad))) => (State::Ready, Action::Send(bad)),
+            (State::Chunks(e), Input::ChunkEnd(None)) => (State::Chunks(e), Action::Send(replies::OK)),
+            (State::Chunks(_), Input::ChunkEnd(Some(bad))) => (State::ChunksFailed, Action::Send(bad)),
+            (state, input) => unreachable!("driver sent {input:?} in {state:?}"),
+        };
+        self.state = state;
+        self.limit(action, junk, limits)
+    }
+
+    fn command(
+        &mut self,
+        state: State,
+        command: Command,
+        limits: &Limits,
+        capabilities: &Capabilities,
+    ) -> (State, Action) {
+        use Command::{Bdat, Data, Ehlo, Helo, Help, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy};
+        let send = Action::Send;
+        match (state, command) {
+            (_, Quit) => (State::Closed, Action::Close(replies::BYE)),
+            (state, Noop) => (state, send(replies::OK)),
+            // A new EHLO drops the open transaction (RFC 5321 §4.1.4).
+            (_, Ehlo(name)) => (State::Ready, send(self.hello_reply(name, true, limits, capabilities))),
+            (_, Helo(name)) => (State::Ready, send(self.hello_reply(name, false, limits, capabilities))),
+            (State::Greeted, Rset) => (State::Greeted, send(replies::OK)),
+            (_, Rset) => (State::Ready, send(replies::OK)),
+            (state, Help) => (state, send(replies::HELP)),
+            (state, Vrfy) => (state, send(replies::CANNOT_VERIFY)),
+            (state, StartTls) if self.tls => (state, send(replies::TLS_ACTIVE)),
+            (state, StartTls) if !capabilities.starttls => (state, send(replies::NO_TLS)),
+            (state @ (State::Greeted | State::Ready), StartTls) => (state, Action::StartTls),
+            (state, StartTls) => (state, send(replies::TLS_IN_TRANSACTION)),
+            (State::Greeted, Bdat { size_bytes, .. }) => {
+                (State::Greeted, Action::SkipChunk(size_bytes, replies::HELLO_FIRST))
+            }
+            (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
+            (State::Ready | State::ChunksFailed, Mail(envelope, size)) => self.mail(envelope, size, limits),
+            (State::ChunksFailed, Bdat { size_bytes, .. }) => {
+                (State::ChunksFailed, Action::SkipChunk(size_bytes, replies::MAIL_FIRST))
+            }
+            (State::ChunksFailed, _) => (State::ChunksFailed, send(replies::CHUNKS_OPEN)),
+            (State::Ready, Bdat { size_bytes, .. }) => {
+                (State::Ready, Action::SkipChunk(size_bytes, replies::MAIL_FIRST))
+            }
+            (State::Ready, _) => (State::Ready, send(replies::MAIL_FIRST)),
+            (State::Open(e), Mail(..)) => (State::Open(e), send(replies::NESTED_MAIL)),
+            (State::Open(e), Rcpt(_)) if e.recipients.len() >= limits.recipients => {
+                (State::Open(e), send(replies::TOO_MANY_RECIPIENTS))
+            }
+            (State::Open(e), Rcpt(recipient)) => {
+                (State::JudgingRecipient(e, recipient), Action::JudgeRecipient)
+            }
+            (State::Open(e), Data) if e.recipients.is_empty() => (State::Open(e), send(self.no_recipients())),
+            (State::Open(e), Data) if e.body == BodyType::Binary => {
+                (State::Open(e), send(replies::BINARY_NEEDS_BDAT))
+            }
+            (State::Open(e), Data) => (State::Content(e), Action::ReadData),
+            (State::Open(e), Bdat { size_bytes, .. }) if e.recipients.is_empty() => {
+                let reply = self.no_recipients();
+                (State::Open(e), Action::SkipChunk(size_bytes, reply))
+            }
+            (State::Open(e) | State::Chunks(e), Bdat { size_bytes, last }) => chunk(e, size_bytes, last),
+            (State::Chunks(e), _) => (State::Chunks(e), send(replies::CHUNKS_OPEN)),
+            (state, command) => unreachable!("driver sent {command:?} in {state:?}"),
+        }
+    }
+
+    fn hello_reply(
+        &mut self,
+        name: Box<str>,
+        extended: bool,
+        limits: &Limits,
+        capabilities: &Capabilities,
+    ) -> Reply {
+        self.hello = Some(name);
+        self.extended = extended;
+        let hostname = &capabilities.hostname;
+        if !extended {
+            return Reply::new(250, None, &**hostname);
+        }
+        let starttls = if capabilities.starttls && !self.tls { "\nSTARTTLS" } else { "" };
+        let size = limits.message_bytes;
+        let text = format!(
+            "{hostname}\nPIPELINING\nSIZE {size}{starttls}\nENHANCEDSTATUSCODES\n8BITMIME\nDSN\nSMTPUTF8\nCHUNKING\nBINARYMIME\nHELP"
+        );
+        Reply::new(250, None, text)
+    }
+
+    fn mail(&mut self, envelope: Envelope, size: Option<u64>, limits: &Limits) -> (State, Action) {
+        self.refused_in_transaction = false;
+        if size.is_some_and(|s| s > limits.message_bytes) {
+            return (State::Ready, Action::Send(replies::TOO_LARGE));
+        }
+        self.counts.transactions += 1;
+        if self.counts.transactions > limits.transactions {
+            return (State::Closed, Action::Close(replies::TOO_MANY_TRANSACTIONS));
+        }
+        (State::JudgingSender(Box::new(envelope)), Action::JudgeSender)
+    }
+
+    fn no_recipients(&self) -> Reply {
+        if self.refused_in_transaction {
+            replies::NO_RECIPIENTS
+        } else {
+            Reply::fixed(503, mail::Enhanced(5, 5, 1), "Send RCPT first")
+        }
+    }
+
+    fn verdict(&mut self, state: State, reply: Reply) -> (State, Action) {
+        let good = reply.is_positive();
+        match state {
+            State::JudgingSender(e) if good => (State::Open(e), Action::Send(reply)),
+            State::JudgingSender(_) => (State::Ready, send_or_close(reply)),
+            State::JudgingRecipient(mut e, recipient) if good => {
+                e.recipients.push(recipient);
+                (State::Open(e), Action::Send(reply))
+            }
+            State::JudgingRecipient(e, _) => {
+                self.refused_in_transaction = true;
+                self.counts.refused += 1;
+                (State::Open(e), send_or_close(reply))
+            }
+            State::Committing => (State::Ready, send_or_close(reply)),
+            state => unreachable!("driver gave a verdict in {state:?}"),
+        }
+    }
+
+    /// Counts what the action shows and turns it into a farewell at a limit.
+    fn limit(&mut self, action: Action, junk: bool, limits: &Limits) -> Action {
+        let error = match &action {
+            Action::Send(reply) | Action::SkipChunk(_, reply) => {
+                (500..=504).contains(&reply.code) || reply.code == 555
+            }
+            _ => false,
+        };
+        self.counts.errors += u32::from(error);
+        self.counts.junk = if junk {
+            self.counts.junk + 1
+        } else if matches!(action, Action::Commit(_)) {
+            0
+        } else {
+            self.counts.junk
+        };
+        let farewell = if self.counts.errors > limits.errors {
+            replies::TOO_MANY_ERRORS
+        } else if self.counts.refused > limits.refused_recipients {
+            replies::TOO_MANY_REFUSED
+        } else if self.counts.junk > limits.junk_commands {
+            replies::TOO_MUCH_JUNK
+        } else {
+            return action;
+        };
+        match action {
+            Action::Send(_) | Action::SkipChunk(..) => {
+                self.state = State::Closed;
+                Action::Close(farewell)
+            }
+            action => action,
+        }
+    }
+}
+
+/// Commands that move no mail: many in a row are a probe or an attack.
+fn is_junk(input: &Input) -> bool {
+    use Command::{Ehlo, Helo, Help, Noop, Rset, Vrfy};
+    matches!(input, Input::Command(Noop | Rset | Vrfy | Help | Ehlo(_) | Helo(_)))
+}
+
+fn chunk(envelope: Box<Envelope>, size_bytes: u64, last: bool) -> (State, Action) {
+    if size_bytes == 0 && !last {
+        return (State::ChunksFailed, Action::Send(replies::NULL_CHUNK));
+    }
+    (State::Chunks(envelope), Action::ReadChunk { size_bytes, last })
+}
+
+fn send_or_close(reply: Reply) -> Action {
+    // 521 and 421 say that the server closes (RFC 5321 §3.8, RFC 7504 §3).
+    if reply.closes() || reply.code == 521 { Action::Close(reply) } else { Action::Send(reply) }
+}
