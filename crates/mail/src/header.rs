@@ -29,7 +29,6 @@ pub struct Scanner {
     /// First bytes of the current header line, enough for the names we look for.
     name: [u8; 12],
     last: u8,
-    any: bool,
 }
 
 impl Default for Scanner {
@@ -41,7 +40,6 @@ impl Default for Scanner {
             line_len: 0,
             name: [0; 12],
             last: 0,
-            any: false,
         }
     }
 }
@@ -49,7 +47,6 @@ impl Default for Scanner {
 impl Scanner {
     /// Takes the next bytes.
     pub fn scan(&mut self, mut bytes: &[u8]) {
-        self.any |= !bytes.is_empty();
         while !bytes.is_empty() {
             let end = memchr::memchr(b'\n', bytes);
             let (piece, rest) = bytes.split_at(end.map_or(bytes.len(), |at| at + 1));
@@ -127,7 +124,7 @@ impl Scanner {
     /// What delivery needs, for the content so far.
     pub fn facts(&self) -> Facts {
         let mut facts = self.facts;
-        facts.lacks_final_crlf = self.any && self.line_len > 0 || !self.any;
+        facts.lacks_final_crlf = self.line_len > 0;
         facts.is_binary |= self.line_len > 0 && self.last == b'\r';
         facts
     }

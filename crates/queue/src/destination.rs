@@ -1,0 +1,153 @@
+//! One destination's ready lists, window and health.
+
+use crate::{Millis, Settings, list::List, settings::millis};
+use mail::{Destination, Outcome};
+
+/// A destination's number in the queue; stable while the process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DestinationId(pub u32);
+
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) name: Destination,
+    pub(crate) small: List,
+    pub(crate) bulk: List,
+    pub(crate) ready_count: u32,
+    pub(crate) in_flight_count: u32,
+    pub(crate) waiting_count: u32,
+    /// Connections the driver has open or is opening.
+    pub(crate) connection_count: u32,
+    /// Of them, those that wait for work.
+    pub(crate) idle_count: u32,
+    /// Of them, those that have not taken anything yet, as far as can be told.
+    pub(crate) fresh_count: u32,
+    /// Connections allowed; grows and shrinks with success and failure.
+    pub(crate) window: f64,
+    pub(crate) limit: u32,
+    pub(crate) small_in_a_row: u8,
+    pub(crate) health: Health,
+    /// In the ring of destinations that want a connection.
+    pub(crate) in_ring: bool,
+    /// When it is to be looked at again.
+    pub(crate) timer: Option<Millis>,
+    /// Bytes its connections may still serve while others wait for one.
+    pub(crate) quantum_bytes: i64,
+}
+
+#[derive(Debug)]
+pub(crate) enum Health {
+    Up,
+    /// Not tried before `until`; down `since`.
+    Suspended {
+        since: Millis,
+        until: Millis,
+        reason: Box<Outcome>,
+    },
+    /// One connection is tried; down `since`.
+    Probing {
+        since: Millis,
+    },
+}
+
+impl Site {
+    pub(crate) fn new(name: Destination, limit: u32, settings: &Settings) -> Self {
+        let limit = limit.max(1);
+        Self {
+            name,
+            small: List::default(),
+            bulk: List::default(),
+            ready_count: 0,
+            in_flight_count: 0,
+            waiting_count: 0,
+            connection_count: 0,
+            idle_count: 0,
+            fresh_count: 0,
+            window: f64::from(settings.initial_concurrency.clamp(1, limit)),
+            limit,
+            small_in_a_row: 0,
+            health: Health::Up,
+            in_ring: false,
+            timer: None,
+            quantum_bytes: 0,
+        }
+    }
+
+    /// Nothing is known of it any more that is worth keeping.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.ready_count + self.in_flight_count + self.waiting_count + self.connection_count == 0
+            && matches!(self.health, Health::Up)
+            && !self.in_ring
+            && self.timer.is_none()
+    }
+
+    /// Work that may be done now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.ready_count > 0 && !matches!(self.health, Health::Suspended { .. })
+    }
+
+    /// May another connection be opened, and is there work for it? `oldest` is since when its first
+    /// unit is ready. `Err` tells when to ask again.
+    pub(crate) fn wants_connection(
+        &self,
+        settings: &Settings,
+        oldest: Option<Millis>,
+        now: Millis,
+    ) -> Result<bool, Millis> {
+        let allowed = match self.health {
+            Health::Up => self.window as u32,
+            Health::Probing { .. } => 1,
+            Health::Suspended { .. } => 0,
+        };
+        if self.ready_count <= self.fresh_count
+            || self.idle_count > 0
+            || self.connection_count >= allowed.min(self.limit)
+        {
+            return Ok(false);
+        }
+        // A kept connection with a backlog in its pipeline beats many with one message each; a
+        // slow one must not hold up the rest.
+        if self.connection_count == 0
+            || self.ready_count > settings.backlog_per_connection * self.connection_count
+        {
+            return Ok(true);
+        }
+        let until = oldest.unwrap_or(now) + millis(settings.patience);
+        if now >= until { Ok(true) } else { Err(until) }
+    }
+
+    /// One delivery went well: the window grows by one when a whole window did.
+    pub(crate) fn succeeded(&mut self, settings: &Settings) {
+        if matches!(self.health, Health::Probing { .. }) {
+            self.health = Health::Up;
+            self.window = 1.0; // slow start after revival
+        }
+        let goal = f64::from(self.limit);
+        let step =
+            if self.window < f64::from(settings.initial_concurrency) { 1.0 } else { 1.0 / self.window };
+        self.window = (self.window + step).min(goal);
+    }
+
+    /// No host could be used. While other connections still work only the window shrinks.
+    pub(crate) fn failed(&mut self, settings: &Settings, now: Millis, reason: Outcome, random: f64) {
+        self.window -= 1.0 / self.window.max(1.0);
+        let others_work =
+            matches!(self.health, Health::Up) && self.connection_count > 1 && self.window >= 1.0;
+        if others_work {
+            return;
+        }
+        let since = match self.health {
+            Health::Up => now,
+            Health::Suspended { since, .. } | Health::Probing { since } => since,
+        };
+        let until = now + settings.retry_after(now - since, random);
+        self.window = 1.0;
+        self.health = Health::Suspended { since, until, reason: Box::new(reason) };
+    }
+
+    /// The time has come, or an operator asks: one probe.
+    pub(crate) fn resume(&mut self) {
+        if let Health::Suspended { since, .. } = self.health {
+            self.health = Health::Probing { since };
+        }
+    }
+}

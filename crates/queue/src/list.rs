@@ -1,0 +1,84 @@
+//! Doubly linked lists through the entries of a slab: every entry is in at most one list, and
+//! leaves it in constant time.
+
+use crate::slab::Slab;
+
+/// No entry.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The two links of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { prev: NONE, next: NONE }
+    }
+}
+
+/// Entries that can be linked.
+pub(crate) trait Linked {
+    fn link(&mut self) -> &mut Link;
+}
+
+/// A list: first in, first out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct List {
+    head: u32,
+    tail: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: NONE, tail: NONE }
+    }
+}
+
+impl List {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    pub(crate) fn head(&self) -> Option<u32> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    pub(crate) fn push_back<T: Linked>(&mut self, slab: &mut Slab<T>, at: u32) {
+        *slab[at].link() = Link { prev: self.tail, next: NONE };
+        match self.tail {
+            NONE => self.head = at,
+            tail => slab[tail].link().next = at,
+        }
+        self.tail = at;
+    }
+
+    pub(crate) fn push_front<T: Linked>(&mut self, slab: &mut Slab<T>, at: u32) {
+        *slab[at].link() = Link { prev: NONE, next: self.head };
+        match self.head {
+            NONE => self.tail = at,
+            head => slab[head].link().prev = at,
+        }
+        self.head = at;
+    }
+
+    pub(crate) fn remove<T: Linked>(&mut self, slab: &mut Slab<T>, at: u32) {
+        let Link { prev, next } = std::mem::take(slab[at].link());
+        match prev {
+            NONE => self.head = next,
+            prev => slab[prev].link().next = next,
+        }
+        match next {
+            NONE => self.tail = prev,
+            next => slab[next].link().prev = prev,
+        }
+    }
+
+    pub(crate) fn pop_front<T: Linked>(&mut self, slab: &mut Slab<T>) -> Option<u32> {
+        let head = self.head()?;
+        self.remove(slab, head);
+        Some(head)
+    }
+}

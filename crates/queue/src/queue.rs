@@ -1,0 +1,705 @@
+//! The queue manager itself.
+
+use crate::{
+    DestinationId, Millis, Recipients, Settings,
+    destination::{Health, Site},
+    list::{List, NONE},
+    message::{Age, Entry, Place, Unit, UnitId},
+    settings::millis,
+    slab::Slab,
+    wheel::Wheel,
+};
+use mail::{Destination, Fate, Outcome, QueueId};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+/// A message as it enters the queue.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// Its id; never twice.
+    pub id: QueueId,
+    /// When it was accepted; negative when that was before this process began.
+    pub arrived: Millis,
+    /// Size of its content.
+    pub size_bytes: u64,
+    /// Not to be tried until released.
+    pub held: bool,
+    /// `(recipient index, destination, attempts so far, when due)`, grouped by nothing; due `None` is now.
+    pub recipients: &'a [(u32, DestinationId, u16, Option<Millis>)],
+}
+
+/// Work for a connection: a unit that is now in flight.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Give it back with [`Queue::settle`] or [`Queue::put_back`].
+    pub unit: UnitId,
+    /// The message.
+    pub id: QueueId,
+    /// Its recipients at the destination.
+    pub recipients: Recipients,
+    /// How long it was ready or waiting, in milliseconds.
+    pub queued_ms: u64,
+    /// Attempts before this one.
+    pub attempt_count: u16,
+}
+
+/// What follows from the outcomes of an attempt.
+#[derive(Debug, PartialEq, Eq, Default)]
+pub struct Settlement {
+    /// Nothing is left of the message: its space may be freed.
+    pub last: bool,
+    /// When the deferred recipients are tried again.
+    pub retry_at: Option<Millis>,
+    /// Deferred recipients whose time is over: they fail now.
+    pub expired: Vec<u32>,
+}
+
+/// A message that has grown old.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Aged {
+    /// The sender may be told that these recipients still wait.
+    Delayed(QueueId, Vec<u32>),
+    /// These recipients fail now; `last` as in [`Settlement`].
+    Expired {
+        /// The message.
+        id: QueueId,
+        /// The recipients, which have left the queue.
+        recipients: Vec<u32>,
+        /// Nothing is left of the message.
+        last: bool,
+    },
+}
+
+/// What the driver does for the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Open a connection; tell [`Queue::connection_closed`] when it is gone.
+    Open(DestinationId),
+    /// Wake one connection that rests.
+    Wake(DestinationId),
+}
+
+/// All messages, all destinations. One writer; time comes in with each call.
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) settings: Settings,
+    pub(crate) messages: Slab<Entry>,
+    pub(crate) by_id: HashMap<QueueId, u32>,
+    pub(crate) units: Slab<Unit>,
+    pub(crate) sites: Vec<Site>,
+    by_name: HashMap<Destination, DestinationId>,
+    wheel: Wheel,
+    young: List,
+    old: List,
+    /// Destinations that want their first connection.
+    first_ring: VecDeque<DestinationId>,
+    /// Destinations that want one more.
+    more_ring: VecDeque<DestinationId>,
+    wakes: VecDeque<DestinationId>,
+    /// When to look at a destination again: suspended ones, and ones whose patience runs.
+    timers: BTreeSet<(Millis, DestinationId)>,
+    connection_count: u32,
+    random: u64,
+    due: Vec<UnitId>,
+}
+
+impl Queue {
+    /// An empty queue at `now`; `seed` makes its jitter repeatable.
+    pub fn new(settings: Settings, seed: u64, now: Millis) -> Self {
+        Self {
+            settings,
+            messages: Slab::default(),
+            by_id: HashMap::new(),
+            units: Slab::default(),
+            sites: Vec::new(),
+            by_name: HashMap::new(),
+            wheel: Wheel::new(now),
+            young: List::default(),
+            old: List::default(),
+            first_ring: VecDeque::new(),
+            more_ring: VecDeque::new(),
+            wakes: VecDeque::new(),
+            timers: BTreeSet::new(),
+            connection_count: 0,
+            random: seed | 1,
+            due: Vec::new(),
+        }
+    }
+
+    /// Messages in the queue.
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// No message at all?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// New settings for what is decided from now on.
+    pub fn set_settings(&mut self, settings: Settings) {
+        for site in &mut self.sites {
+            site.limit = settings.concurrency_limit.max(1);
+            site.window = site.window.min(f64::from(site.limit));
+        }
+        self.settings = settings;
+    }
+
+    /// The destination's number; the same for the same name.
+    pub fn destination(&mut self, name: &Destination) -> DestinationId {
+        if let Some(id) = self.by_name.get(name) {
+            return *id;
+        }
+        let site = Site::new(name.clone(), self.settings.concurrency_limit, &self.settings);
+        // Places of destinations nobody uses are taken again, so that the table stays bounded by
+        // what is queued.
+        let free = (self.sites.len() >= 1024).then(|| self.unused_site()).flatten();
+        let id = match free {
+            Some(id) => {
+                self.by_name.remove(&self.sites[id.0 as usize].name);
+                self.sites[id.0 as usize] = site;
+                id
+            }
+            None => {
+                self.sites.push(site);
+                DestinationId(self.sites.len() as u32 - 1)
+            }
+        };
+        self.by_name.insert(name.clone(), id);
+        id
+    }
+
+    /// Looks at a few places, not at all of them.
+    fn unused_site(&mut self) -> Option<DestinationId> {
+        let start = self.next_random_u64() as usize % self.sites.len();
+        let mut near = (0..16).map(|i| (start + i) % self.sites.len());
+        near.find(|at| self.sites[*at].is_unused()).map(|at| DestinationId(at as u32))
+    }
+
+    /// Its name.
+    pub fn destination_name(&self, id: DestinationId) -> &Destination {
+        &self.site(id).name
+    }
+
+    pub(crate) fn site(&self, id: DestinationId) -> &Site {
+        &self.sites[id.0 as usize]
+    }
+
+    fn site_mut(&mut self, id: DestinationId) -> &mut Site {
+        &mut self.sites[id.0 as usize]
+    }
+
+    fn next_random_u64(&mut self) -> u64 {
+        // xorshift64: jitter needs no more.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    fn next_random(&mut self) -> f64 {
+        (self.next_random_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Takes a message in. False when its id is there already.
+    pub fn insert(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
+        if self.by_id.contains_key(&arrival.id) {
+            return false;
+        }
+        let mut entry = Entry::new(arrival.id, arrival.arrived, arrival.size_bytes);
+        entry.held = arrival.held;
+        let message = self.messages.insert(entry);
+        self.by_id.insert(arrival.id, message);
+        let warned = self.settings.delay_warning.is_zero()
+            || now - arrival.arrived >= millis(self.settings.delay_warning);
+        self.list_by_age(message, if warned { Age::Old } else { Age::Young });
+        match arrival.recipients {
+            [one] => self.add_unit(message, Recipients::One(one.0), *one, arrival, now),
+            several => self.add_units(message, several, arrival, now),
+        }
+        true
+    }
+
+    /// Recipients that share destination and past share a unit.
+    fn add_units(
+        &mut self,
+        message: u32,
+        recipients: &[(u32, DestinationId, u16, Option<Millis>)],
+        arrival: &Arrival<'_>,
+        now: Millis,
+    ) {
+        let mut sorted = recipients.to_vec();
+        sorted.sort_by_key(|(index, destination, attempts, due)| (*destination, *attempts, *due, *index));
+        for group in sorted.chunk_by(|a, b| (a.1, a.2, a.3) == (b.1, b.2, b.3)) {
+            let indexes: Vec<u32> = group.iter().map(|r| r.0).collect();
+            self.add_unit(message, Recipients::new(&indexes), group[0], arrival, now);
+        }
+    }
+
+    fn add_unit(
+        &mut self,
+        message: u32,
+        recipients: Recipients,
+        (_, destination, attempt_count, due): (u32, DestinationId, u16, Option<Millis>),
+        arrival: &Arrival<'_>,
+        now: Millis,
+    ) {
+        let unit = self.units.insert(Unit {
+            recipients,
+            due: due.unwrap_or(now),
+            message,
+            destination: destination.0,
+            sibling: self.messages[message].units,
+            link: crate::list::Link::default(),
+            slot: 0,
+            attempt_count,
+            place: Place::Held,
+            is_bulk: arrival.size_bytes > self.settings.small_bytes,
+        });
+        self.messages[message].units = unit;
+        if arrival.held {
+            return;
+        }
+        match due {
+            Some(due) if due > now => self.put_waiting(unit, due),
+            _ => self.put_ready(unit, now, false),
+        }
+    }
+
+    /// Moves a message to the list of its age. Lists stay sorted by arrival, or nearly so.
+    fn list_by_age(&mut self, message: u32, age: Age) {
+        match std::mem::replace(&mut self.messages[message].age, age) {
+            Age::Young => self.young.remove(&mut self.messages, message),
+            Age::Old => self.old.remove(&mut self.messages, message),
+            Age::Unlisted => {}
+        }
+        match age {
+            Age::Young => self.young.push_back(&mut self.messages, message),
+            Age::Old => self.old.push_back(&mut self.messages, message),
+            Age::Unlisted => {}
+        }
+    }
+
+    // ---- a unit's places ----
+
+    fn put_ready(&mut self, unit: UnitId, now: Millis, first: bool) {
+        let entry = &mut self.units[unit];
+        (entry.place, entry.due) = (Place::Ready, now);
+        let (id, is_bulk) = (DestinationId(entry.destination), entry.is_bulk);
+        let site = &mut self.sites[id.0 as usize];
+        let list = if is_bulk { &mut site.bulk } else { &mut site.small };
+        if first {
+            list.push_front(&mut self.units, unit);
+        } else {
+            list.push_back(&mut self.units, unit);
+        }
+        site.ready_count += 1;
+        self.check(id, now);
+    }
+
+    fn put_waiting(&mut self, unit: UnitId, due: Millis) {
+        let entry = &mut self.units[unit];
+        (entry.place, entry.due) = (Place::Waiting, due);
+        self.sites[entry.destination as usize].waiting_count += 1;
+        self.wheel.insert(&mut self.units, unit);
+    }
+
+    /// Takes a unit out of where it is; in flight it stays.
+    fn withdraw(&mut self, unit: UnitId) {
+        let entry = &self.units[unit];
+        let (place, is_bulk) = (entry.place, entry.is_bulk);
+        let site = &mut self.sites[entry.destination as usize];
+        match place {
+            Place::Ready => {
+                let list = if is_bulk { &mut site.bulk } else { &mut site.small };
+                list.remove(&mut self.units, unit);
+                site.ready_count -= 1;
+            }
+            Place::Waiting => {
+                site.waiting_count -= 1;
+                self.wheel.remove(&mut self.units, unit);
+            }
+            Place::InFlight => return,
+            Place::Held => {}
+        }
+        self.units[unit].place = Place::Held;
+    }
+
+    /// Removes a unit for good; true when it was its message's last.
+    fn remove_unit(&mut self, unit: UnitId) -> bool {
+        let Unit { message, sibling, .. } = self.units.remove(unit);
+        let first = self.messages[message].units;
+        if first == unit {
+            self.messages[message].units = sibling;
+        } else {
+            let mut at = first;
+            while self.units[at].sibling != unit {
+                at = self.units[at].sibling;
+            }
+            self.units[at].sibling = sibling;
+        }
+        if self.messages[message].units != NONE {
+            return false;
+        }
+        self.list_by_age(message, Age::Unlisted);
+        let id = self.messages.remove(message).id;
+        self.by_id.remove(&id);
+        true
+    }
+
+    pub(crate) fn units_of(&self, message: u32) -> impl Iterator<Item = UnitId> {
+        let first = self.messages[message].units;
+        std::iter::successors((first != NONE).then_some(first), |at| {
+            let next = self.units[*at].sibling;
+            (next != NONE).then_some(next)
+        })
+    }
+
+    // ---- connections ----
+
+    /// Looks whether a destination with work has a connection that rests, wants another one, or is
+    /// to be asked again later.
+    fn check(&mut self, id: DestinationId, now: Millis) {
+        let site = &mut self.sites[id.0 as usize];
+        if site.in_ring {
+            return;
+        }
+        if site.idle_count > 0 && site.has_work() {
+            site.idle_count -= 1;
+            self.wakes.push_back(id);
+            return;
+        }
+        let head = site.small.head().or(site.bulk.head());
+        let oldest = head.map(|unit| self.units[unit].due);
+        match site.wants_connection(&self.settings, oldest, now) {
+            Ok(true) => {
+                let is_first = site.connection_count == 0;
+                site.in_ring = true;
+                if is_first { self.first_ring.push_back(id) } else { self.more_ring.push_back(id) }
+            }
+            Ok(false) => {}
+            Err(when) => self.set_timer(id, when),
+        }
+    }
+
+    fn set_timer(&mut self, id: DestinationId, when: Millis) {
+        let before = self.site_mut(id).timer.replace(when);
+        if let Some(before) = before {
+            self.timers.remove(&(before, id));
+        }
+        self.timers.insert((when, id));
+    }
+
+    /// What the driver has to do; ask until `None` after every other call.
+    pub fn next_order(&mut self, now: Millis) -> Option<Order> {
+        if let Some(id) = self.wakes.pop_front() {
+            return Some(Order::Wake(id));
+        }
+        while self.connection_count < self.settings.connections_max {
+            let id = self.first_ring.pop_front().or_else(|| self.more_ring.pop_front())?;
+            let site = self.site_mut(id);
+            site.in_ring = false;
+            let head = site.small.head().or(site.bulk.head());
+            let oldest = head.map(|unit| self.units[unit].due);
+            if self.site(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
+                continue;
+            }
+            self.connection_count += 1;
+            let quantum = i64::try_from(self.settings.quantum_bytes).unwrap_or(i64::MAX);
+            let site = self.site_mut(id);
+            site.connection_count += 1;
+            site.fresh_count += 1;
+            site.quantum_bytes = quantum;
+            self.check(id, now);
+            return Some(Order::Open(id));
+        }
+        None
+    }
+
+    /// A connection has no work: it waits to be woken. False: there is work, it need not wait.
+    pub fn rest(&mut self, id: DestinationId) -> bool {
+        let site = self.site_mut(id);
+        if site.has_work() {
+            return false;
+        }
+        site.idle_count += 1;
+        true
+    }
+
+    /// A resting connection stops resting without having been woken.
+    pub fn stir(&mut self, id: DestinationId) {
+        let site = self.site_mut(id);
+        site.idle_count = site.idle_count.saturating_sub(1);
+    }
+
+    /// A destination wants its first connection and none is to be had: one without work should close.
+    pub fn is_contended(&self) -> bool {
+        self.connection_count >= self.settings.connections_max && !self.first_ring.is_empty()
+    }
+
+    /// An opened connection is gone, or was never made.
+    pub fn connection_closed(&mut self, id: DestinationId, now: Millis) {
+        self.connection_count -= 1;
+        let site = self.site_mut(id);
+        site.connection_count -= 1;
+        site.fresh_count = site.fresh_count.min(site.connection_count);
+        if site.connection_count == 0
+            && matches!(site.health, Health::Probing { .. })
+            && site.ready_count == 0
+        {
+            // The probe found nothing to try: the next message probes again.
+            site.health = Health::Up;
+            site.window = 1.0;
+        }
+        self.check(id, now);
+    }
+
+    /// The next unit for a connection of this destination: small ones first, but not for ever.
+    pub fn take(&mut self, id: DestinationId, now: Millis) -> Option<Taken> {
+        let contended = self.is_contended();
+        let per_bulk = self.settings.small_per_bulk;
+        let site = &mut self.sites[id.0 as usize];
+        let may = match site.health {
+            Health::Up => site.connection_count <= site.window.ceil() as u32,
+            Health::Probing { .. } => site.in_flight_count == 0,
+            Health::Suspended { .. } => false,
+        };
+        if !may || (contended && site.quantum_bytes <= 0) {
+            return None;
+        }
+        let small_first = site.bulk.is_empty() || site.small_in_a_row < per_bulk;
+        let (list, in_a_row) = if small_first && !site.small.is_empty() {
+            (&mut site.small, site.small_in_a_row.saturating_add(1))
+        } else {
+            (&mut site.bulk, 0)
+        };
+        let unit = list.pop_front(&mut self.units)?;
+        site.small_in_a_row = in_a_row;
+        site.ready_count -= 1;
+        site.in_flight_count += 1;
+        site.fresh_count = site.fresh_count.saturating_sub(1);
+        let entry = &mut self.units[unit];
+        entry.place = Place::InFlight;
+        let message = &self.messages[entry.message];
+        site.quantum_bytes -= i64::from(message.size_bytes);
+        let since = if entry.attempt_count == 0 { message.arrived } else { entry.due };
+        Some(Taken {
+            unit,
+            id: message.id,
+            recipients: entry.recipients.clone(),
+            queued_ms: u64::try_from(now - since).unwrap_or(0),
+            attempt_count: entry.attempt_count,
+        })
+    }
+
+    /// The unit's attempt never began: it is the first to go again.
+    pub fn put_back(&mut self, unit: UnitId, now: Millis) {
+        let entry = &self.units[unit];
+        let (id, message) = (DestinationId(entry.destination), entry.message);
+        self.site_mut(id).in_flight_count -= 1;
+        if self.messages[message].held {
+            self.units[unit].place = Place::Held;
+        } else {
+            self.put_ready(unit, now, true);
+        }
+    }
+
+    /// The outcomes of a unit's attempt, one for each of its recipients. `reached` tells whether a
+    /// host answered, whatever it said: that is what the window learns from.
+    pub fn settle(
+        &mut self,
+        unit: UnitId,
+        results: &[(u32, Fate)],
+        reached: bool,
+        now: Millis,
+    ) -> Settlement {
+        let entry = &self.units[unit];
+        let (id, message) = (DestinationId(entry.destination), entry.message);
+        let settings = &self.settings;
+        let site = &mut self.sites[id.0 as usize];
+        site.in_flight_count -= 1;
+        if reached {
+            site.succeeded(settings);
+        }
+        let deferred: Vec<u32> = results.iter().filter(|r| r.1 == Fate::Deferred).map(|r| r.0).collect();
+        let Entry { arrived, doomed, held, .. } = self.messages[message];
+        let age = now - arrived;
+        let mut settlement = Settlement::default();
+        if deferred.is_empty() || doomed {
+            settlement.last = self.remove_unit(unit);
+        } else if age >= millis(self.settings.expire) {
+            settlement.last = self.remove_unit(unit);
+            settlement.expired = deferred;
+        } else {
+            let random = self.next_random();
+            let due = now + self.settings.retry_after(age, random);
+            let entry = &mut self.units[unit];
+            entry.recipients = Recipients::new(&deferred);
+            entry.attempt_count = entry.attempt_count.saturating_add(1);
+            entry.place = Place::Held;
+            if !held {
+                self.put_waiting(unit, due);
+                settlement.retry_at = Some(due);
+            }
+        }
+        self.check(id, now);
+        settlement
+    }
+
+    /// No host of the destination could be used: it is suspended as a whole, or its window shrinks
+    /// while other connections work. Gives when it is tried again.
+    pub fn unreachable(&mut self, id: DestinationId, reason: Outcome, now: Millis) -> Option<Millis> {
+        let random = self.next_random();
+        self.sites[id.0 as usize].failed(&self.settings, now, reason, random);
+        if let Health::Suspended { until, .. } = self.site(id).health {
+            self.set_timer(id, until);
+            return Some(until);
+        }
+        None
+    }
+
+    // ---- time ----
+
+    /// Moves what is due to ready.
+    pub fn advance(&mut self, now: Millis) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.advance(&mut self.units, now, &mut due);
+        for unit in due.drain(..) {
+            let site = self.units[unit].destination as usize;
+            self.sites[site].waiting_count -= 1;
+            self.put_ready(unit, now, false);
+        }
+        self.due = due;
+        while let Some((when, id)) = self.timers.first().copied().filter(|(when, _)| *when <= now) {
+            self.timers.remove(&(when, id));
+            let site = self.site_mut(id);
+            site.timer = None;
+            if matches!(site.health, Health::Suspended { until, .. } if until <= now) {
+                site.resume();
+            }
+            self.check(id, now);
+        }
+    }
+
+    /// The next message that has grown old; ask until `None`.
+    pub fn next_aged(&mut self, now: Millis) -> Option<Aged> {
+        if let Some(message) = self
+            .young
+            .head()
+            .filter(|m| now - self.messages[*m].arrived >= millis(self.settings.delay_warning))
+        {
+            self.list_by_age(message, Age::Old);
+            let recipients = self.recipients_of(message);
+            return Some(Aged::Delayed(self.messages[message].id, recipients));
+        }
+        let expire = millis(self.settings.expire);
+        while let Some(message) = self.old.head().filter(|m| now - self.messages[*m].arrived >= expire) {
+            self.list_by_age(message, Age::Unlisted);
+            if self.messages[message].held {
+                continue;
+            }
+            let id = self.messages[message].id;
+            let (recipients, last) = self.remove_idle_units(message);
+            if !recipients.is_empty() {
+                return Some(Aged::Expired { id, recipients, last });
+            }
+        }
+        None
+    }
+
+    /// When [`Queue::advance`] and [`Queue::next_aged`] have something next.
+    pub fn next_wake(&self) -> Option<Millis> {
+        let warned =
+            self.young.head().map(|m| self.messages[m].arrived + millis(self.settings.delay_warning));
+        let expired = self.old.head().map(|m| self.messages[m].arrived + millis(self.settings.expire));
+        let timer = self.timers.first().map(|t| t.0);
+        [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
+    }
+
+    fn recipients_of(&self, message: u32) -> Vec<u32> {
+        let mut all: Vec<u32> =
+            self.units_of(message).flat_map(|unit| self.units[unit].recipients.as_slice().to_vec()).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Removes the units that are not in flight; their recipients, and whether the message went.
+    fn remove_idle_units(&mut self, message: u32) -> (Vec<u32>, bool) {
+        let units: Vec<UnitId> = self.units_of(message).collect();
+        let (mut recipients, mut last) = (Vec::new(), false);
+        for unit in units {
+            self.withdraw(unit);
+            if self.units[unit].place != Place::InFlight {
+                recipients.extend_from_slice(self.units[unit].recipients.as_slice());
+                last = self.remove_unit(unit);
+            }
+        }
+        recipients.sort_unstable();
+        (recipients, last)
+    }
+
+    // ---- operators ----
+
+    /// Nothing of it is tried until [`Queue::release`]. False: no such message.
+    pub fn hold(&mut self, id: QueueId) -> bool {
+        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        self.messages[message].held = true;
+        for unit in self.units_of(message).collect::<Vec<_>>() {
+            self.withdraw(unit);
+        }
+        true
+    }
+
+    /// Undoes [`Queue::hold`]; what was held is ready now. False: no such message.
+    pub fn release(&mut self, id: QueueId, now: Millis) -> bool {
+        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        self.messages[message].held = false;
+        self.ready_units(message, now);
+        true
+    }
+
+    /// Tries it now, whatever it waits for; held messages stay held. False: no such message.
+    pub fn retry(&mut self, id: QueueId, now: Millis) -> bool {
+        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        if !self.messages[message].held {
+            self.ready_units(message, now);
+        }
+        true
+    }
+
+    fn ready_units(&mut self, message: u32, now: Millis) {
+        for unit in self.units_of(message).collect::<Vec<_>>() {
+            if self.units[unit].place == Place::InFlight {
+                continue;
+            }
+            self.withdraw(unit);
+            self.put_ready(unit, now, false);
+            self.revive(DestinationId(self.units[unit].destination), now);
+        }
+    }
+
+    fn revive(&mut self, id: DestinationId, now: Millis) {
+        self.site_mut(id).resume();
+        self.check(id, now);
+    }
+
+    /// Tries everything that is not held now, dead destinations too.
+    pub fn flush(&mut self, now: Millis) {
+        let waiting: Vec<UnitId> =
+            self.units.iter().filter(|(_, unit)| unit.place == Place::Waiting).map(|(at, _)| at).collect();
+        for unit in waiting {
+            self.withdraw(unit);
+            self.put_ready(unit, now, false);
+        }
+        for at in 0..self.sites.len() {
+            self.revive(DestinationId(at as u32), now);
+        }
+    }
+
+    /// Takes a message out: the recipients that were not in flight, and whether nothing is left.
+    /// Those in flight are tried no more after their attempt. `None`: no such message.
+    pub fn remove(&mut self, id: QueueId) -> Option<(Vec<u32>, bool)> {
+        let message = *self.by_id.get(&id)?;
+        self.messages[message].doomed = true;
+        Some(self.remove_idle_units(message))
+    }
+}

@@ -1,0 +1,121 @@
+//! The queue as operators see it.
+
+use crate::{DestinationId, Millis, Queue, destination::Health, message::Place};
+use mail::{Destination, Outcome, QueueId};
+
+/// Where a unit is, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Waits for a connection of its destination.
+    Ready,
+    /// Its destination is suspended until then, because of this.
+    Suspended(Millis, Outcome),
+    /// An attempt is under way.
+    InFlight,
+    /// Waits for its next attempt at that time.
+    Waiting(Millis),
+    /// An operator holds it.
+    Held,
+}
+
+/// The recipients of a message at one destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitView {
+    /// Indexes into the envelope's recipients.
+    pub recipients: Vec<u32>,
+    /// Where they go.
+    pub destination: Destination,
+    /// Where they are.
+    pub status: Status,
+    /// Attempts so far.
+    pub attempt_count: u16,
+}
+
+/// A queued message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageView {
+    /// Its id.
+    pub id: QueueId,
+    /// When it arrived; negative before this process began.
+    pub arrived: Millis,
+    /// Size of its content (saturated at 4 GiB).
+    pub size_bytes: u32,
+    /// Its units.
+    pub units: Vec<UnitView>,
+}
+
+/// A destination with work or trouble.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DestinationView {
+    /// Its name.
+    pub name: Destination,
+    /// Units that wait for a connection.
+    pub ready_count: u32,
+    /// Units under way.
+    pub in_flight_count: u32,
+    /// Units that wait for their time.
+    pub waiting_count: u32,
+    /// Open connections.
+    pub connection_count: u32,
+    /// Connections allowed now.
+    pub window: f64,
+    /// Suspended until then, because of this.
+    pub suspended: Option<(Millis, Outcome)>,
+}
+
+impl Queue {
+    /// The ids of all messages, in the order of their acceptance.
+    pub fn ids(&self) -> Vec<QueueId> {
+        let mut ids: Vec<QueueId> = self.by_id.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// One message.
+    pub fn message(&self, id: QueueId) -> Option<MessageView> {
+        let message = *self.by_id.get(&id)?;
+        let entry = &self.messages[message];
+        let units = self.units_of(message).map(|unit| self.unit_view(unit)).collect();
+        Some(MessageView { id, arrived: entry.arrived, size_bytes: entry.size_bytes, units })
+    }
+
+    fn unit_view(&self, unit: u32) -> UnitView {
+        let unit = &self.units[unit];
+        let site = self.site(DestinationId(unit.destination));
+        let status = match (unit.place, &site.health) {
+            (Place::Ready, Health::Suspended { until, reason, .. }) => {
+                Status::Suspended(*until, (**reason).clone())
+            }
+            (Place::Ready, _) => Status::Ready,
+            (Place::InFlight, _) => Status::InFlight,
+            (Place::Waiting, _) => Status::Waiting(unit.due),
+            (Place::Held, _) => Status::Held,
+        };
+        UnitView {
+            recipients: unit.recipients.as_slice().to_vec(),
+            destination: site.name.clone(),
+            status,
+            attempt_count: unit.attempt_count,
+        }
+    }
+
+    /// All destinations with something to say of.
+    pub fn destinations(&self) -> Vec<DestinationView> {
+        self.sites
+            .iter()
+            .filter(|site| !site.is_unused())
+            .map(|site| DestinationView {
+                name: site.name.clone(),
+                ready_count: site.ready_count,
+                in_flight_count: site.in_flight_count,
+                waiting_count: site.waiting_count,
+                connection_count: site.connection_count,
+                window: site.window,
+                suspended: match &site.health {
+                    Health::Suspended { until, reason, .. } => Some((*until, (**reason).clone())),
+                    Health::Up | Health::Probing { .. } => None,
+                },
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,400 @@
+//! The queue manager's promises, by example and by random walks.
+
+use mail::{Destination, Enhanced, Fate, Outcome, QueueId, Transport};
+use proptest::prelude::*;
+use queue::{Aged, Arrival, DestinationId, Millis, Order, Queue, Settings, Status, Taken};
+use std::{collections::BTreeMap, time::Duration};
+
+fn site(name: &str) -> Destination {
+    Destination { transport: Transport::Mx, route: 0, target: name.into() }
+}
+
+fn down() -> Outcome {
+    Outcome::deferred(Enhanced(4, 4, 1), "connection refused")
+}
+
+fn new() -> Queue {
+    Queue::new(Settings::default(), 7, 0)
+}
+
+fn put(q: &mut Queue, id: u64, to: &[DestinationId], size_bytes: u64, now: Millis) {
+    let recipients: Vec<_> = to.iter().enumerate().map(|(i, d)| (i as u32, *d, 0, None)).collect();
+    assert!(q.insert(
+        &Arrival { id: QueueId(id), arrived: now, size_bytes, held: false, recipients: &recipients },
+        now
+    ));
+}
+
+fn orders(q: &mut Queue, now: Millis) -> Vec<Order> {
+    std::iter::from_fn(|| q.next_order(now)).collect()
+}
+
+fn done(q: &mut Queue, taken: &Taken, fate: Fate, now: Millis) -> queue::Settlement {
+    let results: Vec<_> = taken.recipients.as_slice().iter().map(|r| (*r, fate)).collect();
+    q.settle(taken.unit, &results, true, now)
+}
+
+#[test]
+fn recipients_at_one_destination_go_together() {
+    let mut q = new();
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    put(&mut q, 1, &[a, b, a], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(b)]);
+    let taken = q.take(a, 0).unwrap();
+    assert_eq!(taken.recipients.as_slice(), [0, 2]);
+    assert_eq!(q.take(a, 0), None);
+    assert!(!done(&mut q, &taken, Fate::Delivered, 1).last);
+    let taken = q.take(b, 0).unwrap();
+    assert!(done(&mut q, &taken, Fate::Failed, 1).last);
+    assert!(q.is_empty());
+}
+
+#[test]
+fn only_deferred_recipients_are_tried_again_and_later() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a, a], 100, 0);
+    orders(&mut q, 0);
+    let taken = q.take(a, 10).unwrap();
+    let s = q.settle(taken.unit, &[(0, Fate::Delivered), (1, Fate::Deferred)], true, 10);
+    let due = s.retry_at.unwrap();
+    assert!((240_010..=360_010).contains(&due), "{due}");
+    q.advance(due - 200);
+    assert_eq!(q.take(a, due - 200), None);
+    q.advance(due + 200);
+    let taken = q.take(a, due + 200).unwrap();
+    assert_eq!((taken.recipients.as_slice(), taken.attempt_count), (&[1][..], 1));
+}
+
+#[test]
+fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    for id in 0..1000 {
+        put(&mut q, id, &[a], 100, 0);
+    }
+    let opened = orders(&mut q, 0).len();
+    assert_eq!(opened, 5, "the window's start");
+    for _ in 0..opened {
+        q.unreachable(a, down(), 10);
+        q.connection_closed(a, 10);
+    }
+    assert_eq!(orders(&mut q, 20), []);
+    let Status::Suspended(until, _) = q.message(QueueId(500)).unwrap().units[0].status.clone() else {
+        panic!()
+    };
+    put(&mut q, 5000, &[a], 100, 30);
+    assert_eq!(orders(&mut q, 40), []);
+    assert_eq!(q.next_wake().unwrap(), until);
+    q.advance(until);
+    assert_eq!(orders(&mut q, until), [Order::Open(a)], "one probe");
+    let probe = q.take(a, until).unwrap();
+    assert_eq!((probe.attempt_count, q.take(a, until)), (0, None));
+    done(&mut q, &probe, Fate::Delivered, until + 5);
+    let mut window = Vec::new();
+    for i in 0..20 {
+        window.push(orders(&mut q, until + 10 + i).len());
+        let taken = q.take(a, until + 10 + i).unwrap();
+        done(&mut q, &taken, Fate::Delivered, until + 10 + i);
+    }
+    assert!(window[0] <= 1 && window.iter().sum::<usize>() > 3, "slow start: {window:?}");
+}
+
+#[test]
+fn the_wait_for_a_dead_destination_grows_to_its_limit() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    let (mut now, mut waits) = (0, Vec::new());
+    for _ in 0..12 {
+        q.advance(now);
+        assert_eq!(orders(&mut q, now), [Order::Open(a)]);
+        let until = q.unreachable(a, down(), now).unwrap();
+        q.connection_closed(a, now);
+        waits.push(until - now);
+        now = until;
+    }
+    assert!((240_000..=360_000).contains(&waits[0]), "{waits:?}");
+    assert!(waits.iter().all(|w| *w <= 4_800_000) && waits[11] >= 3_200_000, "{waits:?}");
+}
+
+#[test]
+fn one_failed_connection_among_many_only_narrows_the_window() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    for id in 0..100 {
+        put(&mut q, id, &[a], 100, 0);
+    }
+    assert_eq!(orders(&mut q, 0).len(), 5);
+    assert_eq!(q.unreachable(a, down(), 1), None);
+    q.connection_closed(a, 1);
+    assert!(q.take(a, 1).is_some());
+}
+
+#[test]
+fn small_messages_go_first_but_not_for_ever() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 100, &[a], 1_000_000, 0);
+    for id in 0..10 {
+        put(&mut q, id, &[a], 100, 1);
+    }
+    let order: Vec<u64> = (0..6).map(|_| q.take(a, 2).unwrap().id.0).collect();
+    assert_eq!(order, [0, 1, 2, 3, 100, 4]);
+}
+
+#[test]
+fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
+    let mut q = Queue::new(Settings { connections_max: 2, quantum_bytes: 1000, ..Settings::default() }, 7, 0);
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    for id in 0..100 {
+        put(&mut q, id, &[a], 100, 0);
+    }
+    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(a)]);
+    put(&mut q, 1000, &[b], 100, 0);
+    assert_eq!(orders(&mut q, 0), []);
+    let mut served = 0;
+    while let Some(taken) = q.take(a, 1) {
+        done(&mut q, &taken, Fate::Delivered, 1);
+        served += 1;
+    }
+    assert_eq!((served, q.is_contended()), (10, true));
+    q.connection_closed(a, 1);
+    assert_eq!(orders(&mut q, 1), [Order::Open(b)]);
+}
+
+#[test]
+fn a_resting_connection_is_woken_instead_of_a_new_one() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    assert!(!q.rest(a), "there is work");
+    let taken = q.take(a, 0).unwrap();
+    done(&mut q, &taken, Fate::Delivered, 0);
+    assert!(q.rest(a));
+    put(&mut q, 2, &[a], 100, 1);
+    assert_eq!(orders(&mut q, 1), [Order::Wake(a)]);
+}
+
+#[test]
+fn a_slow_connection_does_not_hold_up_the_next_message() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    q.take(a, 0).unwrap();
+    put(&mut q, 2, &[a], 100, 5);
+    assert_eq!(orders(&mut q, 5), []);
+    assert_eq!(q.next_wake(), Some(55));
+    q.advance(55);
+    assert_eq!(orders(&mut q, 55), [Order::Open(a)]);
+}
+
+#[test]
+fn delay_is_told_once_and_expiry_ends_it() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a, a], 100, 0);
+    q.take(a, 0).map(|t| q.settle(t.unit, &[(0, Fate::Deferred), (1, Fate::Delivered)], true, 0));
+    let four_hours = 4 * 3600 * 1000;
+    assert_eq!(q.next_aged(four_hours - 1), None);
+    assert_eq!(q.next_aged(four_hours), Some(Aged::Delayed(QueueId(1), vec![0])));
+    assert_eq!(q.next_aged(four_hours), None);
+    let five_days = 5 * 86400 * 1000;
+    assert_eq!(
+        q.next_aged(five_days),
+        Some(Aged::Expired { id: QueueId(1), recipients: vec![0], last: true })
+    );
+    assert!(q.is_empty());
+}
+
+#[test]
+fn an_attempt_that_ends_after_expiry_is_the_last() {
+    let mut q = Queue::new(Settings { expire: Duration::from_secs(10), ..Settings::default() }, 7, 0);
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    let taken = q.take(a, 9_000).unwrap();
+    assert_eq!(q.next_aged(10_000), None, "it is in flight");
+    let s = done(&mut q, &taken, Fate::Deferred, 11_000);
+    assert_eq!((s.expired, s.last, s.retry_at), (vec![0], true, None));
+}
+
+#[test]
+fn held_messages_stay_and_deleted_ones_go() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    put(&mut q, 2, &[a], 100, 0);
+    assert!(q.hold(QueueId(1)));
+    assert_eq!(q.take(a, 0).unwrap().id, QueueId(2));
+    assert_eq!(q.take(a, 0), None);
+    q.flush(1);
+    assert_eq!(q.take(a, 1), None, "a flush leaves held mail alone");
+    assert_eq!(q.remove(QueueId(2)), Some((vec![], false)), "in flight");
+    q.release(QueueId(1), 2);
+    assert_eq!(q.take(a, 2).unwrap().id, QueueId(1));
+    assert_eq!((q.remove(QueueId(3)), q.hold(QueueId(3)), q.release(QueueId(3), 0)), (None, false, false));
+}
+
+/// A random operation of the walk.
+#[derive(Debug, Clone)]
+enum Op {
+    Put(Vec<u8>, bool),
+    Take(u8),
+    Settle(usize, u8),
+    PutBack(usize),
+    Close(u8),
+    Down(u8),
+    Hold(u64),
+    Release(u64),
+    Retry(u64),
+    Remove(u64),
+    Flush,
+    Pass(u32),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (proptest::collection::vec(0u8..4, 1..4), any::<bool>()).prop_map(|(d, big)| Op::Put(d, big)),
+        6 => (0u8..4).prop_map(Op::Take),
+        5 => (any::<usize>(), 0u8..27).prop_map(|(i, f)| Op::Settle(i, f)),
+        1 => any::<usize>().prop_map(Op::PutBack),
+        2 => (0u8..4).prop_map(Op::Close),
+        1 => (0u8..4).prop_map(Op::Down),
+        1 => (0u64..40).prop_map(Op::Hold),
+        1 => (0u64..40).prop_map(Op::Release),
+        1 => (0u64..40).prop_map(Op::Retry),
+        1 => (0u64..40).prop_map(Op::Remove),
+        1 => Just(Op::Flush),
+        3 => (0u32..400_000).prop_map(Op::Pass),
+    ]
+}
+
+/// The walk's own book: which recipients are still to be settled, by message.
+#[derive(Default)]
+struct Book {
+    open: BTreeMap<u64, Vec<u32>>,
+    in_flight: Vec<Taken>,
+    connections: BTreeMap<u32, u32>,
+}
+
+impl Book {
+    fn strike(&mut self, id: QueueId, recipients: &[u32], last: bool) {
+        let open = self.open.get_mut(&id.0).expect("message is open");
+        open.retain(|r| !recipients.contains(r));
+        let empty = open.is_empty();
+        assert_eq!(empty, last, "`last` of {id:?}");
+        if empty {
+            self.open.remove(&id.0);
+        }
+    }
+
+    /// Every open recipient is in the queue exactly once.
+    fn compare(&self, q: &Queue) {
+        assert_eq!(q.len(), self.open.len());
+        for (id, open) in &self.open {
+            let view = q.message(QueueId(*id)).expect("message is queued");
+            let mut have: Vec<u32> = view.units.iter().flat_map(|u| u.recipients.clone()).collect();
+            have.sort_unstable();
+            assert_eq!(&have, open, "recipients of {id}");
+        }
+        let in_flight: u32 = q.destinations().iter().map(|d| d.in_flight_count).sum();
+        assert_eq!(in_flight as usize, self.in_flight.len());
+    }
+}
+
+fn walk(ops: Vec<Op>) {
+    let settings = Settings { expire: Duration::from_secs(1500), connections_max: 6, ..Settings::default() };
+    let mut q = Queue::new(settings, 7, 0);
+    let sites: Vec<DestinationId> = ["a", "b", "c", "d"].iter().map(|n| q.destination(&site(n))).collect();
+    let (mut now, mut next_id, mut book) = (0, 0, Book::default());
+    for op in ops {
+        match op {
+            Op::Put(to, big) => {
+                let to: Vec<_> = to.iter().map(|d| sites[usize::from(*d)]).collect();
+                put(&mut q, next_id, &to, if big { 1_000_000 } else { 100 }, now);
+                book.open.insert(next_id, (0..to.len() as u32).collect());
+                next_id += 1;
+            }
+            Op::Take(d) => book.in_flight.extend(q.take(sites[usize::from(d)], now)),
+            Op::Settle(i, fates) if !book.in_flight.is_empty() => {
+                let taken = book.in_flight.swap_remove(i % book.in_flight.len());
+                let fate = |n: usize| {
+                    [Fate::Delivered, Fate::Deferred, Fate::Failed]
+                        [usize::from(fates) / 3usize.pow(n as u32) % 3]
+                };
+                let results: Vec<_> =
+                    taken.recipients.as_slice().iter().enumerate().map(|(n, r)| (*r, fate(n))).collect();
+                let s = q.settle(taken.unit, &results, true, now);
+                let gone: Vec<u32> = if s.retry_at.is_some()
+                    || q.message(taken.id).is_some_and(|m| {
+                        m.units.iter().any(|u| {
+                            u.status == Status::Held
+                                && results
+                                    .iter()
+                                    .any(|(r, f)| *f == Fate::Deferred && u.recipients.contains(r))
+                        })
+                    }) {
+                    results.iter().filter(|(_, f)| *f != Fate::Deferred).map(|(r, _)| *r).collect()
+                } else {
+                    results.iter().map(|(r, _)| *r).collect()
+                };
+                book.strike(taken.id, &gone, s.last);
+            }
+            Op::PutBack(i) if !book.in_flight.is_empty() => {
+                let taken = book.in_flight.swap_remove(i % book.in_flight.len());
+                q.put_back(taken.unit, now);
+            }
+            Op::Close(d) | Op::Down(d) => {
+                let id = sites[usize::from(d)];
+                if matches!(op, Op::Down(_)) {
+                    q.unreachable(id, down(), now);
+                }
+                let open = book.connections.entry(id.0).or_default();
+                if *open > 0 {
+                    *open -= 1;
+                    q.connection_closed(id, now);
+                }
+            }
+            Op::Hold(id) => {
+                q.hold(QueueId(id));
+            }
+            Op::Release(id) => {
+                q.release(QueueId(id), now);
+            }
+            Op::Retry(id) => {
+                q.retry(QueueId(id), now);
+            }
+            Op::Remove(id) => {
+                if let Some((gone, last)) = q.remove(QueueId(id)) {
+                    book.strike(QueueId(id), &gone, last);
+                }
+            }
+            Op::Flush => q.flush(now),
+            Op::Pass(ms) => now += Millis::from(ms),
+            Op::Settle(..) | Op::PutBack(_) => {}
+        }
+        q.advance(now);
+        while let Some(aged) = q.next_aged(now) {
+            if let Aged::Expired { id, recipients, last } = aged {
+                book.strike(id, &recipients, last);
+            }
+        }
+        while let Some(order) = q.next_order(now) {
+            if let Order::Open(id) = order {
+                *book.connections.entry(id.0).or_default() += 1;
+            }
+        }
+        assert!(book.connections.values().sum::<u32>() <= 6);
+        book.compare(&q);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn every_recipient_is_in_exactly_one_place(ops in proptest::collection::vec(op(), 1..120)) {
+        walk(ops);
+    }
+}
