@@ -25,6 +25,7 @@ pub struct Scanner {
     facts: Facts,
     seen: Seen,
     in_header: bool,
+    header_bytes: usize,
     line_len: usize,
     /// First bytes of the current header line, enough for the names we look for.
     name: [u8; 12],
@@ -37,6 +38,7 @@ impl Default for Scanner {
             facts: Facts::default(),
             seen: Seen::default(),
             in_header: true,
+            header_bytes: 0,
             line_len: 0,
             name: [0; 12],
             last: 0,
@@ -63,6 +65,9 @@ impl Scanner {
         if self.in_header && self.line_len < self.name.len() {
             let take = piece.len().min(self.name.len() - self.line_len);
             self.name[self.line_len..self.line_len + take].copy_from_slice(&piece[..take]);
+        }
+        if self.in_header {
+            self.header_bytes += piece.len();
         }
         self.check_bytes(piece, ends_line);
         self.line_len += piece.len();
@@ -127,6 +132,11 @@ impl Scanner {
         facts.lacks_final_crlf = self.line_len > 0;
         facts.is_binary |= self.line_len > 0 && self.last == b'\r';
         facts
+    }
+
+    /// Length of the header so far, its empty line included.
+    pub fn header_bytes(&self) -> usize {
+        self.header_bytes
     }
 
     /// What policy asks of the header so far.

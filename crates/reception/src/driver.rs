@@ -1,0 +1,273 @@
+//! Drives one session: reads, asks the service, writes, keeps the time.
+
+use crate::{Budget, Client, Service, Settings, body::Body, stream::Stream, trace::Received};
+use mail::{Envelope, Message, Reply, UnixMillis};
+use smtp::server::{Connection, Step, replies};
+use std::{
+    future::{Future as _, poll_fn},
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, Sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+/// Unread input above this is given back to the allocator when it is used up.
+const KEEP_BYTES: usize = 4096;
+
+/// What ended a wait for input.
+enum Woken {
+    Input(usize),
+    Timeout,
+    Shutdown,
+}
+
+pub(crate) struct Driver<S: Service> {
+    pub(crate) settings: Settings,
+    pub(crate) service: Arc<S>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) client: Client,
+    pub(crate) closing: watch::Receiver<bool>,
+}
+
+/// What one session has besides its driver.
+struct Talk<S: Service> {
+    connection: Connection,
+    stream: Stream,
+    unread: Vec<u8>,
+    body: Option<Body<S>>,
+    sleep: Pin<Box<Sleep>>,
+    transaction_ends: Option<Instant>,
+}
+
+impl<S: Service> Driver<S> {
+    /// Runs the session to its end. An error is the connection's, and nobody's loss: what was
+    /// answered 250 is durable.
+    pub(crate) async fn run(mut self, stream: Stream) -> io::Result<()> {
+        let implicit = matches!(stream, Stream::Tls(_));
+        let connection =
+            Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
+        let sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
+        let mut talk =
+            Talk { connection, stream, unread: Vec::new(), body: None, sleep, transaction_ends: None };
+        if let Err(reply) = self.service.client(&self.client) {
+            self.service.refused(&self.client, "CONNECT", None, &reply);
+            return talk.turn_away(&reply).await;
+        }
+        if !implicit && !self.service.is_trusted(&self.client) && talk.stream.has_early_bytes() {
+            self.service.refused(&self.client, "CONNECT", None, &replies::OUT_OF_SYNC);
+            return talk.turn_away(&replies::OUT_OF_SYNC).await;
+        }
+        talk.flush().await?;
+        loop {
+            match self.converse(&mut talk).await? {
+                Some(true) => talk = self.start_tls(talk).await?,
+                Some(false) => break,
+                None => match self.wait(&mut talk).await? {
+                    Woken::Input(0) => return Ok(()),
+                    Woken::Input(_) => {}
+                    Woken::Timeout => talk.connection.farewell(&replies::TIMEOUT),
+                    Woken::Shutdown => talk.connection.farewell(&replies::SHUTTING_DOWN),
+                },
+            }
+        }
+        talk.flush().await?;
+        talk.stream.shutdown().await;
+        Ok(())
+    }
+
+    /// Uses up the unread input. `None`: more is needed; true: TLS begins; false: the end.
+    async fn converse(&mut self, talk: &mut Talk<S>) -> io::Result<Option<bool>> {
+        let unread = std::mem::take(&mut talk.unread);
+        let mut input = &unread[..];
+        let end = loop {
+            match talk.connection.step(&mut input) {
+                Step::NeedInput => break None,
+                Step::Close => break Some(false),
+                Step::StartTls => break Some(true),
+                Step::JudgeSender => self.judge_sender(talk),
+                Step::JudgeRecipient => self.judge_recipient(talk),
+                Step::Begin => self.begin(talk),
+                Step::Content(bytes) => {
+                    if let Some(Err(reply)) =
+                        talk.body.as_mut().map(|body| body.append(bytes, &self.settings))
+                    {
+                        talk.body = None;
+                        talk.connection.refuse_content(reply);
+                    }
+                }
+                Step::Drop => {
+                    talk.body = None;
+                    talk.transaction_ends = None;
+                }
+                Step::Commit(envelope) => self.commit(talk, *envelope).await,
+            }
+        };
+        let used = unread.len() - input.len();
+        talk.keep(unread, used);
+        talk.flush().await?;
+        Ok(end)
+    }
+
+    fn judge_sender(&mut self, talk: &mut Talk<S>) {
+        talk.body = None;
+        let envelope = talk.connection.session().envelope().expect("a sender is judged");
+        let reply = self.service.sender(&self.client, envelope);
+        if reply.is_positive() {
+            talk.transaction_ends = Some(Instant::now() + self.settings.limits.transaction_timeout);
+        } else {
+            self.service.refused(&self.client, "MAIL", Some(envelope), &reply);
+        }
+        talk.connection.verdict(reply);
+    }
+
+    fn judge_recipient(&mut self, talk: &mut Talk<S>) {
+        let session = talk.connection.session();
+        let (Some(envelope), Some(recipient)) = (session.envelope(), session.judged_recipient()) else {
+            unreachable!("a recipient is judged");
+        };
+        let reply = self.service.recipient(&self.client, envelope, recipient);
+        if !reply.is_positive() {
+            let mut about = Envelope::new(envelope.reverse_path.clone());
+            about.recipients.push(recipient.clone());
+            self.service.refused(&self.client, "RCPT", Some(&about), &reply);
+        }
+        talk.connection.verdict(reply);
+    }
+
+    fn begin(&mut self, talk: &mut Talk<S>) {
+        let session = talk.connection.session();
+        let envelope = session.envelope().expect("content has an envelope");
+        let received = Received {
+            client: &self.client,
+            hello: session.hello().unwrap_or("unknown"),
+            hostname: &self.settings.capabilities.hostname,
+            protocol: session.protocol(envelope.smtputf8),
+            id: self.service.next_id(),
+            envelope,
+            now: UnixMillis::now(),
+        };
+        talk.body = Some(Body::begin(&received, &self.budget, &self.service));
+    }
+
+    async fn commit(&mut self, talk: &mut Talk<S>, envelope: Envelope) {
+        let body = talk.body.take().expect("content was begun");
+        let session = talk.connection.session();
+        let origin = format!(
+            "client=[{}] helo={} proto={}",
+            self.client.peer.ip(),
+            session.hello().unwrap_or(""),
+            session.protocol(envelope.smtputf8)
+        );
+        let id = body.id;
+        let (content, counted) = body.finish();
+        let message = Message { id, arrived: UnixMillis::now(), origin: origin.into(), envelope, content };
+        let reply = self.service.commit(&self.client, message).await;
+        drop(counted);
+        talk.transaction_ends = None;
+        talk.connection.verdict(reply);
+    }
+
+    /// Waits for input, the deadline or shutdown. Between transactions shutdown is heard at once.
+    async fn wait(&mut self, talk: &mut Talk<S>) -> io::Result<Woken> {
+        let limits = &self.settings.limits;
+        let silence =
+            if talk.connection.reads_content() { limits.data_timeout } else { limits.command_timeout };
+        let deadline = Instant::now() + silence;
+        let deadline = talk.transaction_ends.map_or(deadline, |ends| ends.min(deadline));
+        let is_idle = talk.connection.session().is_idle();
+        let mut closing = pin!(self.closing.wait_for(|closing| *closing));
+        let Talk { stream, unread, sleep, .. } = talk;
+        poll_fn(|cx| {
+            if let Poll::Ready(read) = stream.poll_read(cx, unread) {
+                return Poll::Ready(read.map(Woken::Input));
+            }
+            // The timer is set anew only when it fires too early: most waits never touch it.
+            while sleep.as_mut().poll(cx).is_ready() {
+                if Instant::now() >= deadline {
+                    return Poll::Ready(Ok(Woken::Timeout));
+                }
+                sleep.as_mut().reset(deadline);
+            }
+            if sleep.deadline() > deadline {
+                sleep.as_mut().reset(deadline);
+            }
+            if is_idle && closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Ok(Woken::Shutdown));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The handshake, and the session anew. What was read in clear text is gone: the session
+    /// refuses bytes behind STARTTLS.
+    async fn start_tls(&mut self, mut talk: Talk<S>) -> io::Result<Talk<S>> {
+        let (Stream::Plain(plain), Some(acceptor)) = (talk.stream, &self.tls) else {
+            unreachable!("STARTTLS is offered once, with a certificate");
+        };
+        let stream = handshake(acceptor, plain, self.settings.limits.tls_timeout).await?;
+        self.client.tls = Some(describe(&stream));
+        talk.stream = Stream::Tls(Box::new(stream));
+        talk.unread.clear();
+        talk.connection.tls_established();
+        Ok(talk)
+    }
+}
+
+impl<S: Service> Talk<S> {
+    /// Puts back what was not used.
+    fn keep(&mut self, mut unread: Vec<u8>, used: usize) {
+        unread.drain(..used);
+        if unread.is_empty() && unread.capacity() > KEEP_BYTES {
+            unread = Vec::new();
+        }
+        self.unread = unread;
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        let output = self.connection.output();
+        if !output.is_empty() {
+            self.stream.write_all(output).await?;
+            output.clear();
+        }
+        Ok(())
+    }
+
+    /// A refusal instead of the greeting (RFC 5321 §3.1).
+    async fn turn_away(mut self, reply: &Reply) -> io::Result<()> {
+        self.connection.output().clear();
+        self.connection.farewell(reply);
+        self.flush().await?;
+        self.stream.shutdown().await;
+        Ok(())
+    }
+}
+
+/// Completes a TLS handshake in time.
+pub(crate) async fn handshake(
+    acceptor: &TlsAcceptor,
+    stream: tokio::net::TcpStream,
+    limit: Duration,
+) -> io::Result<tokio_rustls::server::TlsStream<tokio::net::TcpStream>> {
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
+    timeout(limit, acceptor.accept(stream)).await.map_err(|_| late())?
+}
+
+/// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
+pub(crate) fn describe(stream: &tokio_rustls::server::TlsStream<tokio::net::TcpStream>) -> Box<str> {
+    let connection = stream.get_ref().1;
+    let version = match connection.protocol_version() {
+        Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
+        Some(rustls::ProtocolVersion::TLSv1_3) => "TLSv1.3",
+        _ => "TLS",
+    };
+    let suite = connection.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("unknown");
+    format!("{version}:{suite}").into()
+}

@@ -1,0 +1,74 @@
+//! A client's connection, plain or TLS, read into a buffer that all sessions of a thread share, so
+//! that a session that waits holds none.
+
+use std::{
+    cell::RefCell,
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
+
+/// Read at once; a bulk sender's socket buffer is emptied in few calls.
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Appends what has come to `unread`; zero at the end of the stream.
+    pub(crate) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        unread: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            let mut buffer = ReadBuf::new(scratch);
+            ready!(match self {
+                Self::Plain(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+                Self::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            })?;
+            let bytes = buffer.filled();
+            unread.extend_from_slice(bytes);
+            Poll::Ready(Ok(bytes.len()))
+        })
+    }
+
+    /// Writes all of it.
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all(bytes).await,
+            Self::Tls(stream) => {
+                stream.write_all(bytes).await?;
+                stream.flush().await
+            }
+        }
+    }
+
+    /// Says goodbye: close_notify and FIN.
+    pub(crate) async fn shutdown(&mut self) {
+        // The peer may be gone already; there is nothing left to lose.
+        let _ = match self {
+            Self::Plain(stream) => stream.shutdown().await,
+            Self::Tls(stream) => stream.shutdown().await,
+        };
+    }
+
+    /// Something was sent before we spoke?
+    pub(crate) fn has_early_bytes(&self) -> bool {
+        let Self::Plain(stream) = self else { return false };
+        let mut byte = [0];
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        rustix::net::recv(stream, &mut byte[..], flags).is_ok_and(|(n, _)| n > 0)
+    }
+}

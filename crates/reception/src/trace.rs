@@ -1,0 +1,94 @@
+//! The `Received` field we put in front of what we accept (RFC 5321 §4.4).
+
+use crate::Client;
+use mail::{Envelope, QueueId, UnixMillis};
+use std::{cell::RefCell, io::Write as _, net::IpAddr};
+
+thread_local! {
+    /// The date of the current second, since formatting it costs more than the rest of the field.
+    static DATE: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
+}
+
+/// What the field tells.
+pub(crate) struct Received<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) hello: &'a str,
+    pub(crate) hostname: &'a str,
+    pub(crate) protocol: &'static str,
+    pub(crate) id: QueueId,
+    pub(crate) envelope: &'a Envelope,
+    pub(crate) now: UnixMillis,
+}
+
+impl Received<'_> {
+    /// Appends the field with its CRLF. The recipient is named only when there is no other one to
+    /// betray (RFC 5321 §7.2).
+    pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Received: from ");
+        out.extend(self.hello.bytes().map(|b| if is_plain(b) { b } else { b'?' }));
+        let literal = match self.client.peer.ip().to_canonical() {
+            IpAddr::V4(ip) => format!(" ([{ip}])"),
+            IpAddr::V6(ip) => format!(" ([IPv6:{ip}])"),
+        };
+        out.extend_from_slice(literal.as_bytes());
+        if let Some(tls) = &self.client.tls {
+            let _ = write!(out, "\r\n\t(using {tls})");
+        }
+        let _ = write!(out, "\r\n\tby {} (Postrider) with {} id {}", self.hostname, self.protocol, self.id);
+        if let [only] = &self.envelope.recipients[..] {
+            let _ = write!(out, "\r\n\tfor <{}>", only.path);
+        }
+        out.extend_from_slice(b";\r\n\t");
+        DATE.with_borrow_mut(|(second, date)| {
+            if *second != self.now.0 / 1000 {
+                (*second, *date) = (self.now.0 / 1000, self.now.rfc5322());
+            }
+            out.extend_from_slice(date.as_bytes());
+        });
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What a client calls itself goes into a header: only what a name or literal may have.
+fn is_plain(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{ForwardPath, Recipient, ReversePath};
+
+    #[test]
+    fn the_field_tells_who_when_and_how() {
+        let mut envelope = Envelope::new(ReversePath::Null);
+        envelope.recipients.push(Recipient::new(ForwardPath::parse("b@c.test", false).unwrap()));
+        let client = Client {
+            peer: "192.0.2.1:25".parse().unwrap(),
+            local: "192.0.2.2:25".parse().unwrap(),
+            tls: Some("TLSv1.3".into()),
+        };
+        let mut received = Received {
+            client: &client,
+            hello: "a(evil)\u{e4}",
+            hostname: "mx.test",
+            protocol: "ESMTPS",
+            id: QueueId(1),
+            envelope: &envelope,
+            now: UnixMillis(1_795_242_354_048),
+        };
+        let mut out = Vec::new();
+        received.write_to(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Received: from a?evil??? ([192.0.2.1])\r\n\t(using TLSv1.3)\r\n\tby mx.test (Postrider) with ESMTPS id \
+             0000000000001\r\n\tfor <b@c.test>;\r\n\tSat, 21 Nov 2026 06:25:54 +0000\r\n"
+        );
+        let mut two = envelope.clone();
+        two.recipients.push(two.recipients[0].clone());
+        received.envelope = &two;
+        let mut out = Vec::new();
+        received.write_to(&mut out);
+        assert!(!String::from_utf8(out).unwrap().contains("for <"));
+    }
+}
