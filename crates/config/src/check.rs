@@ -170,17 +170,15 @@ impl Check<'_, '_> {
         self.at_least("delivery.pipeline_depth", &d.pipeline_depth, &1);
         self.at_least("delivery.mx_port", &d.mx_port, &1);
         self.at_least("queue.initial_concurrency", &s.queue.initial_concurrency, &1);
-        self.at_least("queue.recipients_per_transaction", &s.queue.recipients_per_transaction, &1);
         self.at_least("queue.max_messages", &s.queue.max_messages, &1);
         self.at_least("reception.max_sessions", &s.reception.max_sessions, &1);
         self.at_least("reception.max_sessions_per_client", &s.reception.max_sessions_per_client, &1);
         self.at_least("reception.max_memory", &s.reception.max_memory, &ByteSize(1 << 20));
         self.at_least("dns.attempts", &s.dns.attempts, &1);
-        self.at_least("dns.cache_size", &s.dns.cache_size, &1);
     }
 
     fn durations(&mut self, s: &Settings) {
-        let zero_is_wrong: [(&str, Duration); 14] = [
+        let zero_is_wrong: [(&str, Duration); 13] = [
             ("timeouts.command", s.limits.command_timeout),
             ("timeouts.data", s.limits.data_timeout),
             ("timeouts.tls", s.limits.tls_timeout),
@@ -193,7 +191,6 @@ impl Check<'_, '_> {
             ("queue.retry_min", s.queue.retry_min),
             ("queue.retry_max", s.queue.retry_max),
             ("queue.expire", s.queue.expire),
-            ("queue.expire_reports", s.queue.expire_reports),
             ("dns.timeout", s.dns.timeout),
         ];
         for (path, value) in zero_is_wrong {

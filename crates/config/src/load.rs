@@ -109,9 +109,9 @@ fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
 impl Reading<'_> {
     fn settings(&mut self, root: &DeTable<'_>) -> Settings {
         let sections = schema();
-        let known =
+        let known: Vec<&str> =
             sections[0].keys.iter().map(|key| key.name).chain(sections[1..].iter().map(|s| s.name)).collect();
-        self.refuse_unknown("", root, known);
+        self.refuse_unknown("", root, &known);
         let (hostname, data_dir, postmaster) = self.global(root);
         let listen = self.listen(root);
         let relay = self.plain(root, "relay");

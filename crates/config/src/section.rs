@@ -117,13 +117,14 @@ impl<'s> Reading<'s> {
         if let Some(table) = table
             && !path.is_empty()
         {
-            self.refuse_unknown(path, table, S::DOC.keys.iter().map(|key| key.name).collect());
+            let known: Vec<&str> = S::DOC.keys.iter().map(|key| key.name).collect();
+            self.refuse_unknown(path, table, &known);
         }
         read
     }
 
     /// Notes each key of `table` that is none of `known`.
-    pub(crate) fn refuse_unknown(&mut self, path: &str, table: &DeTable<'_>, known: Vec<&str>) {
+    pub(crate) fn refuse_unknown(&mut self, path: &str, table: &DeTable<'_>, known: &[&str]) {
         for name in table.keys() {
             if known.contains(&&**name.get_ref()) {
                 continue;
@@ -143,7 +144,7 @@ impl<'s> Reading<'s> {
         let value = root.get(name)?;
         let table = value.get_ref().as_table();
         if table.is_none() {
-            self.not_a_table(value, name, format!("[{name}]"));
+            self.not_a_table(value, name, &format!("[{name}]"));
         }
         table
     }
@@ -156,20 +157,20 @@ impl<'s> Reading<'s> {
     ) -> Option<Vec<Spanned<&'t DeTable<'i>>>> {
         let value = root.get(name)?;
         let Some(items) = value.get_ref().as_array() else {
-            self.not_a_table(value, name, format!("[[{name}]]"));
+            self.not_a_table(value, name, &format!("[[{name}]]"));
             return Some(Vec::new());
         };
         let mut tables = Vec::new();
-        for item in items.iter() {
+        for item in items {
             match item.get_ref().as_table() {
                 Some(table) => tables.push(Spanned::new(item.span(), table)),
-                None => self.not_a_table(item, name, format!("[[{name}]]")),
+                None => self.not_a_table(item, name, &format!("[[{name}]]")),
             }
         }
         Some(tables)
     }
 
-    fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: String) {
+    fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
         let help = format!("begin it with {header} on a line of its own, and its keys below");
         self.cx.problem(value.span(), format!("`{name}` must be a section"), "not a section", help);
     }

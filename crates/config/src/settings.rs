@@ -282,15 +282,11 @@ section! {
         retry_max: Duration = "\"4000s\"",
         /// Age at which a message that could not be delivered goes back.
         expire: Duration = "\"5d\"",
-        /// The same for reports (DSNs), which have nobody to go back to.
-        expire_reports: Duration = "\"5d\"",
         /// Age at which its sender is told that it is late; 0 for never.
         delay_warning: Duration = "\"4h\"",
         /// Connections a destination begins with; they grow with success up to
         /// `delivery.connections_per_destination`.
         initial_concurrency: usize = "5",
-        /// Recipients in one transaction to one destination.
-        recipients_per_transaction: usize = "1000",
         /// Messages in the queue, at most. More: 452 4.3.1.
         max_messages: usize = "10000000",
     }
@@ -321,8 +317,6 @@ section! {
         timeout: Duration = "\"5s\"",
         /// Times a question is asked.
         attempts: usize = "3",
-        /// Names that are kept in memory.
-        cache_size: usize = "65536",
     }
 }
 
