@@ -1,1 +1,31 @@
-//! See ARCHITECTURE.md.
+//! What operators write, checked into typed settings.
+//!
+//! A file is checked whole: every problem is found at once, each with file, line, column, what is
+//! wrong and what would be right. One definition a key (its comment, type and default in
+//! [`settings`]) feeds the reader, `postrider config show` and postrider.toml(5). What the
+//! settings mean is the business of the crates that take them.
+//!
+//! Read first: [`Settings`] (what survived checking) and [`Problems`] (what did not).
+
+mod check;
+mod domain;
+mod listing;
+mod load;
+mod problem;
+mod route;
+mod schema;
+mod section;
+pub mod settings;
+mod units;
+mod value;
+
+pub use domain::DomainPattern;
+pub use listing::{Effective, Origin};
+pub use load::{Loaded, load, load_with_origins};
+pub use problem::{Problem, Problems};
+pub use route::{HostPort, LmtpTarget, MaildirTemplate, Route, Target};
+pub use schema::schema;
+pub use section::{KeyDoc, SectionDoc};
+pub use settings::{Listen, Settings};
+pub use units::{ByteSize, parse_duration, show_duration};
+pub use value::{Engine, HostName, ListenTls, LogFormat, NameServer, RouteTls, TlsVersion};

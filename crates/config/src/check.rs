@@ -1,0 +1,323 @@
+//! What no single key can see: ranges, keys that contradict each other, files that are missing.
+
+use crate::{
+    listing::Origin,
+    section::Reading,
+    settings::Settings,
+    units::{ByteSize, show_duration},
+    value::{Engine, LogFormat},
+};
+use std::{
+    fmt::Display,
+    fs::File,
+    net::SocketAddr,
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Longest socket path the kernel takes (`sun_path` with its final NUL; unix(7)).
+const SOCKET_PATH_MAX: usize = 107;
+/// A part of content in the spool has a 32-bit length.
+const SEGMENT_MAX: ByteSize = ByteSize(1 << 30);
+const SEGMENT_MIN: ByteSize = ByteSize(1 << 20);
+
+/// Makes every check, whatever fails.
+pub(crate) fn check(reading: &mut Reading<'_>, settings: &Settings) {
+    Check { reading }.all(settings);
+}
+
+struct Check<'c, 's> {
+    reading: &'c mut Reading<'s>,
+}
+
+impl Check<'_, '_> {
+    fn all(&mut self, s: &Settings) {
+        self.listeners(s);
+        self.tls(s);
+        self.limits(&s.limits);
+        self.counts(s);
+        self.durations(s);
+        self.spool(s);
+        self.log(s);
+        self.sockets(s);
+        self.users(s);
+    }
+
+    /// A problem with a key. One that nobody set can only be wrong through another key, so it is
+    /// shown there if it has a place at all.
+    fn problem(&mut self, path: &str, what: String, label: &str, help: &str) {
+        let span = match self.reading.origin(path) {
+            Some(Origin::File { span, .. }) => span.clone(),
+            _ => 0..0,
+        };
+        self.reading.cx.problem(span, what, label, (!help.is_empty()).then(|| help.to_owned()));
+    }
+
+    fn is_set(&self, path: &str) -> bool {
+        matches!(self.reading.origin(path), Some(Origin::File { .. }))
+    }
+
+    fn at_least<T: PartialOrd + Display>(&mut self, path: &str, value: &T, least: &T) {
+        if value < least {
+            self.problem(
+                path,
+                format!("`{path}` is too small"),
+                &format!("less than {least}"),
+                &format!("write {least} or more"),
+            );
+        }
+    }
+
+    fn listeners(&mut self, s: &Settings) {
+        for (number, later) in s.listen.iter().enumerate() {
+            if let Some(first) = s.listen[..number].iter().find(|first| clash(first.address, later.address)) {
+                let path = self.listen_path(later.address);
+                let what = format!("two listeners want {}", later.address);
+                let label = format!("{} is listened on already", first.address);
+                self.problem(&path, what, &label, "give each its own address or port");
+            }
+        }
+        if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
+            self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
+        }
+    }
+
+    /// The last key with this address: listeners with a bad one are not in the settings, so that
+    /// counting would go wrong.
+    fn listen_path(&self, address: SocketAddr) -> String {
+        let shown = toml::Value::from(address.to_string());
+        let found = self
+            .reading
+            .effective
+            .iter()
+            .rev()
+            .find(|e| e.path.starts_with("listen[") && e.value.as_ref() == Some(&shown));
+        found.map_or(String::new(), |e| e.path.clone())
+    }
+
+    fn tls(&mut self, s: &Settings) {
+        match (&s.tls.certificate, &s.tls.key) {
+            (Some(_), None) if !self.has_failed("tls.key") => {
+                self.problem(
+                    "tls.certificate",
+                    "a certificate without its key".to_owned(),
+                    "",
+                    "add `key` to [tls]",
+                );
+            }
+            (None, Some(_)) if !self.has_failed("tls.certificate") => {
+                self.problem(
+                    "tls.key",
+                    "a key without its certificate".to_owned(),
+                    "",
+                    "add `certificate` to [tls]",
+                );
+            }
+            _ => {}
+        }
+        self.readable("tls.certificate", s.tls.certificate.as_ref());
+        self.readable("tls.key", s.tls.key.as_ref());
+        self.readable("tls.authorities", s.tls.authorities.as_ref());
+    }
+
+    /// Was a problem with this key noted while it was read?
+    fn has_failed(&self, path: &str) -> bool {
+        let name = format!("`{path}`");
+        self.reading.cx.problems.iter().any(|p| p.what.starts_with(&name))
+    }
+
+    fn readable(&mut self, path: &str, file: Option<&PathBuf>) {
+        let Some(file) = file else { return };
+        let opened = File::open(file).and_then(|f| f.metadata());
+        match opened {
+            Ok(meta) if meta.is_dir() => {
+                self.problem(
+                    path,
+                    format!("open {}: it is a folder", file.display()),
+                    "not a file",
+                    "name a PEM file",
+                );
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let what = format!("open {}: {error}", file.display());
+                self.problem(path, what, "cannot be read", "name a PEM file that this user may read");
+            }
+        }
+    }
+
+    /// The least that RFC 5321 §4.5.3.1 lets a server take.
+    fn limits(&mut self, limits: &smtp::Limits) {
+        let size = |bytes: usize| ByteSize(bytes as u64);
+        self.at_least("limits.command_line", &size(limits.command_line_bytes), &ByteSize(512));
+        self.at_least("limits.path", &size(limits.path_bytes), &ByteSize(256));
+        self.at_least("limits.message", &ByteSize(limits.message_bytes), &ByteSize(64 << 10));
+        self.at_least("limits.header", &size(limits.header_bytes), &ByteSize(64 << 10));
+        self.at_least("limits.recipients", &limits.recipients, &100);
+        self.at_least("limits.transactions", &limits.transactions, &1);
+        self.at_least("limits.errors", &limits.errors, &1);
+        self.at_least("limits.refused_recipients", &limits.refused_recipients, &1);
+        self.at_least("limits.junk_commands", &limits.junk_commands, &1);
+        self.at_least("limits.hops", &limits.hops, &1);
+    }
+
+    fn counts(&mut self, s: &Settings) {
+        let d = &s.delivery;
+        self.at_least("delivery.connections_per_destination", &d.connections_per_destination, &1);
+        self.at_least("delivery.max_connections", &d.max_connections, &1);
+        self.at_least("delivery.messages_per_connection", &d.messages_per_connection, &1);
+        self.at_least("delivery.pipeline_depth", &d.pipeline_depth, &1);
+        self.at_least("delivery.mx_port", &d.mx_port, &1);
+        self.at_least("queue.initial_concurrency", &s.queue.initial_concurrency, &1);
+        self.at_least("queue.max_messages", &s.queue.max_messages, &1);
+        self.at_least("reception.max_sessions", &s.reception.max_sessions, &1);
+        self.at_least("reception.max_sessions_per_client", &s.reception.max_sessions_per_client, &1);
+        self.at_least("reception.max_memory", &s.reception.max_memory, &ByteSize(1 << 20));
+        self.at_least("dns.attempts", &s.dns.attempts, &1);
+    }
+
+    fn durations(&mut self, s: &Settings) {
+        let zero_is_wrong: [(&str, Duration); 13] = [
+            ("timeouts.command", s.limits.command_timeout),
+            ("timeouts.data", s.limits.data_timeout),
+            ("timeouts.tls", s.limits.tls_timeout),
+            ("timeouts.transaction", s.limits.transaction_timeout),
+            ("delivery.connect_timeout", s.delivery.connect_timeout),
+            ("delivery.greeting_timeout", s.delivery.greeting_timeout),
+            ("delivery.command_timeout", s.delivery.command_timeout),
+            ("delivery.data_timeout", s.delivery.data_timeout),
+            ("delivery.final_timeout", s.delivery.final_timeout),
+            ("queue.retry_min", s.queue.retry_min),
+            ("queue.retry_max", s.queue.retry_max),
+            ("queue.expire", s.queue.expire),
+            ("dns.timeout", s.dns.timeout),
+        ];
+        for (path, value) in zero_is_wrong {
+            if value.is_zero() {
+                self.problem(
+                    path,
+                    format!("`{path}` is too small"),
+                    "no time at all",
+                    "write \"1s\" or more",
+                );
+            }
+        }
+        self.ordered(("queue.retry_min", s.queue.retry_min), ("queue.retry_max", s.queue.retry_max));
+        self.ordered(("queue.delay_warning", s.queue.delay_warning), ("queue.expire", s.queue.expire));
+    }
+
+    /// The smaller must not be over the larger; the complaint goes to the one that was set.
+    fn ordered(&mut self, small: (&str, Duration), large: (&str, Duration)) {
+        if small.1 <= large.1 {
+            return;
+        }
+        let path = if self.is_set(small.0) { small.0 } else { large.0 };
+        let what = format!("`{}` is over `{}`", small.0, large.0);
+        let label = format!("{} over {}", show_duration(small.1), show_duration(large.1));
+        self.problem(path, what, &label, &format!("`{}` must not be larger than `{}`", small.0, large.0));
+    }
+
+    fn spool(&mut self, s: &Settings) {
+        if s.spool.engine == Engine::Null && !cfg!(feature = "lab") {
+            let what = "the engine \"null\" keeps nothing".to_owned();
+            self.problem("spool.engine", what, "not in this build", "write \"log\"");
+        }
+        self.at_least("spool.segment_size", &s.spool.segment_size, &SEGMENT_MIN);
+        if s.spool.segment_size > SEGMENT_MAX {
+            let help = format!("write {SEGMENT_MAX} or less");
+            self.problem("spool.segment_size", "`spool.segment_size` is too large".to_owned(), "", &help);
+        }
+        // Two segments are the reserve for outcomes, one is written, one prepared.
+        let least = ByteSize(s.spool.segment_size.0.saturating_mul(4));
+        if s.spool.max_size.0 != 0 && s.spool.max_size < least {
+            let what = "`spool.max_size` is too small".to_owned();
+            self.problem(
+                "spool.max_size",
+                what,
+                "less than four segments",
+                &format!("write \"{least}\" or more, or 0"),
+            );
+        }
+    }
+
+    fn log(&mut self, s: &Settings) {
+        match (s.log.format, &s.log.postfix_file) {
+            (LogFormat::Both, None) if !self.has_failed("log.postfix_file") => {
+                let what = "two formats need two files".to_owned();
+                self.problem("log.format", what, "both", "add `postfix_file` to [log]");
+            }
+            (LogFormat::Json | LogFormat::Postfix, Some(_)) if !self.has_failed("log.format") => {
+                let what = "`log.postfix_file` is not used".to_owned();
+                self.problem(
+                    "log.postfix_file",
+                    what,
+                    "the format is not \"both\"",
+                    "write format = \"both\"",
+                );
+            }
+            (_, Some(second)) if s.log.file.as_ref() == Some(second) => {
+                let what = "both logs go to the same file".to_owned();
+                self.problem("log.postfix_file", what, "same as `file`", "give each its own file");
+            }
+            _ => {}
+        }
+    }
+
+    fn sockets(&mut self, s: &Settings) {
+        let c = &s.control;
+        for (path, socket) in [("control.socket", &c.socket), ("control.submit_socket", &c.submit_socket)] {
+            let blamed = if self.is_set(path) { path } else { "data_dir" };
+            if too_long(socket) {
+                let what = format!("{} is too long for a socket", socket.display());
+                self.problem(
+                    blamed,
+                    what,
+                    "over 107 bytes",
+                    &format!("choose a shorter folder, or set `{path}`"),
+                );
+            }
+        }
+        if c.socket == c.submit_socket {
+            let what = "two sockets at one path".to_owned();
+            self.problem("control.submit_socket", what, "same as `socket`", "give each its own path");
+        }
+    }
+
+    fn users(&mut self, s: &Settings) {
+        let bad = s
+            .local
+            .users
+            .iter()
+            .flatten()
+            .find(|user| mail::Mailbox::parse(&format!("{user}@localhost"), true).is_err());
+        if let Some(user) = bad {
+            let what = format!("`{user}` is no local part");
+            self.problem("local.users", what, "one of these", "write the part before the @ only");
+        }
+    }
+}
+
+fn too_long(socket: &Path) -> bool {
+    socket.as_os_str().len() > SOCKET_PATH_MAX
+}
+
+/// Would the second bind fail? Port 0 is a new one each time; a wildcard takes its whole family.
+fn clash(a: SocketAddr, b: SocketAddr) -> bool {
+    let wild = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && a.port() != 0 && a.is_ipv4() == b.is_ipv4() && (a.ip() == b.ip() || wild)
+}
+
+/// A folder's name goes into other paths, and those into templates.
+pub(crate) fn data_dir(reading: &mut Reading<'_>, data_dir: &Path, span: Option<Range<usize>>) -> String {
+    match data_dir.to_str().filter(|text| !text.contains(['{', '}']) && !text.contains(char::is_control)) {
+        Some(text) => text.to_owned(),
+        None => {
+            let what = format!("`data_dir` must not be {}", data_dir.display());
+            let help =
+                "choose a folder without braces, control characters and bytes that are not UTF-8".to_owned();
+            reading.cx.problem(span.unwrap_or(0..0), what, "cannot be part of other paths", help);
+            "/".to_owned()
+        }
+    }
+}

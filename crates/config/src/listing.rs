@@ -1,0 +1,67 @@
+//! Effective values with their origin, as `postrider config show` lists them.
+
+use std::{fmt::Write as _, ops::Range};
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody set it.
+    Default,
+    /// It stands in the file.
+    File {
+        /// On this line, from 1.
+        line: usize,
+        /// At these bytes.
+        span: Range<usize>,
+    },
+}
+
+/// One key's value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effective {
+    /// `relay.networks`, `route[0].domains`.
+    pub path: String,
+    /// None: not set, and there is no default.
+    pub value: Option<toml::Value>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+impl Effective {
+    /// `relay` and `networks`; the section of a top-level key is empty.
+    pub fn split(&self) -> (&str, &str) {
+        // A key of [hosts] has dots of its own, so the first one separates.
+        self.path.split_once('.').unwrap_or(("", &self.path))
+    }
+}
+
+/// The values as TOML that reads back to the same settings, each line with its origin.
+pub(crate) fn as_toml(effective: &[Effective], file: Option<&str>) -> String {
+    let mut out = String::new();
+    let mut section = String::new();
+    for entry in effective {
+        let (of, key) = entry.split();
+        if of != section {
+            section = of.to_owned();
+            let name = of.split('[').next().unwrap_or(of);
+            let _ =
+                if of.ends_with(']') { writeln!(out, "\n[[{name}]]") } else { writeln!(out, "\n[{name}]") };
+        }
+        let line = match &entry.value {
+            Some(value) => format!("{} = {value}", toml_key(key)),
+            None => format!("# {key} is not set"),
+        };
+        let origin = match &entry.origin {
+            Origin::Default => "default".to_owned(),
+            Origin::File { line, .. } => format!("{}:{line}", file.unwrap_or("")),
+        };
+        let _ = writeln!(out, "{line:<50}  # {origin}");
+    }
+    out
+}
+
+/// A key as it must be written: bare where TOML allows, else in quotes.
+fn toml_key(key: &str) -> String {
+    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if bare { key.to_owned() } else { toml::Value::from(key).to_string() }
+}

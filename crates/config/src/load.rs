@@ -1,0 +1,306 @@
+//! From file to settings: every section is read and every check made, whatever went wrong before.
+
+use crate::{
+    check,
+    listing::{self, Effective, Origin},
+    problem::{Problem, Problems, line_and_column},
+    route::{Route, Target},
+    schema::schema,
+    section::{Placeholders, Reading},
+    settings::*,
+    value::{Context, HostTable, RouteTls, Value, Word},
+};
+use mail::Domain;
+use std::{
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+use toml::{Spanned, de::DeTable};
+
+/// Settings, and how they came about.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// What to run with.
+    pub settings: Settings,
+    /// Each key's value and origin, in the order of the manual.
+    pub effective: Vec<Effective>,
+    /// The file; none for the embedded default.
+    pub path: Option<PathBuf>,
+}
+
+impl Loaded {
+    /// The effective configuration as TOML, each line with its origin. It reads back to the same settings.
+    pub fn as_toml(&self) -> String {
+        let file = self.path.as_ref().map(|path| path.display().to_string());
+        listing::as_toml(&self.effective, file.as_deref())
+    }
+}
+
+/// Reads and checks a file; without one, the embedded default.
+pub fn load(path: Option<&Path>) -> Result<Settings, Problems> {
+    load_with_origins(path).map(|loaded| loaded.settings)
+}
+
+/// The same, and where each value comes from.
+pub fn load_with_origins(path: Option<&Path>) -> Result<Loaded, Problems> {
+    let Some(path) = path else { return read("", Path::new("embedded default"), None) };
+    let source = fs::read_to_string(path).map_err(|error| {
+        let what = format!("read {}: {error}", path.display());
+        let help = Some("name an existing file behind --config".to_owned());
+        Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
+    })?;
+    read(&source, path, Some(path))
+}
+
+fn read(source: &str, name: &Path, path: Option<&Path>) -> Result<Loaded, Problems> {
+    let (root, errors) = DeTable::parse_recoverable(source);
+    let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
+    let mut reading = Reading {
+        source,
+        cx: Context { base: folder_of(path), key: String::new(), problems: Vec::new() },
+        placeholders: Placeholders { machine: machine_name(), ..Placeholders::default() },
+        effective: Vec::new(),
+    };
+    let settings = reading.settings(root.get_ref());
+    check::check(&mut reading, &settings);
+    // A broken line hides keys, so that what is said of the rest could mislead.
+    if problems.is_empty() {
+        problems = reading.cx.problems;
+    }
+    if problems.is_empty() {
+        return Ok(Loaded { settings, effective: reading.effective, path: path.map(Path::to_owned) });
+    }
+    Err(Problems::new(name, source, problems))
+}
+
+fn syntax_problem(error: &toml::de::Error) -> Problem {
+    let label = error.message().to_owned();
+    let help = Some("a line is `key = value`, `[section]` or `# comment`; text stands in quotes".to_owned());
+    Problem { what: "this is not TOML".to_owned(), label, help, span: error.span() }
+}
+
+/// The folder that relative paths start at; absolute, so that they mean the same for every command.
+fn folder_of(path: Option<&Path>) -> PathBuf {
+    let folder = path.and_then(Path::parent).unwrap_or(Path::new(""));
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
+}
+
+/// The machine's own name, when it is a name mail can use.
+fn machine_name() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    match Domain::parse(&name) {
+        Ok(domain) if !name.starts_with('[') => domain.key().into_owned(),
+        _ => "localhost".to_owned(),
+    }
+}
+
+const DOMAINS: &str = "domains = [\"example.com\"] or domains = [\"*\"]";
+const TARGETS: [&str; 5] = ["smarthost", "lmtp", "maildir", "mx", "discard"];
+const ONE_TARGET: &str = "one of smarthost = \"host:port\", lmtp = \"unix:/path\", maildir = \"/path/{local}\", mx = true, discard = true";
+
+/// The key is there and not `false`: a target, or something bad that was noted already.
+fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
+    table.get_ref().get(name).is_some_and(|found| found.get_ref().as_bool() != Some(false))
+}
+
+impl Reading<'_> {
+    fn settings(&mut self, root: &DeTable<'_>) -> Settings {
+        let sections = schema();
+        let known: Vec<&str> =
+            sections[0].keys.iter().map(|key| key.name).chain(sections[1..].iter().map(|s| s.name)).collect();
+        self.refuse_unknown("", root, &known);
+        let (hostname, data_dir, postmaster) = self.global(root);
+        let listen = self.listen(root);
+        let relay = self.plain(root, "relay");
+        let local = self.local(root);
+        let routes = self.routes(root);
+        let tls = self.plain(root, "tls");
+        let limits = self.limits(root);
+        Settings {
+            hostname,
+            data_dir,
+            postmaster,
+            listen,
+            relay,
+            local,
+            routes,
+            tls,
+            limits,
+            reception: self.plain(root, "reception"),
+            delivery: self.plain(root, "delivery"),
+            queue: self.plain(root, "queue"),
+            spool: self.plain(root, "spool"),
+            dns: self.plain(root, "dns"),
+            hosts: self.hosts(root),
+            log: self.plain(root, "log"),
+            control: self.plain(root, "control"),
+            workers: self.plain(root, "workers"),
+        }
+    }
+
+    /// A section that stands once and needs nothing more.
+    fn plain<S: crate::section::Section>(&mut self, root: &DeTable<'_>, name: &str) -> S {
+        let table = self.table(root, name);
+        self.section(name, table)
+    }
+
+    /// Defaults of other keys are made of these, so they come first, one after the other.
+    fn global(&mut self, root: &DeTable<'_>) -> (String, PathBuf, mail::Mailbox) {
+        self.placeholders.hostname.clone_from(&self.placeholders.machine);
+        let already = self.cx.problems.len();
+        let early: GlobalKeys = self.section("", Some(root));
+        self.effective.clear();
+        self.cx.problems.truncate(already);
+        self.placeholders.hostname.clone_from(&early.hostname.0);
+        let keys: GlobalKeys = self.section("", Some(root));
+        let span = root.get("data_dir").map(Spanned::span);
+        self.placeholders.data_dir = check::data_dir(self, &keys.data_dir, span);
+        (keys.hostname.0, keys.data_dir, keys.postmaster)
+    }
+
+    fn listen(&mut self, root: &DeTable<'_>) -> Vec<Listen> {
+        let Some(tables) = self.tables(root, "listen") else {
+            let text = "address = \"127.0.0.1:2525\"";
+            let table = DeTable::parse(text).expect("the default listener is TOML");
+            let keys: ListenKeys = self.section("listen[0]", Some(table.get_ref()));
+            let from = self.effective.len() - 2;
+            self.effective[from].origin = Origin::Default;
+            return keys.address.map(|address| Listen { address, tls: keys.tls }).into_iter().collect();
+        };
+        let mut listen = Vec::new();
+        for (number, table) in tables.iter().enumerate() {
+            let keys: ListenKeys = self.section(&format!("listen[{number}]"), Some(table.get_ref()));
+            match keys.address {
+                Some(address) => listen.push(Listen { address, tls: keys.tls }),
+                None if table.get_ref().contains_key("address") => {}
+                None => self.missing(table.span(), "address", "address = \"127.0.0.1:25\""),
+            }
+        }
+        listen
+    }
+
+    fn missing(&mut self, span: Range<usize>, key: &str, example: &str) {
+        self.cx.problem(span, format!("`{key}` is missing"), "in this section", format!("write {example}"));
+    }
+
+    fn local(&mut self, root: &DeTable<'_>) -> Local {
+        let keys: LocalKeys = self.plain(root, "local");
+        let mut domains: Vec<String> = Vec::new();
+        for domain in keys.domains {
+            if !domains.contains(&domain.0) {
+                domains.push(domain.0);
+            }
+        }
+        let users = keys.users.map(|users| users.into_iter().map(|Word(name)| name).collect());
+        Local { domains, maildir: keys.maildir, users }
+    }
+
+    fn routes(&mut self, root: &DeTable<'_>) -> Vec<Route> {
+        let tables = self.tables(root, "route").unwrap_or_default();
+        let mut routes: Vec<Route> = Vec::new();
+        for (number, table) in tables.iter().enumerate() {
+            let keys: RouteKeys = self.section(&format!("route[{number}]"), Some(table.get_ref()));
+            if let Some(route) = self.one_route(keys, table) {
+                self.refuse_unreachable(&routes, &route, table);
+                routes.push(route);
+            }
+        }
+        routes
+    }
+
+    /// Exactly one target, and `tls` only where it means something.
+    fn one_route(&mut self, keys: RouteKeys, table: &Spanned<&DeTable<'_>>) -> Option<Route> {
+        let named = |name: &str| table.get_ref().get_key_value(name).map(|(key, _)| key.span());
+        if keys.domains.is_empty() {
+            let given = table.get_ref().get("domains");
+            match given.map(|found| (found.span(), found.get_ref().as_array())) {
+                None => self.missing(table.span(), "domains", DOMAINS),
+                Some((span, Some(items))) if items.is_empty() => {
+                    let what = "this route is for no domain".to_owned();
+                    self.cx.problem(span, what, "empty", format!("write {DOMAINS}"));
+                }
+                Some(_) => {} // Said already.
+            }
+        }
+        let mut targets = Vec::new();
+        targets.extend(keys.smarthost.map(|t| ("smarthost", Target::Smarthost(t))));
+        targets.extend(keys.lmtp.map(|t| ("lmtp", Target::Lmtp(t))));
+        targets.extend(keys.maildir.map(|t| ("maildir", Target::Maildir(t))));
+        targets.extend(keys.mx.then_some(("mx", Target::Mx)));
+        targets.extend(keys.discard.then_some(("discard", Target::Discard)));
+        if let [first, others @ ..] = &targets[..] {
+            for (name, _) in others {
+                let what = format!("`{name}` and `{}` contradict each other", first.0);
+                let span = named(name).unwrap_or(table.span());
+                self.cx.problem(span, what, "a route leads to one place", format!("keep {ONE_TARGET}"));
+            }
+        } else if !TARGETS.iter().any(|name| may_be_target(table, name)) {
+            let what = "this route leads nowhere".to_owned();
+            self.cx.problem(table.span(), what, "no target", format!("add {ONE_TARGET}"));
+        }
+        let (name, target) = targets.into_iter().next()?;
+        if let (Some(span), Target::Maildir(_) | Target::Discard) = (named("tls"), &target) {
+            let what = format!("`tls` means nothing beside `{name}`");
+            self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
+        }
+        Some(Route { domains: keys.domains, target, tls: keys.tls.unwrap_or(RouteTls::May) })
+    }
+
+    /// A pattern that an earlier route covers is never reached: most likely the order is wrong.
+    fn refuse_unreachable(&mut self, earlier: &[Route], route: &Route, table: &Spanned<&DeTable<'_>>) {
+        let Some(items) = table.get_ref().get("domains").and_then(|found| found.get_ref().as_array()) else {
+            return;
+        };
+        for (pattern, item) in route.domains.iter().zip(items.iter()) {
+            let before = earlier.iter().flat_map(|r| &r.domains).find(|other| other.covers(pattern));
+            if let Some(other) = before {
+                let what = format!("this route never gets mail for \"{pattern}\"");
+                let label = format!("an earlier route takes \"{other}\"");
+                let help = "the first route that matches decides: move this one above it".to_owned();
+                self.cx.problem(item.span(), what, &label, help);
+            }
+        }
+    }
+
+    /// One to one; a limit that `smtp` gains does not compile until it has a key.
+    fn limits(&mut self, root: &DeTable<'_>) -> smtp::Limits {
+        let limits: LimitKeys = self.plain(root, "limits");
+        let timeouts: TimeoutKeys = self.plain(root, "timeouts");
+        smtp::Limits {
+            command_line_bytes: limits.command_line.as_usize(),
+            path_bytes: limits.path.as_usize(),
+            message_bytes: limits.message.0,
+            recipients: limits.recipients,
+            transactions: limits.transactions,
+            errors: limits.errors,
+            refused_recipients: limits.refused_recipients,
+            junk_commands: limits.junk_commands,
+            hops: limits.hops,
+            header_bytes: limits.header.as_usize(),
+            command_timeout: timeouts.command,
+            data_timeout: timeouts.data,
+            tls_timeout: timeouts.tls,
+            transaction_timeout: timeouts.transaction,
+        }
+    }
+
+    fn hosts(&mut self, root: &DeTable<'_>) -> HostTable {
+        let Some(found) = root.get("hosts") else { return HostTable::new() };
+        "hosts".clone_into(&mut self.cx.key);
+        let hosts = HostTable::read(found, &mut self.cx).unwrap_or_default();
+        for (name, addresses) in &hosts {
+            let span = found.span();
+            let (line, _) = line_and_column(self.source, span.start);
+            let origin = Origin::File { line, span };
+            self.effective.push(Effective {
+                path: format!("hosts.{name}"),
+                value: addresses.to_toml(),
+                origin,
+            });
+        }
+        hosts
+    }
+}

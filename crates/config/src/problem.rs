@@ -1,0 +1,103 @@
+//! What is wrong with a configuration, shown where it stands.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Message, Renderer, Snippet};
+use std::{
+    fmt,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong.
+    pub what: String,
+    /// What stands at the place, in a few words.
+    pub label: String,
+    /// What would be right.
+    pub help: Option<String>,
+    /// Bytes of the source it is about; none when the file itself is the problem.
+    pub span: Option<Range<usize>>,
+}
+
+/// Everything that is wrong with one configuration, in the order of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems {
+    path: PathBuf,
+    source: String,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    pub(crate) fn new(path: &Path, source: &str, mut list: Vec<Problem>) -> Self {
+        list.sort_by_key(|p| p.span.clone().map_or((0, 0), |s| (s.start, s.end)));
+        list.dedup();
+        Self { path: path.to_owned(), source: source.to_owned(), list }
+    }
+
+    /// Each problem.
+    pub fn list(&self) -> &[Problem] {
+        &self.list
+    }
+
+    /// Line and column of a problem, both from 1; the column counts characters.
+    pub fn place(&self, problem: &Problem) -> Option<(usize, usize)> {
+        problem.span.as_ref().map(|span| line_and_column(&self.source, span.start))
+    }
+
+    /// As text for a terminal (`colour`) or a log.
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let mut out = String::new();
+        for problem in &self.list {
+            out.push_str(&self.render_one(&renderer, problem));
+            out.push_str("\n\n");
+        }
+        let count = self.list.len();
+        let plural = if count == 1 { "problem" } else { "problems" };
+        out.push_str(&format!("{}: {count} {plural}", self.path.display()));
+        out
+    }
+
+    fn render_one(&self, renderer: &Renderer, problem: &Problem) -> String {
+        let path = self.path.to_string_lossy();
+        let mut group = Level::ERROR.primary_title(problem.what.as_str()).elements(None::<Message<'_>>);
+        if let Some(span) = self.inside(problem) {
+            let annotation = AnnotationKind::Primary.span(span).label(problem.label.as_str());
+            group = group.element(Snippet::source(self.source.as_str()).path(&*path).annotation(annotation));
+        }
+        if let Some(help) = &problem.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        renderer.render(&[group] as &[Group<'_>])
+    }
+
+    /// The span cut to the source and widened to whole characters, so that showing cannot fail.
+    fn inside(&self, problem: &Problem) -> Option<Range<usize>> {
+        let span = problem.span.clone()?;
+        let mut start = span.start.min(self.source.len());
+        let mut end = span.end.clamp(start, self.source.len());
+        while !self.source.is_char_boundary(start) {
+            start -= 1;
+        }
+        while !self.source.is_char_boundary(end) {
+            end += 1;
+        }
+        Some(start..end)
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Line and column of a byte position, both from 1.
+pub(crate) fn line_and_column(source: &str, at: usize) -> (usize, usize) {
+    let before = source.get(..at).unwrap_or(source);
+    let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}

@@ -1,0 +1,37 @@
+//! All sections, in the order of the manual.
+
+use crate::{
+    section::{Section, SectionDoc},
+    settings::*,
+};
+
+/// `[hosts]` has free keys, so it is no struct.
+const HOSTS: SectionDoc = SectionDoc {
+    name: "hosts",
+    repeated: false,
+    about: " Names that are not looked up: for tests, and for sites without DNS. Each key is a host\n name in quotes, its value the addresses: `\"mx.example.com\" = [\"192.0.2.1\"]`. A domain\n that stands here has no MX records.\n",
+    keys: &[],
+};
+
+/// Every section with its keys: what the reader knows and the manual tells.
+pub fn schema() -> [SectionDoc; 17] {
+    [
+        GlobalKeys::DOC,
+        ListenKeys::DOC,
+        Relay::DOC,
+        LocalKeys::DOC,
+        RouteKeys::DOC,
+        Tls::DOC,
+        LimitKeys::DOC,
+        TimeoutKeys::DOC,
+        Reception::DOC,
+        Delivery::DOC,
+        Queue::DOC,
+        Spool::DOC,
+        Dns::DOC,
+        HOSTS,
+        Log::DOC,
+        Control::DOC,
+        Workers::DOC,
+    ]
+}

@@ -1,0 +1,225 @@
+//! A section's keys: one definition gives its type, its reader and its manual.
+
+use crate::{
+    listing::{Effective, Origin},
+    problem::line_and_column,
+    value::{Context, Value, did_you_mean},
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// One key, as the manual tells of it.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyDoc {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in sentences; one line of source each.
+    pub about: &'static str,
+    /// What it takes: `a duration`.
+    pub kind: fn() -> String,
+    /// Its default as TOML; empty when there is none. `{hostname}` and `{data_dir}` stand for
+    /// those keys' values, `{machine}` for the machine's own name.
+    pub default: &'static str,
+}
+
+/// One section.
+#[derive(Debug, Clone, Copy)]
+pub struct SectionDoc {
+    /// `relay`; empty for the keys before the first section.
+    pub name: &'static str,
+    /// May stand several times: `[[route]]`.
+    pub repeated: bool,
+    /// What it is for.
+    pub about: &'static str,
+    /// Its keys, in the order of the manual. None for a table whose keys are free.
+    pub keys: &'static [KeyDoc],
+}
+
+/// A struct that is read from a section of its own.
+pub(crate) trait Section: Sized {
+    const DOC: SectionDoc;
+
+    fn read(reader: &mut Reader<'_, '_>) -> Self;
+}
+
+/// Defines a section: struct, reader and manual from one text.
+macro_rules! section {
+    (
+        $(#[doc = $doc:literal])+
+        $vis:vis $name:ident = $path:literal $($repeated:ident)? {
+            $( $(#[doc = $about:literal])+ $key:ident: $ty:ty = $default:literal, )+
+        }
+    ) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        $vis struct $name {
+            $( $(#[doc = $about])+ pub $key: $ty, )+
+        }
+
+        impl $crate::section::Section for $name {
+            const DOC: $crate::section::SectionDoc = $crate::section::SectionDoc {
+                name: $path,
+                repeated: {
+                    let words: &[&str] = &[$(stringify!($repeated))?];
+                    !words.is_empty()
+                },
+                about: concat!($($doc, "\n"),+),
+                keys: &[$($crate::section::KeyDoc {
+                    name: stringify!($key),
+                    about: concat!($($about, "\n"),+),
+                    kind: <$ty as $crate::value::Value>::kind,
+                    default: $default,
+                }),+],
+            };
+
+            fn read(reader: &mut $crate::section::Reader<'_, '_>) -> Self {
+                Self { $($key: reader.value(stringify!($key), $default),)+ }
+            }
+        }
+    };
+}
+pub(crate) use section;
+
+/// What stands for `{…}` in defaults.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Placeholders {
+    pub(crate) machine: String,
+    pub(crate) hostname: String,
+    pub(crate) data_dir: String,
+}
+
+impl Placeholders {
+    /// Fills them into a default, which is TOML: what goes inside quotes is escaped.
+    fn expand(&self, default: &str) -> String {
+        let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        default
+            .replace("{machine}", &escape(&self.machine))
+            .replace("{hostname}", &escape(&self.hostname))
+            .replace("{data_dir}", &escape(&self.data_dir))
+    }
+}
+
+/// Everything a reading needs, and what it collects.
+pub(crate) struct Reading<'s> {
+    pub(crate) source: &'s str,
+    pub(crate) cx: Context,
+    pub(crate) placeholders: Placeholders,
+    pub(crate) effective: Vec<Effective>,
+}
+
+impl<'s> Reading<'s> {
+    /// Reads one section at `path` (`relay`, `route[1]`) from its table, if the file has it.
+    pub(crate) fn section<S: Section>(&mut self, path: &str, table: Option<&DeTable<'_>>) -> S {
+        let mut reader = Reader { reading: self, path, table };
+        let read = S::read(&mut reader);
+        if let Some(table) = table
+            && !path.is_empty()
+        {
+            let known: Vec<&str> = S::DOC.keys.iter().map(|key| key.name).collect();
+            self.refuse_unknown(path, table, &known);
+        }
+        read
+    }
+
+    /// Notes each key of `table` that is none of `known`.
+    pub(crate) fn refuse_unknown(&mut self, path: &str, table: &DeTable<'_>, known: &[&str]) {
+        for name in table.keys() {
+            if known.contains(&&**name.get_ref()) {
+                continue;
+            }
+            let what = match path {
+                "" => format!("there is no key or section `{}`", name.get_ref()),
+                _ => format!("there is no key `{}` in `{path}`", name.get_ref()),
+            };
+            let near = did_you_mean(name.get_ref(), known.iter().copied());
+            let label = near.map_or("unknown key".to_owned(), |near| format!("did you mean `{near}`?"));
+            self.cx.problem(name.span(), what, &label, format!("it knows {}", known.join(", ")));
+        }
+    }
+
+    /// The table called `name`; anything else of that name is noted.
+    pub(crate) fn table<'t, 'i>(&mut self, root: &'t DeTable<'i>, name: &str) -> Option<&'t DeTable<'i>> {
+        let value = root.get(name)?;
+        let table = value.get_ref().as_table();
+        if table.is_none() {
+            self.not_a_table(value, name, &format!("[{name}]"));
+        }
+        table
+    }
+
+    /// The tables of `[[name]]`; anything else of that name is noted.
+    pub(crate) fn tables<'t, 'i>(
+        &mut self,
+        root: &'t DeTable<'i>,
+        name: &str,
+    ) -> Option<Vec<Spanned<&'t DeTable<'i>>>> {
+        let value = root.get(name)?;
+        let Some(items) = value.get_ref().as_array() else {
+            self.not_a_table(value, name, &format!("[[{name}]]"));
+            return Some(Vec::new());
+        };
+        let mut tables = Vec::new();
+        for item in items {
+            match item.get_ref().as_table() {
+                Some(table) => tables.push(Spanned::new(item.span(), table)),
+                None => self.not_a_table(item, name, &format!("[[{name}]]")),
+            }
+        }
+        Some(tables)
+    }
+
+    fn not_a_table(&mut self, value: &Spanned<DeValue<'_>>, name: &str, header: &str) {
+        let help = format!("begin it with {header} on a line of its own, and its keys below");
+        self.cx.problem(value.span(), format!("`{name}` must be a section"), "not a section", help);
+    }
+
+    /// Where a key was set, for checks that compare several.
+    pub(crate) fn origin(&self, path: &str) -> Option<&Origin> {
+        self.effective.iter().find(|e| e.path == path).map(|e| &e.origin)
+    }
+}
+
+/// Reads the keys of one section.
+pub(crate) struct Reader<'r, 's> {
+    reading: &'r mut Reading<'s>,
+    path: &'r str,
+    table: Option<&'r DeTable<'r>>,
+}
+
+impl Reader<'_, '_> {
+    /// One key. A bad value is noted and replaced by the default, so that checking goes on.
+    pub(crate) fn value<T: Value>(&mut self, name: &'static str, default: &str) -> T {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        let given = self.table.and_then(|table| table.get(name));
+        let reading = &mut *self.reading;
+        reading.cx.key.clone_from(&path);
+        let read = given.and_then(|found| {
+            let (line, _) = line_and_column(reading.source, found.span().start);
+            T::read(found, &mut reading.cx).map(|value| (value, Origin::File { line, span: found.span() }))
+        });
+        let (value, origin) = read.unwrap_or_else(|| (reading.default_of(default), Origin::Default));
+        reading.effective.push(Effective { path, value: value.to_toml(), origin });
+        value
+    }
+}
+
+impl Reading<'_> {
+    /// The value of a key that is left out.
+    fn default_of<T: Value>(&mut self, default: &str) -> T {
+        if default.is_empty() {
+            return T::absent().expect("a key without default is optional: `every_default_is_a_valid_value`");
+        }
+        let text = self.placeholders.expand(default);
+        // Defaults start at the current folder: there may be no file.
+        let mut cx = Context {
+            base: std::env::current_dir().unwrap_or_default(),
+            key: self.cx.key.clone(),
+            problems: Vec::new(),
+        };
+        let found = DeValue::parse(&text).ok();
+        let value = found.and_then(|found| T::read(&found, &mut cx));
+        value.expect("defaults are valid: `every_default_is_a_valid_value`")
+    }
+}

@@ -1,0 +1,355 @@
+//! The keys, section by section. A key's comment is its entry in postrider.toml(5); its type says
+//! what it takes; the literal behind `=` is its default, as TOML.
+
+use crate::{
+    domain::DomainPattern,
+    route::{HostPort, LmtpTarget, MaildirTemplate, Route},
+    section::section,
+    units::ByteSize,
+    value::{Engine, HostName, HostTable, ListenTls, LogFormat, NameServer, RouteTls, TlsVersion, Word},
+};
+use ipnet::IpNet;
+use mail::Mailbox;
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+/// What survived checking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name this server gives itself in greetings, EHLO, trace headers and DSNs; an A-label name.
+    pub hostname: String,
+    /// Everything that must survive a restart.
+    pub data_dir: PathBuf,
+    /// Where mail for `<Postmaster>` without a domain goes (RFC 5321 §4.5.1).
+    pub postmaster: Mailbox,
+    /// Where connections are taken; never empty.
+    pub listen: Vec<Listen>,
+    /// Who may send anywhere.
+    pub relay: Relay,
+    /// Whose mail ends here.
+    pub local: Local,
+    /// Explicit routes, in the order of the file.
+    pub routes: Vec<Route>,
+    /// Certificates.
+    pub tls: Tls,
+    /// `[limits]` and `[timeouts]`.
+    pub limits: smtp::Limits,
+    /// How much is taken in at once.
+    pub reception: Reception,
+    /// How mail leaves.
+    pub delivery: Delivery,
+    /// When it is tried again.
+    pub queue: Queue,
+    /// Where it waits.
+    pub spool: Spool,
+    /// How names are looked up.
+    pub dns: Dns,
+    /// Names that are not looked up.
+    pub hosts: HostTable,
+    /// The delivery log.
+    pub log: Log,
+    /// The sockets for the command line.
+    pub control: Control,
+    /// Threads.
+    pub workers: Workers,
+}
+
+impl Settings {
+    /// Is mail for this domain, given as [`mail::Domain::key`], for people here?
+    pub fn is_local(&self, key: &str) -> bool {
+        self.local.domains.iter().any(|domain| domain == key)
+    }
+
+    /// May a client at this address send anywhere?
+    pub fn may_relay(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.relay.networks.iter().any(|net| net.contains(&client))
+    }
+
+    /// The first explicit route for a domain, given as [`mail::Domain::key`]. None: to a Maildir
+    /// when it is local, else by MX.
+    pub fn route(&self, key: &str) -> Option<(usize, &Route)> {
+        self.routes.iter().enumerate().find(|(_, route)| route.matches(key))
+    }
+}
+
+/// One address to listen on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// How TLS is spoken on it.
+    pub tls: ListenTls,
+}
+
+/// Whose mail ends here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Local {
+    /// Local domains as [`mail::Domain::key`] gives them.
+    pub domains: Vec<String>,
+    /// Where their mail goes.
+    pub maildir: MaildirTemplate,
+    /// Who there is; none: everyone.
+    pub users: Option<Vec<String>>,
+}
+
+section! {
+    /// These keys stand before the first section.
+    pub(crate) GlobalKeys = "" {
+        /// The name this server gives itself: in its greeting, in EHLO, in trace headers and in
+        /// reports. The machine's own name unless set.
+        hostname: HostName = "\"{machine}\"",
+        /// The folder for everything that must survive a restart: the spool, the sockets of the
+        /// command line, and local Maildirs. It is made when it is missing.
+        data_dir: PathBuf = "\"postrider-data\"",
+        /// The address that mail for the bare `<Postmaster>` goes to (RFC 5321 §4.5.1).
+        postmaster: Mailbox = "\"postmaster@{hostname}\"",
+    }
+}
+
+section! {
+    /// An address to take connections on. May stand several times. Without any, mail is taken on
+    /// 127.0.0.1:2525.
+    pub(crate) ListenKeys = "listen" many {
+        /// IP address and port. `0.0.0.0` and `[::]` stand for every address of the machine.
+        address: Option<SocketAddr> = "",
+        /// Whether TLS is offered by STARTTLS (RFC 3207), spoken from the first byte (RFC 8314), or
+        /// off. Without a certificate in `[tls]` a self-signed one is made.
+        tls: ListenTls = "\"starttls\"",
+    }
+}
+
+section! {
+    /// Who may send to every domain. Others may send to local domains only.
+    pub Relay = "relay" {
+        /// Networks or addresses of clients that may.
+        networks: Vec<IpNet> = "[\"127.0.0.0/8\", \"::1/128\"]",
+    }
+}
+
+section! {
+    /// Whose mail ends here. Mail for these domains is accepted from everywhere. An explicit
+    /// `[[route]]` for a local domain decides where it goes; without one it goes to `maildir`.
+    pub(crate) LocalKeys = "local" {
+        /// Domains that are local.
+        domains: Vec<HostName> = "[\"localhost\", \"{hostname}\"]",
+        /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
+        /// `{domain}` for the part behind it.
+        maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
+        /// Local parts that exist; mail for others is refused with 550 5.1.1. Postmaster always
+        /// exists. When this is left out, everyone does.
+        users: Option<Vec<Word>> = "",
+    }
+}
+
+section! {
+    /// Where mail for some domains goes: exactly one of `smarthost`, `lmtp`, `maildir`, `mx` and
+    /// `discard`. The first route that matches decides; explicit routes come before the local
+    /// Maildirs, and those before MX. So `domains = ["*"]` takes local mail along, unless a route for
+    /// the local domains stands above it.
+    pub(crate) RouteKeys = "route" many {
+        /// Which domains: `example.com`, `*.example.com` for those below it, `*` for every one.
+        domains: Vec<DomainPattern> = "[]",
+        /// By SMTP to this host, whatever its domain's MX records say.
+        smarthost: Option<HostPort> = "",
+        /// By LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
+        lmtp: Option<LmtpTarget> = "",
+        /// Into Maildirs; `{local}` and `{domain}` as in `[local]`.
+        maildir: Option<MaildirTemplate> = "",
+        /// By SMTP to the hosts that the domain's MX records name.
+        mx: bool = "false",
+        /// Accept it and throw it away.
+        discard: bool = "false",
+        /// Whether it leaves by TLS: never, when offered, always, or only to a host with a
+        /// certificate that is trusted and names it.
+        tls: Option<RouteTls> = "",
+    }
+}
+
+section! {
+    /// Certificates, for listeners and for checking next hops.
+    pub Tls = "tls" {
+        /// PEM file with the certificate and those that signed it, in that order. When it is left
+        /// out, a self-signed certificate for the hostname is made.
+        certificate: Option<PathBuf> = "",
+        /// PEM file with its private key.
+        key: Option<PathBuf> = "",
+        /// The oldest version that is spoken.
+        min_version: TlsVersion = "\"1.2\"",
+        /// PEM file with the authorities that may vouch for a next hop where `tls = "verify"`.
+        /// When it is left out, Mozilla's.
+        authorities: Option<PathBuf> = "",
+    }
+}
+
+section! {
+    /// What one session may use, and the reply when it wants more.
+    pub(crate) LimitKeys = "limits" {
+        /// Longest command line, CRLF included. Longer: 500 5.5.2.
+        command_line: ByteSize = "\"4KiB\"",
+        /// Longest address in MAIL and RCPT, brackets included. Longer: 501 5.1.7 or 501 5.1.3.
+        path: ByteSize = "256",
+        /// Largest message, announced by SIZE. Larger: 552 5.3.4.
+        message: ByteSize = "\"50MiB\"",
+        /// Largest header. Larger: 552 5.3.4.
+        header: ByteSize = "\"1MiB\"",
+        /// Recipients a transaction. More: 452 4.5.3; the others stand.
+        recipients: usize = "1000",
+        /// Transactions a session. More: 421 4.7.0.
+        transactions: u32 = "100000",
+        /// Erroneous commands a session. More: 421 4.7.0.
+        errors: u32 = "20",
+        /// Refused recipients a session. More: 421 4.7.0.
+        refused_recipients: u32 = "20",
+        /// NOOP, RSET, VRFY, HELP and the like between transactions. More: 421 4.7.0.
+        junk_commands: u32 = "100",
+        /// `Received` fields in a message. More: 554 5.4.6.
+        hops: u32 = "50",
+    }
+}
+
+section! {
+    /// How long a client may be silent (RFC 5321 §4.5.3.2).
+    pub(crate) TimeoutKeys = "timeouts" {
+        /// Before each command. Then 421 4.4.2.
+        command: Duration = "\"5m\"",
+        /// Between two pieces of content. Then 421 4.4.2.
+        data: Duration = "\"3m\"",
+        /// In a TLS handshake. Then the connection is closed.
+        tls: Duration = "\"1m\"",
+        /// For a whole transaction, however lively. Then 421 4.4.2.
+        transaction: Duration = "\"1h\"",
+    }
+}
+
+section! {
+    /// How much is taken in at once.
+    pub Reception = "reception" {
+        /// Connections at a time. More: 421 4.3.2.
+        max_sessions: usize = "10000",
+        /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.7.0.
+        max_sessions_per_client: usize = "50",
+        /// Memory for content that is arriving or not yet handed on. At the mark reading pauses,
+        /// then MAIL is answered with 452 4.3.1.
+        max_memory: ByteSize = "\"256MiB\"",
+        /// At shutdown, how long sessions and deliveries may finish what they have in hand.
+        grace: Duration = "\"30s\"",
+    }
+}
+
+section! {
+    /// How mail leaves.
+    pub Delivery = "delivery" {
+        /// Connections to one destination at a time, at most.
+        connections_per_destination: usize = "20",
+        /// Connections to all destinations at a time.
+        max_connections: usize = "1000",
+        /// Messages on one connection before it is renewed.
+        messages_per_connection: u32 = "1000",
+        /// Messages sent ahead of their replies on one connection (RFC 2920); 1 waits for each.
+        pipeline_depth: usize = "2",
+        /// How long a connection without work is kept.
+        idle_timeout: Duration = "\"5s\"",
+        /// To connect to one address.
+        connect_timeout: Duration = "\"30s\"",
+        /// For the greeting (RFC 5321 §4.5.3.2.1) and for a TLS handshake.
+        greeting_timeout: Duration = "\"5m\"",
+        /// For the reply to EHLO, MAIL, RCPT and RSET (RFC 5321 §4.5.3.2.2).
+        command_timeout: Duration = "\"5m\"",
+        /// For the reply to DATA (RFC 5321 §4.5.3.2.4) and for a piece of content to be taken.
+        data_timeout: Duration = "\"3m\"",
+        /// For the reply to the end of the content (RFC 5321 §4.5.3.2.6).
+        final_timeout: Duration = "\"10m\"",
+        /// The address connections come from. The system's choice when it is left out.
+        source_address: Option<IpAddr> = "",
+        /// The name given in EHLO.
+        helo: HostName = "\"{hostname}\"",
+        /// The port of mail exchangers. Only tests need another.
+        mx_port: u16 = "25",
+    }
+}
+
+section! {
+    /// When mail is tried again. The wait is the message's age, at least `retry_min`, at most
+    /// `retry_max`, give or take a fifth.
+    pub Queue = "queue" {
+        /// Shortest wait.
+        retry_min: Duration = "\"300s\"",
+        /// Longest wait.
+        retry_max: Duration = "\"4000s\"",
+        /// Age at which a message that could not be delivered goes back.
+        expire: Duration = "\"5d\"",
+        /// Age at which its sender is told that it is late; 0 for never.
+        delay_warning: Duration = "\"4h\"",
+        /// Connections a destination begins with; they grow with success up to
+        /// `delivery.connections_per_destination`.
+        initial_concurrency: usize = "5",
+        /// Messages in the queue, at most. More: 452 4.3.1.
+        max_messages: usize = "10000000",
+    }
+}
+
+section! {
+    /// Where mail waits.
+    pub Spool = "spool" {
+        /// What keeps it. `null` keeps nothing, and is for the laboratory's own builds.
+        engine: Engine = "\"log\"",
+        /// Its folder.
+        path: PathBuf = "\"{data_dir}/spool\"",
+        /// Size of one file of the log.
+        segment_size: ByteSize = "\"64MiB\"",
+        /// Room it may take. More: 452 4.3.1. 0: what the disk has.
+        max_size: ByteSize = "0",
+        /// Room that must stay free on its disk. Less: 452 4.3.1.
+        min_free: ByteSize = "\"256MiB\"",
+    }
+}
+
+section! {
+    /// How names are looked up.
+    pub Dns = "dns" {
+        /// Name servers to ask; those of /etc/resolv.conf when the list is empty.
+        nameservers: Vec<NameServer> = "[]",
+        /// For one answer.
+        timeout: Duration = "\"5s\"",
+        /// Times a question is asked.
+        attempts: usize = "3",
+    }
+}
+
+section! {
+    /// The delivery log: what was accepted, tried, delivered and returned.
+    pub Log = "log" {
+        /// Where it is written; to standard error when it is left out.
+        file: Option<PathBuf> = "",
+        /// What it is written as.
+        format: LogFormat = "\"json\"",
+        /// The second file, where `format = "both"`.
+        postfix_file: Option<PathBuf> = "",
+    }
+}
+
+section! {
+    /// The sockets that `postrider queue`, `sendmail` and their like talk to.
+    pub Control = "control" {
+        /// For operators: root and the daemon's own user.
+        socket: PathBuf = "\"{data_dir}/control.sock\"",
+        /// A group (its number) that may use it too.
+        group: Option<u32> = "",
+        /// For everyone: takes mail in, nothing else.
+        submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",
+        /// Where local mail is dropped while the daemon is down.
+        drop_dir: PathBuf = "\"{data_dir}/drop\"",
+    }
+}
+
+section! {
+    /// Threads.
+    pub Workers = "workers" {
+        /// How many; 0 for one each processor.
+        count: usize = "0",
+    }
+}

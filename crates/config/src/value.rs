@@ -1,0 +1,556 @@
+//! Kinds of values: how each is read from TOML, named in messages, and shown.
+
+use crate::{
+    domain::DomainPattern,
+    problem::Problem,
+    route::{HostPort, LmtpTarget, MaildirTemplate},
+    units::{ByteSize, parse_duration, show_duration},
+};
+use ipnet::IpNet;
+use mail::{Domain, Mailbox};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+/// A value where it stands in the file.
+pub(crate) type Found<'a> = Spanned<DeValue<'a>>;
+
+/// What reading a file collects.
+pub(crate) struct Context {
+    /// Relative paths in the file are relative to this folder.
+    pub(crate) base: PathBuf,
+    /// The key being read, for messages: `relay.networks`.
+    pub(crate) key: String,
+    /// Everything wrong so far.
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl Context {
+    /// Notes a problem at `span`.
+    pub(crate) fn problem(
+        &mut self,
+        span: Range<usize>,
+        what: String,
+        label: &str,
+        help: impl Into<Option<String>>,
+    ) {
+        self.problems.push(Problem { what, label: label.to_owned(), help: help.into(), span: Some(span) });
+    }
+
+    fn wrong<T: Value>(&mut self, found: &Found<'_>, label: &str, help: Option<String>) {
+        let what = format!("`{}` must be {}", self.key, T::kind());
+        let help = help.or_else(|| (!T::HINT.is_empty()).then(|| format!("write {}", T::HINT)));
+        self.problem(found.span(), what, label, help);
+    }
+}
+
+/// One kind of value.
+pub(crate) trait Value: Sized {
+    /// What would be right, behind "write".
+    const HINT: &'static str;
+
+    /// With its article: `a duration`.
+    fn kind() -> String;
+
+    /// Reads one; `None` after a problem was noted.
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self>;
+
+    /// The value of a key that is left out and has no default.
+    fn absent() -> Option<Self> {
+        None
+    }
+
+    /// As it would be written; `None` when it would be left out.
+    fn to_toml(&self) -> Option<toml::Value>;
+}
+
+/// In words, for "this is …".
+fn this_is(found: &Found<'_>) -> &'static str {
+    match found.get_ref() {
+        DeValue::String(_) => "this is text",
+        DeValue::Integer(_) => "this is a whole number",
+        DeValue::Float(_) => "this is a fraction",
+        DeValue::Boolean(_) => "this is true or false",
+        DeValue::Datetime(_) => "this is a date",
+        DeValue::Array(_) => "this is a list",
+        DeValue::Table(_) => "this is a table",
+    }
+}
+
+fn integer(found: &Found<'_>) -> Option<u64> {
+    let number = found.get_ref().as_integer()?;
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// Reads text with `parse`; its error is `(label, help)`.
+fn text<T: Value>(
+    found: &Found<'_>,
+    cx: &mut Context,
+    parse: impl FnOnce(&str, &Path) -> Result<T, (String, Option<String>)>,
+) -> Option<T> {
+    let Some(given) = found.get_ref().as_str() else {
+        cx.wrong::<T>(found, this_is(found), None);
+        return None;
+    };
+    match parse(given, &cx.base) {
+        Ok(value) => Some(value),
+        Err((label, help)) => {
+            cx.wrong::<T>(found, &label, help);
+            None
+        }
+    }
+}
+
+impl Value for bool {
+    const HINT: &'static str = "true or false, without quotes";
+
+    fn kind() -> String {
+        "true or false".to_owned()
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        let value = found.get_ref().as_bool();
+        if value.is_none() {
+            cx.wrong::<Self>(found, this_is(found), None);
+        }
+        value
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some((*self).into())
+    }
+}
+
+/// What TOML can write (i64), and more than any count needs.
+const LARGEST: u64 = i64::MAX.cast_unsigned();
+
+macro_rules! whole_number {
+    ($($ty:ty),+) => {$(
+        impl Value for $ty {
+            const HINT: &'static str = "a number without quotes and unit";
+
+            fn kind() -> String {
+                "a whole number".to_owned()
+            }
+
+            fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+                if !found.get_ref().is_integer() {
+                    cx.wrong::<Self>(found, this_is(found), None);
+                    return None;
+                }
+                let value = integer(found).and_then(|n| Self::try_from(n).ok());
+                if value.is_none() {
+                    cx.wrong::<Self>(found, "out of range", Some(format!("write a number from 0 to {}", u64::try_from(Self::MAX).unwrap_or(LARGEST).min(LARGEST))));
+                }
+                value
+            }
+
+            fn to_toml(&self) -> Option<toml::Value> {
+                Some(toml::Value::Integer(i64::try_from(*self).unwrap_or(i64::MAX)))
+            }
+        }
+    )+};
+}
+whole_number!(u16, u32, usize);
+
+impl Value for Duration {
+    const HINT: &'static str = "\"300s\", \"5m\", \"4h\", \"5d\" or \"250ms\"; a bare number is seconds";
+
+    fn kind() -> String {
+        "a duration".to_owned()
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        if let Some(seconds) = integer(found) {
+            return Some(Self::from_secs(seconds));
+        }
+        text(found, cx, |t, _| parse_duration(t).ok_or_else(|| ("not a duration".to_owned(), None)))
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(show_duration(*self).into())
+    }
+}
+
+impl Value for ByteSize {
+    const HINT: &'static str = "\"50MiB\", \"64KiB\" or \"1GB\"; a bare number is bytes";
+
+    fn kind() -> String {
+        "a size".to_owned()
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        if let Some(bytes) = integer(found) {
+            return Some(Self(bytes));
+        }
+        text(found, cx, |t, _| Self::parse(t).ok_or_else(|| ("not a size".to_owned(), None)))
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(self.to_string().into())
+    }
+}
+
+/// Kinds that are written as text and know how to parse and show themselves.
+macro_rules! text_value {
+    ($ty:ty, $kind:literal, $hint:literal, $parse:expr, $show:expr) => {
+        impl Value for $ty {
+            const HINT: &'static str = $hint;
+
+            fn kind() -> String {
+                $kind.to_owned()
+            }
+
+            fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+                text(found, cx, $parse)
+            }
+
+            fn to_toml(&self) -> Option<toml::Value> {
+                let show: fn(&Self) -> String = $show;
+                Some(show(self).into())
+            }
+        }
+    };
+}
+
+fn bad<T>(label: &str) -> Result<T, (String, Option<String>)> {
+    Err((label.to_owned(), None))
+}
+
+/// A domain name that names this machine; not an address literal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostName(pub String);
+
+text_value!(
+    HostName,
+    "a host name",
+    "a name such as \"mail.example.com\"",
+    |t, _| match Domain::parse(t) {
+        Ok(domain) if !t.starts_with('[') => Ok(HostName(domain.key().into_owned())),
+        _ => bad("not a host name"),
+    },
+    |h| h.0.clone()
+);
+
+text_value!(
+    Mailbox,
+    "a mail address",
+    "an address such as \"postmaster@example.com\"",
+    |t, _| Mailbox::parse(t, true).map_err(|e| (e.to_string(), None)),
+    Mailbox::to_string
+);
+
+text_value!(
+    PathBuf,
+    "a path",
+    "a path such as \"/var/lib/postrider\"; a relative one starts at this file's folder",
+    |t, base| if t.is_empty() || t.contains('\0') { bad("not a path") } else { Ok(base.join(t)) },
+    |p| p.to_string_lossy().into_owned()
+);
+
+text_value!(
+    IpAddr,
+    "an IP address",
+    "an address such as \"192.0.2.1\" or \"2001:db8::1\"",
+    |t, _| t.parse().map_err(|_| ("not an IP address".to_owned(), None)),
+    IpAddr::to_string
+);
+
+text_value!(
+    SocketAddr,
+    "an IP address with a port",
+    "\"127.0.0.1:25\", \"0.0.0.0:25\" or \"[::]:25\"",
+    |t, _| t.parse().map_err(|_| missing_port(t)),
+    SocketAddr::to_string
+);
+
+fn missing_port(text: &str) -> (String, Option<String>) {
+    match text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(ip) => ("the port is missing".to_owned(), Some(format!("write \"{}\"", SocketAddr::new(ip, 25)))),
+        Err(_) => ("not an address with a port".to_owned(), None),
+    }
+}
+
+/// A name server; port 53 unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NameServer(pub SocketAddr);
+
+text_value!(
+    NameServer,
+    "a name server's address",
+    "\"192.0.2.53\" or \"127.0.0.1:5353\"",
+    |t, _| match (t.parse(), t.parse::<IpAddr>()) {
+        (Ok(address), _) => Ok(NameServer(address)),
+        (_, Ok(ip)) => Ok(NameServer(SocketAddr::new(ip, 53))),
+        _ => bad("not an IP address"),
+    },
+    |n| n.0.to_string()
+);
+
+text_value!(
+    IpNet,
+    "a network",
+    "a network such as \"10.0.0.0/8\" or \"2001:db8::/32\", or one address",
+    read_network,
+    IpNet::to_string
+);
+
+/// A network, or one address. Bits behind the prefix are most likely a slip, so they are refused.
+fn read_network(text: &str, _: &Path) -> Result<IpNet, (String, Option<String>)> {
+    if let Ok(ip) = text.parse::<IpAddr>() {
+        return Ok(ip.into());
+    }
+    let net: IpNet = text.parse().map_err(|_| ("not a network".to_owned(), None))?;
+    if net == net.trunc() {
+        return Ok(net);
+    }
+    Err((format!("has bits set behind /{}", net.prefix_len()), Some(format!("write \"{}\"", net.trunc()))))
+}
+
+text_value!(
+    DomainPattern,
+    "a domain pattern",
+    "\"*\", \"example.com\" or \"*.example.com\"",
+    |t, _| DomainPattern::parse(t).map_err(|help| ("not a domain pattern".to_owned(), Some(help))),
+    DomainPattern::to_string
+);
+
+text_value!(
+    HostPort,
+    "a host with a port",
+    "\"mail.example.com:587\", \"192.0.2.1:25\" or \"[2001:db8::1]:25\"",
+    |t, _| HostPort::parse(t).map_err(|why| (why.to_owned(), None)),
+    HostPort::to_string
+);
+
+text_value!(
+    LmtpTarget,
+    "an LMTP server",
+    "\"unix:/run/dovecot/lmtp\" or \"127.0.0.1:24\"",
+    |t, base| LmtpTarget::parse(t, base).map_err(|why| (why.to_owned(), None)),
+    LmtpTarget::to_string
+);
+
+text_value!(
+    MaildirTemplate,
+    "a Maildir path",
+    "a path such as \"/var/mail/{domain}/{local}\"",
+    |t, base| MaildirTemplate::parse(t, base).map_err(|why| (why, None)),
+    |m| m.as_str().to_owned()
+);
+
+/// Text that is not empty and has no control characters: local parts, names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word(pub(crate) String);
+
+text_value!(
+    Word,
+    "a name",
+    "a name such as \"alice\"",
+    |t, _| if t.is_empty() || t.contains(char::is_control) {
+        bad("not a name")
+    } else {
+        Ok(Word(t.to_owned()))
+    },
+    |w| w.0.clone()
+);
+
+impl<T: Value> Value for Option<T> {
+    const HINT: &'static str = T::HINT;
+
+    fn kind() -> String {
+        T::kind()
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        T::read(found, cx).map(Some)
+    }
+
+    fn absent() -> Option<Self> {
+        Some(None)
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        self.as_ref().and_then(T::to_toml)
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    const HINT: &'static str = "a list in square brackets";
+
+    fn kind() -> String {
+        format!("a list, each {}", T::kind())
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        let Some(items) = found.get_ref().as_array() else {
+            let help = (found.get_ref().is_str() && !T::HINT.is_empty())
+                .then(|| "put it in square brackets: [\"…\"]".to_owned());
+            cx.wrong::<Self>(found, this_is(found), help);
+            return None;
+        };
+        // Every item is read, so that each bad one is reported.
+        let read: Vec<Option<T>> = items.iter().map(|item| T::read(item, cx)).collect();
+        read.into_iter().collect()
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(toml::Value::Array(self.iter().filter_map(T::to_toml).collect()))
+    }
+}
+
+/// `[hosts]`: any host name as key.
+pub(crate) type HostTable = BTreeMap<String, Vec<IpAddr>>;
+
+impl Value for HostTable {
+    const HINT: &'static str = "\"mx.example.com\" = [\"192.0.2.1\"]";
+
+    fn kind() -> String {
+        "a table of host names".to_owned()
+    }
+
+    fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
+        let Some(table) = found.get_ref().as_table() else {
+            cx.wrong::<Self>(found, this_is(found), None);
+            return None;
+        };
+        Some(read_hosts(table, cx))
+    }
+
+    fn to_toml(&self) -> Option<toml::Value> {
+        Some(toml::Value::Table(
+            self.iter().filter_map(|(name, ips)| Some((name.clone(), ips.to_toml()?))).collect(),
+        ))
+    }
+}
+
+fn read_hosts(table: &DeTable<'_>, cx: &mut Context) -> HostTable {
+    let mut hosts = HostTable::new();
+    for (name, value) in table {
+        cx.key = format!("hosts.{}", name.get_ref());
+        let Ok(domain) = Domain::parse(name.get_ref()) else {
+            let what = format!("`{}` is no host name", name.get_ref());
+            cx.problem(name.span(), what, "not a host name", format!("write {}", HostTable::HINT));
+            continue;
+        };
+        if value.get_ref().is_table() {
+            // An unquoted mx.example.com is a table in a table for TOML.
+            let what = format!("`{}` is a table, not a list of addresses", cx.key);
+            cx.problem(
+                name.span(),
+                what,
+                "put the whole name in quotes",
+                format!("write {}", HostTable::HINT),
+            );
+        } else if let Some(addresses) = Vec::read(value, cx) {
+            hosts.insert(domain.key().into_owned(), addresses);
+        }
+    }
+    hosts
+}
+
+/// An enum whose values are words.
+macro_rules! choice {
+    ($(#[doc = $doc:literal])+ $name:ident: $hint:literal { $($(#[doc = $vdoc:literal])+ $variant:ident = $word:literal,)+ }) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[doc = $vdoc])+ $variant,)+ }
+
+        impl $name {
+            /// As it is written in the file.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        text_value!(
+            $name,
+            $hint,
+            $hint,
+            |t, _| match t {
+                $($word => Ok($name::$variant),)+
+                _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
+            },
+            |v| v.as_str().to_owned()
+        );
+    };
+}
+
+/// `: did you mean "may"?`, when one of the words is near.
+fn nearest(given: &str, words: &[&str]) -> String {
+    did_you_mean(given, words.iter().copied())
+        .map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
+}
+
+/// The word that was most likely meant.
+pub(crate) fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    let given = given.to_ascii_lowercase();
+    let scored = words.into_iter().map(|word| (strsim::jaro_winkler(&given, word), word));
+    scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word)
+}
+
+choice! {
+    /// How a listener speaks TLS.
+    ListenTls: "one of \"off\", \"starttls\" and \"implicit\"" {
+        /// Never.
+        Off = "off",
+        /// After STARTTLS (RFC 3207).
+        Starttls = "starttls",
+        /// From the first byte (RFC 8314 §3.3).
+        Implicit = "implicit",
+    }
+}
+
+choice! {
+    /// Whether mail leaves by TLS.
+    RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
+        /// Never.
+        Off = "off",
+        /// When offered; the certificate does not matter (RFC 7435).
+        May = "may",
+        /// Or the mail waits; the certificate does not matter.
+        Require = "require",
+        /// With a certificate that names the host and is trusted, or the mail waits.
+        Verify = "verify",
+    }
+}
+
+choice! {
+    /// The oldest TLS version that is spoken.
+    TlsVersion: "one of \"1.2\" and \"1.3\"" {
+        /// RFC 5246.
+        V12 = "1.2",
+        /// RFC 8446.
+        V13 = "1.3",
+    }
+}
+
+choice! {
+    /// What the delivery log is written as.
+    LogFormat: "one of \"json\", \"postfix\" and \"both\"" {
+        /// One JSON object a line.
+        Json = "json",
+        /// Lines as Postfix writes them, for existing tools.
+        Postfix = "postfix",
+        /// JSON in `file`, Postfix lines in `postfix_file`.
+        Both = "both",
+    }
+}
+
+choice! {
+    /// What keeps messages.
+    Engine: "one of \"log\" and \"null\"" {
+        /// The log of segments.
+        Log = "log",
+        /// Keeps nothing: for the laboratory, and only in its builds.
+        Null = "null",
+    }
+}

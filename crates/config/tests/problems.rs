@@ -1,0 +1,51 @@
+//! What an operator reads when a file is wrong. The golden text refreshes with `BLESS=1`.
+
+use std::{fs, path::Path};
+
+/// Problems of a file with this text, the folder's name replaced by `DIR`.
+fn problems(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("postrider.toml");
+    fs::write(&path, text).unwrap();
+    match config::load(Some(&path)) {
+        Ok(settings) => panic!("was taken: {settings:?}"),
+        Err(problems) => problems.to_string().replace(&*dir.path().to_string_lossy(), "DIR"),
+    }
+}
+
+fn golden(name: &str, got: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, got).unwrap();
+    }
+    let want = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(got, want, "{name}: run with BLESS=1 when the new text is right");
+}
+
+#[test]
+fn every_kind_of_problem_is_shown_with_its_place_and_what_would_be_right() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/wrong.toml")).unwrap();
+    golden("wrong.txt", &problems(&text));
+}
+
+#[test]
+fn a_broken_line_is_shown_alone() {
+    golden("broken.txt", &problems("hostname = \"mx.test\"\n[relay\nnetworks = 3\nx =\n"));
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let problems = config::load(Some(Path::new("/nonexistent/postrider.toml"))).unwrap_err();
+    golden("missing.txt", &problems.to_string());
+}
+
+#[test]
+fn a_problem_knows_its_line_and_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.toml");
+    fs::write(&path, "# ü\n[relay]\nnetworks = [\"10.0.0.1/8\"]\n").unwrap();
+    let problems = config::load(Some(&path)).unwrap_err();
+    let [problem] = problems.list() else { panic!("{problems}") };
+    assert_eq!(problems.place(problem), Some((3, 13)));
+    assert_eq!(problem.help.as_deref(), Some("write \"10.0.0.0/8\""));
+}
