@@ -1,1 +1,3 @@
+//! The Postrider daemon and its command line.
+
 fn main() {}
