@@ -164,6 +164,10 @@ impl Queue {
         id
     }
 
+    pub(crate) fn find_destination(&self, name: &Destination) -> Option<DestinationId> {
+        self.by_name.get(name).copied()
+    }
+
     /// Looks at a few places, not at all of them.
     fn unused_site(&mut self) -> Option<DestinationId> {
         let start = self.next_random_u64() as usize % self.sites.len();
