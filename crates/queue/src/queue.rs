@@ -49,8 +49,8 @@ pub struct Settlement {
     pub last: bool,
     /// When the deferred recipients are tried again.
     pub retry_at: Option<Millis>,
-    /// Deferred recipients whose time is over: they fail now.
-    pub expired: Vec<u32>,
+    /// Deferred recipients of a message that was deleted meanwhile: they are gone.
+    pub dropped: Vec<u32>,
 }
 
 /// A message that has grown old.
@@ -505,6 +505,12 @@ impl Queue {
         }
     }
 
+    /// Is the time of this unit's message over? Then whoever settles it calls a deferral a failure.
+    pub fn is_over(&self, unit: UnitId, now: Millis) -> bool {
+        let message = self.units[unit].message;
+        now - self.messages[message].arrived >= millis(self.settings.expire)
+    }
+
     /// The outcomes of a unit's attempt, one for each of its recipients. `reached` tells whether a
     /// host answered, whatever it said: that is what the window learns from.
     pub fn settle(
@@ -524,17 +530,13 @@ impl Queue {
         }
         let deferred: Vec<u32> = results.iter().filter(|r| r.1 == Fate::Deferred).map(|r| r.0).collect();
         let Entry { arrived, doomed, held, .. } = self.messages[message];
-        let age = now - arrived;
         let mut settlement = Settlement::default();
         if deferred.is_empty() || doomed {
-            // A doomed message's recipients are gone, whatever became of them.
             settlement.last = self.remove_unit(unit);
-        } else if age >= millis(self.settings.expire) {
-            settlement.last = self.remove_unit(unit);
-            settlement.expired = deferred;
+            settlement.dropped = deferred;
         } else {
             let random = self.next_random();
-            let due = now + self.settings.retry_after(age, random);
+            let due = now + self.settings.retry_after(now - arrived, random);
             let entry = &mut self.units[unit];
             entry.recipients = Recipients::new(&deferred);
             entry.attempt_count = entry.attempt_count.saturating_add(1);

@@ -209,14 +209,15 @@ fn delay_is_told_once_and_expiry_ends_it() {
 }
 
 #[test]
-fn an_attempt_that_ends_after_expiry_is_the_last() {
+fn an_attempt_that_ends_after_expiry_can_be_told() {
     let mut q = Queue::new(Settings { expire: Duration::from_secs(10), ..Settings::default() }, 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
     let taken = q.take(a, 9_000).unwrap();
+    assert!(!q.is_over(taken.unit, 9_999));
     assert_eq!(q.next_aged(10_000), None, "it is in flight");
-    let s = done(&mut q, &taken, Fate::Deferred, 11_000);
-    assert_eq!((s.expired, s.last, s.retry_at), (vec![0], true, None));
+    assert!(q.is_over(taken.unit, 11_000));
+    assert!(done(&mut q, &taken, Fate::Failed, 11_000).last);
 }
 
 #[test]

@@ -116,7 +116,7 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
                 let fates: Vec<_> = conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
                 let mut state = engine.lock();
                 for (index, _) in &fates {
-                    Engine::note(&mut state, conclusion.taken.id, *index, &deferred);
+                    state.note(conclusion.taken.id, *index, &deferred);
                 }
                 state.queue.settle(conclusion.taken.unit, &fates, false, now);
                 engine.follow_orders(state, now);
@@ -126,8 +126,8 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
 }
 
 fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMessage) {
-    if conclusion.cause == Cause::Tried {
-        give_up_on_the_old(engine, &message, &mut conclusion);
+    if conclusion.results.iter().any(|(_, outcome)| outcome.fate == Fate::Deferred) {
+        give_up_on_the_old(engine, &mut conclusion);
     }
     if conclusion.cause != Cause::Deleted && wants_report(&message, &conclusion.results) {
         let engine = engine.clone();
@@ -141,9 +141,8 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
 }
 
 /// A deferral beyond the message's time is a failure.
-fn give_up_on_the_old(engine: &Engine, message: &Message, conclusion: &mut Conclusion) {
-    let expire = engine.current().settings.queue.expire;
-    if UnixMillis::now().since(message.arrived) < expire {
+fn give_up_on_the_old(engine: &Engine, conclusion: &mut Conclusion) {
+    if !engine.lock().queue.is_over(conclusion.taken.unit, engine.now()) {
         return;
     }
     for (_, outcome) in &mut conclusion.results {
@@ -168,7 +167,7 @@ fn wants_report(message: &Message, results: &[(u32, Outcome)]) -> bool {
 }
 
 async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedMessage) {
-    let content = returned_content(engine, &message).await;
+    let content = content_up_to(engine, &message, dsn::RETURNED_MAX_BYTES).await;
     let mut reports = Vec::new();
     for (fate, kind) in [(Fate::Failed, dsn::Kind::Failed), (Fate::Delivered, dsn::Kind::Delivered)] {
         let affected: Vec<_> = conclusion.results.iter().filter(|(_, o)| o.fate == fate).cloned().collect();
@@ -212,11 +211,11 @@ fn compose(
     dsn::compose(kind, message, affected, &facts, engine.ids.next(now.0)).map(SharedMessage::new)
 }
 
-/// As much of the original as a DSN returns.
-async fn returned_content(engine: &Engine, message: &Message) -> Vec<u8> {
+/// The beginning of a message's content, in whole parts.
+pub(crate) async fn content_up_to(engine: &Engine, message: &Message, max_bytes: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for part in message.content.parts() {
-        if out.len() >= dsn::RETURNED_MAX_BYTES {
+        if out.len() >= max_bytes {
             break;
         }
         match part {
@@ -247,7 +246,7 @@ fn settle(
     let mut state = engine.lock();
     let settlement = state.queue.settle(conclusion.taken.unit, &fates, reached, now);
     for (index, outcome) in conclusion.results.iter().filter(|(_, o)| o.fate == Fate::Deferred) {
-        Engine::note(&mut state, id, *index, outcome);
+        state.note(id, *index, outcome);
     }
     // Its content is wanted again only after a while, and can be read back.
     if settlement.last || settlement.retry_at.is_some() {
@@ -256,6 +255,7 @@ fn settle(
     if settlement.last {
         state.notes.remove(&id);
     }
+    engine.ledger.deleted(settlement.dropped.len() as u64);
     let mut transaction = vec![match (conclusion.cause, settlement.last) {
         (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
         _ => Entry::Outcome { id, results: conclusion.results.clone(), last: settlement.last },
@@ -306,7 +306,7 @@ async fn report_delay(engine: &Arc<Engine>, id: QueueId, recipients: Vec<u32>) {
         let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "not delivered yet");
         recipients.iter().map(|index| (*index, known(*index).unwrap_or_else(unknown))).collect()
     };
-    let content = returned_content(engine, &message).await;
+    let content = content_up_to(engine, &message, dsn::RETURNED_MAX_BYTES).await;
     let report = compose(engine, dsn::Kind::Delayed, &message, &affected, &Attempt::default(), &content);
     let Some(report) = report else { return };
     if let Err(failure) = engine.accept_own((*report).clone()).await {

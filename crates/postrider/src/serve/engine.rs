@@ -1,7 +1,7 @@
 //! The state that sessions, deliveries, the timer and operators share, and the few things that may
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
-use super::{journal::Journal, residents::Residents};
+use super::{clock::Clock, journal::Journal, residents::Residents};
 use delivery::Courier;
 use mail::{Destination, ForwardPath, IdSource, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, Millis, Order, Queue};
@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicI64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::{Notify, watch};
 
@@ -55,49 +55,91 @@ pub(crate) struct Engine {
     timer: Notify,
     /// When the timer wakes by itself.
     timer_at: AtomicI64,
-    started: Instant,
-    started_wall: UnixMillis,
+    pub(crate) clock: Clock,
 }
 
-impl Engine {
-    pub(crate) fn new(spool: Arc<dyn Spool>, ids: IdSource, current: Current, journal: Journal, resident_bytes: u64) -> Self {
-        let seed = UnixMillis::now().0;
-        let queue = Queue::new(super::wiring::queue_settings(&current.settings), seed, 0);
-        let state = State {
-            queue,
+impl State {
+    /// An empty queue.
+    pub(crate) fn new(settings: queue::Settings, resident_bytes: u64) -> Self {
+        Self {
+            queue: Queue::new(settings, UnixMillis::now().0, 0),
             residents: Residents::new(resident_bytes),
             resting: HashMap::new(),
             notes: HashMap::new(),
             last_note: None,
-        };
+        }
+    }
+
+    /// Puts back what recovery found; how many recipients are still to be served.
+    pub(crate) fn restore(&mut self, found: &Recovered, table: &Table, settings: &queue::Settings, clock: &Clock) -> u64 {
+        let (now, message) = (clock.now(), &found.message);
+        let (mut rows, mut notes) = (Vec::new(), Notes::new());
+        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients)) {
+            if past.settled {
+                continue;
+            }
+            let site = self.queue.destination(&destination(table, &recipient.path));
+            let due = past.last.as_ref().map(|(at, outcome)| {
+                notes.push((index, self.share(outcome), *at));
+                let age = at.since(message.arrived).as_millis() as Millis;
+                // Spread by id: what was deferred together is not tried together.
+                clock.from_wall(*at) + settings.retry_after(age, (message.id.0 % 1000) as f64 / 1000.0)
+            });
+            rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
+        }
+        let arrived = clock.from_wall(message.arrived).min(now);
+        let size_bytes = message.content.size_bytes();
+        self.queue.insert(&Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows }, now);
+        if !notes.is_empty() {
+            self.notes.insert(message.id, notes);
+        }
+        rows.len() as u64
+    }
+
+    /// Notes why a recipient waits.
+    pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome) {
+        let shared = self.share(outcome);
+        let notes = self.notes.entry(id).or_default();
+        notes.retain(|note| note.0 != index);
+        notes.push((index, shared, UnixMillis::now()));
+    }
+
+    /// The same outcome is kept once as long as it repeats.
+    fn share(&mut self, outcome: &Outcome) -> Arc<Outcome> {
+        match &self.last_note {
+            Some(last) if **last == *outcome => last.clone(),
+            _ => self.last_note.insert(Arc::new(outcome.clone())).clone(),
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        spool: Arc<dyn Spool>,
+        state: State,
+        ids: IdSource,
+        ledger: Ledger,
+        current: Current,
+        journal: Journal,
+        clock: Clock,
+    ) -> Self {
         Self {
             spool,
             ids,
-            ledger: Ledger::default(),
+            ledger,
             journal,
             closing: watch::Sender::new(false),
             state: Mutex::new(state),
             current: RwLock::new(Arc::new(current)),
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),
-            started: Instant::now(),
-            started_wall: UnixMillis::now(),
+            clock,
         }
     }
 
-    /// The queue's clock.
+    /// The queue's time now.
     pub(crate) fn now(&self) -> Millis {
-        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
-    }
-
-    /// A wall-clock time on the queue's clock.
-    pub(crate) fn on_queue_clock(&self, at: UnixMillis) -> Millis {
-        at.0 as Millis - self.started_wall.0 as Millis
-    }
-
-    /// A time of the queue's clock on the wall.
-    pub(crate) fn on_wall_clock(&self, at: Millis) -> UnixMillis {
-        UnixMillis((self.started_wall.0 as Millis + at).max(0) as u64)
+        self.clock.now()
     }
 
     pub(crate) fn current(&self) -> Arc<Current> {
@@ -137,36 +179,6 @@ impl Engine {
         let arrival = Arrival { id: message.id, arrived: now, size_bytes, held: false, recipients: &rows };
         state.queue.insert(&arrival, now);
         self.follow_orders(state, now);
-    }
-
-    /// Puts what recovery found back into the queue.
-    pub(crate) fn restore(self: &Arc<Self>, found: &Recovered) {
-        let current = self.current();
-        let (now, message) = (self.now(), &found.message);
-        self.ids.never_before(message.id);
-        let mut state = self.lock();
-        let (mut rows, mut notes) = (Vec::new(), Notes::new());
-        let settings = super::wiring::queue_settings(&current.settings);
-        for (index, (recipient, past)) in message.envelope.recipients.iter().zip(&found.recipients).enumerate() {
-            if past.settled {
-                continue;
-            }
-            let site = state.queue.destination(&destination(&current.table, &recipient.path));
-            let due = past.last.as_ref().map(|(at, outcome)| {
-                notes.push((index as u32, Arc::new(outcome.clone()), *at));
-                let age = at.since(message.arrived).as_millis() as Millis;
-                self.on_queue_clock(*at) + settings.retry_after(age, 0.5)
-            });
-            let attempts = u16::try_from(past.attempt_count).unwrap_or(u16::MAX);
-            rows.push((index as u32, site, attempts, due));
-        }
-        let arrived = self.on_queue_clock(message.arrived).min(now);
-        let size_bytes = message.content.size_bytes();
-        self.ledger.restored(rows.len() as u64);
-        state.queue.insert(&Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows }, now);
-        if !notes.is_empty() {
-            state.notes.insert(message.id, notes);
-        }
     }
 
     // ---- out ----
@@ -260,18 +272,6 @@ impl Engine {
             super::conclude::aged(self, aged);
         }
         wake
-    }
-
-    /// Notes why a recipient waits; the same text is kept once.
-    pub(crate) fn note(state: &mut State, id: QueueId, index: u32, outcome: &Outcome) {
-        let shared = match &state.last_note {
-            Some(last) if **last == *outcome => last.clone(),
-            _ => Arc::new(outcome.clone()),
-        };
-        state.last_note = Some(shared.clone());
-        let notes = state.notes.entry(id).or_default();
-        notes.retain(|note| note.0 != index);
-        notes.push((index, shared, UnixMillis::now()));
     }
 }
 

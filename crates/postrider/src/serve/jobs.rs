@@ -128,7 +128,7 @@ impl Jobs for SiteJobs {
         let until = state.queue.unreachable(self.site, outcome.clone(), now);
         let name = state.queue.destination_name(self.site).clone();
         self.engine.follow_orders(state, now);
-        let until = until.map(|at| self.engine.on_wall_clock(at));
+        let until = until.map(|at| self.engine.clock.on_wall(at));
         self.engine.journal.suspended(&name, &outcome, until);
     }
 }
