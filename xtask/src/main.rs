@@ -1,1 +1,3 @@
+//! One verb a chore; see `cargo xtask --help`.
+
 fn main() {}

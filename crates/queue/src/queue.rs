@@ -49,8 +49,8 @@ pub struct Settlement {
     pub last: bool,
     /// When the deferred recipients are tried again.
     pub retry_at: Option<Millis>,
-    /// Deferred recipients whose time is over: they fail now.
-    pub expired: Vec<u32>,
+    /// Deferred recipients of a message that was deleted meanwhile: they are gone.
+    pub dropped: Vec<u32>,
 }
 
 /// A message that has grown old.
@@ -58,15 +58,8 @@ pub struct Settlement {
 pub enum Aged {
     /// The sender may be told that these recipients still wait.
     Delayed(QueueId, Vec<u32>),
-    /// These recipients fail now; `last` as in [`Settlement`].
-    Expired {
-        /// The message.
-        id: QueueId,
-        /// The recipients, which have left the queue.
-        recipients: Vec<u32>,
-        /// Nothing is left of the message.
-        last: bool,
-    },
+    /// These units fail now: they are in flight, to be settled as failed.
+    Expired(Vec<Taken>),
 }
 
 /// What the driver does for the queue.
@@ -100,6 +93,8 @@ pub struct Queue {
     connection_count: u32,
     random: u64,
     due: Vec<UnitId>,
+    /// The earliest time set since the driver last asked.
+    hint: Option<Millis>,
 }
 
 impl Queue {
@@ -122,6 +117,7 @@ impl Queue {
             connection_count: 0,
             random: seed | 1,
             due: Vec::new(),
+            hint: None,
         }
     }
 
@@ -166,6 +162,10 @@ impl Queue {
         };
         self.by_name.insert(name.clone(), id);
         id
+    }
+
+    pub(crate) fn find_destination(&self, name: &Destination) -> Option<DestinationId> {
+        self.by_name.get(name).copied()
     }
 
     /// Looks at a few places, not at all of them.
@@ -301,6 +301,7 @@ impl Queue {
         (entry.place, entry.due) = (Place::Waiting, due);
         self.sites[entry.destination as usize].waiting_count += 1;
         self.wheel.insert(&mut self.units, unit);
+        self.hint_at(due);
     }
 
     /// Takes a unit out of where it is; in flight it stays.
@@ -387,6 +388,17 @@ impl Queue {
             self.timers.remove(&(before, id));
         }
         self.timers.insert((when, id));
+        self.hint_at(when);
+    }
+
+    fn hint_at(&mut self, when: Millis) {
+        self.hint = Some(self.hint.map_or(when, |hint| hint.min(when)));
+    }
+
+    /// The earliest time that was set since this was last asked: a driver that sleeps longer than
+    /// that must wake up earlier. Costs nothing, unlike [`Queue::next_wake`].
+    pub fn wake_hint(&mut self) -> Option<Millis> {
+        self.hint.take()
     }
 
     /// What the driver has to do; ask until `None` after every other call.
@@ -475,20 +487,10 @@ impl Queue {
         let unit = list.pop_front(&mut self.units)?;
         site.small_in_a_row = in_a_row;
         site.ready_count -= 1;
-        site.in_flight_count += 1;
         site.fresh_count = site.fresh_count.saturating_sub(1);
-        let entry = &mut self.units[unit];
-        entry.place = Place::InFlight;
-        let message = &self.messages[entry.message];
-        site.quantum_bytes -= i64::from(message.size_bytes);
-        let since = if entry.attempt_count == 0 { message.arrived } else { entry.due };
-        Some(Taken {
-            unit,
-            id: message.id,
-            recipients: entry.recipients.clone(),
-            queued_ms: u64::try_from(now - since).unwrap_or(0),
-            attempt_count: entry.attempt_count,
-        })
+        let message = self.units[unit].message;
+        site.quantum_bytes -= i64::from(self.messages[message].size_bytes);
+        Some(self.launch(unit, now))
     }
 
     /// The unit's attempt never began: it is the first to go again.
@@ -501,6 +503,12 @@ impl Queue {
         } else {
             self.put_ready(unit, now, true);
         }
+    }
+
+    /// Is the time of this unit's message over? Then whoever settles it calls a deferral a failure.
+    pub fn is_over(&self, unit: UnitId, now: Millis) -> bool {
+        let message = self.units[unit].message;
+        now - self.messages[message].arrived >= millis(self.settings.expire)
     }
 
     /// The outcomes of a unit's attempt, one for each of its recipients. `reached` tells whether a
@@ -522,16 +530,13 @@ impl Queue {
         }
         let deferred: Vec<u32> = results.iter().filter(|r| r.1 == Fate::Deferred).map(|r| r.0).collect();
         let Entry { arrived, doomed, held, .. } = self.messages[message];
-        let age = now - arrived;
         let mut settlement = Settlement::default();
         if deferred.is_empty() || doomed {
             settlement.last = self.remove_unit(unit);
-        } else if age >= millis(self.settings.expire) {
-            settlement.last = self.remove_unit(unit);
-            settlement.expired = deferred;
+            settlement.dropped = deferred;
         } else {
             let random = self.next_random();
-            let due = now + self.settings.retry_after(age, random);
+            let due = now + self.settings.retry_after(now - arrived, random);
             let entry = &mut self.units[unit];
             entry.recipients = Recipients::new(&deferred);
             entry.attempt_count = entry.attempt_count.saturating_add(1);
@@ -597,10 +602,9 @@ impl Queue {
             if self.messages[message].held {
                 continue;
             }
-            let id = self.messages[message].id;
-            let (recipients, last) = self.remove_idle_units(message);
-            if !recipients.is_empty() {
-                return Some(Aged::Expired { id, recipients, last });
+            let units = self.seize_units(message, now);
+            if !units.is_empty() {
+                return Some(Aged::Expired(units));
             }
         }
         None
@@ -622,19 +626,33 @@ impl Queue {
         all
     }
 
-    /// Removes the units that are not in flight; their recipients, and whether the message went.
-    fn remove_idle_units(&mut self, message: u32) -> (Vec<u32>, bool) {
+    /// Puts the units that are not in flight in flight, so that the caller alone decides of them.
+    fn seize_units(&mut self, message: u32, now: Millis) -> Vec<Taken> {
         let units: Vec<UnitId> = self.units_of(message).collect();
-        let (mut recipients, mut last) = (Vec::new(), false);
+        let mut seized = Vec::new();
         for unit in units {
             self.withdraw(unit);
             if self.units[unit].place != Place::InFlight {
-                recipients.extend_from_slice(self.units[unit].recipients.as_slice());
-                last = self.remove_unit(unit);
+                seized.push(self.launch(unit, now));
             }
         }
-        recipients.sort_unstable();
-        (recipients, last)
+        seized
+    }
+
+    /// Marks a unit that is in no list as in flight.
+    fn launch(&mut self, unit: UnitId, now: Millis) -> Taken {
+        let entry = &mut self.units[unit];
+        entry.place = Place::InFlight;
+        self.sites[entry.destination as usize].in_flight_count += 1;
+        let message = &self.messages[entry.message];
+        let since = if entry.attempt_count == 0 { message.arrived } else { entry.due };
+        Taken {
+            unit,
+            id: message.id,
+            recipients: entry.recipients.clone(),
+            queued_ms: u64::try_from(now - since).unwrap_or(0),
+            attempt_count: entry.attempt_count,
+        }
     }
 
     // ---- operators ----
@@ -695,11 +713,11 @@ impl Queue {
         }
     }
 
-    /// Takes a message out: the recipients that were not in flight, and whether nothing is left.
-    /// Those in flight are tried no more after their attempt. `None`: no such message.
-    pub fn remove(&mut self, id: QueueId) -> Option<(Vec<u32>, bool)> {
+    /// Takes what is not in flight of a message into the caller's hands, to be settled as it
+    /// pleases. With `doom`, what is in flight is not tried again either. `None`: no such message.
+    pub fn seize(&mut self, id: QueueId, doom: bool, now: Millis) -> Option<Vec<Taken>> {
         let message = *self.by_id.get(&id)?;
-        self.messages[message].doomed = true;
-        Some(self.remove_idle_units(message))
+        self.messages[message].doomed |= doom;
+        Some(self.seize_units(message, now))
     }
 }

@@ -57,7 +57,7 @@ impl Default for Settings {
 impl Settings {
     /// How long to wait after a failure at this age: clamp(age, min, max) × (1 ± jitter).
     /// `random` is uniform in 0..1.
-    pub(crate) fn retry_after(&self, age: Millis, random: f64) -> Millis {
+    pub fn retry_after(&self, age: Millis, random: f64) -> Millis {
         let wait = age.clamp(millis(self.retry_min), millis(self.retry_max).max(millis(self.retry_min)));
         (wait as f64 * (1.0 + self.jitter * (2.0 * random - 1.0))) as Millis
     }

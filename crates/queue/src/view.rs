@@ -99,6 +99,19 @@ impl Queue {
         }
     }
 
+    /// Why a destination is suspended, if it is.
+    pub fn suspension(&self, name: &Destination) -> Option<&Outcome> {
+        match &self.site(self.find_destination(name)?).health {
+            Health::Suspended { reason, .. } => Some(reason),
+            Health::Up | Health::Probing { .. } => None,
+        }
+    }
+
+    /// Not to be tried now?
+    pub fn is_suspended(&self, id: DestinationId) -> bool {
+        matches!(self.site(id).health, Health::Suspended { .. })
+    }
+
     /// All destinations with something to say of.
     pub fn destinations(&self) -> Vec<DestinationView> {
         self.sites

@@ -202,22 +202,22 @@ fn delay_is_told_once_and_expiry_ends_it() {
     assert_eq!(q.next_aged(four_hours), Some(Aged::Delayed(QueueId(1), vec![0])));
     assert_eq!(q.next_aged(four_hours), None);
     let five_days = 5 * 86400 * 1000;
-    assert_eq!(
-        q.next_aged(five_days),
-        Some(Aged::Expired { id: QueueId(1), recipients: vec![0], last: true })
-    );
+    let Some(Aged::Expired(units)) = q.next_aged(five_days) else { panic!() };
+    assert_eq!((units.len(), units[0].recipients.as_slice()), (1, &[0][..]));
+    assert!(done(&mut q, &units[0], Fate::Failed, five_days).last);
     assert!(q.is_empty());
 }
 
 #[test]
-fn an_attempt_that_ends_after_expiry_is_the_last() {
+fn an_attempt_that_ends_after_expiry_can_be_told() {
     let mut q = Queue::new(Settings { expire: Duration::from_secs(10), ..Settings::default() }, 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
     let taken = q.take(a, 9_000).unwrap();
+    assert!(!q.is_over(taken.unit, 9_999));
     assert_eq!(q.next_aged(10_000), None, "it is in flight");
-    let s = done(&mut q, &taken, Fate::Deferred, 11_000);
-    assert_eq!((s.expired, s.last, s.retry_at), (vec![0], true, None));
+    assert!(q.is_over(taken.unit, 11_000));
+    assert!(done(&mut q, &taken, Fate::Failed, 11_000).last);
 }
 
 #[test]
@@ -231,10 +231,13 @@ fn held_messages_stay_and_deleted_ones_go() {
     assert_eq!(q.take(a, 0), None);
     q.flush(1);
     assert_eq!(q.take(a, 1), None, "a flush leaves held mail alone");
-    assert_eq!(q.remove(QueueId(2)), Some((vec![], false)), "in flight");
+    assert_eq!(q.seize(QueueId(2), true, 1), Some(vec![]), "in flight");
     q.release(QueueId(1), 2);
     assert_eq!(q.take(a, 2).unwrap().id, QueueId(1));
-    assert_eq!((q.remove(QueueId(3)), q.hold(QueueId(3)), q.release(QueueId(3), 0)), (None, false, false));
+    assert_eq!(
+        (q.seize(QueueId(3), true, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
+        (None, false, false)
+    );
 }
 
 /// A random operation of the walk.
@@ -367,8 +370,9 @@ fn walk(ops: Vec<Op>) {
                 q.retry(QueueId(id), now);
             }
             Op::Remove(id) => {
-                if let Some((gone, last)) = q.remove(QueueId(id)) {
-                    book.strike(QueueId(id), &gone, last);
+                for taken in q.seize(QueueId(id), true, now).into_iter().flatten() {
+                    let s = done(&mut q, &taken, Fate::Failed, now);
+                    book.strike(taken.id, taken.recipients.as_slice(), s.last);
                 }
             }
             Op::Flush => q.flush(now),
@@ -377,8 +381,11 @@ fn walk(ops: Vec<Op>) {
         }
         q.advance(now);
         while let Some(aged) = q.next_aged(now) {
-            if let Aged::Expired { id, recipients, last } = aged {
-                book.strike(id, &recipients, last);
+            if let Aged::Expired(units) = aged {
+                for taken in units {
+                    let s = done(&mut q, &taken, Fate::Failed, now);
+                    book.strike(taken.id, taken.recipients.as_slice(), s.last);
+                }
             }
         }
         while let Some(order) = q.next_order(now) {

@@ -1,0 +1,315 @@
+//! What follows from outcomes: the queue, the spool, the ledger and the journal learn of them, and
+//! senders of what failed get a DSN. A permanent failure commits {outcome, DSN} in one transaction,
+//! so that neither exists without the other after a crash.
+
+use super::engine::{Engine, State};
+use mail::{Attempt, Enhanced, Fate, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::{Aged, DestinationId, Taken};
+use report::dsn;
+use spool::{Change, Entry, Ticket, Transaction};
+use std::sync::Arc;
+
+/// Why a unit is concluded: the ledger has a column for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// An attempt ended.
+    Tried,
+    /// Its time is over.
+    Expired,
+    /// An operator returned it to its sender.
+    Bounced,
+    /// An operator threw it away.
+    Deleted,
+}
+
+/// One unit and what became of its recipients.
+struct Conclusion {
+    taken: Taken,
+    results: Vec<(u32, Outcome)>,
+    attempt: Attempt,
+    cause: Cause,
+}
+
+/// An attempt ended with these outcomes.
+pub(crate) fn tried(
+    engine: &Arc<Engine>,
+    taken: Taken,
+    message: Option<SharedMessage>,
+    results: Vec<(u32, Outcome)>,
+    attempt: Attempt,
+) {
+    let conclusion = Conclusion { taken, results, attempt, cause: Cause::Tried };
+    match message {
+        Some(message) => conclude(engine, conclusion, message),
+        None => later(engine, conclusion),
+    }
+}
+
+/// Null MX, or no such domain: every recipient that waits for the destination fails.
+pub(crate) fn all_failed(engine: &Arc<Engine>, site: DestinationId, outcome: &Outcome, attempt: &Attempt) {
+    let now = engine.now();
+    loop {
+        let taken = engine.lock().queue.take(site, now);
+        let Some(taken) = taken else { return };
+        let results = all(&taken, outcome);
+        later(engine, Conclusion { taken, results, attempt: attempt.clone(), cause: Cause::Tried });
+    }
+}
+
+/// A message has grown old.
+pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
+    match aged {
+        Aged::Expired(units) => {
+            for taken in units {
+                let outcome = expired(last_words(&engine.lock(), &taken).as_deref());
+                fail(engine, taken, &outcome, Cause::Expired);
+            }
+        }
+        Aged::Delayed(id, recipients) => {
+            let engine = engine.clone();
+            tokio::spawn(async move { report_delay(&engine, id, recipients).await });
+        }
+    }
+}
+
+/// Operators and expiry: the unit's recipients fail with this outcome.
+pub(crate) fn fail(engine: &Arc<Engine>, taken: Taken, outcome: &Outcome, cause: Cause) {
+    let results = all(&taken, outcome);
+    later(engine, Conclusion { taken, results, attempt: Attempt::default(), cause });
+}
+
+fn all(taken: &Taken, outcome: &Outcome) -> Vec<(u32, Outcome)> {
+    taken.recipients.as_slice().iter().map(|index| (*index, outcome.clone())).collect()
+}
+
+/// 4.4.7, with what was last heard.
+fn expired(last: Option<&Outcome>) -> Outcome {
+    let text = match last {
+        Some(last) => format!("could not be delivered in time; the last attempt: {}", last.text),
+        None => "could not be delivered in time".to_owned(),
+    };
+    Outcome::failed(Enhanced(5, 4, 7), text)
+}
+
+fn last_words(state: &State, taken: &Taken) -> Option<Arc<Outcome>> {
+    let first = *taken.recipients.as_slice().first()?;
+    let notes = state.notes.get(&taken.id);
+    let own = notes.and_then(|n| n.iter().find(|note| note.0 == first)).map(|note| note.1.clone());
+    own.or_else(|| {
+        let view = state.queue.message(taken.id)?;
+        let unit = view.units.iter().find(|u| u.recipients.contains(&first))?;
+        state.queue.suspension(&unit.destination).cloned().map(Arc::new)
+    })
+}
+
+/// The message has to be read back first.
+fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
+    let engine = engine.clone();
+    tokio::spawn(async move {
+        match engine.read(conclusion.taken.id).await {
+            Ok(message) => conclude(&engine, conclusion, message),
+            Err(failure) => {
+                // Without its envelope nothing can be concluded: it stays, and is tried again.
+                tracing::error!("read {} from the spool: {failure}", conclusion.taken.id);
+                let deferred = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
+                let now = engine.now();
+                let fates: Vec<_> = conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
+                let mut state = engine.lock();
+                for (index, _) in &fates {
+                    state.note(conclusion.taken.id, *index, &deferred);
+                }
+                state.queue.settle(conclusion.taken.unit, &fates, false, now);
+                engine.follow_orders(state, now);
+            }
+        }
+    });
+}
+
+fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMessage) {
+    if conclusion.results.iter().any(|(_, outcome)| outcome.fate == Fate::Deferred) {
+        give_up_on_the_old(engine, &mut conclusion);
+    }
+    if conclusion.cause != Cause::Deleted && wants_report(&message, &conclusion.results) {
+        let engine = engine.clone();
+        tokio::spawn(async move { conclude_with_report(&engine, conclusion, message).await });
+        return;
+    }
+    if let Err(transaction) = settle(engine, &conclusion, &message, &[]) {
+        offer_again(engine, transaction);
+    }
+    record(engine, &conclusion, &message);
+}
+
+/// A deferral beyond the message's time is a failure.
+fn give_up_on_the_old(engine: &Engine, conclusion: &mut Conclusion) {
+    if !engine.lock().queue.is_over(conclusion.taken.unit, engine.now()) {
+        return;
+    }
+    for (_, outcome) in &mut conclusion.results {
+        if outcome.fate == Fate::Deferred {
+            *outcome = expired(Some(outcome));
+            conclusion.cause = Cause::Expired;
+        }
+    }
+}
+
+/// Does the sender hear of any of these (RFC 3461 §4.1)?
+fn wants_report(message: &Message, results: &[(u32, Outcome)]) -> bool {
+    !message.envelope.reverse_path.is_null()
+        && results.iter().any(|(index, outcome)| {
+            let notify = message.envelope.recipients[*index as usize].notify;
+            match outcome.fate {
+                Fate::Failed => notify.failure,
+                Fate::Delivered => notify.success,
+                Fate::Deferred => false,
+            }
+        })
+}
+
+async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedMessage) {
+    let content = content_up_to(engine, &message, dsn::RETURNED_MAX_BYTES).await;
+    let mut reports = Vec::new();
+    for (fate, kind) in [(Fate::Failed, dsn::Kind::Failed), (Fate::Delivered, dsn::Kind::Delivered)] {
+        let affected: Vec<_> = conclusion.results.iter().filter(|(_, o)| o.fate == fate).cloned().collect();
+        if !affected.is_empty() {
+            reports.extend(compose(engine, kind, &message, &affected, &conclusion.attempt, &content));
+        }
+    }
+    let submitted = settle(engine, &conclusion, &message, &reports);
+    record(engine, &conclusion, &message);
+    let stored = match submitted {
+        Ok(ticket) => engine.spool.durable(ticket).await,
+        Err(transaction) => engine.persist(transaction).await,
+    };
+    if let Err(failure) = stored {
+        tracing::error!("store a delivery status notification: {failure}");
+        return;
+    }
+    for report in reports {
+        engine.journal.accepted(&report);
+        engine.enqueue(&report);
+    }
+}
+
+fn compose(
+    engine: &Engine,
+    kind: dsn::Kind,
+    message: &Message,
+    affected: &[(u32, Outcome)],
+    attempt: &Attempt,
+    content: &[u8],
+) -> Option<SharedMessage> {
+    let current = engine.current();
+    let now = UnixMillis::now();
+    let facts = dsn::Facts {
+        reporting_mta: &current.settings.hostname,
+        relay: &attempt.relay,
+        now,
+        gives_up: UnixMillis(message.arrived.0 + current.settings.queue.expire.as_millis() as u64),
+        content,
+    };
+    dsn::compose(kind, message, affected, &facts, engine.ids.next(now.0)).map(SharedMessage::new)
+}
+
+/// The beginning of a message's content, in whole parts.
+pub(crate) async fn content_up_to(engine: &Engine, message: &Message, max_bytes: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in message.content.parts() {
+        if out.len() >= max_bytes {
+            break;
+        }
+        match part {
+            mail::Part::Memory(bytes) => out.extend_from_slice(bytes),
+            mail::Part::Stored { place, .. } => {
+                let (spool, place) = (engine.spool.clone(), *place);
+                let Ok(Ok(bytes)) = tokio::task::spawn_blocking(move || spool.load(place)).await else { break };
+                out.extend_from_slice(&bytes);
+            }
+        }
+    }
+    out
+}
+
+/// Tells the queue and the spool, both under the queue's lock: so the spool sees the outcomes of one
+/// message in the order in which the last one is known. The transaction comes back when the spool
+/// has no room for it.
+fn settle(
+    engine: &Arc<Engine>,
+    conclusion: &Conclusion,
+    message: &SharedMessage,
+    reports: &[SharedMessage],
+) -> Result<Ticket, Transaction> {
+    let now = engine.now();
+    let id = message.id;
+    let fates: Vec<(u32, Fate)> = conclusion.results.iter().map(|(index, o)| (*index, o.fate)).collect();
+    let reached = conclusion.cause == Cause::Tried && !conclusion.attempt.relay.is_empty();
+    let mut state = engine.lock();
+    let settlement = state.queue.settle(conclusion.taken.unit, &fates, reached, now);
+    for (index, outcome) in conclusion.results.iter().filter(|(_, o)| o.fate == Fate::Deferred) {
+        state.note(id, *index, outcome);
+    }
+    // Its content is wanted again only after a while, and can be read back.
+    if settlement.last || settlement.retry_at.is_some() {
+        state.residents.remove(id);
+    }
+    if settlement.last {
+        state.notes.remove(&id);
+    }
+    engine.ledger.deleted(settlement.dropped.len() as u64);
+    let mut transaction = vec![match (conclusion.cause, settlement.last) {
+        (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
+        _ => Entry::Outcome { id, results: conclusion.results.clone(), last: settlement.last },
+    }];
+    transaction.extend(reports.iter().cloned().map(Entry::Accept));
+    let submitted = engine.spool.submit(transaction.clone()).map_err(|_| transaction);
+    engine.follow_orders(state, now);
+    submitted
+}
+
+/// An outcome the spool had no room for: losing it would only repeat an attempt after a crash, but
+/// its message would stay in the spool.
+fn offer_again(engine: &Arc<Engine>, transaction: Transaction) {
+    let engine = engine.clone();
+    tokio::spawn(async move {
+        if let Err(failure) = engine.persist(transaction).await {
+            tracing::error!("store an outcome: {failure}");
+        }
+    });
+}
+
+/// Ledger and journal.
+fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage) {
+    for (_, outcome) in &conclusion.results {
+        match (conclusion.cause, outcome.fate) {
+            (_, Fate::Deferred) => {}
+            (Cause::Deleted, _) => engine.ledger.deleted(1),
+            (Cause::Expired, Fate::Failed) => engine.ledger.expired(1),
+            (_, Fate::Failed) => engine.ledger.bounced(1),
+            (_, Fate::Delivered) => engine.ledger.delivered(1),
+        }
+    }
+    engine.journal.attempt(message, &conclusion.results, &conclusion.attempt);
+}
+
+async fn report_delay(engine: &Arc<Engine>, id: QueueId, recipients: Vec<u32>) {
+    let Ok(message) = engine.read(id).await else { return };
+    let wants = |index: &u32| message.envelope.recipients[*index as usize].notify.delay;
+    if message.envelope.reverse_path.is_null() || !recipients.iter().any(wants) {
+        return;
+    }
+    let affected: Vec<(u32, Outcome)> = {
+        let state = engine.lock();
+        let known = |index: u32| {
+            let notes = state.notes.get(&id)?;
+            notes.iter().find(|note| note.0 == index).map(|note| (*note.1).clone())
+        };
+        let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "not delivered yet");
+        recipients.iter().map(|index| (*index, known(*index).unwrap_or_else(unknown))).collect()
+    };
+    let content = content_up_to(engine, &message, dsn::RETURNED_MAX_BYTES).await;
+    let report = compose(engine, dsn::Kind::Delayed, &message, &affected, &Attempt::default(), &content);
+    let Some(report) = report else { return };
+    if let Err(failure) = engine.accept_own((*report).clone()).await {
+        tracing::error!("store a delay notification: {failure}");
+    }
+}

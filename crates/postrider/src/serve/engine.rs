@@ -1,0 +1,284 @@
+//! The state that sessions, deliveries, the timer and operators share, and the few things that may
+//! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
+
+use super::{clock::Clock, journal::Journal, residents::Residents};
+use delivery::Courier;
+use mail::{Destination, ForwardPath, IdSource, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::{Arrival, DestinationId, Millis, Order, Queue};
+use report::Ledger;
+use route::Table;
+use spool::{Entry, Recovered, Refused, Spool, Transaction};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{Notify, watch};
+
+/// A transaction that the spool had no room for is offered again after this.
+const OFFER_AGAIN: Duration = Duration::from_millis(100);
+
+/// The last outcomes of a message's deferred recipients, for `why` and the listing.
+pub(crate) type Notes = Vec<(u32, Arc<Outcome>, UnixMillis)>;
+
+/// Everything behind the queue's lock.
+pub(crate) struct State {
+    pub(crate) queue: Queue,
+    /// Messages whose content is still in memory.
+    pub(crate) residents: Residents,
+    /// Connections that rest, by destination.
+    pub(crate) resting: HashMap<DestinationId, VecDeque<Arc<Notify>>>,
+    pub(crate) notes: HashMap<QueueId, Notes>,
+    /// The text deferred recipients share most often is kept once.
+    last_note: Option<Arc<Outcome>>,
+}
+
+/// What a reload replaces as a whole.
+pub(crate) struct Current {
+    pub(crate) settings: config::Settings,
+    pub(crate) table: Arc<Table>,
+    pub(crate) courier: Arc<Courier>,
+}
+
+/// The daemon's heart.
+pub(crate) struct Engine {
+    pub(crate) spool: Arc<dyn Spool>,
+    pub(crate) ids: IdSource,
+    pub(crate) ledger: Ledger,
+    pub(crate) journal: Journal,
+    pub(crate) closing: watch::Sender<bool>,
+    state: Mutex<State>,
+    current: RwLock<Arc<Current>>,
+    timer: Notify,
+    /// When the timer wakes by itself.
+    timer_at: AtomicI64,
+    pub(crate) clock: Clock,
+}
+
+impl State {
+    /// An empty queue.
+    pub(crate) fn new(settings: queue::Settings, resident_bytes: u64) -> Self {
+        Self {
+            queue: Queue::new(settings, UnixMillis::now().0, 0),
+            residents: Residents::new(resident_bytes),
+            resting: HashMap::new(),
+            notes: HashMap::new(),
+            last_note: None,
+        }
+    }
+
+    /// Puts back what recovery found; how many recipients are still to be served.
+    pub(crate) fn restore(&mut self, found: &Recovered, table: &Table, settings: &queue::Settings, clock: &Clock) -> u64 {
+        let (now, message) = (clock.now(), &found.message);
+        let (mut rows, mut notes) = (Vec::new(), Notes::new());
+        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients)) {
+            if past.settled {
+                continue;
+            }
+            let site = self.queue.destination(&destination(table, &recipient.path));
+            let due = past.last.as_ref().map(|(at, outcome)| {
+                notes.push((index, self.share(outcome), *at));
+                let age = at.since(message.arrived).as_millis() as Millis;
+                // Spread by id: what was deferred together is not tried together.
+                clock.from_wall(*at) + settings.retry_after(age, (message.id.0 % 1000) as f64 / 1000.0)
+            });
+            rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
+        }
+        let arrived = clock.from_wall(message.arrived).min(now);
+        let size_bytes = message.content.size_bytes();
+        self.queue.insert(&Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows }, now);
+        if !notes.is_empty() {
+            self.notes.insert(message.id, notes);
+        }
+        rows.len() as u64
+    }
+
+    /// Notes why a recipient waits.
+    pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome) {
+        let shared = self.share(outcome);
+        let notes = self.notes.entry(id).or_default();
+        notes.retain(|note| note.0 != index);
+        notes.push((index, shared, UnixMillis::now()));
+    }
+
+    /// The same outcome is kept once as long as it repeats.
+    fn share(&mut self, outcome: &Outcome) -> Arc<Outcome> {
+        match &self.last_note {
+            Some(last) if **last == *outcome => last.clone(),
+            _ => self.last_note.insert(Arc::new(outcome.clone())).clone(),
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        spool: Arc<dyn Spool>,
+        state: State,
+        ids: IdSource,
+        ledger: Ledger,
+        current: Current,
+        journal: Journal,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            spool,
+            ids,
+            ledger,
+            journal,
+            closing: watch::Sender::new(false),
+            state: Mutex::new(state),
+            current: RwLock::new(Arc::new(current)),
+            timer: Notify::new(),
+            timer_at: AtomicI64::new(Millis::MAX),
+            clock,
+        }
+    }
+
+    /// The queue's time now.
+    pub(crate) fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// New settings, routes and couriers for what begins from now on.
+    pub(crate) fn replace(&self, current: Current) {
+        let settings = super::wiring::queue_settings(&current.settings);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
+        self.lock().queue.set_settings(settings);
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- in ----
+
+    /// Queues a message that is durable.
+    pub(crate) fn enqueue(self: &Arc<Self>, message: &SharedMessage) {
+        let current = self.current();
+        let names: Vec<Destination> =
+            message.envelope.recipients.iter().map(|r| destination(&current.table, &r.path)).collect();
+        self.ledger.accepted(names.len() as u64);
+        let now = self.now();
+        let mut state = self.lock();
+        let mut rows = Vec::with_capacity(names.len());
+        for (index, name) in names.iter().enumerate() {
+            rows.push((index as u32, state.queue.destination(name), 0, None));
+        }
+        let size_bytes = message.content.size_bytes();
+        // What a dead destination collects would only push out what is about to leave.
+        if !rows.iter().all(|row| state.queue.is_suspended(row.1)) {
+            state.residents.insert(message.clone());
+        }
+        let arrival = Arrival { id: message.id, arrived: now, size_bytes, held: false, recipients: &rows };
+        state.queue.insert(&arrival, now);
+        self.follow_orders(state, now);
+    }
+
+    // ---- out ----
+
+    /// Does what the queue orders, and lets go of its lock.
+    pub(crate) fn follow_orders(self: &Arc<Self>, mut state: MutexGuard<'_, State>, now: Millis) {
+        let mut open = Vec::new();
+        while let Some(order) = state.queue.next_order(now) {
+            match order {
+                Order::Open(site) => open.push((site, state.queue.destination_name(site).clone())),
+                Order::Wake(site) => {
+                    let woken = state.resting.get_mut(&site).and_then(VecDeque::pop_front);
+                    debug_assert!(woken.is_some(), "the queue counts who rests");
+                    if let Some(resting) = woken {
+                        resting.notify_one();
+                    }
+                }
+            }
+        }
+        let hint = state.queue.wake_hint();
+        drop(state);
+        if hint.is_some_and(|at| at < self.timer_at.load(Ordering::Relaxed)) {
+            self.timer.notify_one();
+        }
+        for (site, name) in open {
+            super::jobs::open(self, site, name);
+        }
+    }
+
+    /// Writes a transaction that must not be lost, as soon as the spool takes it.
+    pub(crate) async fn persist(&self, transaction: Transaction) -> Result<(), spool::SpoolFailure> {
+        loop {
+            match self.spool.submit(transaction.clone()) {
+                Ok(ticket) => return self.spool.durable(ticket).await,
+                Err(Refused::Poisoned) => return Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string())),
+                Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
+            }
+        }
+    }
+
+    /// Makes a message of our own durable and queues it.
+    pub(crate) async fn accept_own(self: &Arc<Self>, message: Message) -> Result<(), spool::SpoolFailure> {
+        let message = SharedMessage::new(message);
+        self.persist(vec![Entry::Accept(message.clone())]).await?;
+        self.journal.accepted(&message);
+        self.enqueue(&message);
+        Ok(())
+    }
+
+    /// The message, from memory or read back.
+    pub(crate) async fn read(&self, id: QueueId) -> Result<SharedMessage, spool::SpoolFailure> {
+        if let Some(message) = self.lock().residents.get(id) {
+            return Ok(message);
+        }
+        let spool = self.spool.clone();
+        tokio::task::spawn_blocking(move || spool.read(id)).await.unwrap_or(Err(spool::SpoolFailure::Missing))
+    }
+
+    // ---- time ----
+
+    /// Wakes the queue when something is due; ends at shutdown.
+    pub(crate) async fn run_timer(self: Arc<Self>) {
+        let mut closing = self.closing.subscribe();
+        loop {
+            let wake = self.tick();
+            let wait = wake.map(|at| Duration::from_millis((at - self.now()).max(1) as u64));
+            let sleep = async {
+                match wait {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = sleep => {}
+                () = self.timer.notified() => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+        }
+    }
+
+    /// Everything that is due now; when to come again.
+    fn tick(self: &Arc<Self>) -> Option<Millis> {
+        let now = self.now();
+        let mut state = self.lock();
+        state.queue.advance(now);
+        let aged: Vec<_> = std::iter::from_fn(|| state.queue.next_aged(now)).collect();
+        let wake = state.queue.next_wake();
+        self.timer_at.store(wake.unwrap_or(Millis::MAX), Ordering::Relaxed);
+        self.follow_orders(state, now);
+        for aged in aged {
+            super::conclude::aged(self, aged);
+        }
+        wake
+    }
+}
+
+/// Where a recipient goes. Postmaster without a domain was given one at acceptance.
+fn destination(table: &Table, path: &ForwardPath) -> Destination {
+    match path.mailbox() {
+        Some(mailbox) => table.destination(&mailbox.domain().key()),
+        None => table.destination("localhost"),
+    }
+}

@@ -1,0 +1,29 @@
+//! The daemon: everything wired together, started in order, and stopped without a loss.
+
+mod clock;
+mod conclude;
+mod engine;
+mod jobs;
+mod journal;
+mod operator;
+mod residents;
+mod service;
+mod start;
+mod tls;
+mod wiring;
+
+pub(crate) use start::run;
+
+use engine::Engine;
+use reception::Reception;
+use service::Desk;
+use std::{path::PathBuf, sync::Arc};
+
+/// The running daemon, as operators reach it.
+pub(crate) struct Daemon {
+    engine: Arc<Engine>,
+    desk: Arc<Desk>,
+    reception: Arc<Reception<Desk>>,
+    /// The configuration file, read again at a reload; none for the embedded default.
+    source: Option<PathBuf>,
+}

@@ -1,0 +1,236 @@
+//! What operators and local users may ask of the running daemon.
+
+use super::{
+    Daemon,
+    conclude::{self, Cause},
+    engine::{Engine, Notes},
+};
+use crate::control::{
+    Action, Failure, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+};
+use mail::{Content, Destination, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::{MessageView, UnitView};
+use spool::{Change, Entry};
+use std::sync::Arc;
+
+impl Target for Daemon {
+    fn ids(&self) -> Vec<QueueId> {
+        self.engine.lock().queue.ids()
+    }
+
+    async fn messages(&self, ids: &[QueueId]) -> Result<Vec<Listed>, Failure> {
+        let mut all = Vec::with_capacity(ids.len());
+        for id in ids {
+            all.extend(listed(&self.engine, *id).await?);
+        }
+        Ok(all)
+    }
+
+    async fn header(&self, id: QueueId, max_bytes: usize) -> Result<Option<Vec<u8>>, Failure> {
+        let message = match self.engine.read(id).await {
+            Ok(message) => message,
+            Err(spool::SpoolFailure::Missing) => return Ok(None),
+            Err(failure) => return Err(failed(&failure)),
+        };
+        let mut header = conclude::content_up_to(&self.engine, &message, max_bytes).await;
+        if let Some(end) = header.windows(4).position(|w| w == b"\r\n\r\n") {
+            header.truncate(end + 2);
+        }
+        header.truncate(max_bytes);
+        Ok(Some(header))
+    }
+
+    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
+        let mut count = 0;
+        for id in ids {
+            count += u64::from(self.apply_one(action, *id).await?);
+        }
+        Ok(count)
+    }
+
+    fn flush(&self) -> u64 {
+        let now = self.engine.now();
+        let mut state = self.engine.lock();
+        state.queue.flush(now);
+        let count = state.queue.len() as u64;
+        self.engine.follow_orders(state, now);
+        count
+    }
+
+    fn ledger(&self) -> Ledger {
+        let l = self.engine.ledger.snapshot();
+        Ledger {
+            accepted: l.accepted,
+            delivered: l.delivered,
+            bounced: l.bounced,
+            expired: l.expired,
+            deleted: l.deleted,
+            queued: l.queued,
+        }
+    }
+
+    async fn reload(&self) -> Result<Vec<String>, Failure> {
+        self.reload_configuration().map_err(|text| Failure::Bad { text })
+    }
+
+    async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
+        let now = UnixMillis::now();
+        let message = Message {
+            id: self.engine.ids.next(now.0),
+            arrived: now,
+            origin: submission.origin().into(),
+            content: with_trace(&submission, self, now),
+            envelope: submission.envelope,
+        };
+        self.desk.accept_local(message).await
+    }
+}
+
+impl Daemon {
+    /// True when the message was there.
+    async fn apply_one(&self, action: Action, id: QueueId) -> Result<bool, Failure> {
+        let engine = &self.engine;
+        let now = engine.now();
+        let change = match action {
+            Action::Retry => {
+                let mut state = engine.lock();
+                let found = state.queue.retry(id, now);
+                engine.follow_orders(state, now);
+                return Ok(found);
+            }
+            Action::Bounce => {
+                let outcome = Outcome::failed(Enhanced(5, 7, 0), "returned by the postmaster");
+                return Ok(self.seize(id, &outcome, Cause::Bounced));
+            }
+            Action::Delete => {
+                let outcome = Outcome::failed(Enhanced(5, 7, 0), "deleted by the postmaster");
+                return Ok(self.seize(id, &outcome, Cause::Deleted));
+            }
+            Action::Hold => Change::Hold,
+            Action::Release => Change::Release,
+        };
+        if engine.lock().queue.message(id).is_none() {
+            return Ok(false);
+        }
+        engine.persist(vec![Entry::Amend { id, change }]).await.map_err(|f| failed(&f))?;
+        let mut state = engine.lock();
+        let found = if change == Change::Hold { state.queue.hold(id) } else { state.queue.release(id, now) };
+        engine.follow_orders(state, now);
+        Ok(found)
+    }
+
+    /// What is in flight ends its attempt; the rest ends now.
+    fn seize(&self, id: QueueId, outcome: &Outcome, cause: Cause) -> bool {
+        let taken = self.engine.lock().queue.seize(id, cause == Cause::Deleted, self.engine.now());
+        let Some(taken) = taken else { return false };
+        for unit in taken {
+            conclude::fail(&self.engine, unit, outcome, cause);
+        }
+        true
+    }
+}
+
+/// Local mail gets a `Received` field of its own (RFC 5321 §4.4).
+fn with_trace(submission: &Submission, daemon: &Daemon, now: UnixMillis) -> Content {
+    let hostname = &daemon.engine.current().settings.hostname;
+    let mut bytes = format!(
+        "Received: by {hostname} (Postrider, from userid {});\r\n\t{}\r\n",
+        submission.uid,
+        now.rfc5322()
+    )
+    .into_bytes();
+    bytes.extend_from_slice(&submission.content);
+    Content::from_bytes(bytes)
+}
+
+fn failed(failure: &spool::SpoolFailure) -> Failure {
+    Failure::Failed { text: failure.to_string() }
+}
+
+/// One message as the listing shows it; none when it is gone meanwhile.
+async fn listed(engine: &Arc<Engine>, id: QueueId) -> Result<Option<Listed>, Failure> {
+    let found = {
+        let state = engine.lock();
+        state.queue.message(id).map(|view| (view, state.notes.get(&id).cloned().unwrap_or_default()))
+    };
+    let Some((view, notes)) = found else { return Ok(None) };
+    match engine.read(id).await {
+        Ok(message) => Ok(Some(describe(engine, &message, &view, &notes))),
+        Err(spool::SpoolFailure::Missing) => Ok(None),
+        Err(failure) => Err(failed(&failure)),
+    }
+}
+
+fn describe(engine: &Engine, message: &SharedMessage, view: &MessageView, notes: &Notes) -> Listed {
+    let recipients = (0..).zip(&message.envelope.recipients).map(|(index, recipient)| {
+        let address = recipient.path.as_str().to_owned();
+        let note = notes.iter().find(|note| note.0 == index);
+        let mut row = match view.units.iter().find(|unit| unit.recipients.contains(&index)) {
+            Some(unit) => placed(engine, unit),
+            None => settled(),
+        };
+        row.address = address;
+        if let Some((_, outcome, at)) = note.filter(|_| row.status != Status::Settled) {
+            row.last = Some(outcome.text.to_string());
+            row.last_ms = Some(at.0);
+        }
+        row
+    });
+    Listed {
+        id: Id(message.id),
+        size_bytes: message.content.size_bytes(),
+        arrived_ms: message.arrived.0,
+        sender: message.envelope.reverse_path.as_str().to_owned(),
+        origin: message.origin.to_string(),
+        recipients: recipients.collect(),
+    }
+}
+
+fn settled() -> ListedRecipient {
+    ListedRecipient {
+        address: String::new(),
+        destination: String::new(),
+        status: Status::Settled,
+        attempt_count: 0,
+        last: None,
+        last_ms: None,
+        next_ms: None,
+        why: None,
+    }
+}
+
+/// Where a unit is, and why.
+fn placed(engine: &Engine, unit: &UnitView) -> ListedRecipient {
+    let mut row = ListedRecipient {
+        destination: name(&unit.destination),
+        attempt_count: u32::from(unit.attempt_count),
+        ..settled()
+    };
+    match &unit.status {
+        queue::Status::Ready => {
+            row.status = Status::Ready;
+            row.why = Some("it waits for a connection to its destination".to_owned());
+        }
+        queue::Status::Suspended(until, reason) => {
+            row.status = Status::Suspended;
+            row.next_ms = Some(engine.clock.on_wall(*until).0);
+            row.last = Some(reason.text.to_string());
+            row.why = Some(format!("its destination could not be reached and is probed then: {}", reason.text));
+        }
+        queue::Status::InFlight => row.status = Status::Inflight,
+        queue::Status::Waiting(due) => {
+            row.status = Status::Waiting;
+            row.next_ms = Some(engine.clock.on_wall(*due).0);
+            row.why = Some("its last attempt was deferred; the wait grows with its age".to_owned());
+        }
+        queue::Status::Held => {
+            row.status = Status::Held;
+            row.why = Some("an operator holds it: release it to go on".to_owned());
+        }
+    }
+    row
+}
+
+fn name(destination: &Destination) -> String {
+    destination.to_string()
+}

@@ -1,0 +1,277 @@
+//! Sessions over real sockets, with a service that plays policy and spool.
+
+use bytes::Bytes;
+use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply};
+use reception::{Client, Listener, Reception, Service, Settings, TlsMode};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use smtp::{
+    Limits,
+    server::{Capabilities, replies},
+};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+};
+
+/// Remembers what was committed, stored and abandoned.
+#[derive(Default)]
+struct Desk {
+    trusted: bool,
+    chunks: Mutex<BTreeMap<u64, Bytes>>,
+    messages: Mutex<Vec<(String, Vec<u8>)>>,
+    next: AtomicU64,
+}
+
+impl Service for Desk {
+    fn client(&self, _: &Client) -> Result<(), Reply> {
+        Ok(())
+    }
+    fn is_trusted(&self, _: &Client) -> bool {
+        self.trusted
+    }
+    fn sender(&self, _: &Client, _: &Envelope) -> Reply {
+        replies::SENDER_OK
+    }
+    fn recipient(&self, _: &Client, _: &Envelope, _: &Recipient) -> Reply {
+        replies::RECIPIENT_OK
+    }
+    fn next_id(&self) -> QueueId {
+        QueueId(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+    fn store(&self, chunk: Bytes) -> Result<Place, Reply> {
+        let place = self.next.fetch_add(1, Ordering::Relaxed);
+        self.chunks.lock().unwrap().insert(place, chunk);
+        Ok(Place(place))
+    }
+    fn abandon(&self, places: &[Place]) {
+        let mut chunks = self.chunks.lock().unwrap();
+        for place in places {
+            assert!(chunks.remove(&place.0).is_some(), "abandoned twice");
+        }
+    }
+    async fn commit(&self, _: &Client, message: Message) -> Reply {
+        let content = self.whole(&message.content);
+        self.messages.lock().unwrap().push((message.origin.into(), content));
+        replies::ACCEPTED
+    }
+    fn refused(&self, _: &Client, _: &'static str, _: Option<&Envelope>, _: &Reply) {}
+}
+
+impl Desk {
+    fn whole(&self, content: &Content) -> Vec<u8> {
+        let chunks = self.chunks.lock().unwrap();
+        let bytes = |part: &Part| match part {
+            Part::Memory(bytes) => bytes.to_vec(),
+            Part::Stored { place, .. } => chunks[&place.0].to_vec(),
+        };
+        content.parts().iter().flat_map(bytes).collect()
+    }
+}
+
+struct Server {
+    reception: Arc<Reception<Desk>>,
+    desk: Arc<Desk>,
+    port: u16,
+    certificate: rustls::pki_types::CertificateDer<'static>,
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
+    let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let settings = Settings {
+        limits: limits.into(),
+        capabilities: Arc::new(Capabilities { hostname: "mx.test".into(), starttls: true }),
+        chunk_bytes: 1000,
+        memory_bytes: 1_000_000,
+        sessions_max,
+        sessions_per_client: 100,
+    };
+    let desk = Arc::new(desk);
+    let reception = Reception::new(desk.clone(), settings, Some(Arc::new(config)));
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    tokio::spawn(reception.clone().listen(Listener { socket, tls }));
+    Server { reception, desk, port, certificate: made.cert.der().clone() }
+}
+
+/// Sends lines and reads whole replies.
+struct Talker<S>(BufReader<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Talker<S> {
+    async fn reply(&mut self) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            self.0.read_line(&mut line).await.unwrap();
+            all += &line;
+            if line.len() < 4 || line.as_bytes()[3] == b' ' {
+                return all;
+            }
+        }
+    }
+    async fn say(&mut self, text: &str) -> String {
+        self.0.get_mut().write_all(text.as_bytes()).await.unwrap();
+        self.0.get_mut().flush().await.unwrap();
+        self.reply().await
+    }
+    async fn expect(&mut self, text: &str, code: &str) {
+        let reply = self.say(text).await;
+        assert!(reply.starts_with(code), "{text:?}: {reply:?}, not {code}");
+    }
+    async fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 1]).await, Ok(0) | Err(_))
+    }
+}
+
+async fn connect(server: &Server) -> Talker<TcpStream> {
+    Talker(BufReader::new(TcpStream::connect(("127.0.0.1", server.port)).await.unwrap()))
+}
+
+async fn secure(server: &Server, plain: TcpStream) -> Talker<tokio_rustls::client::TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(server.certificate.clone()).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("mx.test").unwrap();
+    Talker(BufReader::new(
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, plain).await.unwrap(),
+    ))
+}
+
+#[tokio::test]
+async fn a_message_arrives_behind_its_trace_header() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = connect(&server).await;
+    assert!(c.reply().await.starts_with("220 mx.test ESMTP"));
+    c.expect("EHLO c.test\r\n", "250").await;
+    c.0.get_mut().write_all(b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n").await.unwrap();
+    for code in ["250 2.1.0", "250 2.1.5", "354"] {
+        assert!(c.reply().await.starts_with(code));
+    }
+    c.expect("Subject: x\r\n\r\n..\r\n.\r\n", "250 2.0.0").await;
+    let messages = server.desk.messages.lock().unwrap();
+    let (origin, content) = &messages[0];
+    let content = String::from_utf8(content.clone()).unwrap();
+    assert!(origin.contains("helo=c.test proto=ESMTP"), "{origin}");
+    assert!(content.starts_with("Received: from c.test ([127.0.0.1])\r\n\tby mx.test"), "{content}");
+    assert!(content.ends_with("+0000\r\nSubject: x\r\n\r\n.\r\n"), "{content}");
+}
+
+#[tokio::test]
+async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    c.expect("HELO c\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    c.expect("RCPT TO:<a@b>\r\n", "250").await;
+    c.expect("DATA\r\n", "354").await;
+    let body = "0123456789abcdef\r\n".repeat(20_000);
+    c.expect(&format!("{body}.\r\n"), "250").await;
+    let content = server.desk.messages.lock().unwrap()[0].1.clone();
+    assert!(content.ends_with(body.as_bytes()) && server.desk.chunks.lock().unwrap().len() > 1);
+    assert_eq!(server.reception.budget().content_bytes(), 0);
+}
+
+#[tokio::test]
+async fn an_aborted_message_leaves_no_chunk() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    c.expect("HELO c\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    c.expect("RCPT TO:<a@b>\r\n", "250").await;
+    // The second message's refusal is read only when the first chunks have been stored.
+    let half = "x".repeat(4998) + "\r\n";
+    c.expect(&format!("BDAT 5000\r\n{half}"), "250").await;
+    assert!(!server.desk.chunks.lock().unwrap().is_empty());
+    c.expect("RSET\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    assert!(server.desk.chunks.lock().unwrap().is_empty());
+    assert_eq!(server.reception.budget().content_bytes(), 0);
+}
+
+#[tokio::test]
+async fn starttls_and_implicit_tls_carry_mail() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    assert!(c.say("EHLO c\r\n").await.contains("STARTTLS"));
+    c.expect("STARTTLS\r\n", "220").await;
+    let mut c = secure(&server, c.0.into_inner()).await;
+    assert!(!c.say("EHLO c\r\n").await.contains("STARTTLS"));
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    c.expect("RCPT TO:<a@b>\r\n", "250").await;
+    c.expect("DATA\r\n", "354").await;
+    c.expect("x\r\n.\r\n", "250").await;
+    let content = String::from_utf8(server.desk.messages.lock().unwrap()[0].1.clone()).unwrap();
+    assert!(content.contains("(using TLSv1.3:TLS13_") && content.contains("with ESMTPS"), "{content}");
+
+    let server = start(Desk::default(), Limits::default(), TlsMode::Implicit, 10).await;
+    let plain = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
+    let mut c = secure(&server, plain).await;
+    assert!(c.reply().await.starts_with("220"));
+    assert!(!c.say("EHLO c\r\n").await.contains("STARTTLS"));
+    c.expect("QUIT\r\n", "221").await;
+    assert!(c.is_closed().await);
+}
+
+#[tokio::test]
+async fn one_session_too_many_is_turned_away() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::Off, 1).await;
+    let mut first = connect(&server).await;
+    assert!(first.reply().await.starts_with("220"));
+    assert!(!first.say("EHLO c\r\n").await.contains("STARTTLS"), "TLS is off here");
+    let mut second = connect(&server).await;
+    assert!(second.reply().await.starts_with("421 4.3.2"));
+    assert!(second.is_closed().await);
+    first.expect("NOOP\r\n", "250").await;
+}
+
+#[tokio::test]
+async fn silence_ends_with_421() {
+    let limits = Limits { command_timeout: Duration::from_millis(50), ..Limits::default() };
+    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    let mut c = connect(&server).await;
+    assert!(c.reply().await.starts_with("220"));
+    assert!(c.reply().await.starts_with("421 4.4.2"));
+    assert!(c.is_closed().await);
+}
+
+#[tokio::test]
+async fn shutdown_tells_idle_sessions_and_lets_a_transaction_end() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::Off, 10).await;
+    let (mut idle, mut busy) = (connect(&server).await, connect(&server).await);
+    idle.reply().await;
+    busy.reply().await;
+    busy.expect("HELO c\r\n", "250").await;
+    busy.expect("MAIL FROM:<>\r\n", "250").await;
+    server.reception.close();
+    assert!(idle.reply().await.starts_with("421 4.3.2"));
+    busy.expect("RCPT TO:<a@b>\r\n", "250").await;
+    busy.expect("DATA\r\n", "354").await;
+    busy.expect("x\r\n.\r\n", "250").await;
+    assert!(busy.reply().await.starts_with("421 4.3.2"));
+    assert!(TcpStream::connect(("127.0.0.1", server.port)).await.is_err(), "nobody listens any more");
+}
