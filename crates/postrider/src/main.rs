@@ -4,6 +4,7 @@
 mod cli;
 mod control;
 mod sendmail;
+#[path = "placeholder.rs"]
 mod serve;
 mod sysexits;
 

@@ -72,7 +72,12 @@ fn key_of(key: &KeyDoc, page: &mut String) {
         "" => "not set".to_owned(),
         value => format!("default \\fB{}\\fR", escape(value)),
     };
-    page.push_str(&format!(".TP\n\\fB{}\\fR: {}, {default}\n{}\n", key.name, escape(&(key.kind)()), prose(key.about)));
+    page.push_str(&format!(
+        ".TP\n\\fB{}\\fR: {}, {default}\n{}\n",
+        key.name,
+        escape(&(key.kind)()),
+        prose(key.about)
+    ));
 }
 
 /// A doc comment as roff: its lines without the space in front, code in bold.
@@ -91,7 +96,8 @@ fn prose(about: &str) -> String {
 /// Backslashes are roff's; so are dots and quotes at the start of a line, and hyphens become dashes.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
-    let guard = |line: &str| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() };
+    let guard =
+        |line: &str| if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() };
     text.split('\n').map(guard).collect::<Vec<_>>().join("\n")
 }
 

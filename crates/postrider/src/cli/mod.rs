@@ -148,3 +148,6 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
     };
     Ok(End::Exit(exit))
 }
+
+#[cfg(test)]
+mod tests;

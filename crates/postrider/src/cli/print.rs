@@ -16,7 +16,9 @@ pub(super) fn short_time(unix_ms: u64) -> String {
 
 /// Text that others chose, safe for a terminal: no control characters, nothing that ends a line.
 pub(super) fn plain(text: &str) -> String {
-    let safe = |c: char| if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') { '?' } else { c };
+    let safe = |c: char| {
+        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') { '?' } else { c }
+    };
     text.chars().map(safe).collect()
 }
 

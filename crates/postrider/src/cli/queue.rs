@@ -56,7 +56,7 @@ fn selection(chosen: &Chosen) -> Result<Selection, CliError> {
     selection_from(chosen, &mut io::stdin().lock())
 }
 
-fn selection_from(chosen: &Chosen, stdin: &mut dyn BufRead) -> Result<Selection, CliError> {
+pub(super) fn selection_from(chosen: &Chosen, stdin: &mut dyn BufRead) -> Result<Selection, CliError> {
     let mut selection = Selection {
         sender: chosen.sender.clone(),
         recipient: chosen.recipient.clone(),
@@ -166,7 +166,12 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
     for r in &message.recipients {
         let (address, destination) = (print::plain(&r.address), print::plain(&r.destination));
-        writeln!(out, "to:       <{address}>, {}, {destination}, attempts: {}", r.status.as_str(), r.attempt_count)?;
+        writeln!(
+            out,
+            "to:       <{address}>, {}, {destination}, attempts: {}",
+            r.status.as_str(),
+            r.attempt_count
+        )?;
         if let Some(last) = &r.last {
             writeln!(out, "          {}", print::plain(last))?;
         }
@@ -178,7 +183,13 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     Ok(Exit::Ok)
 }
 
-fn change(action: Action, is_flush: bool, change: &Change, settings: &Settings, out: &mut dyn Write) -> Ending {
+fn change(
+    action: Action,
+    is_flush: bool,
+    change: &Change,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
     let selection = selection(&change.chosen)?;
     if is_flush && (selection.is_empty() || selection == Selection::all()) && !change.dry_run {
         let count = flush(settings)?;
@@ -209,7 +220,13 @@ fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<u
 }
 
 /// What would be changed, and how many that is.
-fn preview(action: Action, selection: &Selection, format: Format, settings: &Settings, out: &mut dyn Write) -> Ending {
+fn preview(
+    action: Action,
+    selection: &Selection,
+    format: Format,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
     let mut count = 0u64;
     let listed = daemon::list(settings, selection, &mut |message| {
         count += 1;

@@ -16,9 +16,9 @@ const VARIABLE: &str = "POSTRIDER_CONFIG";
 
 /// Which file it is; none for the embedded default.
 pub(crate) fn find(explicit: Option<&Path>) -> Option<PathBuf> {
-    let named = explicit.map(Path::to_owned).or_else(|| {
-        std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
-    });
+    let named = explicit
+        .map(Path::to_owned)
+        .or_else(|| std::env::var_os(VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from));
     // Existing but unreadable is an error to show, not a reason to run on the default.
     named.or_else(|| Path::new(USUAL).symlink_metadata().is_ok().then(|| USUAL.into()))
 }

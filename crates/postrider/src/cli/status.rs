@@ -40,7 +40,8 @@ fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
     for (name, count) in rows {
         writeln!(out, "{name:<10} {count:>12}")?;
     }
-    let verdict = if ledger.balances() { "every recipient is accounted for" } else { "THE LEDGER DOES NOT BALANCE" };
+    let verdict =
+        if ledger.balances() { "every recipient is accounted for" } else { "THE LEDGER DOES NOT BALANCE" };
     writeln!(out, "{verdict}")
 }
 

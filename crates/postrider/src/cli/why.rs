@@ -20,7 +20,12 @@ pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending 
     let now = UnixMillis::now().0;
     let age = span(now.saturating_sub(message.arrived_ms));
     let (sender, size) = (print::sender(&message), message.size_bytes);
-    writeln!(out, "{}: {size} bytes from {sender}, accepted {age} ago ({})", id.0, print::plain(&message.origin))?;
+    writeln!(
+        out,
+        "{}: {size} bytes from {sender}, accepted {age} ago ({})",
+        id.0,
+        print::plain(&message.origin)
+    )?;
     for recipient in &message.recipients {
         tell(recipient, now, out)?;
     }
@@ -39,7 +44,9 @@ fn tell(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
             let ago = span(now.saturating_sub(at));
             writeln!(out, "  last:  {} ({ago} ago, {} {attempts})", print::plain(last), r.attempt_count)?;
         }
-        (Some(last), None) => writeln!(out, "  last:  {} ({} {attempts})", print::plain(last), r.attempt_count)?,
+        (Some(last), None) => {
+            writeln!(out, "  last:  {} ({} {attempts})", print::plain(last), r.attempt_count)?
+        }
         (None, _) => writeln!(out, "  last:  nothing was tried yet")?,
     }
     if r.status == Status::Settled {

@@ -86,7 +86,8 @@ impl Client {
         if line.last() != Some(&b'\n') {
             return Err(ClientError::Broken("the daemon ended the connection".to_owned()));
         }
-        serde_json::from_slice(&line).map_err(|error| ClientError::Broken(format!("the daemon's answer: {error}")))
+        serde_json::from_slice(&line)
+            .map_err(|error| ClientError::Broken(format!("the daemon's answer: {error}")))
     }
 }
 
@@ -103,7 +104,10 @@ fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning,
         io::ErrorKind::PermissionDenied => {
-            let text = format!("{}: permission denied: only root and the daemon's own user may do this", socket.display());
+            let text = format!(
+                "{}: permission denied: only root and the daemon's own user may do this",
+                socket.display()
+            );
             ClientError::Refused(Failure::Denied { text })
         }
         _ => ClientError::Broken(format!("connect to {}: {error}", socket.display())),

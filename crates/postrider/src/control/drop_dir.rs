@@ -8,7 +8,9 @@
 
 use super::submission::{HEADER_BYTES_MAX, Header, Submission, wire_form};
 use mail::{Envelope, UnixMillis};
-use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat,
+};
 use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
@@ -199,7 +201,9 @@ mod tests {
     #[test]
     fn messages_come_in_the_order_of_their_arrival() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, subject) in [("2-b.mail", "second"), ("1-a.mail", "first"), ("0.tmp", "torn"), ("x", "junk")] {
+        for (name, subject) in
+            [("2-b.mail", "second"), ("1-a.mail", "first"), ("0.tmp", "torn"), ("x", "junk")]
+        {
             let mut bytes = Header::new(&envelope(), subject.len() as u64).to_line();
             bytes.extend_from_slice(subject.as_bytes());
             fs::write(dir.path().join(name), bytes).unwrap();
@@ -243,15 +247,23 @@ mod tests {
             "it has another name elsewhere"
         );
         assert_eq!(why_bad(|path, _| fs::create_dir(path).unwrap()), "not a regular file");
-        let fifo = |path: &Path| rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        let fifo = |path: &Path| {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap()
+        };
         assert_eq!(why_bad(|path, _| fifo(path)), "not a regular file");
     }
 
     #[test]
     fn torn_long_and_senseless_files_are_set_aside() {
         let write = |bytes: Vec<u8>| why_bad(|path, _| fs::write(path, bytes).unwrap());
-        assert_eq!(write([good_file(), b"!".to_vec()].concat()), "its length is not what its first line says");
-        assert_eq!(write(good_file()[..good_file().len() - 1].to_vec()), "its length is not what its first line says");
+        assert_eq!(
+            write([good_file(), b"!".to_vec()].concat()),
+            "its length is not what its first line says"
+        );
+        assert_eq!(
+            write(good_file()[..good_file().len() - 1].to_vec()),
+            "its length is not what its first line says"
+        );
         assert_eq!(write(vec![b'x'; HEADER_BYTES_MAX + 1001]), "larger than a message may be");
         assert_eq!(write(Header::new(&envelope(), u64::MAX).to_line()), "larger than a message may be");
         assert!(write(Vec::new()).starts_with("bad envelope"));
@@ -263,6 +275,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(write(&dir.path().join("missing"), &envelope(), b"x").is_err());
         write(dir.path(), &envelope(), b"x").unwrap();
-        assert!(fs::read_dir(dir.path()).unwrap().all(|e| e.unwrap().path().extension().is_some_and(|e| e == "mail")));
+        assert!(
+            fs::read_dir(dir.path()).unwrap().all(|e| e
+                .unwrap()
+                .path()
+                .extension()
+                .is_some_and(|e| e == "mail"))
+        );
     }
 }

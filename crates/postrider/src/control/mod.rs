@@ -57,3 +57,5 @@ pub trait Target: Send + Sync + 'static {
 
 #[cfg(test)]
 pub(crate) mod sample;
+#[cfg(test)]
+mod tests;

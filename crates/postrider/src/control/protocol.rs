@@ -152,7 +152,9 @@ impl Failure {
     /// In words.
     pub fn text(&self) -> &str {
         match self {
-            Self::Denied { text } | Self::Missing { text } | Self::Bad { text } | Self::Failed { text } => text,
+            Self::Denied { text } | Self::Missing { text } | Self::Bad { text } | Self::Failed { text } => {
+                text
+            }
         }
     }
 }

@@ -1,10 +1,16 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+    Action, Failure, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target, serve_control,
+    serve_submit, server::Access, socket,
 };
 use mail::QueueId;
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+use tokio::{net::UnixListener, runtime::Runtime};
 
 /// A message from alice@a.test to bob@b.test (waiting) and carol@c.test (held), accepted at `number` seconds.
 pub(crate) fn message(number: u64) -> Listed {
@@ -94,5 +100,41 @@ impl Target for Memory {
         }
         self.submitted.lock().unwrap().push(submission);
         Ok(QueueId(77))
+    }
+}
+
+/// A daemon that listens on both sockets in a folder of its own, until it is dropped.
+pub(crate) struct Daemon {
+    pub(crate) target: Arc<Memory>,
+    pub(crate) settings: config::Settings,
+    _runtime: Runtime,
+    pub(crate) dir: TempDir,
+}
+
+/// Largest message the sample daemon takes.
+pub(crate) const MESSAGE_BYTES_MAX: u64 = 100_000;
+
+impl Daemon {
+    pub(crate) fn serving(target: Memory) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("postrider.toml");
+        std::fs::write(&file, "hostname = \"host.test\"\ndata_dir = \".\"\n").unwrap();
+        let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let target = Arc::new(target);
+        let inside = runtime.enter();
+        let listen = |path, mode| UnixListener::from_std(socket::bind(path, mode, None).unwrap()).unwrap();
+        let control = listen(&settings.control.socket, 0o600);
+        let submit = listen(&settings.control.submit_socket, 0o666);
+        drop(inside);
+        runtime.spawn(serve_control(control, Access::Owner, target.clone()));
+        runtime.spawn(serve_submit(submit, MESSAGE_BYTES_MAX, target.clone()));
+        Self { target, settings, _runtime: runtime, dir }
+    }
+
+    /// What was done so far.
+    pub(crate) fn done(&self) -> Vec<(Action, QueueId)> {
+        self.target.done.lock().unwrap().clone()
     }
 }

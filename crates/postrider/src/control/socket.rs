@@ -12,7 +12,10 @@ use std::{
 /// when somebody does, the error is [`io::ErrorKind::AddrInUse`].
 pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, format!("somebody listens at {}", path.display())));
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("somebody listens at {}", path.display()),
+        ));
     }
     // Permissions are set under another name: with its own, the socket is there with the right ones or not at all.
     let draft = draft_name(path);

@@ -109,7 +109,11 @@ impl Header {
     /// Reads a line. The error says what is wrong with it.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let header: Self = serde_json::from_slice(line).map_err(|error| format!("bad envelope: {error}"))?;
-        if header.postrider == VERSION { Ok(header) } else { Err(format!("envelope version {}", header.postrider)) }
+        if header.postrider == VERSION {
+            Ok(header)
+        } else {
+            Err(format!("envelope version {}", header.postrider))
+        }
     }
 
     /// The line, with its LF.
@@ -121,8 +125,11 @@ impl Header {
 
     /// The checked envelope. The error says which part is bad.
     pub fn envelope(&self) -> Result<Envelope, String> {
-        let bad = |what: &str, text: &str, error: AddressError| format!("{what} <{}>: {error}", text.escape_debug());
-        let reverse_path = ReversePath::parse(&self.sender, true).map_err(|e| bad("sender", &self.sender, e))?;
+        let bad = |what: &str, text: &str, error: AddressError| {
+            format!("{what} <{}>: {error}", text.escape_debug())
+        };
+        let reverse_path =
+            ReversePath::parse(&self.sender, true).map_err(|e| bad("sender", &self.sender, e))?;
         let mut envelope = Envelope::new(reverse_path);
         envelope.smtputf8 = !self.sender.is_ascii();
         for r in &self.recipients {
@@ -267,7 +274,10 @@ mod tests {
         assert!(bad(|h| h.envid = Some(String::new())).contains("ENVID"));
         assert!(bad(|h| h.ret = Some("some".to_owned())).contains("return"));
         assert!(bad(|h| h.body = "9bit".to_owned()).contains("body"));
-        assert!(Header::parse(br#"{"postrider":2,"size_bytes":1,"sender":"","recipients":[],"body":""}"#).is_err());
+        assert!(
+            Header::parse(br#"{"postrider":2,"size_bytes":1,"sender":"","recipients":[],"body":""}"#)
+                .is_err()
+        );
         assert!(Header::parse(b"\xff").is_err());
     }
 

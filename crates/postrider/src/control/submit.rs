@@ -43,22 +43,26 @@ struct Shared<T> {
     target: Arc<T>,
     message_bytes_max: u64,
     memory_kib: Semaphore,
-    users: Mutex<HashMap<u32, usize>>,
 }
+
+/// Connections of each user.
+type Users = Arc<Mutex<HashMap<u32, usize>>>;
 
 /// Serves until it is dropped. Larger messages than `message_bytes_max` are refused.
 pub async fn serve_submit<T: Target>(listener: UnixListener, message_bytes_max: u64, target: Arc<T>) {
     let memory_kib = Semaphore::new(MEMORY_KIB + kib(message_bytes_max) as usize);
-    let shared = Arc::new(Shared { target, message_bytes_max, memory_kib, users: Mutex::default() });
+    let shared = Arc::new(Shared { target, message_bytes_max, memory_kib });
+    let users = Users::default();
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(permit) = free.clone().acquire_owned().await else { return };
         let Some(stream) = accept(&listener).await else { continue };
-        let shared = shared.clone();
+        let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
+        let (shared, guest) = (shared.clone(), Guest::enter(&users, uid));
         tokio::spawn(async move {
             // A client that went away is no news.
-            let _ = serve(stream, &shared).await;
-            drop(permit);
+            let _ = serve(stream, uid, guest.is_some(), &shared).await;
+            drop((permit, guest));
         });
     }
 }
@@ -68,24 +72,24 @@ fn kib(bytes: u64) -> u32 {
 }
 
 /// One of a user's connections; leaving is counted when it is dropped.
-struct Guest<'s> {
-    users: &'s Mutex<HashMap<u32, usize>>,
+struct Guest {
+    users: Users,
     uid: u32,
 }
 
-impl<'s> Guest<'s> {
-    fn enter(users: &'s Mutex<HashMap<u32, usize>>, uid: u32) -> Option<Self> {
+impl Guest {
+    fn enter(users: &Users, uid: u32) -> Option<Self> {
         let mut counts = users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let count = counts.entry(uid).or_default();
         if *count >= CONNECTIONS_PER_USER {
             return None;
         }
         *count += 1;
-        Some(Self { users, uid })
+        Some(Self { users: users.clone(), uid })
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for Guest {
     fn drop(&mut self) {
         let mut counts = self.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.uid) {
@@ -97,13 +101,18 @@ impl Drop for Guest<'_> {
     }
 }
 
-async fn serve<T: Target>(stream: UnixStream, shared: &Shared<T>) -> std::io::Result<()> {
-    let uid = stream.peer_cred()?.uid();
+async fn serve<T: Target>(
+    stream: UnixStream,
+    uid: u32,
+    is_welcome: bool,
+    shared: &Shared<T>,
+) -> std::io::Result<()> {
     let (from, mut to) = stream.into_split();
     let mut from = BufReader::new(from);
-    let answer = match Guest::enter(&shared.users, uid) {
-        Some(_guest) => receive(&mut from, uid, shared).await?,
-        None => Answer::Refused(Refusal::temporary("451 4.3.2 too many submissions of this user at once")),
+    let answer = if is_welcome {
+        receive(&mut from, uid, shared).await?
+    } else {
+        Answer::Refused(Refusal::temporary("451 4.3.2 too many submissions of this user at once"))
     };
     let mut line = serde_json::to_vec(&answer).expect("an answer is always JSON");
     line.push(b'\n');
@@ -140,7 +149,10 @@ async fn receive<T: Target>(
 }
 
 /// Memory grows with what arrives, not with what was announced.
-async fn read_content(from: &mut (impl AsyncBufReadExt + Unpin), size_bytes: u64) -> std::io::Result<Vec<u8>> {
+async fn read_content(
+    from: &mut (impl AsyncBufReadExt + Unpin),
+    size_bytes: u64,
+) -> std::io::Result<Vec<u8>> {
     let mut content = Vec::new();
     while (content.len() as u64) < size_bytes {
         let chunk = timeout(PATIENCE, from.fill_buf()).await??;

@@ -211,7 +211,7 @@ mod tests {
             ("a@b;c@d", &["a@b", "c@d"]),
             ("J.R. Bob <a@b>", &["a@b"]),
         ] {
-            assert_eq!(parse(text).as_deref(), Ok(addresses), "{text}");
+            assert_eq!(parse(text).unwrap_or_else(|why| panic!("{text}: {why}")), addresses, "{text}");
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn deep_comments_and_long_lists_take_linear_time() {
         let deep = format!("{}{} a@b", "(".repeat(100_000), ")".repeat(100_000));
-        assert_eq!(parse(&deep).as_deref(), Ok(&["a@b".to_owned()][..]));
+        assert_eq!(parse(&deep).unwrap(), ["a@b"]);
         assert!(parse(&"(".repeat(100_000)).is_err());
         assert!(parse(&"<".repeat(100_000)).is_err());
         assert_eq!(parse(&"a@b,".repeat(100_000)).unwrap().len(), 100_000);

@@ -56,7 +56,9 @@ impl Draft {
         let mut fields: Vec<Vec<u8>> = Vec::new();
         while let Some(line) = lines.next_if(|line| is_header_line(line)) {
             match fields.last_mut() {
-                Some(field) if line.starts_with(b" ") || line.starts_with(b"\t") => field.extend_from_slice(line),
+                Some(field) if line.starts_with(b" ") || line.starts_with(b"\t") => {
+                    field.extend_from_slice(line)
+                }
                 _ => fields.push(line.to_vec()),
             }
         }
@@ -194,7 +196,11 @@ mod tests {
             ("A: b", 1, ""),
         ] {
             let draft = Draft::parse(raw.as_bytes());
-            assert_eq!((fields(raw), String::from_utf8_lossy(&draft.body).as_ref()), (count, body), "{raw:?}");
+            assert_eq!(
+                (fields(raw), String::from_utf8_lossy(&draft.body).as_ref()),
+                (count, body),
+                "{raw:?}"
+            );
         }
     }
 

@@ -64,14 +64,15 @@ impl Personality {
 
 /// Runs it.
 pub(crate) fn run(personality: Personality, arguments: &[OsString]) -> ExitCode {
-    let ended = Options::parse(arguments).map_err(|text| CliError::new(Exit::Usage, text)).and_then(|mut options| {
-        match personality {
-            Personality::Sendmail => {}
-            Personality::Mailq => options.mode = Mode::ListQueue,
-            Personality::Newaliases => options.mode = Mode::InitAliases,
-        }
-        perform(&options)
-    });
+    let ended =
+        Options::parse(arguments).map_err(|text| CliError::new(Exit::Usage, text)).and_then(|mut options| {
+            match personality {
+                Personality::Sendmail => {}
+                Personality::Mailq => options.mode = Mode::ListQueue,
+                Personality::Newaliases => options.mode = Mode::InitAliases,
+            }
+            perform(&options)
+        });
     let exit = ended.unwrap_or_else(|error| {
         complain("sendmail", &error.text);
         error.exit
@@ -117,7 +118,10 @@ fn flush(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
 /// Reads a message and hands it in.
 fn deliver(options: &Options, settings: &Settings) -> Result<Exit, CliError> {
     if options.recipients.is_empty() && !options.from_header {
-        return Err(CliError::new(Exit::Usage, "recipients must be given as arguments or, with -t, in the header"));
+        return Err(CliError::new(
+            Exit::Usage,
+            "recipients must be given as arguments or, with -t, in the header",
+        ));
     }
     let (envelope, content) = compose(options, settings, &mut io::stdin().lock())?;
     submit(options, settings, &envelope, &content)
@@ -171,13 +175,18 @@ fn sender(options: &Options, settings: &Settings, user: &User) -> Result<Reverse
         },
         None => user.name.clone(),
     };
-    ReversePath::parse(&qualified(&text, settings), true).map_err(|why| data_error(format!("sender <{text}>: {why}")))
+    ReversePath::parse(&qualified(&text, settings), true)
+        .map_err(|why| data_error(format!("sender <{text}>: {why}")))
 }
 
 /// A bare user name is one of this machine's.
 fn qualified(address: &str, settings: &Settings) -> String {
     let quoted_end = if address.starts_with('"') { address.rfind('"').unwrap_or(0) } else { 0 };
-    if address[quoted_end..].contains('@') { address.to_owned() } else { format!("{address}@{}", settings.hostname) }
+    if address[quoted_end..].contains('@') {
+        address.to_owned()
+    } else {
+        format!("{address}@{}", settings.hostname)
+    }
 }
 
 fn envelope_for(
@@ -199,7 +208,8 @@ fn envelope_for(
     if envelope.recipients.is_empty() {
         return Err(CliError::new(Exit::Usage, "no recipient addresses found in the header"));
     }
-    envelope.smtputf8 = !envelope.reverse_path.as_str().is_ascii() || recipients.iter().any(|r| !r.is_ascii());
+    envelope.smtputf8 =
+        !envelope.reverse_path.as_str().is_ascii() || recipients.iter().any(|r| !r.is_ascii());
     envelope.ret = options.ret;
     envelope.envid.clone_from(&options.envid);
     Ok(envelope)
@@ -207,7 +217,12 @@ fn envelope_for(
 
 /// To the daemon; to the drop directory when it is down, or cannot take the message now: nobody
 /// calls sendmail a second time.
-fn submit(options: &Options, settings: &Settings, envelope: &Envelope, content: &[u8]) -> Result<Exit, CliError> {
+fn submit(
+    options: &Options,
+    settings: &Settings,
+    envelope: &Envelope,
+    content: &[u8],
+) -> Result<Exit, CliError> {
     let say = |text: &str| {
         if options.verbose {
             complain("sendmail", text);
@@ -264,8 +279,13 @@ mod tests {
         let text = "From: a@a.test\nTo: Bob <bob@b.test>, root\nCc: team: c@c.test,\n (hi) d@d.test;\nBcc: e@e.test\n\
                     Subject: x\n\nTo: not@this\n";
         let (envelope, content) = compose_with(&["-t", "bob@b.test"], text).unwrap();
-        assert_eq!(recipients(&envelope), ["bob@b.test", "root@host.test", "c@c.test", "d@d.test", "e@e.test"]);
-        assert!(!content.contains("e@e.test") && content.contains("Cc: team: c@c.test,\r\n (hi) d@d.test;\r\n"));
+        assert_eq!(
+            recipients(&envelope),
+            ["bob@b.test", "root@host.test", "c@c.test", "d@d.test", "e@e.test"]
+        );
+        assert!(
+            !content.contains("e@e.test") && content.contains("Cc: team: c@c.test,\r\n (hi) d@d.test;\r\n")
+        );
         assert!(content.ends_with("\r\n\r\nTo: not@this\r\n"));
     }
 
@@ -279,7 +299,8 @@ mod tests {
 
     #[test]
     fn missing_fields_are_added_and_present_ones_left() {
-        let (_, content) = compose_with(&["-f", "me@a.test", "-F", "M. \"E\"", "x@y.test"], "Subject: s\n\nb\n").unwrap();
+        let (_, content) =
+            compose_with(&["-f", "me@a.test", "-F", "M. \"E\"", "x@y.test"], "Subject: s\n\nb\n").unwrap();
         assert!(content.starts_with("Subject: s\r\n"));
         assert!(content.contains("\r\nFrom: \"M. \\\"E\\\"\" <me@a.test>\r\n"), "{content}");
         for field in ["\r\nDate: ", "\r\nMessage-ID: <"] {
@@ -309,7 +330,8 @@ mod tests {
 
     #[test]
     fn the_null_sender_and_dsn_options_reach_the_envelope() {
-        let arguments = ["-f", "<>", "-N", "success,failure", "-R", "hdrs", "-V", "id 1", "-B", "8BITMIME", "x@y.test"];
+        let arguments =
+            ["-f", "<>", "-N", "success,failure", "-R", "hdrs", "-V", "id 1", "-B", "8BITMIME", "x@y.test"];
         let (envelope, content) = compose_with(&arguments, "a: b\n\n").unwrap();
         assert!(envelope.reverse_path.is_null());
         assert!(envelope.recipients[0].notify.success && !envelope.recipients[0].notify.delay);

@@ -107,7 +107,11 @@ impl Options {
     }
 
     /// `-it`, `-fme@x`, `-f me@x`.
-    fn cluster<'w>(&mut self, cluster: &'w str, words: &mut impl Iterator<Item = &'w str>) -> Result<(), String> {
+    fn cluster<'w>(
+        &mut self,
+        cluster: &'w str,
+        words: &mut impl Iterator<Item = &'w str>,
+    ) -> Result<(), String> {
         let mut rest = cluster;
         while let Some(letter) = rest.chars().next() {
             rest = &rest[letter.len_utf8()..];
@@ -170,7 +174,8 @@ impl Options {
     fn long_option(&mut self, value: &str) {
         let (name, value) = value.split_once('=').unwrap_or((value, "true"));
         if name.trim().eq_ignore_ascii_case("IgnoreDots") {
-            self.ignore_dots = matches!(value.trim().to_ascii_lowercase().as_str(), "true" | "t" | "yes" | "y" | "1");
+            self.ignore_dots =
+                matches!(value.trim().to_ascii_lowercase().as_str(), "true" | "t" | "yes" | "y" | "1");
         }
     }
 }
@@ -183,7 +188,9 @@ fn mode(value: &str) -> Result<Mode, String> {
         "i" => Mode::InitAliases,
         "d" | "D" | "l" => Mode::Refused("the daemon is started by `postrider serve`"),
         "v" | "t" => Mode::Refused("addresses are not tested here; see `postrider config show`"),
-        "h" | "H" => Mode::Refused("there are no host status files; see `postrider queue list --status suspended`"),
+        "h" | "H" => {
+            Mode::Refused("there are no host status files; see `postrider queue list --status suspended`")
+        }
         "a" => Mode::Refused("ARPANET mode is gone"),
         other => return Err(format!("-b{other}: no such mode")),
     })
@@ -225,7 +232,11 @@ mod tests {
         let o = parse("-bm -G -v -B8BITMIME -Nnever -R full -Venv a@b.test c@d.test").unwrap();
         assert_eq!(o.recipients, ["a@b.test", "c@d.test"]);
         assert_eq!((o.notify, o.ret, o.envid.as_deref()), (Notify::NEVER, Some(Ret::Full), Some("env")));
-        assert!(parse("-O IgnoreDots=true -OLogLevel=9 -Am -Ac -L tag -X log -h 3 -p ESMTP x").unwrap().ignore_dots);
+        assert!(
+            parse("-O IgnoreDots=true -OLogLevel=9 -Am -Ac -L tag -X log -h 3 -p ESMTP x")
+                .unwrap()
+                .ignore_dots
+        );
     }
 
     #[test]
@@ -236,8 +247,12 @@ mod tests {
         for line in ["-q", "-q30m"] {
             assert_eq!(parse(line).unwrap().mode, Mode::Flush(Selection::default()), "{line}");
         }
-        assert!(matches!(parse("-qRb.test").unwrap().mode, Mode::Flush(s) if s.recipient.as_deref() == Some("*b.test*")));
-        assert!(matches!(parse("-qSme").unwrap().mode, Mode::Flush(s) if s.sender.as_deref() == Some("*me*")));
+        assert!(
+            matches!(parse("-qRb.test").unwrap().mode, Mode::Flush(s) if s.recipient.as_deref() == Some("*b.test*"))
+        );
+        assert!(
+            matches!(parse("-qSme").unwrap().mode, Mode::Flush(s) if s.sender.as_deref() == Some("*me*"))
+        );
         assert!(matches!(parse("-qI0000000000007").unwrap().mode, Mode::Flush(s) if s.ids.len() == 1));
         assert!(matches!(parse("-bd -q1h").unwrap().mode, Mode::Flush(_)));
         assert!(matches!(parse("-bd").unwrap().mode, Mode::Refused(why) if why.contains("postrider serve")));
@@ -245,9 +260,14 @@ mod tests {
 
     #[test]
     fn what_is_unknown_or_lacks_its_value_is_refused() {
-        for line in ["-Z", "-bz", "-f", "-N sometimes", "-R half", "-B 9bit", "-qInonsense", "a@b -f c@d", "--"] {
+        for line in
+            ["-Z", "-bz", "-f", "-N sometimes", "-R half", "-B 9bit", "-qInonsense", "a@b -f c@d", "--"]
+        {
             let parsed = parse(line);
-            assert!(parsed.is_err() || parsed.is_ok_and(|o| line == "--" && o.recipients.is_empty()), "{line}");
+            assert!(
+                parsed.is_err() || parsed.is_ok_and(|o| line == "--" && o.recipients.is_empty()),
+                "{line}"
+            );
         }
     }
 }

@@ -16,7 +16,8 @@ impl User {
     pub(super) fn current() -> Self {
         let uid = rustix::process::getuid().as_raw();
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let mut user = find(&passwd, uid).unwrap_or_else(|| Self { name: unknown(uid), full_name: String::new() });
+        let mut user =
+            find(&passwd, uid).unwrap_or_else(|| Self { name: unknown(uid), full_name: String::new() });
         if let Ok(name) = std::env::var("NAME") {
             user.full_name = name;
         }
@@ -27,7 +28,9 @@ impl User {
 /// A user from a directory service is not in the file: then LOGNAME may say the name. It is only
 /// a name; the daemon knows the number from the kernel.
 fn unknown(uid: u32) -> String {
-    let usable = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    let usable = |name: &String| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    };
     std::env::var("LOGNAME").ok().filter(usable).unwrap_or_else(|| format!("uid-{uid}"))
 }
 
@@ -51,7 +54,8 @@ mod tests {
 
     #[test]
     fn users_are_found_by_number() {
-        let passwd = "root:x:0:0:root:/root:/bin/sh\nbad line\nbob:x:7:7:Bob & Smith,Room 1,,:/home/bob:/bin/sh\n";
+        let passwd =
+            "root:x:0:0:root:/root:/bin/sh\nbad line\nbob:x:7:7:Bob & Smith,Room 1,,:/home/bob:/bin/sh\n";
         let bob = User { name: "bob".to_owned(), full_name: "Bob bob Smith".to_owned() };
         assert_eq!(find(passwd, 7), Some(bob));
         assert_eq!(find(passwd, 8), None);
