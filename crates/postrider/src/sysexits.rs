@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// Why a command ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Exit {
+pub(crate) enum Exit {
     /// Done.
     Ok = 0,
     /// The command line is wrong.

@@ -45,7 +45,7 @@ fn tell(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "  last:  {} ({ago} ago, {} {attempts})", print::plain(last), r.attempt_count)?;
         }
         (Some(last), None) => {
-            writeln!(out, "  last:  {} ({} {attempts})", print::plain(last), r.attempt_count)?
+            writeln!(out, "  last:  {} ({} {attempts})", print::plain(last), r.attempt_count)?;
         }
         (None, _) => writeln!(out, "  last:  nothing was tried yet")?,
     }

@@ -16,7 +16,7 @@ use std::{
 
 /// Why a request was not answered, by what the caller does next.
 #[derive(Debug)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     /// Nobody listens: do without the daemon, or say so.
     NotRunning,
     /// The daemon says no.
@@ -36,20 +36,20 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A connection to the operators' socket.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     from: BufReader<UnixStream>,
 }
 
 impl Client {
     /// Connects. Who may not gets [`Failure::Denied`].
-    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
+    pub(crate) fn connect(socket: &Path) -> Result<Self, ClientError> {
         let stream = connect(socket)?;
         Ok(Self { from: BufReader::new(stream) })
     }
 
     /// Asks, passes on each line of the answer but the last, and returns that one's count. When
     /// `each` fails, so does this, and the connection is of no use any more.
-    pub fn ask(
+    pub(crate) fn ask(
         &mut self,
         request: &Request,
         each: &mut dyn FnMut(Response) -> io::Result<()>,
@@ -67,7 +67,7 @@ impl Client {
     }
 
     /// The same for a selection of any length: long lists of ids go in several requests.
-    pub fn ask_each(
+    pub(crate) fn ask_each(
         &mut self,
         selection: &Selection,
         request: impl Fn(Selection) -> Request,
@@ -119,7 +119,7 @@ fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
 
 /// What became of a submission that reached the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Submitted {
+pub(crate) enum Submitted {
     /// Durable.
     Accepted(QueueId),
     /// The daemon says no.
@@ -127,7 +127,7 @@ pub enum Submitted {
 }
 
 /// Hands a message in. An error means that the daemon did not answer: it may have the message or not.
-pub fn submit(socket: &Path, envelope: &Envelope, content: &[u8]) -> Result<Submitted, ClientError> {
+pub(crate) fn submit(socket: &Path, envelope: &Envelope, content: &[u8]) -> Result<Submitted, ClientError> {
     let mut stream = connect(socket)?;
     let sent = stream
         .write_all(&Header::new(envelope, content.len() as u64).to_line())

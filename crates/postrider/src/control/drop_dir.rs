@@ -25,13 +25,13 @@ const BAD_SUFFIX: &str = ".bad";
 const MODE: u32 = 0o1733;
 
 /// Makes the directory, or gives it the right permissions. For the daemon, at its start.
-pub fn prepare(dir: &Path) -> io::Result<()> {
+pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     Ok(chmod(dir, Mode::from_raw_mode(MODE))?)
 }
 
 /// Writes a message so that it survives a crash once this returns.
-pub fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
     let folder = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())?;
     let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
     let draft = format!("{name}.tmp");
@@ -76,16 +76,16 @@ fn random_name() -> io::Result<String> {
 
 /// A file in the directory.
 #[derive(Debug)]
-pub struct Dropped {
+pub(crate) struct Dropped {
     /// For [`remove`] and [`set_aside`].
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The message, or why there is none in it.
-    pub submission: Result<Submission, Unreadable>,
+    pub(crate) submission: Result<Submission, Unreadable>,
 }
 
 /// Why a file gives no message, by what the daemon does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unreadable {
+pub(crate) enum Unreadable {
     /// It will not get better: [`set_aside`].
     Bad(String),
     /// Try again later: it may be gone, or descriptors or memory are short.
@@ -95,7 +95,7 @@ pub enum Unreadable {
 /// Each dropped message in the order of their names, which begin with the time. Only one is in
 /// memory at a time. Files over `message_bytes_max` are bad. Anything can stand here, so nothing
 /// here follows links, waits, or fails as a whole.
-pub fn scan(dir: &Path, message_bytes_max: u64) -> io::Result<impl Iterator<Item = Dropped> + use<>> {
+pub(crate) fn scan(dir: &Path, message_bytes_max: u64) -> io::Result<impl Iterator<Item = Dropped> + use<>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -154,12 +154,12 @@ fn parse(file: File, uid: u32, message_bytes_max: u64) -> Result<Submission, Unr
 
 /// Removes a file whose message is durable in the spool. It need not be synced: after a crash the
 /// message is taken in once more, which is allowed.
-pub fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
 /// Renames a bad file so that it is not tried again; its bytes stay for an operator.
-pub fn set_aside(path: &Path) -> io::Result<()> {
+pub(crate) fn set_aside(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(BAD_SUFFIX);
     fs::rename(path, name)
@@ -248,7 +248,7 @@ mod tests {
         );
         assert_eq!(why_bad(|path, _| fs::create_dir(path).unwrap()), "not a regular file");
         let fifo = |path: &Path| {
-            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap()
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
         };
         assert_eq!(why_bad(|path, _| fifo(path)), "not a regular file");
     }

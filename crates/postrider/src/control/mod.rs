@@ -4,26 +4,26 @@
 //!
 //! The daemon implements [`Target`]; how it does what is asked is its business.
 
-pub mod client;
-pub mod drop_dir;
-pub mod protocol;
-pub mod selection;
-pub mod server;
-pub mod socket;
-pub mod submission;
-pub mod submit;
+pub(crate) mod client;
+pub(crate) mod drop_dir;
+pub(crate) mod protocol;
+pub(crate) mod selection;
+pub(crate) mod server;
+pub(crate) mod socket;
+pub(crate) mod submission;
+pub(crate) mod submit;
 
-pub use protocol::{Action, Failure, Id, Ledger, Listed, ListedRecipient, Request, Response, Status};
-pub use selection::Selection;
-pub use server::serve_control;
-pub use submission::{Refusal, Submission};
-pub use submit::serve_submit;
+pub(crate) use protocol::{Action, Failure, Id, Ledger, Listed, ListedRecipient, Request, Response, Status};
+pub(crate) use selection::Selection;
+pub(crate) use server::serve_control;
+pub(crate) use submission::{Refusal, Submission};
+pub(crate) use submit::serve_submit;
 
 use mail::QueueId;
 use std::future::Future;
 
 /// What the daemon does for the sockets.
-pub trait Target: Send + Sync + 'static {
+pub(crate) trait Target: Send + Sync + 'static {
     /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
     fn ids(&self) -> Vec<QueueId>;
 

@@ -7,16 +7,16 @@ use mail::QueueId;
 use serde::{Deserialize, Serialize};
 
 /// Longest request line. Clients split long lists of ids into several requests.
-pub const REQUEST_BYTES_MAX: u64 = 256 * 1024;
+pub(crate) const REQUEST_BYTES_MAX: u64 = 256 * 1024;
 /// Ids a client puts into one request.
-pub const IDS_MAX: usize = 1000;
+pub(crate) const IDS_MAX: usize = 1000;
 /// Longest response line: a message with many recipients.
-pub const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+pub(crate) const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// A [`QueueId`] as its 13 characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Id(pub QueueId);
+pub(crate) struct Id(pub(crate) QueueId);
 
 impl TryFrom<String> for Id {
     type Error = mail::id::NotAnId;
@@ -35,7 +35,7 @@ impl From<Id> for String {
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub(crate) enum Request {
     /// The messages selected: a [`Response::Message`] each, in the order of their acceptance.
     List {
         /// Which.
@@ -69,7 +69,7 @@ pub enum Request {
 /// What an operator does to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub(crate) enum Action {
     /// Keep, try nothing.
     Hold,
     /// Undo hold.
@@ -84,7 +84,7 @@ pub enum Action {
 
 impl Action {
     /// `3 messages …`.
-    pub fn done(self) -> &'static str {
+    pub(crate) fn done(self) -> &'static str {
         match self {
             Self::Hold => "held",
             Self::Release => "released",
@@ -98,7 +98,7 @@ impl Action {
 /// One line of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
-pub enum Response {
+pub(crate) enum Response {
     /// A queued message.
     Message(Listed),
     /// A message's header, as far as it was asked for; what is no UTF-8 is replaced.
@@ -125,7 +125,7 @@ pub enum Response {
 /// Why a request was not done, by what the asker does next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "kebab-case")]
-pub enum Failure {
+pub(crate) enum Failure {
     /// Ask as another user.
     Denied {
         /// In words.
@@ -150,7 +150,7 @@ pub enum Failure {
 
 impl Failure {
     /// In words.
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         match self {
             Self::Denied { text } | Self::Missing { text } | Self::Bad { text } | Self::Failed { text } => {
                 text
@@ -161,50 +161,50 @@ impl Failure {
 
 /// A queued message as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
+pub(crate) struct Listed {
     /// Its id.
-    pub id: Id,
+    pub(crate) id: Id,
     /// Size of its content.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// When it was accepted, in Unix milliseconds.
-    pub arrived_ms: u64,
+    pub(crate) arrived_ms: u64,
     /// Reverse-path without brackets; empty for the null path.
-    pub sender: String,
+    pub(crate) sender: String,
     /// Where it came from.
-    pub origin: String,
+    pub(crate) origin: String,
     /// Every recipient of its envelope.
-    pub recipients: Vec<ListedRecipient>,
+    pub(crate) recipients: Vec<ListedRecipient>,
 }
 
 /// One recipient and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListedRecipient {
+pub(crate) struct ListedRecipient {
     /// Forward-path without brackets.
-    pub address: String,
+    pub(crate) address: String,
     /// `mx:example.com`.
-    pub destination: String,
+    pub(crate) destination: String,
     /// Where it is.
-    pub status: Status,
+    pub(crate) status: Status,
     /// Attempts so far.
-    pub attempt_count: u32,
+    pub(crate) attempt_count: u32,
     /// The last outcome, as in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<String>,
+    pub(crate) last: Option<String>,
     /// When that was, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_ms: Option<u64>,
+    pub(crate) last_ms: Option<u64>,
     /// When it is tried next, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_ms: Option<u64>,
+    pub(crate) next_ms: Option<u64>,
     /// Why then, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub why: Option<String>,
+    pub(crate) why: Option<String>,
 }
 
 /// Where a recipient is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub(crate) enum Status {
     /// Waits for a connection.
     Ready,
     /// Its destination does not answer and is left in peace for a while.
@@ -221,7 +221,7 @@ pub enum Status {
 
 impl Status {
     /// As it is written.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Suspended => "suspended",
@@ -235,24 +235,24 @@ impl Status {
 
 /// Every recipient of every message taken in is exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     /// Recipients found in the spool at the start, and accepted since.
-    pub accepted: u64,
+    pub(crate) accepted: u64,
     /// Taken by the next hop or a mailbox.
-    pub delivered: u64,
+    pub(crate) delivered: u64,
     /// Failed for good.
-    pub bounced: u64,
+    pub(crate) bounced: u64,
     /// Failed because of their age.
-    pub expired: u64,
+    pub(crate) expired: u64,
     /// Deleted by an operator.
-    pub deleted: u64,
+    pub(crate) deleted: u64,
     /// Still here.
-    pub queued: u64,
+    pub(crate) queued: u64,
 }
 
 impl Ledger {
     /// Is every recipient accounted for?
-    pub fn balances(&self) -> bool {
+    pub(crate) fn balances(&self) -> bool {
         self.accepted == self.delivered + self.bounced + self.expired + self.deleted + self.queued
     }
 }

@@ -6,38 +6,38 @@ use serde::{Deserialize, Serialize};
 /// Messages that meet every condition given; with none, nothing unless `all` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Selection {
+pub(crate) struct Selection {
     /// Every message.
-    pub all: bool,
+    pub(crate) all: bool,
     /// One of these.
-    pub ids: Vec<Id>,
+    pub(crate) ids: Vec<Id>,
     /// The reverse-path; `<>` or the empty text for the null path.
-    pub sender: Option<String>,
+    pub(crate) sender: Option<String>,
     /// A recipient that is left.
-    pub recipient: Option<String>,
+    pub(crate) recipient: Option<String>,
     /// Where a recipient that is left goes: its domain, `mx:example.com`, or what stands behind the colon.
-    pub destination: Option<String>,
+    pub(crate) destination: Option<String>,
     /// Accepted longer ago than this.
-    pub older_ms: Option<u64>,
+    pub(crate) older_ms: Option<u64>,
     /// Accepted less long ago.
-    pub younger_ms: Option<u64>,
+    pub(crate) younger_ms: Option<u64>,
     /// Where a recipient that is left is.
-    pub status: Option<Status>,
+    pub(crate) status: Option<Status>,
 }
 
 impl Selection {
     /// Every message.
-    pub fn all() -> Self {
+    pub(crate) fn all() -> Self {
         Self { all: true, ..Self::default() }
     }
 
     /// Is no condition given at all?
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Does the message meet every condition?
-    pub fn matches(&self, message: &Listed, now_ms: u64) -> bool {
+    pub(crate) fn matches(&self, message: &Listed, now_ms: u64) -> bool {
         if self.is_empty() || (!self.ids.is_empty() && !self.ids.contains(&message.id)) {
             return false;
         }
@@ -74,7 +74,7 @@ impl Selection {
 
 /// Does `text` match `pattern`, where `*` stands for any characters and `?` for one? Letter case
 /// does not matter. Takes time proportional to the product of the lengths at worst.
-pub fn matches_glob(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
     let fold = |s: &str| s.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();
     let (pattern, text) = (fold(pattern), fold(text));
     let (mut p, mut t) = (0, 0);

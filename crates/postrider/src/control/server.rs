@@ -20,7 +20,7 @@ use tokio::{
 };
 
 /// Messages asked of the daemon at once.
-pub const PAGE: usize = 128;
+pub(crate) const PAGE: usize = 128;
 /// Connections served at a time.
 const CONNECTIONS_MAX: usize = 64;
 /// Silence allowed from a client, both ways.
@@ -30,7 +30,7 @@ const HEADER_BYTES_MAX: usize = 256 * 1024;
 
 /// Who may use the operators' socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// Root and the daemon's own user.
     Owner,
     /// Whoever the socket's permissions let in: a group was configured.
@@ -38,7 +38,7 @@ pub enum Access {
 }
 
 /// Serves until it is dropped.
-pub async fn serve_control<T: Target>(listener: UnixListener, access: Access, target: Arc<T>) {
+pub(crate) async fn serve_control<T: Target>(listener: UnixListener, access: Access, target: Arc<T>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(permit) = free.clone().acquire_owned().await else { return };
@@ -231,7 +231,7 @@ impl<T: Target> Connection<T> {
 }
 
 /// Up to and with the empty line, and not more than is shown.
-pub fn header_of(content: &[u8]) -> &[u8] {
+pub(crate) fn header_of(content: &[u8]) -> &[u8] {
     let end = content.windows(4).position(|w| w == b"\r\n\r\n").map_or(content.len(), |at| at + 4);
     &content[..end.min(HEADER_BYTES_MAX)]
 }

@@ -10,7 +10,7 @@ use std::{
 
 /// Listens at `path` with these permissions. A socket that nobody listens on any more is replaced;
 /// when somebody does, the error is [`io::ErrorKind::AddrInUse`].
-pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
+pub(crate) fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,

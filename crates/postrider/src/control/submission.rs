@@ -7,43 +7,43 @@ use mail::{BodyType, Envelope, ForwardPath, Notify, Recipient, Ret, ReversePath,
 use serde::{Deserialize, Serialize};
 
 /// Longest written envelope: some ten thousand recipients.
-pub const HEADER_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const HEADER_BYTES_MAX: usize = 1024 * 1024;
 
 /// A message, checked, with all that the daemon needs to accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submission {
+pub(crate) struct Submission {
     /// From whom, for whom.
-    pub envelope: Envelope,
+    pub(crate) envelope: Envelope,
     /// Header and body; every line ends in CRLF, and there is no other CR or LF.
-    pub content: Bytes,
+    pub(crate) content: Bytes,
     /// The user whose process handed it in, as the kernel says.
-    pub uid: u32,
+    pub(crate) uid: u32,
 }
 
 impl Submission {
     /// For [`mail::Message::origin`]: `submit uid=1000`.
-    pub fn origin(&self) -> String {
+    pub(crate) fn origin(&self) -> String {
         format!("submit uid={}", self.uid)
     }
 }
 
 /// Why the daemon does not take a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// Whether trying again is of no use.
-    pub permanent: bool,
+    pub(crate) permanent: bool,
     /// One line, best with its codes: `452 4.3.1 Insufficient system storage`.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl Refusal {
     /// Never.
-    pub fn permanent(text: impl Into<String>) -> Self {
+    pub(crate) fn permanent(text: impl Into<String>) -> Self {
         Self { permanent: true, text: text.into() }
     }
 
     /// Not now.
-    pub fn temporary(text: impl Into<String>) -> Self {
+    pub(crate) fn temporary(text: impl Into<String>) -> Self {
         Self { permanent: false, text: text.into() }
     }
 }
@@ -51,37 +51,37 @@ impl Refusal {
 /// The envelope as it is written: one line of JSON, which no address can break out of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub(crate) struct Header {
     /// The version of this format: 1.
-    pub postrider: u32,
+    pub(crate) postrider: u32,
     /// Bytes of content that follow the line.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// Reverse-path without brackets.
-    pub sender: String,
+    pub(crate) sender: String,
     /// Forward-paths.
-    pub recipients: Vec<HeaderRecipient>,
+    pub(crate) recipients: Vec<HeaderRecipient>,
     /// `7bit`, `8bitmime` or `binarymime`.
-    pub body: String,
+    pub(crate) body: String,
     /// `full`, `hdrs`, or not given (RFC 3461 §4.3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ret: Option<String>,
+    pub(crate) ret: Option<String>,
     /// ENVID, decoded (RFC 3461 §4.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub envid: Option<String>,
+    pub(crate) envid: Option<String>,
 }
 
 /// One forward-path as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HeaderRecipient {
+pub(crate) struct HeaderRecipient {
     /// Without brackets.
-    pub address: String,
+    pub(crate) address: String,
     /// `never`, or some of `success`, `failure`, `delay` with commas; not given for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub notify: Option<String>,
+    pub(crate) notify: Option<String>,
     /// ORCPT, decoded (RFC 3461 §4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub orcpt: Option<String>,
+    pub(crate) orcpt: Option<String>,
 }
 
 /// The version that is written, and the only one that is read.
@@ -89,7 +89,7 @@ const VERSION: u32 = 1;
 
 impl Header {
     /// Writes an envelope down.
-    pub fn new(envelope: &Envelope, size_bytes: u64) -> Self {
+    pub(crate) fn new(envelope: &Envelope, size_bytes: u64) -> Self {
         let recipient = |r: &Recipient| HeaderRecipient {
             address: r.path.as_str().to_owned(),
             notify: r.notify.explicit.then(|| show_notify(r.notify)),
@@ -107,7 +107,7 @@ impl Header {
     }
 
     /// Reads a line. The error says what is wrong with it.
-    pub fn parse(line: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         let header: Self = serde_json::from_slice(line).map_err(|error| format!("bad envelope: {error}"))?;
         if header.postrider == VERSION {
             Ok(header)
@@ -117,14 +117,14 @@ impl Header {
     }
 
     /// The line, with its LF.
-    pub fn to_line(&self) -> Vec<u8> {
+    pub(crate) fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("strings and numbers are always JSON");
         line.push(b'\n');
         line
     }
 
     /// The checked envelope. The error says which part is bad.
-    pub fn envelope(&self) -> Result<Envelope, String> {
+    pub(crate) fn envelope(&self) -> Result<Envelope, String> {
         let bad = |what: &str, text: &str, error: AddressError| {
             format!("{what} <{}>: {error}", text.escape_debug())
         };
@@ -158,7 +158,7 @@ fn show_body(body: BodyType) -> &'static str {
 }
 
 /// Reads `7bit`, `8bitmime`, `binarymime` in any letter case.
-pub fn parse_body(text: &str) -> Result<BodyType, String> {
+pub(crate) fn parse_body(text: &str) -> Result<BodyType, String> {
     match text.to_ascii_lowercase().as_str() {
         "7bit" => Ok(BodyType::SevenBit),
         "8bitmime" => Ok(BodyType::EightBit),
@@ -168,7 +168,7 @@ pub fn parse_body(text: &str) -> Result<BodyType, String> {
 }
 
 /// Reads `full` or `hdrs` in any letter case.
-pub fn parse_ret(text: &str) -> Result<Ret, String> {
+pub(crate) fn parse_ret(text: &str) -> Result<Ret, String> {
     match text.to_ascii_lowercase().as_str() {
         "full" => Ok(Ret::Full),
         "hdrs" => Ok(Ret::Headers),
@@ -183,7 +183,7 @@ fn show_notify(notify: Notify) -> String {
 }
 
 /// Reads `never`, or some of `success`, `failure`, `delay` (RFC 3461 §4.1).
-pub fn parse_notify(text: &str) -> Result<Notify, String> {
+pub(crate) fn parse_notify(text: &str) -> Result<Notify, String> {
     let mut notify = Notify::NEVER;
     if text.eq_ignore_ascii_case("never") {
         return Ok(notify);
@@ -209,7 +209,7 @@ fn parameter(name: &str, text: &str) -> Result<Box<str>, String> {
 
 /// Every line end becomes CRLF. A CR elsewhere becomes a space, as Postfix does: on the way out it
 /// could end a line where another server sees none (RFC 5321 §2.3.8). Nothing is copied when all is well.
-pub fn wire_form(content: Vec<u8>) -> Vec<u8> {
+pub(crate) fn wire_form(content: Vec<u8>) -> Vec<u8> {
     let is_wire = |at: usize| match content[at] {
         b'\r' => content.get(at + 1) == Some(&b'\n'),
         b'\n' => at > 0 && content[at - 1] == b'\r',

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Durable under this queue id.
     Accepted(super::Id),
     /// Not taken.
@@ -49,7 +49,7 @@ struct Shared<T> {
 type Users = Arc<Mutex<HashMap<u32, usize>>>;
 
 /// Serves until it is dropped. Larger messages than `message_bytes_max` are refused.
-pub async fn serve_submit<T: Target>(listener: UnixListener, message_bytes_max: u64, target: Arc<T>) {
+pub(crate) async fn serve_submit<T: Target>(listener: UnixListener, message_bytes_max: u64, target: Arc<T>) {
     let memory_kib = Semaphore::new(MEMORY_KIB + kib(message_bytes_max) as usize);
     let shared = Arc::new(Shared { target, message_bytes_max, memory_kib });
     let users = Users::default();

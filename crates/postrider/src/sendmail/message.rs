@@ -57,7 +57,7 @@ impl Draft {
         while let Some(line) = lines.next_if(|line| is_header_line(line)) {
             match fields.last_mut() {
                 Some(field) if line.starts_with(b" ") || line.starts_with(b"\t") => {
-                    field.extend_from_slice(line)
+                    field.extend_from_slice(line);
                 }
                 _ => fields.push(line.to_vec()),
             }
