@@ -193,6 +193,9 @@ fn without_daemon_and_drop_directory_the_message_is_given_back() {
     let output = run(Path::new(BINARY), &dir, &["sendmail", "x@y.test"], "Subject: x\n\n");
     assert_eq!(output.status.code(), Some(75));
     assert!(stderr(&output).contains("the daemon is not running, and writing to"), "{}", stderr(&output));
+    let file = dir.path().join("postrider.toml").display().to_string();
+    let named = ["--config", &file, "sendmail", "-i", "x@y.test"];
+    assert_eq!(run(Path::new(BINARY), &site(""), &named, "").status.code(), Some(75));
     // Nothing is made where nobody would ever look.
     assert!(!dir.path().join("data/drop").exists());
 }

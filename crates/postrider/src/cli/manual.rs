@@ -39,6 +39,7 @@ default, also when there is no file at all.
 A \\fIduration\\fR is written with a unit, \"250ms\", \"300s\", \"5m\", \"4h\", \"5d\", \"1w\" or \"1h30m\"; a bare
 number is seconds. A \\fIsize\\fR is \"64KiB\", \"50MiB\", \"1GiB\", \"1GB\"; a bare number is bytes. A
 relative \\fIpath\\fR in the file starts at the file's folder, one in a default at the current folder.
+In defaults, {machine} stands for the machine's own name, {hostname} and {data_dir} for those keys' values.
 ";
 
 /// postrider.toml(5) in roff.

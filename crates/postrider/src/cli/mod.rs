@@ -140,7 +140,8 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         }
         Command::Man { dir } => manual::write(&dir, out)?,
         Command::Sendmail { arguments } => {
-            let arguments: Vec<OsString> = arguments.into_iter().map(OsString::from).collect();
+            let config = cli.config.into_iter().flat_map(|file| [OsString::from("-C"), file.into()]);
+            let arguments: Vec<OsString> = config.chain(arguments.into_iter().map(OsString::from)).collect();
             return Ok(End::Other(sendmail::run(sendmail::Personality::Sendmail, &arguments)));
         }
         Command::Mailq => queue::mailq(&load_config(explicit)?, out)?,

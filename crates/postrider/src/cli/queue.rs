@@ -210,8 +210,13 @@ fn change(
     } else if !change.format.only_ids {
         writeln!(out, "{} {}", print::messages(count), action.done())?;
     }
-    let all_there = count >= selection.ids.len() as u64;
-    Ok(if all_there { Exit::Ok } else { Exit::NoInput })
+    match (selection.ids.len() as u64).saturating_sub(count) {
+        0 => Ok(Exit::Ok),
+        gone => Err(CliError::new(
+            Exit::NoInput,
+            format!("{} not among the selected ones", print::messages(gone)),
+        )),
+    }
 }
 
 fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<u64, CliError> {

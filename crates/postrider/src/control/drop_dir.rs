@@ -14,7 +14,7 @@ use rustix::fs::{
 use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -43,7 +43,7 @@ pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Resu
         let _ = unlinkat(&folder, &draft, rustix::fs::AtFlags::empty());
         return Err(error);
     }
-    sync_names(&folder, &file, dir)
+    sync_names(&file, dir)
 }
 
 fn write_file(file: &mut File, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
@@ -56,13 +56,10 @@ fn write_file(file: &mut File, envelope: &Envelope, content: &[u8]) -> io::Resul
 
 /// Without this a crash keeps the bytes and loses their name. Who may not list a directory cannot
 /// open it for reading, and only what is open can be synced: then the whole file system is.
-fn sync_names(folder: &OwnedFd, file: &File, dir: &Path) -> io::Result<()> {
+fn sync_names(file: &File, dir: &Path) -> io::Result<()> {
     match open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()) {
         Ok(readable) => Ok(fsync(&readable)?),
-        Err(rustix::io::Errno::ACCESS) => {
-            let _ = folder;
-            Ok(rustix::fs::syncfs(file)?)
-        }
+        Err(rustix::io::Errno::ACCESS) => Ok(rustix::fs::syncfs(file)?),
         Err(error) => Err(error.into()),
     }
 }

@@ -37,6 +37,12 @@ pub(crate) enum Access {
     Permissions,
 }
 
+impl Access {
+    fn allows(self, uid: u32, own: u32) -> bool {
+        self == Self::Permissions || uid == 0 || uid == own
+    }
+}
+
 /// Serves until it is dropped.
 pub(crate) async fn serve_control<T: Target>(listener: UnixListener, access: Access, target: Arc<T>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -67,7 +73,7 @@ pub(super) async fn accept(listener: &UnixListener) -> Option<UnixStream> {
 
 fn is_allowed(stream: &UnixStream, access: Access) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    access == Access::Permissions || stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+    stream.peer_cred().is_ok_and(|peer| access.allows(peer.uid(), own))
 }
 
 /// Why a connection ends early.
@@ -238,4 +244,22 @@ pub(crate) fn header_of(content: &[u8]) -> &[u8] {
 
 fn denied() -> Failure {
     Failure::Denied { text: "only root and the daemon's own user may do this".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_and_the_daemons_user_may_ask_unless_a_group_was_configured() {
+        assert!(Access::Owner.allows(0, 7) && Access::Owner.allows(7, 7) && !Access::Owner.allows(8, 7));
+        assert!(!Access::Owner.allows(7, 0) && Access::Permissions.allows(8, 7));
+    }
+
+    #[test]
+    fn a_header_ends_with_its_empty_line() {
+        assert_eq!(header_of(b"a: b\r\n\r\nc\r\n\r\n"), b"a: b\r\n\r\n");
+        assert_eq!(header_of(b"a: b\r\n"), b"a: b\r\n");
+        assert_eq!(header_of(&vec![b'x'; HEADER_BYTES_MAX + 1]).len(), HEADER_BYTES_MAX);
+    }
 }

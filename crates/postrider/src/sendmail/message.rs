@@ -99,7 +99,8 @@ impl Draft {
             self.fields.push(format!("Date: {}\n", now.rfc5322()).into_bytes());
         }
         if lacks(&self.fields, "message-id") {
-            let id = format!("{}.{}.{}", now.0, std::process::id(), author.user.len());
+            // A process sends one message, and no other has its number in the same millisecond.
+            let id = format!("{}.{}", now.0, std::process::id());
             self.fields.push(format!("Message-ID: <{id}@{}>\n", author.hostname).into_bytes());
         }
     }

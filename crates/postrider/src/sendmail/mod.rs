@@ -41,15 +41,14 @@ pub(crate) enum Personality {
 }
 
 impl Personality {
-    /// By the name it was called under, or by the first argument, so that what is behind it is
-    /// left to sendmail's own rules; with the arguments behind the name.
+    /// By the name it was called under; with the arguments behind the name. `postrider sendmail` is
+    /// one too: what is behind it has sendmail's rules, not ours.
     pub(crate) fn of(arguments: &[OsString]) -> Option<(Self, &[OsString])> {
         let called = Path::new(arguments.first()?).file_name()?.to_str()?;
         if let Some(personality) = Self::named(called) {
             return Some((personality, &arguments[1..]));
         }
-        let first = arguments.get(1)?.to_str()?;
-        Self::named(first).map(|personality| (personality, &arguments[2..]))
+        (arguments.get(1)? == "sendmail").then(|| (Self::Sendmail, &arguments[2..]))
     }
 
     fn named(name: &str) -> Option<Self> {
