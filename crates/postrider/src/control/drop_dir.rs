@@ -16,25 +16,48 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 const SUFFIX: &str = ".mail";
+const DRAFT_SUFFIX: &str = ".tmp";
 /// Left alone: for an operator to look at.
 const BAD_SUFFIX: &str = ".bad";
 /// Sticky; everybody may enter and make files; only the owner may list.
 const MODE: u32 = 0o1733;
 
-/// Makes the directory, or gives it the right permissions. For the daemon, at its start.
+/// A draft that is older than this was left by a writer that is gone.
+const DRAFT_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Makes the directory, gives it the right permissions, and removes drafts whose writers died. For
+/// the daemon, at its start.
 pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    Ok(chmod(dir, Mode::from_raw_mode(MODE))?)
+    chmod(dir, Mode::from_raw_mode(MODE))?;
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if has_suffix(&path, DRAFT_SUFFIX) && is_old(&path) {
+            // What cannot be removed does no harm but for its room.
+            let _ = fs::remove_file(&path);
+        }
+    }
+    Ok(())
+}
+
+fn is_old(path: &Path) -> bool {
+    let modified = path.symlink_metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > DRAFT_AGE))
+}
+
+fn has_suffix(path: &Path, suffix: &str) -> bool {
+    path.as_os_str().as_bytes().ends_with(suffix.as_bytes())
 }
 
 /// Writes a message so that it survives a crash once this returns.
 pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
     let folder = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())?;
     let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
-    let draft = format!("{name}.tmp");
+    let draft = format!("{name}{DRAFT_SUFFIX}");
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut file = File::from(openat(&folder, &draft, flags, Mode::RUSR | Mode::WUSR)?);
     let written = write_file(&mut file, envelope, content)
@@ -47,7 +70,12 @@ pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Resu
 }
 
 fn write_file(file: &mut File, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
-    file.write_all(&Header::new(envelope, content.len() as u64).to_line())?;
+    let header = Header::new(envelope, content.len() as u64).to_line();
+    // A longer one would not be read back.
+    if header.len() > HEADER_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many recipients at once"));
+    }
+    file.write_all(&header)?;
     file.write_all(content)?;
     // Whatever the umask says: the daemon must be able to read it.
     fchmod(&*file, Mode::from_raw_mode(0o644))?;
@@ -96,7 +124,7 @@ pub(crate) fn scan(dir: &Path, message_bytes_max: u64) -> io::Result<impl Iterat
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.as_os_str().as_bytes().ends_with(SUFFIX.as_bytes()) {
+        if has_suffix(&path, SUFFIX) {
             paths.push(path);
         }
     }
@@ -265,6 +293,22 @@ mod tests {
         assert_eq!(write(Header::new(&envelope(), u64::MAX).to_line()), "larger than a message may be");
         assert!(write(Vec::new()).starts_with("bad envelope"));
         assert!(write(b"From: x\n\nhello\n".to_vec()).starts_with("bad envelope"));
+    }
+
+    #[test]
+    fn drafts_of_writers_that_died_are_removed_and_young_ones_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let two_days_ago = std::time::SystemTime::now() - 2 * DRAFT_AGE;
+        for (name, is_old) in [("1.tmp", true), ("2.tmp", false), ("3.mail", true)] {
+            let file = File::create(dir.path().join(name)).unwrap();
+            if is_old {
+                file.set_modified(two_days_ago).unwrap();
+            }
+        }
+        prepare(dir.path()).unwrap();
+        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["2.tmp", "3.mail"]);
     }
 
     #[test]

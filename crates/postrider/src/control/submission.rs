@@ -6,8 +6,10 @@ use bytes::Bytes;
 use mail::{BodyType, Envelope, ForwardPath, Notify, Recipient, Ret, ReversePath, address::AddressError};
 use serde::{Deserialize, Serialize};
 
-/// Longest written envelope: some ten thousand recipients.
+/// Longest written envelope: [`RECIPIENTS_MAX`] of the longest addresses fit.
 pub(crate) const HEADER_BYTES_MAX: usize = 1024 * 1024;
+/// Recipients in one written envelope; whoever has more writes several.
+pub(crate) const RECIPIENTS_MAX: usize = 1000;
 
 /// A message, checked, with all that the daemon needs to accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,6 +258,18 @@ mod tests {
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
         let header = Header::parse(&line).unwrap();
         assert_eq!((header.size_bytes, header.envelope().unwrap()), (5, envelope()));
+    }
+
+    #[test]
+    fn the_longest_envelope_fits() {
+        let address = format!("\"{}\"@{}.test", "\\\"".repeat(31), vec!["y".repeat(60); 4].join("."));
+        let mut longest = Envelope::new(ReversePath::parse(&address, false).unwrap());
+        for _ in 0..RECIPIENTS_MAX {
+            let path = ForwardPath::parse(&address, false).unwrap();
+            let notify = parse_notify("success,failure,delay").unwrap();
+            longest.recipients.push(Recipient { path, notify, orcpt: Some("o".repeat(500).into()) });
+        }
+        assert!(Header::new(&longest, u64::MAX).to_line().len() <= HEADER_BYTES_MAX);
     }
 
     #[test]

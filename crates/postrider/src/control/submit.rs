@@ -21,9 +21,9 @@ use tokio::{
 };
 
 /// Connections served at a time.
-const CONNECTIONS_MAX: usize = 128;
+const CONNECTIONS_MAX: usize = 256;
 /// And of one user.
-const CONNECTIONS_PER_USER: usize = 32;
+const CONNECTIONS_PER_USER: usize = 64;
 /// Content in memory at a time, of all connections, beside the largest message.
 const MEMORY_KIB: usize = 64 * 1024;
 /// Silence allowed.

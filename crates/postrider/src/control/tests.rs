@@ -177,7 +177,7 @@ fn one_user_cannot_take_all_the_connections_and_gets_them_back() {
     let daemon = Daemon::serving(Memory::default());
     let header = Header::new(&envelope(), 1).to_line();
     // Each has sent its envelope and owes one byte.
-    let open: Vec<UnixStream> = (0..32)
+    let open: Vec<UnixStream> = (0..64)
         .map(|_| {
             let mut stream = UnixStream::connect(&daemon.settings.control.submit_socket).unwrap();
             stream.write_all(&header).unwrap();

@@ -80,7 +80,7 @@ impl Draft {
         let names = if is_any(&resent) { resent } else { first };
         let mut all = Vec::new();
         for field in self.fields.iter().filter(|f| names.iter().any(|name| has_name(f, name))) {
-            let text = String::from_utf8_lossy(field);
+            let text = str::from_utf8(field).map_err(|_| "an address field is not UTF-8".to_owned())?;
             let (name, list) = text.split_once(':').unwrap_or_default();
             all.extend(addresses::parse(list).map_err(|why| format!("{}: {why}", name.trim_end()))?);
         }
@@ -175,6 +175,7 @@ fn encoded_words(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn fields(raw: &str) -> usize {
         Draft::parse(raw.as_bytes()).fields.len()
@@ -203,6 +204,27 @@ mod tests {
                 "{raw:?}"
             );
         }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_in_goes_out_as_one_message(raw in "([A-Za-z]{0,3}[: ]{0,2}[a-z<>@]{0,3}\r?\n){0,6}[a-z. \n]{0,8}") {
+            let author = Author { address: "a@b", user: "u", full_name: "", hostname: "h" };
+            let mut draft = Draft::parse(raw.as_bytes());
+            let body = draft.body.clone();
+            draft.complete(&author);
+            let again = Draft::parse(&draft.clone().into_bytes());
+            // What was added ends up in the header, and the body is the same.
+            prop_assert_eq!(&again, &draft);
+            prop_assert_eq!(again.body, body);
+            prop_assert_eq!(again.fields.iter().filter(|f| has_name(f, "from")).count(), draft.fields.iter().filter(|f| has_name(f, "from")).count());
+            prop_assert!(again.fields.iter().any(|f| has_name(f, "date")));
+        }
+    }
+
+    #[test]
+    fn an_address_field_that_is_not_utf8_is_refused() {
+        assert!(Draft::parse(b"To: b\xf6b@b.test\n\n").recipients().is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
         Selection,
         client::{self, ClientError, Submitted},
         drop_dir,
-        submission::wire_form,
+        submission::{RECIPIENTS_MAX, wire_form},
     },
     sysexits::Exit,
 };
@@ -123,7 +123,17 @@ fn deliver(options: &Options, settings: &Settings) -> Result<Exit, CliError> {
         ));
     }
     let (envelope, content) = compose(options, settings, &mut io::stdin().lock())?;
-    submit(options, settings, &envelope, &content)
+    for part in split(envelope) {
+        submit(options, settings, &part, &content)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// One envelope for each thousand recipients.
+fn split(mut envelope: Envelope) -> Vec<Envelope> {
+    let recipients = std::mem::take(&mut envelope.recipients);
+    let with = |part: &[Recipient]| Envelope { recipients: part.to_vec(), ..envelope.clone() };
+    recipients.chunks(RECIPIENTS_MAX).map(with).collect()
 }
 
 /// The message on standard input with its envelope.
@@ -351,6 +361,16 @@ mod tests {
         ] {
             assert_eq!(compose_with(arguments, text).unwrap_err().exit, exit, "{arguments:?} {text:?}");
         }
+    }
+
+    #[test]
+    fn very_many_recipients_go_in_parts_that_keep_everything_else() {
+        let list: Vec<String> = (0..2500).map(|n| format!("u{n}@x.test")).collect();
+        let (envelope, _) = compose_with(&["-f", "me@a.test", "-R", "full", &list.join(",")], "\n").unwrap();
+        let parts = split(envelope);
+        assert_eq!(parts.iter().map(|p| p.recipients.len()).collect::<Vec<_>>(), [1000, 1000, 500]);
+        assert!(parts.iter().all(|p| p.reverse_path.as_str() == "me@a.test" && p.ret.is_some()));
+        assert_eq!(recipients(&parts[2])[499], "u2499@x.test");
     }
 
     #[test]
