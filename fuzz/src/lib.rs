@@ -1,0 +1,213 @@
+//! One fuzz target for each parser of untrusted bytes, as a function of bytes that panics when an
+//! invariant breaks. `cargo test -p fuzz` runs each on its corpus and on random input; with
+//! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
+
+use mail::{Facts, Mailbox, Reply, header::Scanner};
+use smtp::{
+    Limits, command,
+    server::{
+        Capabilities, Connection, Step,
+        content::{ChunkCheck, DataDecoder, Piece},
+        replies,
+    },
+};
+use std::sync::Arc;
+
+/// Command lines: a command or a 2yz or 5yz reply, and whatever is taken prints nothing dangerous.
+pub fn command_line(bytes: &[u8]) {
+    for utf8 in [false, true] {
+        match command::parse(bytes, &Limits::default(), utf8) {
+            Ok(command::Command::Mail(envelope, _)) => printable(envelope.reverse_path.as_str()),
+            Ok(command::Command::Rcpt(recipient)) => {
+                printable(recipient.path.as_str());
+                recipient.orcpt.iter().for_each(|orcpt| printable(orcpt));
+            }
+            Ok(_) => {}
+            Err(reply) => assert!(reply.code >= 500 || reply == replies::WRONG_PROTOCOL),
+        }
+    }
+}
+
+fn printable(text: &str) {
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+}
+
+/// Addresses: what is read prints as it was read, and reads again.
+pub fn address(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(mailbox) = Mailbox::parse(text, true) {
+        assert_eq!(mailbox.as_str(), text);
+        assert_eq!(format!("{}@{}", mailbox.local(), mailbox.domain().as_str()), text);
+        assert!(mailbox.domain().key().is_ascii());
+        printable(text);
+    }
+}
+
+/// DATA's decoder against the definition: the content ends at the first CRLF.CRLF, a dot at the
+/// start of a CRLF line goes. The first byte says how the input is split.
+pub fn data_content(bytes: &[u8]) {
+    let Some((split, wire)) = bytes.split_first() else { return };
+    let decoded = decode(wire, usize::from(*split).max(1));
+    assert_eq!(decoded, decode(wire, wire.len().max(1)));
+    let whole = [b"\r\n", wire].concat();
+    let end = whole.windows(5).position(|w| w == b"\r\n.\r\n");
+    assert_eq!(decoded.is_some(), end.is_some());
+    if let (Some((content, _)), Some(end)) = (decoded, end) {
+        let stuffed = &whole[2..(end + 2).max(2)];
+        let mut want = Vec::new();
+        for (i, b) in stuffed.iter().enumerate() {
+            let at_start = i == 0 || stuffed[..i].ends_with(b"\r\n");
+            if !(at_start && *b == b'.') {
+                want.push(*b);
+            }
+        }
+        assert_eq!(content, want);
+    }
+}
+
+/// The content and whether it has a fault; none when the end did not come.
+fn decode(wire: &[u8], size: usize) -> Option<(Vec<u8>, bool)> {
+    let (mut decoder, mut buffer, mut content) = (DataDecoder::default(), Vec::new(), Vec::new());
+    for piece in wire.chunks(size) {
+        buffer.extend_from_slice(piece);
+        loop {
+            match decoder.next(&buffer) {
+                Piece::Content { skip, length } => {
+                    content.extend_from_slice(&buffer[skip..skip + length]);
+                    buffer.drain(..skip + length);
+                }
+                Piece::End(_) => return Some((content, decoder.fault().is_some())),
+                Piece::More => break,
+            }
+        }
+        assert!(buffer.len() <= 2);
+    }
+    None
+}
+
+/// BDAT's check and the content scanner agree on what is binary, at any split.
+pub fn chunk_content(bytes: &[u8]) {
+    let Some((split, content)) = bytes.split_first() else { return };
+    let size = usize::from(*split).max(1);
+    let (mut check, mut scanner) = (ChunkCheck::default(), Scanner::default());
+    for piece in content.chunks(size) {
+        check.check(piece);
+        scanner.scan(piece);
+    }
+    let facts: Facts = scanner.facts();
+    assert_eq!(check.finish().is_some(), facts.is_binary, "{content:?}");
+}
+
+/// A whole session on arbitrary bytes: replies are well formed, nothing is accepted without
+/// recipients, and the state never takes a wrong turn.
+pub fn server_session(bytes: &[u8]) {
+    let Some((split, wire)) = bytes.split_first() else { return };
+    let limits = Limits { message_bytes: 100, command_line_bytes: 200, ..Limits::default() };
+    let capabilities = Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0 };
+    let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
+    let (mut unread, mut received, mut open) = (Vec::new(), 0, false);
+    for piece in wire.chunks(usize::from(split / 2).max(1)) {
+        unread.extend_from_slice(piece);
+        let mut input = &unread[..];
+        loop {
+            match connection.step(&mut input) {
+                Step::NeedInput => break,
+                Step::Close => return well_formed(connection.output()),
+                Step::JudgeSender => connection.verdict(replies::SENDER_OK),
+                Step::JudgeRecipient => connection.verdict(replies::RECIPIENT_OK),
+                Step::Begin => (open, received) = (true, 0),
+                Step::Content(bytes) => {
+                    assert!(open);
+                    received += bytes.len();
+                    assert!(received <= 100);
+                }
+                Step::Drop => open = false,
+                Step::Commit(envelope) => {
+                    assert!(open && !envelope.recipients.is_empty());
+                    open = false;
+                    connection.verdict(Reply::new(250, mail::Enhanced(2, 0, 0), "Ok"));
+                }
+                Step::StartTls => {
+                    assert!(input.is_empty(), "nothing sent in clear text survives");
+                    connection.tls_established();
+                }
+            }
+        }
+        unread = input.to_vec();
+        well_formed(connection.output());
+    }
+}
+
+/// Every line has a code and ends in CRLF.
+fn well_formed(output: &[u8]) {
+    let text = std::str::from_utf8(output).expect("replies are UTF-8");
+    for line in text.split_inclusive("\r\n") {
+        let line = line.strip_suffix("\r\n").expect("a whole line");
+        assert!(line.len() >= 4 && line.as_bytes()[..3].iter().all(u8::is_ascii_digit), "{line:?}");
+        printable(line);
+    }
+}
+
+/// Words of the language: random bytes hardly ever spell one.
+const WORDS: &[&str] = &[
+    "\r\n",
+    ".",
+    "\r\n.\r\n",
+    "\r",
+    "\n",
+    "\0",
+    " ",
+    "<",
+    ">",
+    "@",
+    "\"",
+    "\\",
+    ":",
+    "+",
+    "=",
+    ";",
+    ",",
+    "[127.0.0.1]",
+    "EHLO c\r\n",
+    "HELO c\r\n",
+    "MAIL FROM:<a@b>\r\n",
+    "RCPT TO:<c@d>\r\n",
+    "DATA\r\n",
+    "BDAT 3 LAST\r\n",
+    "BDAT 2\r\n",
+    "RSET\r\n",
+    "STARTTLS\r\n",
+    "QUIT\r\n",
+    "NOOP\r\n",
+    "MAIL FROM:",
+    "RCPT TO:",
+    "BDAT ",
+    "<a@b>",
+    " SIZE=",
+    " BODY=BINARYMIME",
+    " SMTPUTF8",
+    " RET=FULL",
+    " ENVID=",
+    " NOTIFY=",
+    " ORCPT=rfc822;",
+    "+2B",
+    "ä",
+    "xn--",
+    "a",
+    "1",
+    "abc",
+    "..",
+    "LAST",
+];
+
+/// Spells the bytes as words, and a few as themselves.
+pub fn spell(bytes: &[u8]) -> Vec<u8> {
+    let mut out = bytes.first().map(|b| vec![*b]).unwrap_or_default();
+    for b in bytes.iter().skip(1) {
+        match WORDS.get(usize::from(*b) % (WORDS.len() + 8)) {
+            Some(word) => out.extend_from_slice(word.as_bytes()),
+            None => out.push(*b),
+        }
+    }
+    out
+}

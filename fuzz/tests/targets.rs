@@ -1,0 +1,15 @@
+//! Each target on its corpus and on random input; libFuzzer takes over under cargo-bolero.
+
+macro_rules! targets {
+    ($($name:ident),* $(,)?) => { $(
+        #[test]
+        fn $name() {
+            bolero::check!().with_max_len(4096).for_each(|bytes: &[u8]| {
+                fuzz::$name(bytes);
+                fuzz::$name(&fuzz::spell(bytes));
+            });
+        }
+    )* };
+}
+
+targets!(command_line, address, data_content, chunk_content, server_session);
