@@ -22,6 +22,7 @@ use mail::{BodyType, Envelope, ForwardPath, Recipient, ReversePath};
 use message::Draft;
 use options::{Mode, Options};
 use std::{
+    collections::HashSet,
     ffi::OsString,
     io::{self, Write},
     path::Path,
@@ -205,12 +206,13 @@ fn envelope_for(
     settings: &Settings,
 ) -> Result<Envelope, CliError> {
     let mut envelope = Envelope::new(reverse_path);
+    let mut seen = HashSet::new();
     for address in recipients {
         let address = qualified(address, settings);
         let path = ForwardPath::parse(&address, true)
             .map_err(|why| CliError::new(Exit::DataErr, format!("recipient <{address}>: {why}")))?;
         // Named on the command line and in two header fields, it is still one copy.
-        if !envelope.recipients.iter().any(|other| other.path == path) {
+        if seen.insert(path.clone()) {
             envelope.recipients.push(Recipient { notify: options.notify, ..Recipient::new(path) });
         }
     }
