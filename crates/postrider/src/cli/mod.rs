@@ -19,6 +19,7 @@ use crate::{
 };
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
+use config::Purpose;
 use std::{
     ffi::OsString,
     io::{self, Write},
@@ -120,14 +121,14 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
     let exit = match cli.command {
         Command::Serve => {
             let source = find_config(explicit);
-            let settings = load_config(explicit)?;
+            let settings = load_config(explicit, Purpose::Serve)?;
             return Ok(End::Serve(Box::new(settings), source));
         }
         Command::Config { command } => settings::run(&command, explicit, out)?,
-        Command::Queue(command) => queue::run(&command, &load_config(explicit)?, out)?,
-        Command::Why { id } => why::run(&id, &load_config(explicit)?, out)?,
-        Command::Status { json } => status::run(json, &load_config(explicit)?, out)?,
-        Command::Reload => status::reload(&load_config(explicit)?, out)?,
+        Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Why { id } => why::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,
         Command::Version => {
             writeln!(out, "postrider {}", args::VERSION)?;
             Exit::Ok
@@ -144,7 +145,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
             let arguments: Vec<OsString> = config.chain(arguments.into_iter().map(OsString::from)).collect();
             return Ok(End::Other(sendmail::run(sendmail::Personality::Sendmail, &arguments)));
         }
-        Command::Mailq => queue::mailq(&load_config(explicit)?, out)?,
+        Command::Mailq => queue::mailq(&load_config(explicit, Purpose::Ask)?, out)?,
         Command::Newaliases => Exit::Ok,
     };
     Ok(End::Exit(exit))

@@ -2,7 +2,7 @@
 
 use super::{CliError, Ending, args::ConfigCommand};
 use crate::sysexits::Exit;
-use config::{Loaded, Origin, Problems, Settings};
+use config::{Loaded, Origin, Problems, Purpose, Settings};
 use serde_json::{Map, Value, json};
 use std::{
     io::{self, IsTerminal, Write},
@@ -24,8 +24,9 @@ pub(crate) fn find(explicit: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// Reads and checks it.
-pub(crate) fn load(explicit: Option<&Path>) -> Result<Settings, CliError> {
-    config::load(find(explicit).as_deref()).map_err(|problems| show_problems(&problems))
+pub(crate) fn load(explicit: Option<&Path>, purpose: Purpose) -> Result<Settings, CliError> {
+    let loaded = config::load_with_origins(find(explicit).as_deref(), purpose);
+    loaded.map(|loaded| loaded.settings).map_err(|problems| show_problems(&problems))
 }
 
 fn show_problems(problems: &Problems) -> CliError {
@@ -44,7 +45,7 @@ pub(super) fn run(command: &ConfigCommand, explicit: Option<&Path>, out: &mut dy
             writeln!(out, "{name}: no problems")?;
         }
         ConfigCommand::Show { json } => {
-            let loaded = config::load_with_origins(find(explicit).as_deref());
+            let loaded = config::load_with_origins(find(explicit).as_deref(), Purpose::Ask);
             let loaded = loaded.map_err(|problems| show_problems(&problems))?;
             if *json {
                 writeln!(out, "{}", as_json(&loaded))?;

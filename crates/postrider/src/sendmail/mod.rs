@@ -17,7 +17,7 @@ use crate::{
     },
     sysexits::Exit,
 };
-use config::Settings;
+use config::{Purpose, Settings};
 use mail::{BodyType, Envelope, ForwardPath, Recipient, ReversePath};
 use message::Draft;
 use options::{Mode, Options};
@@ -92,7 +92,7 @@ fn perform(options: &Options) -> Result<Exit, CliError> {
         Mode::Refused(why) => return Err(CliError::new(Exit::Usage, *why)),
         Mode::Smtp | Mode::ListQueue | Mode::Flush(_) => {}
     }
-    let settings = cli::load_config(options.config.as_deref())?;
+    let settings = cli::load_config(options.config.as_deref(), Purpose::Ask)?;
     match &options.mode {
         Mode::ListQueue => {
             let mut out = io::BufWriter::new(io::stdout().lock());
