@@ -136,7 +136,7 @@ fn man_pages_and_completions_are_written() {
     let dir = site("");
     let pages = dir.path().join("man");
     assert!(postrider(&dir, &["man", pages.to_str().unwrap()]).status.success());
-    for page in ["postrider.1", "postrider-queue-list.1", "postrider.toml.5"] {
+    for page in ["postrider.1", "postrider-queue-list.1", "postrider.toml.5", "sendmail.1"] {
         let text = fs::read_to_string(pages.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
         assert!(text.contains(".TH"), "{page}");
     }

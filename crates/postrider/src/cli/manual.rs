@@ -1,7 +1,7 @@
 //! Man pages, made from the same definitions as the help and the configuration's reader.
 
 use super::{CliError, Ending, args::Cli};
-use crate::sysexits::Exit;
+use crate::{sendmail::options::DOCS, sysexits::Exit};
 use clap::CommandFactory;
 use config::{KeyDoc, SectionDoc};
 use std::{
@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-/// Writes postrider.1, a page for each subcommand, and postrider.toml.5.
+/// Writes postrider.1, a page for each subcommand, sendmail.1 under its three names, and postrider.toml.5.
 pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {
     let made = fs::create_dir_all(dir).and_then(|()| write_all(dir));
     let count = made.map_err(|error| {
@@ -23,6 +23,10 @@ pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {
 fn write_all(dir: &Path) -> io::Result<usize> {
     clap_mangen::generate_to(Cli::command(), dir)?;
     fs::write(dir.join("postrider.toml.5"), settings_page())?;
+    fs::write(dir.join("sendmail.1"), sendmail_page())?;
+    for name in ["mailq.1", "newaliases.1"] {
+        fs::write(dir.join(name), ".so man1/sendmail.1\n")?;
+    }
     Ok(fs::read_dir(dir)?.filter_map(Result::ok).filter(|entry| is_page(&entry.path())).count())
 }
 
@@ -54,6 +58,46 @@ fn settings_page() -> String {
     }
     page.push_str(".SH FILES\n.I /etc/postrider/postrider.toml\n.SH SEE ALSO\n.BR postrider (1)\n");
     page
+}
+
+const SENDMAIL: &str = "\
+.SH SYNOPSIS
+\\fBsendmail\\fR [\\fIoptions\\fR] [\\fIrecipients\\fR]
+.br
+\\fBmailq\\fR
+.br
+\\fBnewaliases\\fR
+.SH DESCRIPTION
+\\fBsendmail\\fR reads a message on standard input, to its end or to a line with a lone dot, and hands it to
+the running daemon. It adds From, Date and Message-ID where they are missing and removes Bcc. While the
+daemon is down the message is kept in the drop directory, on disk, and taken in later.
+.PP
+\\fBmailq\\fR lists the queue: * an attempt is under way, ! an operator holds it.
+.SH OPTIONS
+";
+
+const SENDMAIL_END: &str = "\
+.SH EXIT STATUS
+0: the message is on disk. 64: wrong command line. 65: a bad address, or too large. 69: the daemon is needed
+and does not run. 75: try again later. 77: not permitted. 78: the configuration is wrong.
+.SH ENVIRONMENT
+\\fBPOSTRIDER_CONFIG\\fR: the configuration file. \\fBNAME\\fR: the full name.
+.SH SEE ALSO
+.BR postrider (1),
+.BR postrider.toml (5)
+";
+
+/// sendmail(1) in roff.
+fn sendmail_page() -> String {
+    let mut page = format!(
+        ".TH SENDMAIL 1 \"\" \"postrider {}\" \"\"\n.SH NAME\nsendmail, mailq, newaliases \\- hand in mail, list the \
+         queue\n{SENDMAIL}",
+        env!("CARGO_PKG_VERSION")
+    );
+    for (option, about) in DOCS {
+        page.push_str(&format!(".TP\n\\fB{}\\fR\n{}\n", escape(option), escape(about)));
+    }
+    page + SENDMAIL_END
 }
 
 fn section_of(section: &SectionDoc, page: &mut String) {
@@ -116,6 +160,12 @@ mod tests {
         }
         assert!(page.contains("\\fBretry_min\\fR: a duration, default \\fB\"300s\"\\fR\nShortest wait.\n"));
         assert!(page.contains(".SH \"[[route]]\"") && page.contains(".SH \"[hosts]\""));
+    }
+
+    #[test]
+    fn the_sendmail_page_tells_of_every_option() {
+        let page = sendmail_page();
+        assert!(DOCS.iter().all(|(option, _)| page.contains(&format!("\\fB{}\\fR\n", escape(option)))));
     }
 
     #[test]

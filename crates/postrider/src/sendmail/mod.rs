@@ -4,7 +4,7 @@
 mod addresses;
 mod bs;
 mod message;
-mod options;
+pub(crate) mod options;
 mod user;
 
 use crate::{

@@ -79,6 +79,36 @@ const MAYBE_VALUE: &str = "ARbdeoq";
 /// Known and without meaning here.
 const IGNORED: &str = "ALOXdehpGUcmnsx";
 
+/// What sendmail(1) says of them: an example, and what it does.
+pub(crate) const DOCS: [(&str, &str); 20] = [
+    ("-t", "Take recipients from To, Cc and Bcc, or from their Resent- forms, beside those named."),
+    ("-i", "A line with a lone dot does not end the message. Also -oi, -O IgnoreDots=true."),
+    ("-f address", "The envelope sender; <> for none. Also -r."),
+    (
+        "-F name",
+        "The full name, where From is missing. Else that of the environment variable NAME or of the user.",
+    ),
+    ("-B 8BITMIME", "What the message is, 7BIT or 8BITMIME; found out when left out."),
+    (
+        "-N success,failure",
+        "Which reports the sender wants: never, or some of success, failure, delay (RFC 3461).",
+    ),
+    ("-R hdrs", "What failure reports return of the message: full or hdrs."),
+    ("-V id", "An envelope id that reports carry."),
+    ("-v", "Say on standard error what became of the message."),
+    ("-C file", "The configuration file."),
+    ("-bm", "Take in a message. The default."),
+    ("-bs", "Speak SMTP on standard input and output with the running daemon."),
+    ("-bp", "List the queue, as mailq(1) does."),
+    ("-bi", "Succeed, as newaliases(1) does: maps are read as they are."),
+    ("-q", "Try all queued messages now. An interval behind it is ignored."),
+    ("-qIid", "Try the message with this queue id now."),
+    ("-qRtext", "Try messages with a recipient that has this text in it."),
+    ("-qStext", "Try messages with a sender that has this text in it."),
+    ("-bd", "Refused: the daemon is started by postrider serve."),
+    ("-oem", "Like other -o options, -A, -G, -L, -O, -U, -X, -h, -m, -n and -p: ignored."),
+];
+
 impl Options {
     /// Reads the arguments behind the name. The error is for the user.
     pub(super) fn parse(arguments: &[OsString]) -> Result<Self, String> {
@@ -237,6 +267,18 @@ mod tests {
                 .unwrap()
                 .ignore_dots
         );
+    }
+
+    #[test]
+    fn every_option_of_the_manual_is_understood_as_it_says() {
+        for (example, about) in DOCS {
+            let line = example.replace("-qIid", "-qI0000000000007");
+            let options = parse(&line).unwrap_or_else(|why| panic!("{example}: {why}"));
+            let changes = options != Options::default();
+            let says_so = !about.contains("ignored.") && !about.contains("The default.");
+            assert!(changes == says_so || example == "-q", "{example}");
+            assert_eq!(matches!(options.mode, Mode::Refused(_)), about.starts_with("Refused"), "{example}");
+        }
     }
 
     #[test]
