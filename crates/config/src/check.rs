@@ -2,6 +2,7 @@
 
 use crate::{
     listing::Origin,
+    load::Purpose,
     section::Reading,
     settings::Settings,
     units::{ByteSize, show_duration},
@@ -10,25 +11,28 @@ use crate::{
 use std::{
     fmt::Display,
     fs::File,
+    io,
     net::SocketAddr,
     ops::Range,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-/// Longest socket path the kernel takes (`sun_path` with its final NUL; unix(7)).
-const SOCKET_PATH_MAX: usize = 107;
+/// The kernel takes 107 bytes (`sun_path` with its final NUL; unix(7)); the daemon makes a socket
+/// under a name that is one longer.
+const SOCKET_PATH_MAX: usize = 106;
 /// A part of content in the spool has a 32-bit length.
 const SEGMENT_MAX: ByteSize = ByteSize(1 << 30);
 const SEGMENT_MIN: ByteSize = ByteSize(1 << 20);
 
 /// Makes every check, whatever fails.
-pub(crate) fn check(reading: &mut Reading<'_>, settings: &Settings) {
-    Check { reading }.all(settings);
+pub(crate) fn check(reading: &mut Reading<'_>, settings: &Settings, purpose: Purpose) {
+    Check { reading, purpose }.all(settings);
 }
 
 struct Check<'c, 's> {
     reading: &'c mut Reading<'s>,
+    purpose: Purpose,
 }
 
 impl Check<'_, '_> {
@@ -140,6 +144,7 @@ impl Check<'_, '_> {
                 );
             }
             Ok(_) => {}
+            Err(error) if !matters(error.kind(), self.purpose) => {}
             Err(error) => {
                 let what = format!("open {}: {error}", file.display());
                 self.problem(path, what, "cannot be read", "name a PEM file that this user may read");
@@ -273,7 +278,7 @@ impl Check<'_, '_> {
                 self.problem(
                     blamed,
                     what,
-                    "over 107 bytes",
+                    "over 106 bytes",
                     &format!("choose a shorter folder, or set `{path}`"),
                 );
             }
@@ -298,6 +303,11 @@ impl Check<'_, '_> {
     }
 }
 
+/// Users may ask the daemon for things without being able to read its keys.
+fn matters(error: io::ErrorKind, purpose: Purpose) -> bool {
+    purpose == Purpose::Serve || error != io::ErrorKind::PermissionDenied
+}
+
 fn too_long(socket: &Path) -> bool {
     socket.as_os_str().len() > SOCKET_PATH_MAX
 }
@@ -319,5 +329,29 @@ pub(crate) fn data_dir(reading: &mut Reading<'_>, data_dir: &Path, span: Option<
             reading.cx.problem(span.unwrap_or(0..0), what, "cannot be part of other paths", help);
             "/".to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_only_the_daemon_may_read_stops_only_the_daemon() {
+        assert!(matters(io::ErrorKind::PermissionDenied, Purpose::Serve));
+        assert!(!matters(io::ErrorKind::PermissionDenied, Purpose::Ask));
+        assert!(matters(io::ErrorKind::NotFound, Purpose::Ask));
+    }
+
+    #[test]
+    fn a_wildcard_takes_the_port_from_its_own_family_only() {
+        let clash = |a: &str, b: &str| clash(a.parse().unwrap(), b.parse().unwrap());
+        assert!(
+            clash("0.0.0.0:25", "127.0.0.1:25")
+                && clash("[::]:25", "[::1]:25")
+                && clash("1.2.3.4:25", "1.2.3.4:25")
+        );
+        assert!(!clash("0.0.0.0:25", "[::]:25") && !clash("127.0.0.1:25", "127.0.0.2:25"));
+        assert!(!clash("127.0.0.1:0", "127.0.0.1:0") && !clash("127.0.0.1:25", "127.0.0.1:26"));
     }
 }

@@ -21,7 +21,7 @@ mod value;
 
 pub use domain::DomainPattern;
 pub use listing::{Effective, Origin};
-pub use load::{Loaded, load, load_with_origins};
+pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use problem::{Problem, Problems};
 pub use route::{HostPort, LmtpTarget, MaildirTemplate, Route, Target};
 pub use schema::schema;

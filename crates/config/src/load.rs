@@ -37,23 +37,32 @@ impl Loaded {
     }
 }
 
+/// What the settings are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run with: every file that is named must be readable.
+    Serve,
+    /// To find the daemon: a private key is none of this user's business.
+    Ask,
+}
+
 /// Reads and checks a file; without one, the embedded default.
 pub fn load(path: Option<&Path>) -> Result<Settings, Problems> {
-    load_with_origins(path).map(|loaded| loaded.settings)
+    load_with_origins(path, Purpose::Serve).map(|loaded| loaded.settings)
 }
 
 /// The same, and where each value comes from.
-pub fn load_with_origins(path: Option<&Path>) -> Result<Loaded, Problems> {
-    let Some(path) = path else { return read("", Path::new("embedded default"), None) };
+pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded, Problems> {
+    let Some(path) = path else { return read("", Path::new("embedded default"), None, purpose) };
     let source = fs::read_to_string(path).map_err(|error| {
         let what = format!("read {}: {error}", path.display());
         let help = Some("name an existing file behind --config".to_owned());
         Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
     })?;
-    read(&source, path, Some(path))
+    read(&source, path, Some(path), purpose)
 }
 
-fn read(source: &str, name: &Path, path: Option<&Path>) -> Result<Loaded, Problems> {
+fn read(source: &str, name: &Path, path: Option<&Path>, purpose: Purpose) -> Result<Loaded, Problems> {
     let (root, errors) = DeTable::parse_recoverable(source);
     let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
     let mut reading = Reading {
@@ -63,7 +72,7 @@ fn read(source: &str, name: &Path, path: Option<&Path>) -> Result<Loaded, Proble
         effective: Vec::new(),
     };
     let settings = reading.settings(root.get_ref());
-    check::check(&mut reading, &settings);
+    check::check(&mut reading, &settings, purpose);
     // A broken line hides keys, so that what is said of the rest could mislead.
     if problems.is_empty() {
         problems = reading.cx.problems;

@@ -101,3 +101,28 @@ pub(crate) fn line_and_column(source: &str, at: usize) -> (usize, usize) {
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_without_a_good_place_is_shown_all_the_same() {
+        for (source, span) in
+            [("", Some(0..0)), ("", None), ("é", Some(1..1)), ("a\n", Some(5..9)), ("a", Some(1..1))]
+        {
+            let problem = Problem { what: "wrong".to_owned(), label: "here".to_owned(), help: None, span };
+            let problems = Problems::new(Path::new("f"), source, vec![problem]);
+            for colour in [false, true] {
+                assert!(problems.render(colour).contains("wrong"), "{source:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one_and_in_characters() {
+        assert_eq!(line_and_column("ab\nécd", 6), (2, 3));
+        assert_eq!(line_and_column("", 0), (1, 1));
+        assert_eq!(line_and_column("a\n", 99), (2, 1));
+    }
+}

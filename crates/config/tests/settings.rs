@@ -1,12 +1,12 @@
 //! Files that are right: what they mean, and that what is shown reads back the same.
 
-use config::{DomainPattern, ListenTls, Origin, RouteTls, Target};
+use config::{DomainPattern, ListenTls, Origin, Purpose, RouteTls, Target};
 use std::{fs, path::Path, time::Duration};
 
 fn loaded(dir: &Path, text: &str) -> config::Loaded {
     let path = dir.join("postrider.toml");
     fs::write(&path, text).unwrap();
-    config::load_with_origins(Some(&path)).unwrap_or_else(|problems| panic!("{problems}"))
+    config::load_with_origins(Some(&path), Purpose::Serve).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 /// Every key set to something that is not its default.
@@ -99,7 +99,7 @@ fn what_is_shown_reads_back_to_the_same_settings() {
     let dir = tempfile::tempdir().unwrap();
     let full = full(dir.path());
     assert_eq!(loaded(dir.path(), &full.as_toml()).settings, full.settings);
-    let default = config::load_with_origins(None).unwrap();
+    let default = config::load_with_origins(None, Purpose::Serve).unwrap();
     assert_eq!(loaded(dir.path(), &default.as_toml()).settings, default.settings);
 }
 
@@ -107,7 +107,7 @@ fn what_is_shown_reads_back_to_the_same_settings() {
 fn every_key_is_documented_and_can_be_set() {
     let dir = tempfile::tempdir().unwrap();
     let full = full(dir.path());
-    let default = config::load_with_origins(None).unwrap();
+    let default = config::load_with_origins(None, Purpose::Serve).unwrap();
     for section in config::schema() {
         assert!(!section.about.trim().is_empty(), "[{}]", section.name);
         for key in section.keys {

@@ -1,3 +1,19 @@
-//! The Postrider daemon and its command line.
+//! The daemon and its command line. Under the names `sendmail`, `mailq` and `newaliases` the binary
+//! behaves as those commands do.
 
-fn main() {}
+mod cli;
+mod control;
+mod sendmail;
+#[path = "placeholder.rs"]
+mod serve;
+mod sysexits;
+
+use std::{ffi::OsString, process::ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match sendmail::Personality::of(&arguments) {
+        Some((personality, rest)) => sendmail::run(personality, rest),
+        None => cli::run(&arguments),
+    }
+}

@@ -1,0 +1,189 @@
+//! What can be typed. The help, man pages and completions come from here.
+
+use crate::control::{Action, Status};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// `postrider 0.1.0 (abc1234567)` behind the name.
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POSTRIDER_COMMIT"), ")");
+
+/// A mail transfer agent: takes in mail by SMTP, has it on disk before it says so, and moves it on.
+///
+/// The configuration is the file named by --config, else by the environment variable
+/// POSTRIDER_CONFIG, else /etc/postrider/postrider.toml if there is one, else an embedded default
+/// that serves this machine and keeps everything in ./postrider-data.
+#[derive(Debug, Parser)]
+#[command(name = "postrider", version = VERSION, max_term_width = 100)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+
+    /// The configuration file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon in the foreground
+    Serve,
+    /// Check or show the configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Look at queued messages and change them
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// Tell where a message is, what was last said about it, and when it is tried next
+    Why {
+        /// Queue id
+        id: String,
+    },
+    /// Show the counters: everything accepted is delivered, bounced, expired, deleted or queued
+    #[command(visible_alias = "ledger")]
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the daemon read its configuration again, without dropping a session
+    Reload,
+    /// Show the version
+    Version,
+    /// Write a completion script to standard output
+    Completions {
+        /// For this shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages
+    Man {
+        /// Into this folder
+        #[arg(default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Take in a message as sendmail does; see sendmail(1)
+    #[command(disable_help_flag = true)]
+    Sendmail {
+        /// sendmail's options and recipients
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// List the queue as mailq does
+    Mailq,
+    /// Succeed: there are no alias files to rebuild
+    Newaliases,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check a configuration whole, without starting anything
+    Check {
+        /// The file; the usual one when it is left out
+        file: Option<PathBuf>,
+    },
+    /// Show every effective value with its origin
+    Show {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// List messages; all of them unless some are selected
+    List {
+        #[command(flatten)]
+        chosen: Chosen,
+        #[command(flatten)]
+        format: Format,
+    },
+    /// Count messages; all of them unless some are selected
+    Count {
+        #[command(flatten)]
+        chosen: Chosen,
+    },
+    /// Show one message: envelope, recipients, header
+    Show {
+        /// Queue id
+        id: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keep messages, but try nothing
+    Hold(Change),
+    /// Undo hold
+    Release(Change),
+    /// Try messages now
+    Retry(Change),
+    /// Try everything now, and every destination again; with a selection the same as retry
+    Flush(Change),
+    /// Give messages up: their senders get reports
+    Bounce(Change),
+    /// Forget messages, without a word to anyone
+    Delete(Change),
+}
+
+impl QueueCommand {
+    /// The change and to what, for those that change.
+    pub(crate) fn change(&self) -> Option<(Action, &Change)> {
+        match self {
+            Self::Hold(change) => Some((Action::Hold, change)),
+            Self::Release(change) => Some((Action::Release, change)),
+            Self::Retry(change) | Self::Flush(change) => Some((Action::Retry, change)),
+            Self::Bounce(change) => Some((Action::Bounce, change)),
+            Self::Delete(change) => Some((Action::Delete, change)),
+            Self::List { .. } | Self::Count { .. } | Self::Show { .. } => None,
+        }
+    }
+}
+
+/// Which messages. Conditions must all be met; `*` and `?` are wild, letter case does not matter.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Chosen {
+    /// Queue ids, `all`, or `-` for ids on standard input, one a line
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    /// Reverse-path; `<>` for that of reports
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) sender: Option<String>,
+    /// A recipient that is left
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) recipient: Option<String>,
+    /// Where a recipient that is left goes: its domain, or a destination such as mx:example.com
+    #[arg(long, value_name = "NAME")]
+    pub(crate) destination: Option<String>,
+    /// Accepted longer ago than this, such as 4h
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) older: Option<String>,
+    /// Accepted less long ago than this
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) younger: Option<String>,
+    /// Where a recipient that is left is
+    #[arg(long, value_enum)]
+    pub(crate) status: Option<Status>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Format {
+    /// One JSON object a line
+    #[arg(long, conflicts_with = "only_ids")]
+    pub(crate) json: bool,
+    /// Only the queue ids, one a line
+    #[arg(long = "ids")]
+    pub(crate) only_ids: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Change {
+    #[command(flatten)]
+    pub(crate) chosen: Chosen,
+    #[command(flatten)]
+    pub(crate) format: Format,
+    /// Only list what would be changed
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+}

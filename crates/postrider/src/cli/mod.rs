@@ -1,0 +1,155 @@
+//! The command line: what can be typed is in [`args`], what it does in a file for each command.
+
+pub(crate) mod args;
+mod daemon;
+mod manual;
+mod offline;
+mod print;
+pub(crate) mod queue;
+mod settings;
+mod status;
+mod why;
+
+pub(crate) use settings::{find as find_config, load as load_config};
+
+use crate::{
+    control::{Failure, client::ClientError},
+    sendmail, serve,
+    sysexits::Exit,
+};
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use config::Purpose;
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+/// Why a command could not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct CliError {
+    /// For the shell.
+    pub(crate) exit: Exit,
+    /// For people, behind `postrider: `; empty when all was said.
+    pub(crate) text: String,
+}
+
+impl CliError {
+    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self { exit, text: text.into() }
+    }
+}
+
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        // Who pipes into `head` has seen enough.
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(Exit::Ok, "");
+        }
+        Self::new(Exit::IoErr, error.to_string())
+    }
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::NotRunning => Self::new(Exit::Unavailable, "the daemon is not running"),
+            ClientError::Broken(text) => Self::new(Exit::TempFail, text),
+            ClientError::Refused(failure) => {
+                let exit = match failure {
+                    Failure::Denied { .. } => Exit::NoPerm,
+                    Failure::Missing { .. } => Exit::NoInput,
+                    Failure::Bad { .. } => Exit::Usage,
+                    Failure::Failed { .. } => Exit::TempFail,
+                };
+                Self::new(exit, failure.text())
+            }
+        }
+    }
+}
+
+/// A command's end: 0, or another code whose reason was printed already.
+pub(crate) type Ending = Result<Exit, CliError>;
+
+/// Runs one command.
+pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Ok }.into();
+        }
+    };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let ending = dispatch(cli, &mut out).and_then(|end| {
+        if let End::Serve(settings, source) = end {
+            return Ok(End::Serve(settings, source));
+        }
+        out.flush()?;
+        Ok(end)
+    });
+    drop(out);
+    match ending {
+        Ok(End::Serve(settings, source)) => serve::run(*settings, source),
+        Ok(End::Exit(exit)) => exit.into(),
+        Ok(End::Other(code)) => code,
+        Err(error) => {
+            complain("postrider", &error.text);
+            error.exit.into()
+        }
+    }
+}
+
+/// Says on standard error what went wrong.
+pub(crate) fn complain(who: &str, text: &str) {
+    if !text.is_empty() {
+        // With standard error gone there is nobody left to tell.
+        let _ = writeln!(io::stderr(), "{who}: {text}");
+    }
+}
+
+enum End {
+    Exit(Exit),
+    Other(ExitCode),
+    /// Only once standard output is let go: the daemon lives long.
+    Serve(Box<config::Settings>, Option<std::path::PathBuf>),
+}
+
+fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
+    let explicit = cli.config.as_deref();
+    let exit = match cli.command {
+        Command::Serve => {
+            let source = find_config(explicit);
+            let settings = load_config(explicit, Purpose::Serve)?;
+            return Ok(End::Serve(Box::new(settings), source));
+        }
+        Command::Config { command } => settings::run(&command, explicit, out)?,
+        Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Why { id } => why::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Version => {
+            writeln!(out, "postrider {}", args::VERSION)?;
+            Exit::Ok
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "postrider", &mut script);
+            out.write_all(&script)?;
+            Exit::Ok
+        }
+        Command::Man { dir } => manual::write(&dir, out)?,
+        Command::Sendmail { arguments } => {
+            let config = cli.config.into_iter().flat_map(|file| [OsString::from("-C"), file.into()]);
+            let arguments: Vec<OsString> = config.chain(arguments.into_iter().map(OsString::from)).collect();
+            return Ok(End::Other(sendmail::run(sendmail::Personality::Sendmail, &arguments)));
+        }
+        Command::Mailq => queue::mailq(&load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Newaliases => Exit::Ok,
+    };
+    Ok(End::Exit(exit))
+}
+
+#[cfg(test)]
+mod tests;

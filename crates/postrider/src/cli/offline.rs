@@ -1,0 +1,154 @@
+//! The queue as the spool tells of it while the daemon is down.
+
+use super::CliError;
+use crate::{
+    control::{Id, Listed, ListedRecipient, Selection, Status, server::header_of},
+    sysexits::Exit,
+};
+use config::{Settings, Target};
+use mail::{ForwardPath, Part, UnixMillis};
+use spool::{Recovered, RecoveryReport, SpoolFailure};
+use std::{io, path::Path};
+
+/// Every live message of a spool that nobody has open, changing nothing.
+fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+    let _ = found;
+    Err(SpoolFailure::Unusable(format!("{} can only be read by the daemon", dir.display())))
+}
+
+/// Passes on each selected message.
+pub(super) fn list(
+    settings: &Settings,
+    selection: &Selection,
+    each: &mut dyn FnMut(Listed) -> io::Result<()>,
+) -> Result<u64, CliError> {
+    let now = UnixMillis::now().0;
+    let (mut count, mut failed) = (0, None);
+    walk(settings, &mut |recovered| {
+        let message = listed(&recovered, settings);
+        if failed.is_none() && selection.matches(&message, now) {
+            count += 1;
+            failed = each(message).err();
+        }
+    })?;
+    failed.map_or(Ok(count), |error| Err(error.into()))
+}
+
+/// One message with its header, as far as that lies beside the envelope.
+pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<(Listed, String)>, CliError> {
+    let mut shown = None;
+    walk(settings, &mut |recovered| {
+        if recovered.message.id == id.0 {
+            shown = Some((listed(&recovered, settings), header(&recovered)));
+        }
+    })?;
+    Ok(shown)
+}
+
+fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<(), CliError> {
+    // No folder: nothing was ever accepted.
+    if !settings.spool.path.exists() {
+        return Ok(());
+    }
+    let report = inspect(&settings.spool.path, found).map_err(|failure| {
+        let text = format!("the daemon is not running, and its spool says: {failure}");
+        CliError::new(Exit::Unavailable, text)
+    })?;
+    for place in report.corrupt {
+        super::complain("postrider", &format!("corrupt: {place}"));
+    }
+    Ok(())
+}
+
+fn header(recovered: &Recovered) -> String {
+    match recovered.message.content.parts().first() {
+        Some(Part::Memory(bytes)) => String::from_utf8_lossy(header_of(bytes)).into_owned(),
+        Some(Part::Stored { .. }) | None => String::new(),
+    }
+}
+
+fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
+    let message = &recovered.message;
+    let recipients = message.envelope.recipients.iter().zip(&recovered.recipients);
+    let recipients = recipients.map(|(recipient, state)| {
+        let status = match (state.settled, recovered.held) {
+            (true, _) => Status::Settled,
+            (false, true) => Status::Held,
+            (false, false) => Status::Waiting,
+        };
+        ListedRecipient {
+            address: recipient.path.as_str().to_owned(),
+            destination: destination(&recipient.path, settings),
+            status,
+            attempt_count: state.attempt_count,
+            last: state.last.as_ref().map(|(_, outcome)| outcome.to_string()),
+            last_ms: state.last.as_ref().map(|(at, _)| at.0),
+            next_ms: None,
+            why: (status == Status::Waiting).then(|| "when the daemon runs again".to_owned()),
+        }
+    });
+    Listed {
+        id: Id(message.id),
+        size_bytes: message.content.size_bytes(),
+        arrived_ms: message.arrived.0,
+        sender: message.envelope.reverse_path.as_str().to_owned(),
+        origin: message.origin.to_string(),
+        recipients: recipients.collect(),
+    }
+}
+
+/// Where the configuration sends it now; the daemon decides anew when it starts.
+fn destination(path: &ForwardPath, settings: &Settings) -> String {
+    let mailbox = path.mailbox().unwrap_or(&settings.postmaster);
+    let key = mailbox.domain().key();
+    match settings.route(&key).map(|(_, route)| &route.target) {
+        Some(Target::Smarthost(host)) => format!("smarthost:{host}"),
+        Some(Target::Lmtp(server)) => format!("lmtp:{server}"),
+        Some(Target::Maildir(template)) => format!("maildir:{template}"),
+        Some(Target::Discard) => "discard:".to_owned(),
+        None if settings.is_local(&key) => format!("maildir:{}", settings.local.maildir),
+        Some(Target::Mx) | None => format!("mx:{key}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{Content, Enhanced, Envelope, Message, Outcome, QueueId, Recipient, ReversePath};
+    use spool::RecipientState;
+
+    fn recovered(held: bool) -> Recovered {
+        let mut envelope = Envelope::new(ReversePath::Null);
+        for address in ["a@example.com", "b@localhost", "postmaster"] {
+            envelope.recipients.push(Recipient::new(ForwardPath::parse(address, false).unwrap()));
+        }
+        let message = Message {
+            id: QueueId(5),
+            arrived: UnixMillis(1000),
+            origin: "x".into(),
+            envelope,
+            content: Content::from_bytes("Subject: x\r\n\r\nbody\r\n"),
+        };
+        let last = Some((UnixMillis(2000), Outcome::deferred(Enhanced(4, 4, 1), "refused")));
+        let recipients = vec![
+            RecipientState { settled: false, attempt_count: 3, last },
+            RecipientState { settled: true, ..RecipientState::default() },
+            RecipientState::default(),
+        ];
+        Recovered { message: message.into(), recipients, held }
+    }
+
+    #[test]
+    fn a_recovered_message_is_listed_with_its_routes_and_states() {
+        let settings = config::load(None).unwrap();
+        let message = listed(&recovered(false), &settings);
+        let seen: Vec<_> = message.recipients.iter().map(|r| (r.destination.as_str(), r.status)).collect();
+        let maildir = format!("maildir:{}", settings.local.maildir);
+        let expected =
+            [("mx:example.com", Status::Waiting), (&maildir, Status::Settled), (&maildir, Status::Waiting)];
+        assert_eq!(seen, expected);
+        assert_eq!(message.recipients[0].last.as_deref(), Some("deferred 4.4.1 (refused)"));
+        assert_eq!(listed(&recovered(true), &settings).recipients[0].status, Status::Held);
+        assert_eq!(header(&recovered(false)), "Subject: x\r\n\r\n");
+    }
+}

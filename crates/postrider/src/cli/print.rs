@@ -1,0 +1,80 @@
+//! Messages for people: mailq's look.
+
+use crate::control::{Listed, ListedRecipient, Status};
+use jiff::{Timestamp, tz::TimeZone};
+use std::{
+    fmt::Write as _,
+    io::{self, Write},
+};
+
+/// `Sat Nov 21 06:25:54` in local time.
+pub(super) fn short_time(unix_ms: u64) -> String {
+    let ms = i64::try_from(unix_ms).unwrap_or(i64::MAX);
+    let zoned = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX).to_zoned(TimeZone::system());
+    zoned.strftime("%a %b %e %H:%M:%S").to_string()
+}
+
+/// Text that others chose, safe for a terminal: no control characters, nothing that ends a line.
+pub(super) fn plain(text: &str) -> String {
+    let safe = |c: char| {
+        if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}') { '?' } else { c }
+    };
+    text.chars().map(safe).collect()
+}
+
+/// `<>` for the null path, as people write it.
+pub(super) fn sender(message: &Listed) -> String {
+    if message.sender.is_empty() { "MAILER-DAEMON".to_owned() } else { plain(&message.sender) }
+}
+
+/// The head of the list, printed before its first message.
+pub(super) const HEAD: &str = "----Queue ID---- --Size-- ---Arrival Time---- --Sender/Recipient------";
+
+/// Behind the id: `*` an attempt is under way, `!` held.
+fn mark(message: &Listed) -> char {
+    let any = |status| message.recipients.iter().any(|r| r.status == status);
+    if any(Status::Inflight) {
+        '*'
+    } else if any(Status::Held) {
+        '!'
+    } else {
+        ' '
+    }
+}
+
+/// One message with the recipients that are left, and a blank line.
+pub(super) fn message(message: &Listed, out: &mut dyn Write) -> io::Result<()> {
+    let id = format!("{}{}", message.id.0, mark(message));
+    let (arrived, sender) = (short_time(message.arrived_ms), sender(message));
+    writeln!(out, "{id:<16} {:>8} {arrived:<19}  {sender}", message.size_bytes)?;
+    let mut said = None;
+    for recipient in message.recipients.iter().filter(|r| r.status != Status::Settled) {
+        let reason = reason(recipient);
+        // Recipients that wait for the same reason share it, as in mailq.
+        if !reason.is_empty() && said.as_ref() != Some(&reason) {
+            writeln!(out, "    ({reason})")?;
+        }
+        said = Some(reason);
+        writeln!(out, "{:47}{}", "", plain(&recipient.address))?;
+    }
+    writeln!(out)
+}
+
+fn reason(recipient: &ListedRecipient) -> String {
+    let mut text = recipient.last.as_deref().map(plain).unwrap_or_default();
+    if let Some(next) = recipient.next_ms {
+        let _ = write!(text, "{}next attempt {}", if text.is_empty() { "" } else { "; " }, short_time(next));
+    }
+    text
+}
+
+/// `-- 3 Kbytes in 1 Request.`, as scripts expect it.
+pub(super) fn foot(count: u64, bytes: u64) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("-- {} Kbytes in {count} Request{plural}.", bytes.div_ceil(1024))
+}
+
+/// `1 message`, `2 messages`.
+pub(super) fn messages(count: u64) -> String {
+    format!("{count} message{}", if count == 1 { "" } else { "s" })
+}

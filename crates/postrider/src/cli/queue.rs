@@ -1,0 +1,250 @@
+//! `postrider queue`: looking at messages and changing them.
+
+use super::{
+    CliError, Ending,
+    args::{Change, Chosen, Format, QueueCommand},
+    daemon, print,
+};
+use crate::{
+    control::{Action, Id, Listed, Request, Selection, Status, client::Client},
+    sysexits::Exit,
+};
+use config::Settings;
+use std::{
+    collections::BTreeSet,
+    io::{self, BufRead, Write},
+};
+
+/// Runs one of them.
+pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
+    if let Some((action, change)) = command.change() {
+        let is_flush = matches!(command, QueueCommand::Flush(_));
+        return self::change(action, is_flush, change, settings, out);
+    }
+    match command {
+        QueueCommand::List { chosen, format } => list(settings, &or_all(selection(chosen)?), *format, out),
+        QueueCommand::Count { chosen } => {
+            writeln!(out, "{}", daemon::count(settings, &or_all(selection(chosen)?))?)?;
+            Ok(Exit::Ok)
+        }
+        QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
+        _ => unreachable!("changes were handled above"),
+    }
+}
+
+/// The whole queue in mailq's look.
+pub(crate) fn mailq(settings: &Settings, out: &mut dyn Write) -> Ending {
+    list(settings, &Selection::all(), Format::default(), out)
+}
+
+/// Everything is due now.
+pub(crate) fn flush(settings: &Settings) -> Result<u64, CliError> {
+    daemon::ask(settings, &Request::Flush, &mut |_| Ok(()))
+}
+
+/// These messages are due now.
+pub(crate) fn retry(settings: &Settings, selection: &Selection) -> Result<u64, CliError> {
+    apply(settings, Action::Retry, selection)
+}
+
+/// Looking costs nothing, so that no selection means all.
+fn or_all(selection: Selection) -> Selection {
+    if selection.is_empty() { Selection::all() } else { selection }
+}
+
+fn selection(chosen: &Chosen) -> Result<Selection, CliError> {
+    selection_from(chosen, &mut io::stdin().lock())
+}
+
+pub(super) fn selection_from(chosen: &Chosen, stdin: &mut dyn BufRead) -> Result<Selection, CliError> {
+    let mut selection = Selection {
+        sender: chosen.sender.clone(),
+        recipient: chosen.recipient.clone(),
+        destination: chosen.destination.clone(),
+        older_ms: chosen.older.as_deref().map(duration_ms).transpose()?,
+        younger_ms: chosen.younger.as_deref().map(duration_ms).transpose()?,
+        status: chosen.status,
+        ..Selection::default()
+    };
+    let mut from_stdin = false;
+    for word in &chosen.ids {
+        match word.as_str() {
+            "-" => {
+                from_stdin = true;
+                selection.ids.extend(ids_from(stdin)?);
+            }
+            word if word.eq_ignore_ascii_case("all") => selection.all = true,
+            word => selection.ids.push(parse_id(word)?),
+        }
+    }
+    if selection.all && !chosen.ids.iter().all(|word| word.eq_ignore_ascii_case("all")) {
+        return Err(CliError::new(Exit::Usage, "`all` and queue ids contradict each other"));
+    }
+    if from_stdin && selection.ids.is_empty() {
+        // An empty pipe must select nothing, whatever other conditions there are.
+        return Err(CliError::new(Exit::NoInput, "no queue ids on standard input"));
+    }
+    selection.ids.sort_unstable();
+    selection.ids.dedup();
+    Ok(selection)
+}
+
+/// The first word of each line, without mailq's marks.
+fn ids_from(stdin: &mut dyn BufRead) -> Result<Vec<Id>, CliError> {
+    let mut ids = Vec::new();
+    for line in stdin.lines() {
+        if let Some(word) = line?.split_whitespace().next() {
+            ids.push(parse_id(word.trim_end_matches(['*', '!']))?);
+        }
+    }
+    Ok(ids)
+}
+
+fn parse_id(text: &str) -> Result<Id, CliError> {
+    text.parse().map(Id).map_err(|why| CliError::new(Exit::Usage, format!("{text:?}: {why}")))
+}
+
+fn duration_ms(text: &str) -> Result<u64, CliError> {
+    let wrong = || CliError::new(Exit::Usage, format!("{text:?} is no duration: write 90s, 15m, 4h or 5d"));
+    let duration = config::parse_duration(text).ok_or_else(wrong)?;
+    u64::try_from(duration.as_millis()).map_err(|_| wrong())
+}
+
+fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dyn Write) -> Ending {
+    let mut missing: BTreeSet<Id> = selection.ids.iter().copied().collect();
+    let mut bytes = 0;
+    let mut first = true;
+    let count = daemon::list(settings, selection, &mut |message| {
+        missing.remove(&message.id);
+        bytes += message.size_bytes;
+        let head = std::mem::take(&mut first) && !format.json && !format.only_ids;
+        if head {
+            writeln!(out, "{}", print::HEAD)?;
+        }
+        print_one(&message, format, out)
+    })?;
+    if !format.json && !format.only_ids {
+        match (count, selection == &Selection::all()) {
+            (0, true) => writeln!(out, "Mail queue is empty")?,
+            (0, false) => writeln!(out, "No such message")?,
+            _ => writeln!(out, "{}", print::foot(count, bytes))?,
+        }
+    }
+    // Only ids say that something must be there.
+    if missing.is_empty() { Ok(Exit::Ok) } else { Err(not_there(&missing)) }
+}
+
+fn print_one(message: &Listed, format: Format, out: &mut dyn Write) -> io::Result<()> {
+    if format.only_ids {
+        return writeln!(out, "{}", message.id.0);
+    }
+    if format.json {
+        serde_json::to_writer(&mut *out, message)?;
+        return writeln!(out);
+    }
+    print::message(message, out)
+}
+
+fn not_there(missing: &BTreeSet<Id>) -> CliError {
+    let ids: Vec<String> = missing.iter().take(10).map(|id| id.0.to_string()).collect();
+    let more = if missing.len() > 10 { ", …" } else { "" };
+    CliError::new(Exit::NoInput, format!("not among the selected messages: {}{more}", ids.join(", ")))
+}
+
+fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending {
+    let (message, header) = daemon::show(settings, id)?;
+    if json {
+        let mut value = serde_json::to_value(&message).map_err(io::Error::from)?;
+        value["header"] = header.into();
+        writeln!(out, "{value}")?;
+        return Ok(Exit::Ok);
+    }
+    writeln!(out, "id:       {}", message.id.0)?;
+    writeln!(out, "arrived:  {}", print::short_time(message.arrived_ms))?;
+    writeln!(out, "size:     {} bytes", message.size_bytes)?;
+    writeln!(out, "origin:   {}", print::plain(&message.origin))?;
+    writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
+    for r in &message.recipients {
+        let (address, destination) = (print::plain(&r.address), print::plain(&r.destination));
+        writeln!(
+            out,
+            "to:       <{address}>, {}, {destination}, attempts: {}",
+            r.status.as_str(),
+            r.attempt_count
+        )?;
+        if let Some(last) = &r.last {
+            writeln!(out, "          {}", print::plain(last))?;
+        }
+    }
+    writeln!(out)?;
+    for line in header.lines() {
+        writeln!(out, "{}", print::plain(line))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn change(
+    action: Action,
+    is_flush: bool,
+    change: &Change,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
+    let selection = selection(&change.chosen)?;
+    if is_flush && (selection.is_empty() || selection == Selection::all()) && !change.dry_run {
+        let count = flush(settings)?;
+        writeln!(out, "{} due now", print::messages(count))?;
+        return Ok(Exit::Ok);
+    }
+    let selection = if is_flush { or_all(selection) } else { selection };
+    if selection.is_empty() {
+        let text = "no message was selected: name queue ids, conditions, or `all`";
+        return Err(CliError::new(Exit::Usage, text));
+    }
+    if change.dry_run {
+        return preview(action, &selection, change.format, settings, out);
+    }
+    let count = apply(settings, action, &selection)?;
+    if change.format.json {
+        writeln!(out, "{}", serde_json::json!({ "action": action, "count": count }))?;
+    } else if !change.format.only_ids {
+        writeln!(out, "{} {}", print::messages(count), action.done())?;
+    }
+    match (selection.ids.len() as u64).saturating_sub(count) {
+        0 => Ok(Exit::Ok),
+        gone => Err(CliError::new(
+            Exit::NoInput,
+            format!("{} not among the selected ones", print::messages(gone)),
+        )),
+    }
+}
+
+fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<u64, CliError> {
+    let mut client = Client::connect(&settings.control.socket)?;
+    Ok(client.ask_each(selection, |selection| Request::Apply { action, selection }, &mut |_| Ok(()))?)
+}
+
+/// What would be changed, and how many that is.
+fn preview(
+    action: Action,
+    selection: &Selection,
+    format: Format,
+    settings: &Settings,
+    out: &mut dyn Write,
+) -> Ending {
+    let mut count = 0u64;
+    let listed = daemon::list(settings, selection, &mut |message| {
+        count += 1;
+        print_one(&message, format, out)
+    });
+    listed?;
+    if !format.json && !format.only_ids {
+        writeln!(out, "{} would be {}", print::messages(count), action.done())?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Is anything of it still to be done?
+pub(super) fn is_live(message: &Listed) -> bool {
+    message.recipients.iter().any(|r| r.status != Status::Settled)
+}

@@ -1,0 +1,56 @@
+//! `postrider status` and `postrider reload`.
+
+use super::{CliError, Ending, daemon, print};
+use crate::{
+    control::{Ledger, Request, Response},
+    sysexits::Exit,
+};
+use config::Settings;
+use std::io::Write;
+
+/// The counters, and whether they add up.
+pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let mut ledger = None;
+    daemon::ask(settings, &Request::Ledger, &mut |response| {
+        if let Response::Ledger(counters) = response {
+            ledger = Some(counters);
+        }
+        Ok(())
+    })?;
+    let ledger = ledger.ok_or_else(|| CliError::new(Exit::TempFail, "the daemon gave no counters"))?;
+    if json {
+        let mut value = serde_json::to_value(ledger).map_err(std::io::Error::from)?;
+        value["balances"] = ledger.balances().into();
+        writeln!(out, "{value}")?;
+    } else {
+        table(&ledger, out)?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
+    let rows = [
+        ("accepted", ledger.accepted),
+        ("delivered", ledger.delivered),
+        ("bounced", ledger.bounced),
+        ("expired", ledger.expired),
+        ("deleted", ledger.deleted),
+        ("queued", ledger.queued),
+    ];
+    for (name, count) in rows {
+        writeln!(out, "{name:<10} {count:>12}")?;
+    }
+    let verdict =
+        if ledger.balances() { "every recipient is accounted for" } else { "THE LEDGER DOES NOT BALANCE" };
+    writeln!(out, "{verdict}")
+}
+
+/// Makes the daemon read its configuration again. What is wrong with it is shown here.
+pub(super) fn reload(settings: &Settings, out: &mut dyn Write) -> Ending {
+    daemon::ask(settings, &Request::Reload, &mut |response| match response {
+        Response::Note { text } => writeln!(out, "{}", print::plain(&text)),
+        _ => Ok(()),
+    })?;
+    writeln!(out, "reloaded")?;
+    Ok(Exit::Ok)
+}

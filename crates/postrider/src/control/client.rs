@@ -1,0 +1,147 @@
+//! The sockets, the commands' side. Commands do one thing and end, so they block.
+
+use super::{
+    protocol::{Failure, IDS_MAX, Id, RESPONSE_BYTES_MAX, Request, Response},
+    selection::Selection,
+    submission::{Header, Refusal},
+    submit::Answer,
+};
+use mail::{Envelope, QueueId};
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+    time::Duration,
+};
+
+/// Why a request was not answered, by what the caller does next.
+#[derive(Debug)]
+pub(crate) enum ClientError {
+    /// Nobody listens: do without the daemon, or say so.
+    NotRunning,
+    /// The daemon says no.
+    Refused(Failure),
+    /// The connection, or what came over it, is broken.
+    Broken(String),
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// Longest wait for one line of an answer. Changing many messages takes its time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A connection to the operators' socket.
+#[derive(Debug)]
+pub(crate) struct Client {
+    from: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// Connects. Who may not gets [`Failure::Denied`].
+    pub(crate) fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let stream = connect(socket)?;
+        Ok(Self { from: BufReader::new(stream) })
+    }
+
+    /// Asks, passes on each line of the answer but the last, and returns that one's count. When
+    /// `each` fails, so does this, and the connection is of no use any more.
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        each: &mut dyn FnMut(Response) -> io::Result<()>,
+    ) -> Result<u64, ClientError> {
+        let mut line = serde_json::to_vec(request).map_err(io::Error::from)?;
+        line.push(b'\n');
+        self.from.get_mut().write_all(&line)?;
+        loop {
+            match self.response()? {
+                Response::Done { count } => return Ok(count),
+                Response::Failed(failure) => return Err(ClientError::Refused(failure)),
+                other => each(other)?,
+            }
+        }
+    }
+
+    /// The same for a selection of any length: long lists of ids go in several requests.
+    pub(crate) fn ask_each(
+        &mut self,
+        selection: &Selection,
+        request: impl Fn(Selection) -> Request,
+        each: &mut dyn FnMut(Response) -> io::Result<()>,
+    ) -> Result<u64, ClientError> {
+        let mut count = 0;
+        for part in split(selection) {
+            count += self.ask(&request(part), each)?;
+        }
+        Ok(count)
+    }
+
+    fn response(&mut self) -> Result<Response, ClientError> {
+        let mut line = Vec::new();
+        (&mut self.from).take(RESPONSE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Err(ClientError::Broken("the daemon ended the connection".to_owned()));
+        }
+        serde_json::from_slice(&line)
+            .map_err(|error| ClientError::Broken(format!("the daemon's answer: {error}")))
+    }
+}
+
+/// A selection by many ids as several by few.
+fn split(selection: &Selection) -> Vec<Selection> {
+    if selection.ids.len() <= IDS_MAX {
+        return vec![selection.clone()];
+    }
+    let with = |ids: &[Id]| Selection { ids: ids.to_vec(), ..selection.clone() };
+    selection.ids.chunks(IDS_MAX).map(with).collect()
+}
+
+fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
+    let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning,
+        io::ErrorKind::PermissionDenied => {
+            let text = format!(
+                "{}: permission denied: only root and the daemon's own user may do this",
+                socket.display()
+            );
+            ClientError::Refused(Failure::Denied { text })
+        }
+        _ => ClientError::Broken(format!("connect to {}: {error}", socket.display())),
+    })?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// What became of a submission that reached the daemon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    /// Durable.
+    Accepted(QueueId),
+    /// The daemon says no.
+    Refused(Refusal),
+}
+
+/// Hands a message in. An error means that the daemon did not answer: it may have the message or not.
+pub(crate) fn submit(socket: &Path, envelope: &Envelope, content: &[u8]) -> Result<Submitted, ClientError> {
+    let mut stream = connect(socket)?;
+    let sent = stream
+        .write_all(&Header::new(envelope, content.len() as u64).to_line())
+        .and_then(|()| stream.write_all(content));
+    let mut line = Vec::new();
+    let read = BufReader::new(&stream).take(RESPONSE_BYTES_MAX).read_until(b'\n', &mut line);
+    // A daemon that refuses the envelope does not read the content: its answer comes before the error.
+    let Ok(answer) = serde_json::from_slice(&line) else {
+        sent?;
+        read?;
+        return Err(ClientError::Broken("the daemon ended the connection without an answer".to_owned()));
+    };
+    Ok(match answer {
+        Answer::Accepted(id) => Submitted::Accepted(id.0),
+        Answer::Refused(refusal) => Submitted::Refused(refusal),
+    })
+}

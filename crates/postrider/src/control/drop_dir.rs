@@ -1,0 +1,327 @@
+//! The drop directory: where local mail waits while the daemon is down.
+//!
+//! A file is one line of JSON ([`Header`]) and then the content, nothing else. It appears under its
+//! final name, `*.mail`, only when all of it is on disk. Everybody may write here (mode 1733) but list
+//! nothing, and names are random, so that nobody finds another's mail; files can be read by all,
+//! because the daemon may be neither their owner nor root. What is in a file, and what kind of file
+//! it is, was decided by some local user: the daemon trusts neither.
+
+use super::submission::{HEADER_BYTES_MAX, Header, Submission, wire_form};
+use mail::{Envelope, UnixMillis};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat,
+};
+use std::{
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const SUFFIX: &str = ".mail";
+const DRAFT_SUFFIX: &str = ".tmp";
+/// Left alone: for an operator to look at.
+const BAD_SUFFIX: &str = ".bad";
+/// Sticky; everybody may enter and make files; only the owner may list.
+const MODE: u32 = 0o1733;
+
+/// A draft that is older than this was left by a writer that is gone.
+const DRAFT_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Makes the directory, gives it the right permissions, and removes drafts whose writers died. For
+/// the daemon, at its start.
+pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    chmod(dir, Mode::from_raw_mode(MODE))?;
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if has_suffix(&path, DRAFT_SUFFIX) && is_old(&path) {
+            // What cannot be removed does no harm but for its room.
+            let _ = fs::remove_file(&path);
+        }
+    }
+    Ok(())
+}
+
+fn is_old(path: &Path) -> bool {
+    let modified = path.symlink_metadata().and_then(|meta| meta.modified());
+    modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > DRAFT_AGE))
+}
+
+fn has_suffix(path: &Path, suffix: &str) -> bool {
+    path.as_os_str().as_bytes().ends_with(suffix.as_bytes())
+}
+
+/// Writes a message so that it survives a crash once this returns.
+pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+    let folder = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())?;
+    let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
+    let draft = format!("{name}{DRAFT_SUFFIX}");
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut file = File::from(openat(&folder, &draft, flags, Mode::RUSR | Mode::WUSR)?);
+    let written = write_file(&mut file, envelope, content)
+        .and_then(|()| Ok(renameat(&folder, &draft, &folder, format!("{name}{SUFFIX}"))?));
+    if let Err(error) = written {
+        let _ = unlinkat(&folder, &draft, rustix::fs::AtFlags::empty());
+        return Err(error);
+    }
+    sync_names(&file, dir)
+}
+
+fn write_file(file: &mut File, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+    let header = Header::new(envelope, content.len() as u64).to_line();
+    // A longer one would not be read back.
+    if header.len() > HEADER_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many recipients at once"));
+    }
+    file.write_all(&header)?;
+    file.write_all(content)?;
+    // Whatever the umask says: the daemon must be able to read it.
+    fchmod(&*file, Mode::from_raw_mode(0o644))?;
+    file.sync_all()
+}
+
+/// Without this a crash keeps the bytes and loses their name. Who may not list a directory cannot
+/// open it for reading, and only what is open can be synced: then the whole file system is.
+fn sync_names(file: &File, dir: &Path) -> io::Result<()> {
+    match open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()) {
+        Ok(readable) => Ok(fsync(&readable)?),
+        Err(rustix::io::Errno::ACCESS) => Ok(rustix::fs::syncfs(file)?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// 128 random bits: nobody guesses the name of another's mail.
+fn random_name() -> io::Result<String> {
+    let mut bytes = [0u8; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// A file in the directory.
+#[derive(Debug)]
+pub(crate) struct Dropped {
+    /// For [`remove`] and [`set_aside`].
+    pub(crate) path: PathBuf,
+    /// The message, or why there is none in it.
+    pub(crate) submission: Result<Submission, Unreadable>,
+}
+
+/// Why a file gives no message, by what the daemon does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It will not get better: [`set_aside`].
+    Bad(String),
+    /// Try again later: it may be gone, or descriptors or memory are short.
+    Later(String),
+}
+
+/// Each dropped message in the order of their names, which begin with the time. Only one is in
+/// memory at a time. Files over `message_bytes_max` are bad. Anything can stand here, so nothing
+/// here follows links, waits, or fails as a whole.
+pub(crate) fn scan(dir: &Path, message_bytes_max: u64) -> io::Result<impl Iterator<Item = Dropped> + use<>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if has_suffix(&path, SUFFIX) {
+            paths.push(path);
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths.into_iter().map(move |path| Dropped { submission: read(&path, message_bytes_max), path }))
+}
+
+fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+    let bad = |why: &str| Unreadable::Bad(why.to_owned());
+    // Not to block on a FIFO, not to follow a link to someone else's file.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match openat(CWD, path, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::LOOP) => return Err(bad("a symbolic link")),
+        Err(rustix::io::Errno::NXIO) => return Err(bad("not a regular file")),
+        Err(rustix::io::Errno::ACCESS) => return Err(bad("permission denied")),
+        Err(error) => return Err(Unreadable::Later(error.to_string())),
+    };
+    let stat = fstat(&file).map_err(|error| Unreadable::Later(error.to_string()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(bad("not a regular file"));
+    }
+    // A second name: a link to a file of somebody who did not send it.
+    if stat.st_nlink != 1 {
+        return Err(bad("it has another name elsewhere"));
+    }
+    let most = message_bytes_max.saturating_add(HEADER_BYTES_MAX as u64);
+    if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > most {
+        return Err(bad("larger than a message may be"));
+    }
+    parse(File::from(file), stat.st_uid, message_bytes_max)
+}
+
+/// The file may change while it is read: what counts is what was read.
+fn parse(file: File, uid: u32, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+    let later = |error: io::Error| Unreadable::Later(error.to_string());
+    let mut from = BufReader::new(file);
+    let mut line = Vec::new();
+    (&mut from).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line).map_err(later)?;
+    let header = Header::parse(&line).map_err(Unreadable::Bad)?;
+    let envelope = header.envelope().map_err(Unreadable::Bad)?;
+    if header.size_bytes > message_bytes_max {
+        return Err(Unreadable::Bad("larger than a message may be".to_owned()));
+    }
+    let mut content = Vec::new();
+    (&mut from).take(header.size_bytes + 1).read_to_end(&mut content).map_err(later)?;
+    if content.len() as u64 != header.size_bytes {
+        return Err(Unreadable::Bad("its length is not what its first line says".to_owned()));
+    }
+    Ok(Submission { envelope, content: wire_form(content).into(), uid })
+}
+
+/// Removes a file whose message is durable in the spool. It need not be synced: after a crash the
+/// message is taken in once more, which is allowed.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
+/// Renames a bad file so that it is not tried again; its bytes stay for an operator.
+pub(crate) fn set_aside(path: &Path) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(BAD_SUFFIX);
+    fs::rename(path, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{ForwardPath, Recipient, ReversePath};
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn envelope() -> Envelope {
+        let mut e = Envelope::new(ReversePath::Null);
+        e.recipients.push(Recipient::new(ForwardPath::parse("bob@b.test", false).unwrap()));
+        e
+    }
+
+    fn all(dir: &Path) -> Vec<Dropped> {
+        scan(dir, 1000).unwrap().collect()
+    }
+
+    #[test]
+    fn a_dropped_message_is_found_with_its_envelope_and_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let drop_dir = dir.path().join("drop");
+        prepare(&drop_dir).unwrap();
+        assert_eq!(fs::metadata(&drop_dir).unwrap().mode() & 0o7777, 0o1733);
+        write(&drop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
+        let [dropped] = &all(&drop_dir)[..] else { panic!() };
+        let submission = dropped.submission.as_ref().unwrap();
+        assert_eq!(submission.envelope, envelope());
+        assert_eq!(&submission.content[..], b"Subject: x\r\n\r\n.\r\n");
+        assert_eq!(submission.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(fs::metadata(&dropped.path).unwrap().mode() & 0o777, 0o644);
+        remove(&dropped.path).unwrap();
+        assert!(all(&drop_dir).is_empty());
+    }
+
+    #[test]
+    fn messages_come_in_the_order_of_their_arrival() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, subject) in
+            [("2-b.mail", "second"), ("1-a.mail", "first"), ("0.tmp", "torn"), ("x", "junk")]
+        {
+            let mut bytes = Header::new(&envelope(), subject.len() as u64).to_line();
+            bytes.extend_from_slice(subject.as_bytes());
+            fs::write(dir.path().join(name), bytes).unwrap();
+        }
+        let contents: Vec<_> = all(dir.path()).into_iter().map(|d| d.submission.unwrap().content).collect();
+        assert_eq!(contents, [&b"first"[..], b"second"]);
+    }
+
+    /// The reason why the one file in the directory is bad.
+    fn why_bad(make: impl FnOnce(&Path, &Path)) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir_in(dir.path()).unwrap();
+        make(&dir.path().join("1.mail"), elsewhere.path());
+        let [dropped] = &all(dir.path())[..] else { panic!("one file") };
+        let Err(Unreadable::Bad(why)) = &dropped.submission else { panic!("{dropped:?}") };
+        set_aside(&dropped.path).unwrap();
+        assert!(all(dir.path()).is_empty() && dir.path().join("1.mail.bad").symlink_metadata().is_ok());
+        why.clone()
+    }
+
+    fn good_file() -> Vec<u8> {
+        let mut bytes = Header::new(&envelope(), 2).to_line();
+        bytes.extend_from_slice(b"hi");
+        bytes
+    }
+
+    #[test]
+    fn links_and_odd_files_are_set_aside_unread() {
+        assert_eq!(
+            why_bad(|path, elsewhere| {
+                fs::write(elsewhere.join("secret"), good_file()).unwrap();
+                symlink(elsewhere.join("secret"), path).unwrap();
+            }),
+            "a symbolic link"
+        );
+        assert_eq!(
+            why_bad(|path, elsewhere| {
+                fs::write(elsewhere.join("secret"), good_file()).unwrap();
+                fs::hard_link(elsewhere.join("secret"), path).unwrap();
+            }),
+            "it has another name elsewhere"
+        );
+        assert_eq!(why_bad(|path, _| fs::create_dir(path).unwrap()), "not a regular file");
+        let fifo = |path: &Path| {
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        };
+        assert_eq!(why_bad(|path, _| fifo(path)), "not a regular file");
+    }
+
+    #[test]
+    fn torn_long_and_senseless_files_are_set_aside() {
+        let write = |bytes: Vec<u8>| why_bad(|path, _| fs::write(path, bytes).unwrap());
+        assert_eq!(
+            write([good_file(), b"!".to_vec()].concat()),
+            "its length is not what its first line says"
+        );
+        assert_eq!(
+            write(good_file()[..good_file().len() - 1].to_vec()),
+            "its length is not what its first line says"
+        );
+        assert_eq!(write(vec![b'x'; HEADER_BYTES_MAX + 1001]), "larger than a message may be");
+        assert_eq!(write(Header::new(&envelope(), u64::MAX).to_line()), "larger than a message may be");
+        assert!(write(Vec::new()).starts_with("bad envelope"));
+        assert!(write(b"From: x\n\nhello\n".to_vec()).starts_with("bad envelope"));
+    }
+
+    #[test]
+    fn drafts_of_writers_that_died_are_removed_and_young_ones_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let two_days_ago = std::time::SystemTime::now() - 2 * DRAFT_AGE;
+        for (name, is_old) in [("1.tmp", true), ("2.tmp", false), ("3.mail", true)] {
+            let file = File::create(dir.path().join(name)).unwrap();
+            if is_old {
+                file.set_modified(two_days_ago).unwrap();
+            }
+        }
+        prepare(dir.path()).unwrap();
+        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["2.tmp", "3.mail"]);
+    }
+
+    #[test]
+    fn a_message_that_cannot_be_written_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(write(&dir.path().join("missing"), &envelope(), b"x").is_err());
+        write(dir.path(), &envelope(), b"x").unwrap();
+        assert!(
+            fs::read_dir(dir.path()).unwrap().all(|e| e
+                .unwrap()
+                .path()
+                .extension()
+                .is_some_and(|e| e == "mail"))
+        );
+    }
+}

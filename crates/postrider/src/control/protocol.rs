@@ -1,0 +1,320 @@
+//! What travels over the control socket: one JSON object a line, both ways. A connection carries
+//! any number of requests, one after the other; each is answered by lines of which the last is
+//! [`Response::Done`] or [`Response::Failed`].
+
+use super::selection::Selection;
+use mail::QueueId;
+use serde::{Deserialize, Serialize};
+
+/// Longest request line. Clients split long lists of ids into several requests.
+pub(crate) const REQUEST_BYTES_MAX: u64 = 256 * 1024;
+/// Ids a client puts into one request.
+pub(crate) const IDS_MAX: usize = 1000;
+/// Longest response line: a message with many recipients.
+pub(crate) const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// A [`QueueId`] as its 13 characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Id(pub(crate) QueueId);
+
+impl TryFrom<String> for Id {
+    type Error = mail::id::NotAnId;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl From<Id> for String {
+    fn from(id: Id) -> Self {
+        id.0.to_string()
+    }
+}
+
+/// What a client asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    /// The messages selected: a [`Response::Message`] each, in the order of their acceptance.
+    List {
+        /// Which.
+        selection: Selection,
+    },
+    /// How many are selected.
+    Count {
+        /// Which.
+        selection: Selection,
+    },
+    /// One message with its header: [`Response::Message`], [`Response::Header`].
+    Show {
+        /// Which.
+        id: Id,
+    },
+    /// A change to the messages selected.
+    Apply {
+        /// What.
+        action: Action,
+        /// Which.
+        selection: Selection,
+    },
+    /// Every destination is tried now, suspended or not.
+    Flush,
+    /// [`Response::Ledger`].
+    Ledger,
+    /// The configuration is read again; [`Response::Note`] for each thing that needs a restart.
+    Reload,
+}
+
+/// What an operator does to messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Action {
+    /// Keep, try nothing.
+    Hold,
+    /// Undo hold.
+    Release,
+    /// Try now.
+    Retry,
+    /// Give up: failure DSNs go out.
+    Bounce,
+    /// Forget, without a word to anyone.
+    Delete,
+}
+
+impl Action {
+    /// `3 messages …`.
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            Self::Hold => "held",
+            Self::Release => "released",
+            Self::Retry => "due now",
+            Self::Bounce => "bounced",
+            Self::Delete => "deleted",
+        }
+    }
+}
+
+/// One line of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub(crate) enum Response {
+    /// A queued message.
+    Message(Listed),
+    /// A message's header, as far as it was asked for; what is no UTF-8 is replaced.
+    Header {
+        /// With CRLF line ends.
+        text: String,
+    },
+    /// The counters.
+    Ledger(Ledger),
+    /// Something the operator should know.
+    Note {
+        /// In words.
+        text: String,
+    },
+    /// The answer is complete.
+    Done {
+        /// Messages listed, counted or changed.
+        count: u64,
+    },
+    /// The answer ends here.
+    Failed(Failure),
+}
+
+/// Why a request was not done, by what the asker does next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "because", rename_all = "kebab-case")]
+pub(crate) enum Failure {
+    /// Ask as another user.
+    Denied {
+        /// In words.
+        text: String,
+    },
+    /// Ask for something else.
+    Missing {
+        /// In words.
+        text: String,
+    },
+    /// Ask differently.
+    Bad {
+        /// In words.
+        text: String,
+    },
+    /// Ask again later.
+    Failed {
+        /// In words.
+        text: String,
+    },
+}
+
+impl Failure {
+    /// In words.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Denied { text } | Self::Missing { text } | Self::Bad { text } | Self::Failed { text } => {
+                text
+            }
+        }
+    }
+}
+
+/// A queued message as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    /// Its id.
+    pub(crate) id: Id,
+    /// Size of its content.
+    pub(crate) size_bytes: u64,
+    /// When it was accepted, in Unix milliseconds.
+    pub(crate) arrived_ms: u64,
+    /// Reverse-path without brackets; empty for the null path.
+    pub(crate) sender: String,
+    /// Where it came from.
+    pub(crate) origin: String,
+    /// Every recipient of its envelope.
+    pub(crate) recipients: Vec<ListedRecipient>,
+}
+
+/// One recipient and where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedRecipient {
+    /// Forward-path without brackets.
+    pub(crate) address: String,
+    /// `mx:example.com`.
+    pub(crate) destination: String,
+    /// Where it is.
+    pub(crate) status: Status,
+    /// Attempts so far.
+    pub(crate) attempt_count: u32,
+    /// The last outcome, as in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last: Option<String>,
+    /// When that was, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) last_ms: Option<u64>,
+    /// When it is tried next, in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next_ms: Option<u64>,
+    /// Why then, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+}
+
+/// Where a recipient is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    /// Waits for a connection.
+    Ready,
+    /// Its destination does not answer and is left in peace for a while.
+    Suspended,
+    /// Waits for its next attempt.
+    Waiting,
+    /// An attempt is under way.
+    Inflight,
+    /// An operator holds it.
+    Held,
+    /// Delivered or returned: nothing is left to do.
+    Settled,
+}
+
+impl Status {
+    /// As it is written.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Suspended => "suspended",
+            Self::Waiting => "waiting",
+            Self::Inflight => "inflight",
+            Self::Held => "held",
+            Self::Settled => "settled",
+        }
+    }
+}
+
+/// Every recipient of every message taken in is exactly one of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Ledger {
+    /// Recipients found in the spool at the start, and accepted since.
+    pub(crate) accepted: u64,
+    /// Taken by the next hop or a mailbox.
+    pub(crate) delivered: u64,
+    /// Failed for good.
+    pub(crate) bounced: u64,
+    /// Failed because of their age.
+    pub(crate) expired: u64,
+    /// Deleted by an operator.
+    pub(crate) deleted: u64,
+    /// Still here.
+    pub(crate) queued: u64,
+}
+
+impl Ledger {
+    /// Is every recipient accounted for?
+    pub(crate) fn balances(&self) -> bool {
+        self.accepted == self.delivered + self.bounced + self.expired + self.deleted + self.queued
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::sample;
+
+    fn round_trip<T>(value: &T) -> T
+    where
+        T: Serialize + for<'de> Deserialize<'de>,
+    {
+        let line = serde_json::to_string(value).unwrap();
+        assert!(!line.contains('\n'), "{line}");
+        serde_json::from_str(&line).unwrap()
+    }
+
+    #[test]
+    fn every_request_and_response_survives_the_wire() {
+        let selection = Selection { sender: Some("a\n*".to_owned()), ..Selection::default() };
+        let id = sample::message(7).id;
+        for request in [
+            Request::List { selection: selection.clone() },
+            Request::Count { selection: Selection::all() },
+            Request::Show { id },
+            Request::Apply { action: Action::Bounce, selection },
+            Request::Flush,
+            Request::Ledger,
+            Request::Reload,
+        ] {
+            assert_eq!(round_trip(&request), request);
+        }
+        for response in [
+            Response::Message(sample::message(7)),
+            Response::Header { text: "Subject: ä\r\n".to_owned() },
+            Response::Ledger(Ledger { accepted: 3, queued: 3, ..Ledger::default() }),
+            Response::Note { text: "restart".to_owned() },
+            Response::Done { count: 3 },
+            Response::Failed(Failure::Denied { text: "no".to_owned() }),
+        ] {
+            assert_eq!(round_trip(&response), response);
+        }
+    }
+
+    #[test]
+    fn a_request_with_an_unknown_field_or_a_bad_id_is_refused() {
+        for line in [
+            r#"{"ask":"show","id":"nonsense"}"#,
+            r#"{"ask":"list","selection":{"sendr":"x"}}"#,
+            r#"{"ask":"erase"}"#,
+            "[]",
+        ] {
+            assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_ledger_balances_only_when_every_recipient_is_somewhere() {
+        let mut ledger = Ledger { accepted: 10, delivered: 4, bounced: 3, expired: 1, deleted: 1, queued: 1 };
+        assert!(ledger.balances());
+        ledger.queued = 0;
+        assert!(!ledger.balances());
+    }
+}

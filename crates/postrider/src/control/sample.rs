@@ -1,0 +1,140 @@
+//! A daemon for tests: a queue in memory.
+
+use super::{
+    Action, Failure, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target, serve_control,
+    serve_submit, server::Access, socket,
+};
+use mail::QueueId;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+use tokio::{net::UnixListener, runtime::Runtime};
+
+/// A message from alice@a.test to bob@b.test (waiting) and carol@c.test (held), accepted at `number` seconds.
+pub(crate) fn message(number: u64) -> Listed {
+    let recipient = |address: &str, destination: &str, status| ListedRecipient {
+        address: address.to_owned(),
+        destination: destination.to_owned(),
+        status,
+        attempt_count: 1,
+        last: Some("deferred 4.4.1 (connect to b.test: Connection refused)".to_owned()),
+        last_ms: Some(2000),
+        next_ms: (status == Status::Waiting).then_some(302_000),
+        why: (status == Status::Waiting).then(|| "300 s after the last attempt".to_owned()),
+    };
+    Listed {
+        id: Id(QueueId(number)),
+        size_bytes: 1234,
+        arrived_ms: number * 1000,
+        sender: "alice@a.test".to_owned(),
+        origin: "client=[127.0.0.1]".to_owned(),
+        recipients: vec![
+            recipient("bob@b.test", "mx:b.test", Status::Waiting),
+            recipient("carol@c.test", "mx:c.test", Status::Held),
+        ],
+    }
+}
+
+/// Keeps messages in memory and notes what was done.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) queue: Mutex<BTreeMap<QueueId, Listed>>,
+    pub(crate) done: Mutex<Vec<(Action, QueueId)>>,
+    pub(crate) submitted: Mutex<Vec<Submission>>,
+    pub(crate) refuse: Mutex<Option<Refusal>>,
+}
+
+impl Memory {
+    pub(crate) fn with(count: u64) -> Self {
+        let memory = Self::default();
+        memory.queue.lock().unwrap().extend((1..=count).map(|n| (QueueId(n), message(n))));
+        memory
+    }
+}
+
+impl Target for Memory {
+    fn ids(&self) -> Vec<QueueId> {
+        self.queue.lock().unwrap().keys().copied().collect()
+    }
+
+    async fn messages(&self, ids: &[QueueId]) -> Result<Vec<Listed>, Failure> {
+        assert!(ids.len() <= super::server::PAGE, "{} asked at once", ids.len());
+        let queue = self.queue.lock().unwrap();
+        Ok(ids.iter().filter_map(|id| queue.get(id).cloned()).collect())
+    }
+
+    async fn header(&self, id: QueueId, _: usize) -> Result<Option<Vec<u8>>, Failure> {
+        let known = self.queue.lock().unwrap().contains_key(&id);
+        Ok(known.then(|| b"Subject: \xff hi\r\n\r\n".to_vec()))
+    }
+
+    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
+        assert!(ids.len() <= super::server::PAGE, "{} changed at once", ids.len());
+        let mut queue = self.queue.lock().unwrap();
+        let known: Vec<QueueId> = ids.iter().copied().filter(|id| queue.contains_key(id)).collect();
+        if action == Action::Delete {
+            known.iter().for_each(|id| drop(queue.remove(id)));
+        }
+        self.done.lock().unwrap().extend(known.iter().map(|id| (action, *id)));
+        Ok(known.len() as u64)
+    }
+
+    fn flush(&self) -> u64 {
+        self.queue.lock().unwrap().len() as u64
+    }
+
+    fn ledger(&self) -> Ledger {
+        let queued = self.queue.lock().unwrap().len() as u64 * 2;
+        Ledger { accepted: queued + 5, delivered: 5, queued, ..Ledger::default() }
+    }
+
+    async fn reload(&self) -> Result<Vec<String>, Failure> {
+        Ok(vec!["data_dir takes a restart".to_owned()])
+    }
+
+    async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
+        if let Some(refusal) = self.refuse.lock().unwrap().clone() {
+            return Err(refusal);
+        }
+        self.submitted.lock().unwrap().push(submission);
+        Ok(QueueId(77))
+    }
+}
+
+/// A daemon that listens on both sockets in a folder of its own, until it is dropped.
+pub(crate) struct Daemon {
+    pub(crate) target: Arc<Memory>,
+    pub(crate) settings: config::Settings,
+    _runtime: Runtime,
+    pub(crate) dir: TempDir,
+}
+
+/// Largest message the sample daemon takes.
+pub(crate) const MESSAGE_BYTES_MAX: u64 = 100_000;
+
+impl Daemon {
+    pub(crate) fn serving(target: Memory) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("postrider.toml");
+        std::fs::write(&file, "hostname = \"host.test\"\ndata_dir = \".\"\n").unwrap();
+        let settings = config::load(Some(&file)).unwrap_or_else(|problems| panic!("{problems}"));
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let target = Arc::new(target);
+        let inside = runtime.enter();
+        let listen = |path, mode| UnixListener::from_std(socket::bind(path, mode, None).unwrap()).unwrap();
+        let control = listen(&settings.control.socket, 0o600);
+        let submit = listen(&settings.control.submit_socket, 0o666);
+        drop(inside);
+        runtime.spawn(serve_control(control, Access::Owner, target.clone()));
+        runtime.spawn(serve_submit(submit, MESSAGE_BYTES_MAX, target.clone()));
+        Self { target, settings, _runtime: runtime, dir }
+    }
+
+    /// What was done so far.
+    pub(crate) fn done(&self) -> Vec<(Action, QueueId)> {
+        self.target.done.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,177 @@
+//! Which messages an operator means.
+
+use super::protocol::{Id, Listed, ListedRecipient, Status};
+use serde::{Deserialize, Serialize};
+
+/// Messages that meet every condition given; with none, nothing unless `all` is set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Selection {
+    /// Every message.
+    pub(crate) all: bool,
+    /// One of these.
+    pub(crate) ids: Vec<Id>,
+    /// The reverse-path; `<>` or the empty text for the null path.
+    pub(crate) sender: Option<String>,
+    /// A recipient that is left.
+    pub(crate) recipient: Option<String>,
+    /// Where a recipient that is left goes: its domain, `mx:example.com`, or what stands behind the colon.
+    pub(crate) destination: Option<String>,
+    /// Accepted longer ago than this.
+    pub(crate) older_ms: Option<u64>,
+    /// Accepted less long ago.
+    pub(crate) younger_ms: Option<u64>,
+    /// Where a recipient that is left is.
+    pub(crate) status: Option<Status>,
+}
+
+impl Selection {
+    /// Every message.
+    pub(crate) fn all() -> Self {
+        Self { all: true, ..Self::default() }
+    }
+
+    /// Is no condition given at all?
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Does the message meet every condition?
+    pub(crate) fn matches(&self, message: &Listed, now_ms: u64) -> bool {
+        if self.is_empty() || (!self.ids.is_empty() && !self.ids.contains(&message.id)) {
+            return false;
+        }
+        let age_ms = now_ms.saturating_sub(message.arrived_ms);
+        let sender = |pattern: &String| {
+            let pattern = pattern.strip_prefix('<').and_then(|p| p.strip_suffix('>')).unwrap_or(pattern);
+            matches_glob(pattern, &message.sender)
+        };
+        self.older_ms.is_none_or(|least| age_ms > least)
+            && self.younger_ms.is_none_or(|most| age_ms < most)
+            && self.sender.as_ref().is_none_or(sender)
+            && (!self.asks_of_recipients() || message.recipients.iter().any(|r| self.matches_recipient(r)))
+    }
+
+    fn asks_of_recipients(&self) -> bool {
+        self.recipient.is_some() || self.destination.is_some() || self.status.is_some()
+    }
+
+    /// One recipient must meet all the conditions on recipients: "held for example.com" is not
+    /// met by one that is held and another for example.com.
+    fn matches_recipient(&self, r: &ListedRecipient) -> bool {
+        let destination = |pattern: &String| {
+            let domain = r.address.rsplit_once('@').map_or("", |(_, domain)| domain);
+            let target = r.destination.split_once(':').map_or("", |(_, target)| target);
+            [domain, target, &r.destination].iter().any(|name| matches_glob(pattern, name))
+        };
+        // What is settled is not in the queue any more, unless one asks for it.
+        (r.status != Status::Settled || self.status == Some(Status::Settled))
+            && self.status.is_none_or(|status| status == r.status)
+            && self.recipient.as_ref().is_none_or(|pattern| matches_glob(pattern, &r.address))
+            && self.destination.as_ref().is_none_or(destination)
+    }
+}
+
+/// Does `text` match `pattern`, where `*` stands for any characters and `?` for one? Letter case
+/// does not matter. Takes time proportional to the product of the lengths at worst.
+pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
+    let fold = |s: &str| s.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();
+    let (pattern, text) = (fold(pattern), fold(text));
+    let (mut p, mut t) = (0, 0);
+    // Where to go on after a mismatch: behind the last star, one character later in the text.
+    let mut retry: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => {
+                let Some((star, from)) = retry else { return false };
+                retry = Some((star, from + 1));
+                (p, t) = (star, from + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::sample;
+
+    #[test]
+    fn globs_match_whole_addresses_in_any_letter_case() {
+        for (pattern, text) in [
+            ("a@b", "A@B"),
+            ("*@example.com", "x@Example.com"),
+            ("*", ""),
+            ("a?c", "abc"),
+            ("*a*b*", "xxaxxbxx"),
+            ("**", "x"),
+            ("MÜLLER@*", "müller@x"),
+        ] {
+            assert!(matches_glob(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [("a", "ab"), ("?", ""), ("*@b", "a@bc"), ("", "a"), ("*a*b", "abc")] {
+            assert!(!matches_glob(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_hostile_glob_does_not_take_for_ever() {
+        assert!(!matches_glob(&"*a".repeat(200), &"a".repeat(199)));
+    }
+
+    #[test]
+    fn nothing_is_selected_by_no_condition() {
+        assert!(!Selection::default().matches(&sample::message(1), 0));
+        assert!(Selection::all().matches(&sample::message(1), 0));
+    }
+
+    #[test]
+    fn every_condition_must_be_met() {
+        let message = sample::message(1); // accepted at 1000 ms, alice@a.test → bob@b.test (waiting), carol@c.test (held)
+        let met = |change: fn(&mut Selection)| {
+            let mut selection = Selection::default();
+            change(&mut selection);
+            selection.matches(&message, 11_000)
+        };
+        assert!(met(|s| s.sender = Some("alice@*".to_owned())));
+        assert!(!met(|s| s.sender = Some("<>".to_owned())));
+        assert!(met(|s| s.recipient = Some("BOB@b.test".to_owned())));
+        for name in ["b.test", "mx:b.test", "mx:*", "*.test"] {
+            let selection = Selection { destination: Some(name.to_owned()), ..Selection::default() };
+            assert!(selection.matches(&message, 11_000), "{name}");
+        }
+        assert!(met(|s| s.older_ms = Some(9_999)) && !met(|s| s.older_ms = Some(10_000)));
+        assert!(met(|s| s.younger_ms = Some(10_001)) && !met(|s| s.younger_ms = Some(10_000)));
+        assert!(met(|s| s.status = Some(Status::Held)) && !met(|s| s.status = Some(Status::Ready)));
+        assert!(!met(|s| {
+            s.all = true;
+            s.recipient = Some("nobody@x".to_owned());
+        }));
+    }
+
+    #[test]
+    fn conditions_on_recipients_are_met_by_one_and_the_same() {
+        let mut selection = Selection { status: Some(Status::Held), ..Selection::default() };
+        selection.destination = Some("c.test".to_owned());
+        assert!(selection.matches(&sample::message(1), 0));
+        selection.destination = Some("b.test".to_owned());
+        assert!(!selection.matches(&sample::message(1), 0));
+    }
+
+    #[test]
+    fn settled_recipients_are_no_longer_found() {
+        let mut message = sample::message(1);
+        message.recipients[0].status = Status::Settled;
+        let selection = Selection { recipient: Some("bob@*".to_owned()), ..Selection::default() };
+        assert!(!selection.matches(&message, 0));
+    }
+}

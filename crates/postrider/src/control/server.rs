@@ -1,0 +1,265 @@
+//! The operators' socket, the daemon's side. Promises: an answer never holds more than [`PAGE`]
+//! messages in memory; a client that does not read its answer holds up nobody else; every request
+//! is checked against the kernel's word on who asks.
+
+use super::{
+    Target,
+    protocol::{Action, Failure, Id, Listed, REQUEST_BYTES_MAX, Request, Response},
+    selection::Selection,
+};
+use mail::{QueueId, UnixMillis};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter},
+    net::{
+        UnixListener, UnixStream,
+        unix::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::Semaphore,
+    time::timeout,
+};
+
+/// Messages asked of the daemon at once.
+pub(crate) const PAGE: usize = 128;
+/// Connections served at a time.
+const CONNECTIONS_MAX: usize = 64;
+/// Silence allowed from a client, both ways.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Header shown at most.
+const HEADER_BYTES_MAX: usize = 256 * 1024;
+
+/// Who may use the operators' socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Root and the daemon's own user.
+    Owner,
+    /// Whoever the socket's permissions let in: a group was configured.
+    Permissions,
+}
+
+impl Access {
+    fn allows(self, uid: u32, own: u32) -> bool {
+        self == Self::Permissions || uid == 0 || uid == own
+    }
+}
+
+/// Serves until it is dropped.
+pub(crate) async fn serve_control<T: Target>(listener: UnixListener, access: Access, target: Arc<T>) {
+    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = free.clone().acquire_owned().await else { return };
+        let Some(stream) = accept(&listener).await else { continue };
+        let target = target.clone();
+        tokio::spawn(async move {
+            let allowed = is_allowed(&stream, access);
+            // A client that went away is no news.
+            let _ = Connection::new(stream, target).serve(allowed).await;
+            drop(permit);
+        });
+    }
+}
+
+/// The next connection. Out of descriptors, accepting at once again would only burn the processor.
+pub(super) async fn accept(listener: &UnixListener) -> Option<UnixStream> {
+    match listener.accept().await {
+        Ok((stream, _)) => Some(stream),
+        Err(error) => {
+            tracing::warn!(%error, "accept on a local socket");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
+}
+
+fn is_allowed(stream: &UnixStream, access: Access) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| access.allows(peer.uid(), own))
+}
+
+/// Why a connection ends early.
+enum Ended {
+    /// The client is gone or too slow.
+    Gone,
+    /// The request cannot be done; the connection may go on.
+    Failed(Failure),
+}
+
+impl From<std::io::Error> for Ended {
+    fn from(_: std::io::Error) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<tokio::time::error::Elapsed> for Ended {
+    fn from(_: tokio::time::error::Elapsed) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+struct Connection<T> {
+    from: BufReader<OwnedReadHalf>,
+    to: BufWriter<OwnedWriteHalf>,
+    target: Arc<T>,
+}
+
+impl<T: Target> Connection<T> {
+    fn new(stream: UnixStream, target: Arc<T>) -> Self {
+        let (from, to) = stream.into_split();
+        Self { from: BufReader::new(from), to: BufWriter::new(to), target }
+    }
+
+    async fn serve(mut self, allowed: bool) -> Result<(), Ended> {
+        while let Some(line) = self.line().await? {
+            let answered = match serde_json::from_slice(&line) {
+                _ if !allowed => Err(denied().into()),
+                Ok(request) => self.answer(request).await,
+                Err(error) => Err(Failure::Bad { text: format!("bad request: {error}") }.into()),
+            };
+            match answered {
+                Ok(()) => {}
+                Err(Ended::Failed(failure)) => self.send(&Response::Failed(failure)).await?,
+                Err(Ended::Gone) => return Ok(()),
+            }
+            timeout(PATIENCE, self.to.flush()).await??;
+        }
+        Ok(())
+    }
+
+    /// The next request; none at the end. One that is too long ends the connection.
+    async fn line(&mut self) -> Result<Option<Vec<u8>>, Ended> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.from).take(REQUEST_BYTES_MAX);
+        timeout(PATIENCE, bounded.read_until(b'\n', &mut line)).await??;
+        if line.last() == Some(&b'\n') { Ok(Some(line)) } else { Ok(None) }
+    }
+
+    async fn send(&mut self, response: &Response) -> Result<(), Ended> {
+        let mut line = serde_json::to_vec(response).expect("a response is always JSON");
+        line.push(b'\n');
+        timeout(PATIENCE, self.to.write_all(&line)).await??;
+        Ok(())
+    }
+
+    async fn answer(&mut self, request: Request) -> Result<(), Ended> {
+        let count = match request {
+            Request::List { selection } => self.list(&selection).await?,
+            Request::Count { selection } => self.count(&selection).await?,
+            Request::Show { id } => self.show(id).await?,
+            Request::Apply { action, selection } => self.apply(action, &selection).await?,
+            Request::Flush => self.target.flush(),
+            Request::Ledger => {
+                self.send(&Response::Ledger(self.target.ledger())).await?;
+                0
+            }
+            Request::Reload => {
+                let notes = self.target.reload().await?;
+                for text in notes {
+                    self.send(&Response::Note { text }).await?;
+                }
+                0
+            }
+        };
+        self.send(&Response::Done { count }).await
+    }
+
+    /// The ids that can be meant at all: those named, else all.
+    fn candidates(&self, selection: &Selection) -> Vec<QueueId> {
+        if selection.is_empty() {
+            return Vec::new();
+        }
+        if selection.ids.is_empty() {
+            return self.target.ids();
+        }
+        let mut ids: Vec<QueueId> = selection.ids.iter().map(|id| id.0).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    async fn page(&self, ids: &[QueueId], selection: &Selection) -> Result<Vec<Listed>, Ended> {
+        let now = UnixMillis::now().0;
+        let mut messages = self.target.messages(ids).await?;
+        messages.retain(|message| selection.matches(message, now));
+        Ok(messages)
+    }
+
+    async fn list(&mut self, selection: &Selection) -> Result<u64, Ended> {
+        let mut count = 0;
+        for ids in self.candidates(selection).chunks(PAGE) {
+            for message in self.page(ids, selection).await? {
+                count += 1;
+                self.send(&Response::Message(message)).await?;
+            }
+        }
+        Ok(count)
+    }
+
+    async fn count(&mut self, selection: &Selection) -> Result<u64, Ended> {
+        if *selection == Selection::all() {
+            return Ok(self.target.ids().len() as u64);
+        }
+        let mut count = 0;
+        for ids in self.candidates(selection).chunks(PAGE) {
+            count += self.page(ids, selection).await?.len() as u64;
+        }
+        Ok(count)
+    }
+
+    async fn apply(&mut self, action: Action, selection: &Selection) -> Result<u64, Ended> {
+        if selection.is_empty() {
+            return Err(Failure::Bad { text: "no message was selected".to_owned() }.into());
+        }
+        let mut count = 0;
+        for ids in self.candidates(selection).chunks(PAGE) {
+            let meant: Vec<QueueId> = self.page(ids, selection).await?.iter().map(|m| m.id.0).collect();
+            if !meant.is_empty() {
+                count += self.target.apply(action, &meant).await?;
+            }
+        }
+        Ok(count)
+    }
+
+    async fn show(&mut self, id: Id) -> Result<u64, Ended> {
+        let missing = || Failure::Missing { text: format!("{} is not in the queue", id.0) };
+        let message = self.target.messages(&[id.0]).await?.pop().ok_or_else(missing)?;
+        self.send(&Response::Message(message)).await?;
+        let header = self.target.header(id.0, HEADER_BYTES_MAX).await?.ok_or_else(missing)?;
+        let text = String::from_utf8_lossy(header_of(&header)).into_owned();
+        self.send(&Response::Header { text }).await?;
+        Ok(1)
+    }
+}
+
+/// Up to and with the empty line, and not more than is shown.
+pub(crate) fn header_of(content: &[u8]) -> &[u8] {
+    let end = content.windows(4).position(|w| w == b"\r\n\r\n").map_or(content.len(), |at| at + 4);
+    &content[..end.min(HEADER_BYTES_MAX)]
+}
+
+fn denied() -> Failure {
+    Failure::Denied { text: "only root and the daemon's own user may do this".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_and_the_daemons_user_may_ask_unless_a_group_was_configured() {
+        assert!(Access::Owner.allows(0, 7) && Access::Owner.allows(7, 7) && !Access::Owner.allows(8, 7));
+        assert!(!Access::Owner.allows(7, 0) && Access::Permissions.allows(8, 7));
+    }
+
+    #[test]
+    fn a_header_ends_with_its_empty_line() {
+        assert_eq!(header_of(b"a: b\r\n\r\nc\r\n\r\n"), b"a: b\r\n\r\n");
+        assert_eq!(header_of(b"a: b\r\n"), b"a: b\r\n");
+        assert_eq!(header_of(&vec![b'x'; HEADER_BYTES_MAX + 1]).len(), HEADER_BYTES_MAX);
+    }
+}

@@ -1,0 +1,64 @@
+//! Listening on a Unix socket that is never open to more users than it should be.
+
+use rustix::fs::{Gid, Mode, chmod, chown};
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+};
+
+/// Listens at `path` with these permissions. A socket that nobody listens on any more is replaced;
+/// when somebody does, the error is [`io::ErrorKind::AddrInUse`].
+pub(crate) fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("somebody listens at {}", path.display()),
+        ));
+    }
+    // Permissions are set under another name: with its own, the socket is there with the right ones or not at all.
+    let draft = draft_name(path);
+    let _ = fs::remove_file(&draft);
+    let listener = UnixListener::bind(&draft)?;
+    let renamed = permit(&draft, mode, group).and_then(|()| fs::rename(&draft, path));
+    if let Err(error) = renamed {
+        let _ = fs::remove_file(&draft);
+        return Err(error);
+    }
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Beside the socket, so that it can be renamed; one byte longer at most, so that it still fits.
+fn draft_name(path: &Path) -> PathBuf {
+    let mut name = OsString::from("~");
+    name.push(path.file_name().unwrap_or_default());
+    path.with_file_name(name)
+}
+
+fn permit(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
+    if let Some(group) = group {
+        chown(path, None, Some(Gid::from_raw(group)))?;
+    }
+    Ok(chmod(path, Mode::from_raw_mode(mode))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_socket_is_bound_with_its_mode_and_a_dead_one_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(bind(&path, 0o600, None).unwrap());
+        let listener = bind(&path, 0o666, None).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
+        assert!(UnixStream::connect(&path).is_ok());
+        assert_eq!(bind(&path, 0o600, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! Both sockets, from one end to the other.
+
+use super::{
+    client::{self, Client, ClientError, Submitted},
+    protocol::REQUEST_BYTES_MAX,
+    sample::{Daemon, MESSAGE_BYTES_MAX, Memory, message},
+    submission::Header,
+    *,
+};
+use mail::{Envelope, ForwardPath, Recipient, ReversePath};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+};
+
+fn client(daemon: &Daemon) -> Client {
+    Client::connect(&daemon.settings.control.socket).unwrap()
+}
+
+fn ask(client: &mut Client, request: &Request) -> (u64, Vec<Response>) {
+    let mut answer = Vec::new();
+    let count = client.ask(request, &mut |response| {
+        answer.push(response);
+        Ok(())
+    });
+    (count.unwrap(), answer)
+}
+
+#[test]
+fn a_long_queue_is_listed_whole_and_in_order() {
+    let daemon = Daemon::serving(Memory::with(1000));
+    let (count, answer) = ask(&mut client(&daemon), &Request::List { selection: Selection::all() });
+    let expected: Vec<Response> = (1..=1000).map(|n| Response::Message(message(n))).collect();
+    assert!(count == 1000 && answer == expected);
+}
+
+#[test]
+fn one_connection_carries_many_requests_and_survives_a_bad_one() {
+    let daemon = Daemon::serving(Memory::with(3));
+    let mut client = client(&daemon);
+    assert_eq!(ask(&mut client, &Request::Count { selection: Selection::all() }).0, 3);
+    let missing = client.ask(&Request::Show { id: message(9).id }, &mut |_| Ok(()));
+    assert!(matches!(missing, Err(ClientError::Refused(Failure::Missing { .. }))));
+    let nothing = Request::Apply { action: Action::Delete, selection: Selection::default() };
+    assert!(matches!(client.ask(&nothing, &mut |_| Ok(())), Err(ClientError::Refused(Failure::Bad { .. }))));
+    let (_, answer) = ask(&mut client, &Request::Show { id: message(2).id });
+    let header = Response::Header { text: "Subject: \u{fffd} hi\r\n\r\n".to_owned() };
+    assert_eq!(answer, [Response::Message(message(2)), header]);
+    assert_eq!(ask(&mut client, &Request::Flush).0, 3);
+    let note = Response::Note { text: "data_dir takes a restart".to_owned() };
+    assert_eq!(ask(&mut client, &Request::Reload), (0, vec![note]));
+    let ledger = Ledger { accepted: 11, delivered: 5, queued: 6, ..Ledger::default() };
+    assert_eq!(ask(&mut client, &Request::Ledger), (0, vec![Response::Ledger(ledger)]));
+}
+
+#[test]
+fn a_change_reaches_the_selected_messages_only() {
+    let daemon = Daemon::serving(Memory::with(300));
+    let selection =
+        Selection { ids: vec![message(7).id, message(7).id, message(999).id], ..Selection::default() };
+    let request = Request::Apply { action: Action::Hold, selection };
+    assert_eq!(ask(&mut client(&daemon), &request).0, 1);
+    assert_eq!(daemon.done(), [(Action::Hold, message(7).id.0)]);
+    let selection = Selection { sender: Some("alice@*".to_owned()), ..Selection::default() };
+    let request = Request::Apply { action: Action::Delete, selection };
+    assert_eq!(ask(&mut client(&daemon), &request).0, 300);
+    assert!(daemon.target.queue.lock().unwrap().is_empty());
+}
+
+#[test]
+fn long_lists_of_ids_go_in_parts_that_the_server_takes() {
+    let daemon = Daemon::serving(Memory::with(5000));
+    let ids = (1..=5000).map(|n| message(n).id).collect();
+    let selection = Selection { ids, ..Selection::default() };
+    let counted =
+        client(&daemon).ask_each(&selection, |selection| Request::Count { selection }, &mut |_| Ok(()));
+    assert_eq!(counted.unwrap(), 5000);
+}
+
+#[test]
+fn a_request_without_end_ends_the_connection() {
+    let daemon = Daemon::serving(Memory::with(1));
+    let mut stream = UnixStream::connect(&daemon.settings.control.socket).unwrap();
+    let mut answer = Vec::new();
+    // The server hangs up behind the longest line it takes; writing on may fail then.
+    let _ = stream.write_all(&vec![b'x'; usize::try_from(REQUEST_BYTES_MAX).unwrap() + 1]);
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    assert_eq!(ask(&mut client(&daemon), &Request::Flush).0, 1);
+}
+
+#[test]
+fn junk_is_answered_and_does_no_harm() {
+    let daemon = Daemon::serving(Memory::with(1));
+    let mut stream = UnixStream::connect(&daemon.settings.control.socket).unwrap();
+    for junk in [&b"\n"[..], b"GET / HTTP/1.1\r\n", b"\xff\0\n", b"{\"ask\":\"show\",\"id\":5}\n"] {
+        stream.write_all(junk).unwrap();
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).unwrap();
+        assert!(line.contains("bad request"), "{line}");
+    }
+}
+
+#[test]
+fn nobody_listens_is_told_apart_from_no() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("none");
+    assert!(matches!(Client::connect(&path), Err(ClientError::NotRunning)));
+    drop(socket::bind(&path, 0o600, None).unwrap());
+    assert!(matches!(Client::connect(&path), Err(ClientError::NotRunning)));
+}
+
+fn envelope() -> Envelope {
+    let mut e = Envelope::new(ReversePath::parse("a@a.test", false).unwrap());
+    e.recipients.push(Recipient::new(ForwardPath::parse("b@b.test", false).unwrap()));
+    e
+}
+
+fn submit(daemon: &Daemon, content: &[u8]) -> Submitted {
+    client::submit(&daemon.settings.control.submit_socket, &envelope(), content).unwrap()
+}
+
+#[test]
+fn a_submitted_message_arrives_in_wire_form_with_the_users_number() {
+    let daemon = Daemon::serving(Memory::default());
+    let answer = submit(&daemon, b"Subject: x\n\n.\nbare\rcr\n");
+    assert_eq!(answer, Submitted::Accepted(QueueId(77)));
+    let submitted = daemon.target.submitted.lock().unwrap();
+    let [submission] = &submitted[..] else { panic!("{submitted:?}") };
+    assert_eq!(submission.envelope, envelope());
+    assert_eq!(&submission.content[..], b"Subject: x\r\n\r\n.\r\nbare cr\r\n");
+    assert_eq!(submission.origin(), format!("submit uid={}", rustix::process::geteuid().as_raw()));
+}
+
+#[test]
+fn the_largest_message_is_taken_and_a_larger_one_is_not() {
+    let daemon = Daemon::serving(Memory::default());
+    let size = usize::try_from(MESSAGE_BYTES_MAX).unwrap();
+    assert_eq!(submit(&daemon, &vec![b'x'; size]), Submitted::Accepted(QueueId(77)));
+    let Submitted::Refused(refusal) = submit(&daemon, &vec![b'x'; size + 1]) else { panic!() };
+    assert!(refusal.permanent && refusal.text.starts_with("552 5.3.4"), "{refusal:?}");
+}
+
+#[test]
+fn what_the_daemon_says_reaches_the_submitter() {
+    let daemon = Daemon::serving(Memory::default());
+    let refusal = Refusal::temporary("452 4.3.1 full");
+    *daemon.target.refuse.lock().unwrap() = Some(refusal.clone());
+    assert_eq!(submit(&daemon, b"x"), Submitted::Refused(refusal));
+}
+
+/// The first line of the answer to these bytes and the end of input.
+fn answer_to(daemon: &Daemon, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(&daemon.settings.control.submit_socket).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+#[test]
+fn a_bad_envelope_is_refused_and_a_torn_message_is_not_accepted() {
+    let daemon = Daemon::serving(Memory::default());
+    assert!(answer_to(&daemon, b"junk\n").contains("501 5.5.4"));
+    let mut header = Header::new(&envelope(), 10);
+    header.recipients[0].address = "b@b.test>\nX".to_owned();
+    assert!(answer_to(&daemon, &header.to_line()).contains("501 5.1.3"));
+    let torn = [&Header::new(&envelope(), 10).to_line()[..], b"only nine"].concat();
+    assert_eq!(answer_to(&daemon, &torn), "");
+    assert!(daemon.target.submitted.lock().unwrap().is_empty());
+}
+
+#[test]
+fn one_user_cannot_take_all_the_connections_and_gets_them_back() {
+    let daemon = Daemon::serving(Memory::default());
+    let header = Header::new(&envelope(), 1).to_line();
+    // Each has sent its envelope and owes one byte.
+    let open: Vec<UnixStream> = (0..64)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&daemon.settings.control.submit_socket).unwrap();
+            stream.write_all(&header).unwrap();
+            stream
+        })
+        .collect();
+    let Submitted::Refused(refusal) = submit(&daemon, b"x") else { panic!("one too many was taken") };
+    assert!(!refusal.permanent);
+    for mut stream in open {
+        stream.write_all(b"x").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("accepted"), "{answer}");
+    }
+    assert_eq!(submit(&daemon, b"x"), Submitted::Accepted(QueueId(77)));
+}

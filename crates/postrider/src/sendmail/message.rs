@@ -1,0 +1,249 @@
+//! The message on standard input: where its header ends, who it is for, and what it lacks.
+
+use super::addresses;
+use crate::{cli::CliError, sysexits::Exit};
+use mail::UnixMillis;
+use std::io::{BufRead, Read};
+
+/// Reads until a lone dot, if that ends it, or the end. More than `max_bytes` is an error.
+pub(super) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -> Result<Vec<u8>, CliError> {
+    let too_large = || CliError::new(Exit::DataErr, format!("the message is larger than {max_bytes} bytes"));
+    let mut from = stdin.take(max_bytes.saturating_add(1));
+    let mut raw = Vec::new();
+    loop {
+        let start = raw.len();
+        if from.read_until(b'\n', &mut raw)? == 0 {
+            break;
+        }
+        if !ignore_dots && matches!(&raw[start..], b".\n" | b".\r\n" | b".") {
+            raw.truncate(start);
+            break;
+        }
+    }
+    if raw.len() as u64 > max_bytes { Err(too_large()) } else { Ok(raw) }
+}
+
+/// Who writes, for fields that are missing.
+pub(super) struct Author<'a> {
+    /// The reverse-path; empty for the null one.
+    pub(super) address: &'a str,
+    /// The user's name on this machine.
+    pub(super) user: &'a str,
+    /// The user's name among people; may be empty.
+    pub(super) full_name: &'a str,
+    /// This machine.
+    pub(super) hostname: &'a str,
+}
+
+/// A message in two parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Draft {
+    /// Each with its line ends and continuation lines.
+    fields: Vec<Vec<u8>>,
+    /// Behind the empty line.
+    body: Vec<u8>,
+}
+
+/// Fields that are for us alone, or that delivery writes (RFC 5322 §3.6.3, RFC 5321 §4.4).
+const DROPPED: [&str; 4] = ["bcc", "resent-bcc", "return-path", "content-length"];
+
+impl Draft {
+    /// Splits header and body. A line that cannot be in a header begins the body, so that text
+    /// without header is all body. A leading mbox line is dropped.
+    pub(super) fn parse(raw: &[u8]) -> Self {
+        let mut lines = raw.split_inclusive(|b| *b == b'\n').peekable();
+        lines.next_if(|line| line.starts_with(b"From ") || line.starts_with(b">From "));
+        let mut fields: Vec<Vec<u8>> = Vec::new();
+        while let Some(line) = lines.next_if(|line| is_header_line(line)) {
+            match fields.last_mut() {
+                Some(field) if line.starts_with(b" ") || line.starts_with(b"\t") => {
+                    field.extend_from_slice(line);
+                }
+                _ => fields.push(line.to_vec()),
+            }
+        }
+        // A header's last line may lack its end; what follows must not run into it.
+        if let Some(last) = fields.last_mut()
+            && last.last() != Some(&b'\n')
+        {
+            last.push(b'\n');
+        }
+        lines.next_if(|line| matches!(*line, b"\n" | b"\r\n"));
+        Self { fields, body: lines.collect::<Vec<_>>().concat() }
+    }
+
+    /// Everyone in `To`, `Cc` and `Bcc`; in their `Resent-` forms when there is any.
+    pub(super) fn recipients(&self) -> Result<Vec<String>, String> {
+        let resent = ["resent-to", "resent-cc", "resent-bcc"];
+        let first = ["to", "cc", "bcc"];
+        let is_any = |names: &[&str]| self.fields.iter().any(|f| names.iter().any(|name| has_name(f, name)));
+        let names = if is_any(&resent) { resent } else { first };
+        let mut all = Vec::new();
+        for field in self.fields.iter().filter(|f| names.iter().any(|name| has_name(f, name))) {
+            let text = str::from_utf8(field).map_err(|_| "an address field is not UTF-8".to_owned())?;
+            let (name, list) = text.split_once(':').unwrap_or_default();
+            all.extend(addresses::parse(list).map_err(|why| format!("{}: {why}", name.trim_end()))?);
+        }
+        Ok(all)
+    }
+
+    /// Drops what must not go out, adds what must be there (RFC 6409 §8).
+    pub(super) fn complete(&mut self, author: &Author<'_>) {
+        self.fields.retain(|field| !DROPPED.iter().any(|name| has_name(field, name)));
+        let lacks = |fields: &[Vec<u8>], name| !fields.iter().any(|field| has_name(field, name));
+        let now = UnixMillis::now();
+        if lacks(&self.fields, "from") {
+            self.fields.push(from_field(author).into_bytes());
+        }
+        if lacks(&self.fields, "date") {
+            self.fields.push(format!("Date: {}\n", now.rfc5322()).into_bytes());
+        }
+        if lacks(&self.fields, "message-id") {
+            // A process sends one message, and no other has its number in the same millisecond.
+            let id = format!("{}.{}", now.0, std::process::id());
+            self.fields.push(format!("Message-ID: <{id}@{}>\n", author.hostname).into_bytes());
+        }
+    }
+
+    /// Header, empty line, body; line ends as they were.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        let mut out = self.fields.concat();
+        out.extend_from_slice(b"\n");
+        out.extend_from_slice(&self.body);
+        out
+    }
+}
+
+/// A field's first line (RFC 5322 §2.2), or a continuation.
+fn is_header_line(line: &[u8]) -> bool {
+    if line.starts_with(b" ") || line.starts_with(b"\t") {
+        // Only white space: as good as empty, and some readers end the header there.
+        return line.iter().any(|b| !b.is_ascii_whitespace());
+    }
+    let Some(colon) = line.iter().position(|b| *b == b':') else { return false };
+    let name = line[..colon].trim_ascii_end();
+    !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
+}
+
+fn has_name(field: &[u8], name: &str) -> bool {
+    let colon = field.iter().position(|b| *b == b':').unwrap_or(0);
+    field[..colon].trim_ascii_end().eq_ignore_ascii_case(name.as_bytes())
+}
+
+fn from_field(author: &Author<'_>) -> String {
+    let own = format!("{}@{}", author.user, author.hostname);
+    let address = if author.address.is_empty() { &own } else { author.address };
+    let name: String = author.full_name.chars().filter(|c| !c.is_control()).collect();
+    match name.trim() {
+        "" => format!("From: {address}\n"),
+        name => format!("From: {} <{address}>\n", phrase(name)),
+    }
+}
+
+/// A display name: atoms as they are, else quoted, else encoded (RFC 5322 §3.2.5, RFC 2047 §5).
+fn phrase(name: &str) -> String {
+    if !name.is_ascii() {
+        return encoded_words(name);
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || " !#$%&'*+-/=?^_`{|}~".contains(c);
+    if name.chars().all(plain) && !name.contains("=?") {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// The Q encoding; a word has at most 75 characters and whole characters of the text (RFC 2047 §2, §4.2).
+fn encoded_words(name: &str) -> String {
+    const ROOM: usize = 75 - "=?UTF-8?Q??=".len();
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        let encoded = match c {
+            ' ' => "_".to_owned(),
+            c if c.is_ascii_alphanumeric() => c.to_string(),
+            c => c.encode_utf8(&mut [0; 4]).bytes().map(|b| format!("={b:02X}")).collect(),
+        };
+        if words.last().is_some_and(|word| word.len() + encoded.len() > ROOM) {
+            words.push(String::new());
+        }
+        if let Some(word) = words.last_mut() {
+            word.push_str(&encoded);
+        }
+    }
+    words.iter().map(|word| format!("=?UTF-8?Q?{word}?=")).collect::<Vec<_>>().join("\n ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fields(raw: &str) -> usize {
+        Draft::parse(raw.as_bytes()).fields.len()
+    }
+
+    #[test]
+    fn the_header_ends_at_the_first_line_that_cannot_be_in_it() {
+        for (raw, count, body) in [
+            ("A: b\nC: d\n\nbody\n", 2, "body\n"),
+            ("A: b\r\n c\r\n\r\nbody", 1, "body"),
+            ("A: b\nno field\n", 1, "no field\n"),
+            ("hello: is a field\n", 1, ""),
+            ("hello world: is none\n", 0, "hello world: is none\n"),
+            (" starts folded\nA: b\n\nx", 2, "x"),
+            ("A: b\n \nC: d\n", 1, " \nC: d\n"),
+            ("From me Sat Nov 21\nA: b\n\nx", 1, "x"),
+            ("A : b\n\nx", 1, "x"),
+            (": b\n", 0, ": b\n"),
+            ("\nA: b\n", 0, "A: b\n"),
+            ("A: b", 1, ""),
+        ] {
+            let draft = Draft::parse(raw.as_bytes());
+            assert_eq!(
+                (fields(raw), String::from_utf8_lossy(&draft.body).as_ref()),
+                (count, body),
+                "{raw:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_in_goes_out_as_one_message(raw in "([A-Za-z]{0,3}[: ]{0,2}[a-z<>@]{0,3}\r?\n){0,6}[a-z. \n]{0,8}") {
+            let author = Author { address: "a@b", user: "u", full_name: "", hostname: "h" };
+            let mut draft = Draft::parse(raw.as_bytes());
+            let body = draft.body.clone();
+            draft.complete(&author);
+            let again = Draft::parse(&draft.clone().into_bytes());
+            // What was added ends up in the header, and the body is the same.
+            prop_assert_eq!(&again, &draft);
+            prop_assert_eq!(again.body, body);
+            prop_assert_eq!(again.fields.iter().filter(|f| has_name(f, "from")).count(), draft.fields.iter().filter(|f| has_name(f, "from")).count());
+            prop_assert!(again.fields.iter().any(|f| has_name(f, "date")));
+        }
+    }
+
+    #[test]
+    fn an_address_field_that_is_not_utf8_is_refused() {
+        assert!(Draft::parse(b"To: b\xf6b@b.test\n\n").recipients().is_err());
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_not_cut() {
+        let read = |text: &str, max| read(&mut text.as_bytes(), true, max);
+        assert_eq!(read("12345", 5).unwrap(), b"12345");
+        assert_eq!(read("123456", 5).unwrap_err().exit, Exit::DataErr);
+    }
+
+    #[test]
+    fn names_are_written_so_that_they_stay_names() {
+        assert_eq!(phrase("Bob Smith"), "Bob Smith");
+        assert_eq!(phrase("Smith, <x@y>"), "\"Smith, <x@y>\"");
+        assert_eq!(phrase("Jörg ="), "=?UTF-8?Q?J=C3=B6rg_=3D?=");
+        let long = phrase(&"ä".repeat(40));
+        assert!(long.split("\n ").all(|word| word.len() <= 75 && word.ends_with("?=")), "{long}");
+        let read = mail_parser::MessageParser::new();
+        let raw = format!("From: {} <a@b>\r\n\r\n", long.replace('\n', "\r\n"));
+        let parsed = read.parse(raw.as_bytes()).unwrap();
+        assert_eq!(parsed.from().unwrap().first().unwrap().name(), Some(&*"ä".repeat(40)));
+    }
+}

@@ -1,0 +1,385 @@
+//! The binary under the names `sendmail`, `mailq` and `newaliases`: what every program on a Unix
+//! machine that sends mail expects. Exit codes are those of sysexits.h.
+
+mod addresses;
+mod bs;
+mod message;
+pub(crate) mod options;
+mod user;
+
+use crate::{
+    cli::{self, CliError, complain},
+    control::{
+        Selection,
+        client::{self, ClientError, Submitted},
+        drop_dir,
+        submission::{RECIPIENTS_MAX, wire_form},
+    },
+    sysexits::Exit,
+};
+use config::{Purpose, Settings};
+use mail::{BodyType, Envelope, ForwardPath, Recipient, ReversePath};
+use message::Draft;
+use options::{Mode, Options};
+use std::{
+    collections::HashSet,
+    ffi::OsString,
+    io::{self, Write},
+    path::Path,
+    process::ExitCode,
+};
+use user::User;
+
+/// Which command it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Personality {
+    /// `sendmail`.
+    Sendmail,
+    /// `mailq`.
+    Mailq,
+    /// `newaliases`.
+    Newaliases,
+}
+
+impl Personality {
+    /// By the name it was called under; with the arguments behind the name. `postrider sendmail` is
+    /// one too: what is behind it has sendmail's rules, not ours.
+    pub(crate) fn of(arguments: &[OsString]) -> Option<(Self, &[OsString])> {
+        let called = Path::new(arguments.first()?).file_name()?.to_str()?;
+        if let Some(personality) = Self::named(called) {
+            return Some((personality, &arguments[1..]));
+        }
+        (arguments.get(1)? == "sendmail").then(|| (Self::Sendmail, &arguments[2..]))
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "sendmail" | "send-mail" => Some(Self::Sendmail),
+            "mailq" => Some(Self::Mailq),
+            "newaliases" => Some(Self::Newaliases),
+            _ => None,
+        }
+    }
+}
+
+/// Runs it.
+pub(crate) fn run(personality: Personality, arguments: &[OsString]) -> ExitCode {
+    let ended =
+        Options::parse(arguments).map_err(|text| CliError::new(Exit::Usage, text)).and_then(|mut options| {
+            match personality {
+                Personality::Sendmail => {}
+                Personality::Mailq => options.mode = Mode::ListQueue,
+                Personality::Newaliases => options.mode = Mode::InitAliases,
+            }
+            perform(&options)
+        });
+    let exit = ended.unwrap_or_else(|error| {
+        complain("sendmail", &error.text);
+        error.exit
+    });
+    exit.into()
+}
+
+fn perform(options: &Options) -> Result<Exit, CliError> {
+    match &options.mode {
+        Mode::Deliver => {}
+        Mode::InitAliases => {
+            if options.verbose {
+                complain("newaliases", "maps are read as they are: there is nothing to rebuild");
+            }
+            return Ok(Exit::Ok);
+        }
+        Mode::Refused(why) => return Err(CliError::new(Exit::Usage, *why)),
+        Mode::Smtp | Mode::ListQueue | Mode::Flush(_) => {}
+    }
+    let settings = cli::load_config(options.config.as_deref(), Purpose::Ask)?;
+    match &options.mode {
+        Mode::ListQueue => {
+            let mut out = io::BufWriter::new(io::stdout().lock());
+            let exit = cli::queue::mailq(&settings, &mut out)?;
+            out.flush()?;
+            Ok(exit)
+        }
+        Mode::Flush(selection) => flush(&settings, selection),
+        Mode::Smtp => bs::run(&settings),
+        _ => deliver(options, &settings),
+    }
+}
+
+fn flush(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
+    if selection.is_empty() {
+        cli::queue::flush(settings)?;
+    } else {
+        cli::queue::retry(settings, selection)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Reads a message and hands it in.
+fn deliver(options: &Options, settings: &Settings) -> Result<Exit, CliError> {
+    if options.recipients.is_empty() && !options.from_header {
+        return Err(CliError::new(
+            Exit::Usage,
+            "recipients must be given as arguments or, with -t, in the header",
+        ));
+    }
+    let (envelope, content) = compose(options, settings, &mut io::stdin().lock())?;
+    for part in split(envelope) {
+        submit(options, settings, &part, &content)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// One envelope for each thousand recipients.
+fn split(mut envelope: Envelope) -> Vec<Envelope> {
+    let recipients = std::mem::take(&mut envelope.recipients);
+    let with = |part: &[Recipient]| Envelope { recipients: part.to_vec(), ..envelope.clone() };
+    recipients.chunks(RECIPIENTS_MAX).map(with).collect()
+}
+
+/// The message on standard input with its envelope.
+fn compose(
+    options: &Options,
+    settings: &Settings,
+    stdin: &mut dyn io::BufRead,
+) -> Result<(Envelope, Vec<u8>), CliError> {
+    let user = User::current();
+    let reverse_path = sender(options, settings, &user)?;
+    let mut recipients = Vec::new();
+    for argument in &options.recipients {
+        recipients.extend(addresses::parse(argument).map_err(data_error)?);
+    }
+    let raw = message::read(stdin, options.ignore_dots, settings.limits.message_bytes)?;
+    let mut draft = Draft::parse(&raw);
+    if options.from_header {
+        recipients.extend(draft.recipients().map_err(data_error)?);
+    }
+    let author = message::Author {
+        address: reverse_path.as_str(),
+        user: &user.name,
+        full_name: options.full_name.as_deref().unwrap_or(&user.full_name),
+        hostname: &settings.hostname,
+    };
+    draft.complete(&author);
+    let content = wire_form(draft.into_bytes());
+    let mut envelope = envelope_for(reverse_path, &recipients, options, settings)?;
+    envelope.body = match options.body {
+        Some(body) => body,
+        None if content.is_ascii() => BodyType::SevenBit,
+        None => BodyType::EightBit,
+    };
+    Ok((envelope, content))
+}
+
+fn data_error(text: String) -> CliError {
+    CliError::new(Exit::DataErr, text)
+}
+
+fn sender(options: &Options, settings: &Settings, user: &User) -> Result<ReversePath, CliError> {
+    let text = match options.sender.as_deref() {
+        Some("" | "<>") => return Ok(ReversePath::Null),
+        // As an address in a header, so that `Name <a@b>` is understood.
+        Some(given) => match &addresses::parse(given).map_err(data_error)?[..] {
+            [one] => one.clone(),
+            _ => return Err(data_error(format!("{given:?} is not one sender"))),
+        },
+        None => user.name.clone(),
+    };
+    ReversePath::parse(&qualified(&text, settings), true)
+        .map_err(|why| data_error(format!("sender <{text}>: {why}")))
+}
+
+/// A bare user name is one of this machine's.
+fn qualified(address: &str, settings: &Settings) -> String {
+    let quoted_end = if address.starts_with('"') { address.rfind('"').unwrap_or(0) } else { 0 };
+    if address[quoted_end..].contains('@') {
+        address.to_owned()
+    } else {
+        format!("{address}@{}", settings.hostname)
+    }
+}
+
+fn envelope_for(
+    reverse_path: ReversePath,
+    recipients: &[String],
+    options: &Options,
+    settings: &Settings,
+) -> Result<Envelope, CliError> {
+    let mut envelope = Envelope::new(reverse_path);
+    let mut seen = HashSet::new();
+    for address in recipients {
+        let address = qualified(address, settings);
+        let path = ForwardPath::parse(&address, true)
+            .map_err(|why| CliError::new(Exit::DataErr, format!("recipient <{address}>: {why}")))?;
+        // Named on the command line and in two header fields, it is still one copy.
+        if seen.insert(path.clone()) {
+            envelope.recipients.push(Recipient { notify: options.notify, ..Recipient::new(path) });
+        }
+    }
+    if envelope.recipients.is_empty() {
+        return Err(CliError::new(Exit::Usage, "no recipient addresses found in the header"));
+    }
+    envelope.smtputf8 =
+        !envelope.reverse_path.as_str().is_ascii() || recipients.iter().any(|r| !r.is_ascii());
+    envelope.ret = options.ret;
+    envelope.envid.clone_from(&options.envid);
+    Ok(envelope)
+}
+
+/// To the daemon; to the drop directory when it is down, or cannot take the message now: nobody
+/// calls sendmail a second time.
+fn submit(
+    options: &Options,
+    settings: &Settings,
+    envelope: &Envelope,
+    content: &[u8],
+) -> Result<Exit, CliError> {
+    let say = |text: &str| {
+        if options.verbose {
+            complain("sendmail", text);
+        }
+    };
+    let trouble = match client::submit(&settings.control.submit_socket, envelope, content) {
+        Ok(Submitted::Accepted(id)) => {
+            say(&format!("queued as {id}"));
+            return Ok(Exit::Ok);
+        }
+        Ok(Submitted::Refused(refusal)) if refusal.permanent => {
+            return Err(CliError::new(Exit::DataErr, refusal.text));
+        }
+        Ok(Submitted::Refused(refusal)) => refusal.text,
+        Err(ClientError::NotRunning) => "the daemon is not running".to_owned(),
+        Err(ClientError::Refused(failure)) => failure.text().to_owned(),
+        Err(ClientError::Broken(text)) => text,
+    };
+    match drop_dir::write(&settings.control.drop_dir, envelope, content) {
+        Ok(()) => {
+            say(&format!("{trouble}: the message waits in {}", settings.control.drop_dir.display()));
+            Ok(Exit::Ok)
+        }
+        Err(error) => {
+            let dir = settings.control.drop_dir.display();
+            Err(CliError::new(Exit::TempFail, format!("{trouble}, and writing to {dir}: {error}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        let mut settings = config::load(None).unwrap();
+        settings.hostname = "host.test".to_owned();
+        settings
+    }
+
+    fn compose_with(arguments: &[&str], stdin: &str) -> Result<(Envelope, String), CliError> {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let options = Options::parse(&arguments).unwrap();
+        let (envelope, content) = compose(&options, &settings(), &mut stdin.as_bytes())?;
+        Ok((envelope, String::from_utf8(content).unwrap()))
+    }
+
+    fn recipients(envelope: &Envelope) -> Vec<&str> {
+        envelope.recipients.iter().map(|r| r.path.as_str()).collect()
+    }
+
+    #[test]
+    fn recipients_come_from_the_header_and_bcc_is_removed() {
+        let text = "From: a@a.test\nTo: Bob <bob@b.test>, root\nCc: team: c@c.test,\n (hi) d@d.test;\nBcc: e@e.test\n\
+                    Subject: x\n\nTo: not@this\n";
+        let (envelope, content) = compose_with(&["-t", "bob@b.test"], text).unwrap();
+        assert_eq!(
+            recipients(&envelope),
+            ["bob@b.test", "root@host.test", "c@c.test", "d@d.test", "e@e.test"]
+        );
+        assert!(
+            !content.contains("e@e.test") && content.contains("Cc: team: c@c.test,\r\n (hi) d@d.test;\r\n")
+        );
+        assert!(content.ends_with("\r\n\r\nTo: not@this\r\n"));
+    }
+
+    #[test]
+    fn resent_fields_take_the_place_of_the_first_ones() {
+        let text = "To: first@x.test\nResent-To: second@x.test\nResent-Bcc: third@x.test\n\n";
+        let (envelope, content) = compose_with(&["-t"], text).unwrap();
+        assert_eq!(recipients(&envelope), ["second@x.test", "third@x.test"]);
+        assert!(!content.contains("third@"));
+    }
+
+    #[test]
+    fn missing_fields_are_added_and_present_ones_left() {
+        let (_, content) =
+            compose_with(&["-f", "me@a.test", "-F", "M. \"E\"", "x@y.test"], "Subject: s\n\nb\n").unwrap();
+        assert!(content.starts_with("Subject: s\r\n"));
+        assert!(content.contains("\r\nFrom: \"M. \\\"E\\\"\" <me@a.test>\r\n"), "{content}");
+        for field in ["\r\nDate: ", "\r\nMessage-ID: <"] {
+            assert_eq!(content.matches(field).count(), 1, "{content}");
+        }
+        let text = "from: a@b\nDATE: now\nmessage-Id: <1@2>\n\nb\n";
+        let (_, content) = compose_with(&["x@y.test"], text).unwrap();
+        assert_eq!(content, text.replace('\n', "\r\n"));
+    }
+
+    #[test]
+    fn text_without_a_header_gets_one() {
+        let (_, content) = compose_with(&["x@y.test"], "hello\nworld\n").unwrap();
+        assert!(content.ends_with("\r\n\r\nhello\r\nworld\r\n") && content.contains("From: "));
+        let (_, content) = compose_with(&["x@y.test"], "").unwrap();
+        assert!(content.ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_lone_dot_ends_the_message_unless_told_otherwise() {
+        let text = "a: b\n\none\n.\ntwo\n";
+        assert!(!compose_with(&["x@y.test"], text).unwrap().1.contains("two"));
+        for flag in ["-i", "-oi"] {
+            assert!(compose_with(&[flag, "x@y.test"], text).unwrap().1.ends_with("one\r\n.\r\ntwo\r\n"));
+        }
+    }
+
+    #[test]
+    fn the_null_sender_and_dsn_options_reach_the_envelope() {
+        let arguments =
+            ["-f", "<>", "-N", "success,failure", "-R", "hdrs", "-V", "id 1", "-B", "8BITMIME", "x@y.test"];
+        let (envelope, content) = compose_with(&arguments, "a: b\n\n").unwrap();
+        assert!(envelope.reverse_path.is_null());
+        assert!(envelope.recipients[0].notify.success && !envelope.recipients[0].notify.delay);
+        assert_eq!((envelope.ret, envelope.envid.as_deref()), (Some(mail::Ret::Headers), Some("id 1")));
+        assert_eq!(envelope.body, BodyType::EightBit);
+        assert!(content.contains("@host.test>\r\n") || content.contains("@host.test\r\n"), "{content}");
+    }
+
+    #[test]
+    fn nothing_that_is_no_address_becomes_a_recipient() {
+        for (arguments, text, exit) in [
+            (&["-t"][..], "Subject: x\n\n", Exit::Usage),
+            (&["-t"], "To: undisclosed-recipients:;\n\n", Exit::Usage),
+            (&["-t"], "To: John Smith\n\n", Exit::DataErr),
+            (&["a b@c.test"], "\n", Exit::DataErr),
+            (&["<a@b.test"], "\n", Exit::DataErr),
+            (&["-f", "a@b.test, c@d.test", "x@y.test"], "\n", Exit::DataErr),
+        ] {
+            assert_eq!(compose_with(arguments, text).unwrap_err().exit, exit, "{arguments:?} {text:?}");
+        }
+    }
+
+    #[test]
+    fn very_many_recipients_go_in_parts_that_keep_everything_else() {
+        let list: Vec<String> = (0..2500).map(|n| format!("u{n}@x.test")).collect();
+        let (envelope, _) = compose_with(&["-f", "me@a.test", "-R", "full", &list.join(",")], "\n").unwrap();
+        let parts = split(envelope);
+        assert_eq!(parts.iter().map(|p| p.recipients.len()).collect::<Vec<_>>(), [1000, 1000, 500]);
+        assert!(parts.iter().all(|p| p.reverse_path.as_str() == "me@a.test" && p.ret.is_some()));
+        assert_eq!(recipients(&parts[2])[499], "u2499@x.test");
+    }
+
+    #[test]
+    fn eight_bit_text_and_addresses_are_declared() {
+        let (envelope, _) = compose_with(&["ä@y.test"], "Subject: x\n\nä\n").unwrap();
+        assert_eq!((envelope.body, envelope.smtputf8), (BodyType::EightBit, true));
+        let (envelope, _) = compose_with(&["a@y.test"], "Subject: x\n\na\n").unwrap();
+        assert_eq!((envelope.body, envelope.smtputf8), (BodyType::SevenBit, false));
+    }
+}

@@ -1,0 +1,257 @@
+//! The binary as it is called: names, exit codes, and what works without a daemon.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
+
+/// A folder with a configuration whose daemon does not run.
+fn site(more: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("hostname = \"host.test\"\ndata_dir = \"data\"\n{more}");
+    fs::write(dir.path().join("postrider.toml"), text).unwrap();
+    fs::create_dir(dir.path().join("data")).unwrap();
+    dir
+}
+
+fn command(program: &Path, dir: &TempDir) -> Command {
+    let mut command = Command::new(program);
+    command.env("POSTRIDER_CONFIG", dir.path().join("postrider.toml")).env_remove("NAME");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn run(program: &Path, dir: &TempDir, arguments: &[&str], stdin: &str) -> Output {
+    let mut child = command(program, dir).args(arguments).spawn().unwrap();
+    // It may end without reading all of it.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn postrider(dir: &TempDir, arguments: &[&str]) -> Output {
+    run(Path::new(BINARY), dir, arguments, "")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn make_drop_dir(dir: &TempDir) {
+    fs::create_dir(dir.path().join("data/drop")).unwrap();
+}
+
+/// The one file in the drop directory: its first line and the rest.
+fn dropped(dir: &TempDir) -> (serde_json::Value, String) {
+    let files: Vec<_> =
+        fs::read_dir(dir.path().join("data/drop")).unwrap().map(|e| e.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    assert!(file.extension().is_some_and(|e| e == "mail"));
+    assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o644);
+    let text = fs::read_to_string(file).unwrap();
+    let (header, content) = text.split_once('\n').unwrap();
+    (serde_json::from_str(header).unwrap(), content.to_owned())
+}
+
+#[test]
+fn the_version_names_the_commit() {
+    let dir = site("");
+    let said = stdout(&postrider(&dir, &["--version"]));
+    assert!(said.starts_with("postrider 0.1.0 (") && said.ends_with(")\n"), "{said}");
+    assert_eq!(stdout(&postrider(&dir, &["version"])), said);
+}
+
+#[test]
+fn a_good_configuration_is_checked_and_shown_with_its_origins() {
+    let dir = site("[queue]\nexpire = \"3d\"\n");
+    let output = postrider(&dir, &["config", "check"]);
+    assert!(output.status.success() && stdout(&output).ends_with("postrider.toml: no problems\n"));
+    let shown = stdout(&postrider(&dir, &["config", "show"]));
+    let line = shown.lines().find(|line| line.starts_with("expire = ")).unwrap();
+    assert!(line.starts_with("expire = \"3d\"") && line.ends_with("postrider.toml:4"), "{line}");
+    let json: serde_json::Value =
+        serde_json::from_slice(&postrider(&dir, &["config", "show", "--json"]).stdout).unwrap();
+    assert_eq!(json["queue.expire"]["line"], 4);
+    assert_eq!(json["queue.retry_min"], serde_json::json!({ "value": "5m", "origin": "default" }));
+}
+
+#[test]
+fn a_bad_configuration_stops_every_command_with_78() {
+    let dir = site("hostnme = \"x\"\n[limits]\nmessage = \"big\"\n");
+    let file = dir.path().join("postrider.toml").display().to_string();
+    for arguments in [
+        &["config", "check"][..],
+        &["config", "check", &file],
+        &["queue", "list"],
+        &["serve"],
+        &["--config", &file, "queue", "count"],
+        &["sendmail", "x@y.test"],
+        &["mailq"],
+    ] {
+        let output = postrider(&dir, arguments);
+        assert_eq!(output.status.code(), Some(78), "{arguments:?}");
+        let said = stderr(&output);
+        assert!(said.contains("postrider.toml:3:1") && said.contains("did you mean `hostname`?"), "{said}");
+        assert!(said.contains("postrider.toml:5:11") && said.contains("2 problems"), "{said}");
+    }
+}
+
+#[test]
+fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
+    let dir = site("");
+    let output = postrider(&dir, &["queue", "list"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "Mail queue is empty\n"));
+    assert_eq!(stdout(&postrider(&dir, &["queue", "count"])), "0\n");
+    assert_eq!(postrider(&dir, &["why", "0000000000001"]).status.code(), Some(66));
+    for arguments in [&["queue", "flush"][..], &["queue", "delete", "all"], &["status"], &["reload"]] {
+        let output = postrider(&dir, arguments);
+        assert_eq!(output.status.code(), Some(69), "{arguments:?}");
+        assert_eq!(stderr(&output), "postrider: the daemon is not running\n");
+    }
+}
+
+#[test]
+fn wrong_command_lines_exit_with_64() {
+    let dir = site("");
+    for arguments in
+        [&["nonsense"][..], &["queue", "delete"], &["queue", "show", "x"], &["queue", "list", "--older", "x"]]
+    {
+        assert_eq!(postrider(&dir, arguments).status.code(), Some(64), "{arguments:?}");
+    }
+    assert!(postrider(&dir, &["--help"]).status.success());
+}
+
+#[test]
+fn man_pages_and_completions_are_written() {
+    let dir = site("");
+    let pages = dir.path().join("man");
+    assert!(postrider(&dir, &["man", pages.to_str().unwrap()]).status.success());
+    for page in ["postrider.1", "postrider-queue-list.1", "postrider.toml.5", "sendmail.1"] {
+        let text = fs::read_to_string(pages.join(page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".TH"), "{page}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&postrider(&dir, &["completions", shell])).contains("postrider"));
+    }
+}
+
+#[test]
+fn the_binary_is_known_by_its_other_names() {
+    let dir = site("");
+    for name in ["sendmail", "mailq", "newaliases"] {
+        symlink(BINARY, dir.path().join(name)).unwrap();
+    }
+    let called = |name: &str, arguments: &[&str]| run(&dir.path().join(name), &dir, arguments, "");
+    for output in [called("mailq", &[]), called("sendmail", &["-bp"]), postrider(&dir, &["mailq"])] {
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "Mail queue is empty\n"));
+    }
+    for output in [called("newaliases", &[]), called("sendmail", &["-bi"]), postrider(&dir, &["newaliases"])]
+    {
+        assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+    }
+    assert!(stderr(&called("newaliases", &["-v"])).contains("nothing to rebuild"));
+    let output = called("sendmail", &["-bd", "-v"]);
+    assert!(output.status.code() == Some(64) && stderr(&output).contains("postrider serve"));
+    assert_eq!(called("sendmail", &["-q"]).status.code(), Some(69));
+}
+
+#[test]
+fn mail_for_a_daemon_that_is_down_waits_in_the_drop_directory() {
+    let dir = site("");
+    make_drop_dir(&dir);
+    let text = "To: Bob <bob@b.test>, root\nBcc: eve@e.test\nSubject: Grüße\n\nhello\n.\nignored\n";
+    let output = run(Path::new(BINARY), &dir, &["sendmail", "-t", "-v", "-f", "me@a.test"], text);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("the daemon is not running: the message waits in"),
+        "{}",
+        stderr(&output)
+    );
+    let (header, content) = dropped(&dir);
+    assert_eq!((&header["sender"], &header["body"]), (&"me@a.test".into(), &"8bitmime".into()));
+    let addresses: Vec<&str> =
+        header["recipients"].as_array().unwrap().iter().map(|r| r["address"].as_str().unwrap()).collect();
+    assert_eq!(addresses, ["bob@b.test", "root@host.test", "eve@e.test"]);
+    assert_eq!(header["size_bytes"], content.len());
+    assert!(content.starts_with("To: Bob <bob@b.test>, root\r\nSubject: Grüße\r\nFrom: "), "{content}");
+    assert!(content.ends_with("\r\n\r\nhello\r\n"), "{content}");
+}
+
+#[test]
+fn without_daemon_and_drop_directory_the_message_is_given_back() {
+    let dir = site("");
+    let output = run(Path::new(BINARY), &dir, &["sendmail", "x@y.test"], "Subject: x\n\n");
+    assert_eq!(output.status.code(), Some(75));
+    assert!(stderr(&output).contains("the daemon is not running, and writing to"), "{}", stderr(&output));
+    let file = dir.path().join("postrider.toml").display().to_string();
+    let named = ["--config", &file, "sendmail", "-i", "x@y.test"];
+    assert_eq!(run(Path::new(BINARY), &site(""), &named, "").status.code(), Some(75));
+    // Nothing is made where nobody would ever look.
+    assert!(!dir.path().join("data/drop").exists());
+}
+
+#[test]
+fn sendmail_exits_as_sysexits_says() {
+    let dir = site("[limits]\nmessage = \"64KiB\"\n");
+    make_drop_dir(&dir);
+    let large = "x".repeat(70_000);
+    for (arguments, stdin, code) in [
+        (&["sendmail"][..], "", 64),
+        (&["sendmail", "-t"], "Subject: x\n\n", 64),
+        (&["sendmail", "-Z", "x@y.test"], "", 64),
+        (&["sendmail", "a b"], "x\n", 65),
+        (&["sendmail", "-f", "not an address", "x@y.test"], "x\n", 65),
+        (&["sendmail", "x@y.test"], &large, 65),
+    ] {
+        let output = run(Path::new(BINARY), &dir, arguments, stdin);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).starts_with("sendmail: "));
+    }
+    assert_eq!(fs::read_dir(dir.path().join("data/drop")).unwrap().count(), 0);
+}
+
+#[test]
+fn bs_carries_smtp_to_the_listener_and_back() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let dir = site(&format!("[[listen]]\naddress = \"{address}\"\n"));
+    let mut child = command(Path::new(BINARY), &dir).args(["sendmail", "-bs"]).spawn().unwrap();
+    let (mut session, _) = server.accept().unwrap();
+    session.write_all(b"220 host.test\r\n").unwrap();
+    child.stdin.take().unwrap().write_all(b"QUIT\r\n").unwrap();
+    let mut said = String::new();
+    session.read_to_string(&mut said).unwrap(); // To the end: the end of input is passed on.
+    assert_eq!(said, "QUIT\r\n");
+    session.write_all(b"221 Bye\r\n").unwrap();
+    drop(session);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "220 host.test\r\n221 Bye\r\n"));
+}
+
+#[test]
+fn bs_without_a_daemon_says_so_in_smtp() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let dir = site(&format!("[[listen]]\naddress = \"127.0.0.1:{port}\"\n"));
+    let output = run(Path::new(BINARY), &dir, &["sendmail", "-bs"], "QUIT\r\n");
+    assert_eq!(output.status.code(), Some(69));
+    assert!(stdout(&output).starts_with("421 4.3.0 "));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let dir = site("");
+    let mut child = command(Path::new(BINARY), &dir).args(["config", "show"]).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
