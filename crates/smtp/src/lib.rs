@@ -3,6 +3,7 @@
 //!
 //! Read first: `server::Connection` and `client::Connection`.
 
+pub mod client;
 pub mod command;
 pub mod limits;
 pub mod server;

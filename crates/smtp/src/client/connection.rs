@@ -1,0 +1,589 @@
+//! One client connection: from the greeting over many transactions to QUIT.
+//!
+//! The driver's loop:
+//! 1. [`Connection::receive`] what was read, then take [`Connection::next_event`] until none is left;
+//! 2. [`Connection::begin`] the next message while [`Connection::can_begin`];
+//! 3. write what [`Connection::next_piece`] yields, then read again.
+
+use super::{
+    Capabilities, Misbehaved, ReplyReader, Transaction,
+    replies::to_reply,
+    transaction::{Carrier, Progress, carrier, in_reply_to, write_mail, write_rcpt},
+};
+use bytes::Bytes;
+use mail::{Enhanced, Outcome, Part, Place, Reply};
+use memchr::memchr;
+use std::collections::VecDeque;
+
+/// Which of the two languages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// RFC 5321.
+    Smtp,
+    /// RFC 2033: a reply for each recipient at the end.
+    Lmtp,
+}
+
+/// What a connection is told at its start.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// SMTP or LMTP.
+    pub protocol: Protocol,
+    /// Our name in EHLO.
+    pub hello: Box<str>,
+    /// Transactions whose content is on the wire while the next one begins; 1 waits for each.
+    pub depth: usize,
+    /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody.
+    pub eight_bit_anyway: bool,
+}
+
+/// Something to write, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Commands, or content that had to be changed.
+    Text(Vec<u8>),
+    /// Content as it is in memory.
+    Content(Bytes),
+    /// Content in the spool: load it, hand it in with [`Connection::loaded`], and ask again.
+    Load(Place),
+}
+
+/// News for the driver.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The server answered EHLO: see [`Connection::capabilities`]. TLS or mail may begin.
+    Hello,
+    /// The server is ready for TLS: do the handshake, then [`Connection::secured`].
+    StartTls,
+    /// The server does not want TLS now.
+    NoTls(Reply),
+    /// A transaction ended: its name, and an outcome for each recipient by index.
+    Settled(u64, Vec<(u32, Outcome)>),
+    /// The greeting or EHLO was refused: this server takes no mail now.
+    Refused(Reply),
+    /// The server closes (421, or the answer to QUIT): no further transaction can begin.
+    Closing,
+}
+
+/// What is waited for; each has its timeout (RFC 5321 §4.5.3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing: the connection rests.
+    Idle,
+    /// The greeting.
+    Greeting,
+    /// EHLO, MAIL, RCPT, STARTTLS, RSET, QUIT.
+    Command,
+    /// The reply to DATA.
+    Data,
+    /// The reply to the end of the content.
+    Final,
+}
+
+/// What a broken connection leaves of a transaction.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Its name.
+    pub name: u64,
+    /// Its content was sent, whole or nearly: the server may have taken it (RFC 1047).
+    pub content_sent: bool,
+    /// Outcomes of recipients that were refused already.
+    pub refused: Vec<(u32, Outcome)>,
+    /// Recipients without an outcome.
+    pub open: Vec<u32>,
+}
+
+/// What waits to be written.
+#[derive(Debug)]
+enum Queued {
+    Text(Vec<u8>),
+    /// Content begins; whether its dots are stuffed.
+    Begin(bool),
+    Content(Bytes),
+    Load(Place),
+}
+
+/// The commands that are waiting for their reply, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Greeting,
+    Ehlo,
+    Helo,
+    StartTls,
+    Mail,
+    Rcpt(usize),
+    Data,
+    /// The end of the content of the first transaction.
+    Final,
+    /// The same for one recipient of LMTP.
+    FinalFor(usize),
+    Rset,
+    Quit,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Connection {
+    settings: Settings,
+    reader: ReplyReader,
+    expected: VecDeque<Expect>,
+    events: VecDeque<Event>,
+    output: VecDeque<Queued>,
+    capabilities: Capabilities,
+    /// Transactions whose content is sent, oldest first, and behind them the one whose commands are.
+    transactions: VecDeque<Progress>,
+    /// The last of the transactions has not sent its content yet.
+    opening: bool,
+    /// How the opening transaction's content travels.
+    carrier: Carrier,
+    needs_reset: bool,
+    stuffer: Stuffer,
+    ready: bool,
+    closing: bool,
+}
+
+impl Connection {
+    /// A connection that was just made: the greeting is expected.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            reader: ReplyReader::default(),
+            expected: VecDeque::from([Expect::Greeting]),
+            events: VecDeque::new(),
+            output: VecDeque::new(),
+            capabilities: Capabilities::default(),
+            transactions: VecDeque::new(),
+            opening: false,
+            carrier: Carrier::Data,
+            needs_reset: false,
+            stuffer: Stuffer::default(),
+            ready: false,
+            closing: false,
+        }
+    }
+
+    /// What the server offers.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// What is waited for now.
+    pub fn phase(&self) -> Phase {
+        match self.expected.front() {
+            None => Phase::Idle,
+            Some(Expect::Greeting) => Phase::Greeting,
+            Some(Expect::Data) => Phase::Data,
+            Some(Expect::Final | Expect::FinalFor(_)) => Phase::Final,
+            Some(_) => Phase::Command,
+        }
+    }
+
+    /// No transaction is under way.
+    pub fn is_idle(&self) -> bool {
+        self.transactions.is_empty() && self.expected.is_empty() && self.output.is_empty()
+    }
+
+    /// May [`Connection::begin`] be called?
+    pub fn can_begin(&self) -> bool {
+        self.ready && !self.closing && !self.opening && self.transactions.len() < self.settings.depth.max(1)
+    }
+
+    /// Takes bytes from the server.
+    ///
+    /// # Errors
+    /// The server does not keep to the protocol: close, and see [`Connection::lost`].
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Misbehaved> {
+        self.reader.receive(bytes);
+        let mut reader = std::mem::take(&mut self.reader);
+        let result = self.read_replies(&mut reader);
+        self.reader = reader;
+        result
+    }
+
+    fn read_replies(&mut self, reader: &mut ReplyReader) -> Result<(), Misbehaved> {
+        while let Some((code, raw)) = reader.next_raw()? {
+            let Some(expected) = self.expected.pop_front() else {
+                return self.unasked(code);
+            };
+            self.reply(expected, code, raw)?;
+            if expected == Expect::StartTls
+                && self.events.back() == Some(&Event::StartTls)
+                && !reader.is_empty()
+            {
+                return Err(Misbehaved::Injection);
+            }
+        }
+        Ok(())
+    }
+
+    /// Between transactions a server may only say that it closes (RFC 5321 §3.8).
+    fn unasked(&mut self, code: u16) -> Result<(), Misbehaved> {
+        if code != 421 {
+            return Err(Misbehaved::Unasked);
+        }
+        self.close();
+        Ok(())
+    }
+
+    /// The next piece of news.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    // ---- what we say ----
+
+    fn text(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.output.back(), Some(Queued::Text(_))) {
+            self.output.push_back(Queued::Text(Vec::with_capacity(128)));
+        }
+        match self.output.back_mut() {
+            Some(Queued::Text(text)) => text,
+            _ => unreachable!("it was just pushed"),
+        }
+    }
+
+    fn command(&mut self, line: &str, expected: Expect) {
+        self.text().extend_from_slice(line.as_bytes());
+        self.text().extend_from_slice(b"\r\n");
+        self.expected.push_back(expected);
+    }
+
+    /// The next piece to write; none when everything is written.
+    pub fn next_piece(&mut self) -> Option<Piece> {
+        loop {
+            return match self.output.pop_front()? {
+                Queued::Text(text) => Some(Piece::Text(text)),
+                Queued::Content(bytes) => Some(self.stuffer.pass(bytes)),
+                Queued::Begin(active) => {
+                    self.stuffer = Stuffer { active, in_line: false };
+                    continue;
+                }
+                Queued::Load(place) => {
+                    self.output.push_front(Queued::Load(place));
+                    Some(Piece::Load(place))
+                }
+            };
+        }
+    }
+
+    /// The bytes that [`Piece::Load`] asked for.
+    pub fn loaded(&mut self, bytes: Bytes) {
+        let front = self.output.front_mut();
+        debug_assert!(matches!(front, Some(Queued::Load(_))), "nothing is to be loaded");
+        if let Some(front) = front {
+            *front = Queued::Content(bytes);
+        }
+    }
+
+    /// Asks for TLS; [`Event::StartTls`] or [`Event::NoTls`] follows.
+    pub fn start_tls(&mut self) {
+        self.ready = false;
+        self.command("STARTTLS", Expect::StartTls);
+    }
+
+    /// The handshake is done: everything said before is forgotten (RFC 3207 §4.2), EHLO goes out again.
+    pub fn secured(&mut self) {
+        self.capabilities = Capabilities::default();
+        self.reader = ReplyReader::default();
+        self.hello();
+    }
+
+    fn hello(&mut self) {
+        let verb = if self.settings.protocol == Protocol::Lmtp { "LHLO" } else { "EHLO" };
+        let line = format!("{verb} {}", self.settings.hello);
+        self.command(&line, Expect::Ehlo);
+    }
+
+    /// Sends a message. What the server cannot take is settled at once, without a word to it.
+    pub fn begin(&mut self, transaction: Transaction) {
+        debug_assert!(self.can_begin(), "no transaction can begin now");
+        let carrier = carrier(&transaction, &self.capabilities, self.settings.eight_bit_anyway);
+        let progress = Progress::new(transaction);
+        match carrier {
+            Ok(carrier) => {
+                self.carrier = carrier;
+                self.open(progress);
+            }
+            Err(outcome) => self.settle(progress, &outcome),
+        }
+    }
+
+    fn open(&mut self, progress: Progress) {
+        if std::mem::take(&mut self.needs_reset) {
+            self.command("RSET", Expect::Rset);
+        }
+        let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
+        write_mail(self.text(), &progress.transaction, &capabilities, carrier);
+        self.expected.push_back(Expect::Mail);
+        let count = progress.transaction.recipients.len();
+        if capabilities.pipelining {
+            for i in 0..count {
+                write_rcpt(
+                    self.text(),
+                    &progress.transaction,
+                    progress.transaction.recipients[i],
+                    &capabilities,
+                );
+                self.expected.push_back(Expect::Rcpt(i));
+            }
+            if carrier == Carrier::Data {
+                self.command("DATA", Expect::Data);
+            }
+        }
+        self.transactions.push_back(progress);
+        self.opening = true;
+    }
+
+    /// Says goodbye when nothing is under way.
+    pub fn quit(&mut self) {
+        if !self.closing {
+            self.closing = true;
+            self.command("QUIT", Expect::Quit);
+        }
+    }
+
+    // ---- what the server says ----
+
+    fn reply(&mut self, expected: Expect, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
+        if code == 421 {
+            self.close();
+        }
+        let is_ok = (200..300).contains(&code);
+        match expected {
+            Expect::Greeting if code == 220 => self.hello(),
+            Expect::Ehlo if is_ok => {
+                self.capabilities = Capabilities::parse(&to_reply(code, raw));
+                self.hello_done();
+            }
+            // Older servers know HELO only (RFC 5321 §3.2); LMTP has no such past.
+            Expect::Ehlo if (500..=504).contains(&code) && self.settings.protocol == Protocol::Smtp => {
+                let line = format!("HELO {}", self.settings.hello);
+                self.command(&line, Expect::Helo);
+            }
+            Expect::Helo if is_ok => self.hello_done(),
+            Expect::Greeting | Expect::Ehlo | Expect::Helo => {
+                self.events.push_back(Event::Refused(to_reply(code, raw)));
+            }
+            Expect::StartTls if code == 220 => self.events.push_back(Event::StartTls),
+            Expect::StartTls => {
+                self.ready = true;
+                self.events.push_back(Event::NoTls(to_reply(code, raw)));
+            }
+            Expect::Mail => self.mail_reply(is_ok, code, raw),
+            Expect::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
+            Expect::Data => self.data_reply(code, raw)?,
+            Expect::Final => self.final_reply(None, code, raw),
+            Expect::FinalFor(i) => self.final_reply(Some(i), code, raw),
+            Expect::Rset => {}
+            Expect::Quit => self.close(),
+        }
+        Ok(())
+    }
+
+    fn hello_done(&mut self) {
+        self.ready = true;
+        self.events.push_back(Event::Hello);
+    }
+
+    fn close(&mut self) {
+        if !self.closing || !self.events.contains(&Event::Closing) {
+            self.events.push_back(Event::Closing);
+        }
+        self.closing = true;
+    }
+
+    fn opening(&mut self) -> &mut Progress {
+        debug_assert!(self.opening, "a transaction is opening");
+        self.transactions.back_mut().expect("the opening transaction is the last")
+    }
+
+    fn mail_reply(&mut self, is_ok: bool, code: u16, raw: &[u8]) {
+        if is_ok {
+            self.opening().is_open = true;
+        } else {
+            let outcome = refusal(code, raw, "MAIL FROM");
+            self.opening().settle_rest(&outcome);
+        }
+        self.next_in_lock_step(0);
+    }
+
+    fn rcpt_reply(&mut self, i: usize, is_ok: bool, code: u16, raw: &[u8]) {
+        let progress = self.opening();
+        if !is_ok && progress.outcomes[i].is_none() {
+            progress.outcomes[i] = Some(refusal(code, raw, "RCPT TO"));
+        }
+        self.next_in_lock_step(i + 1);
+    }
+
+    /// Without PIPELINING, and for BDAT, the next command goes when the last one's reply is there.
+    fn next_in_lock_step(&mut self, rcpt: usize) {
+        let capabilities = self.capabilities.clone();
+        let carrier = self.carrier;
+        let progress = self.opening();
+        let refused = progress.open_count() == 0;
+        let count = progress.outcomes.len();
+        if capabilities.pipelining {
+            if carrier == Carrier::Bdat && rcpt == count {
+                self.after_recipients();
+            }
+            return;
+        }
+        if !refused && rcpt < count {
+            let (transaction, index) = (progress.transaction.clone(), progress.transaction.recipients[rcpt]);
+            write_rcpt(self.text(), &transaction, index, &capabilities);
+            self.expected.push_back(Expect::Rcpt(rcpt));
+        } else {
+            self.after_recipients();
+        }
+    }
+
+    /// Every RCPT was answered, and nothing else is on the wire.
+    fn after_recipients(&mut self) {
+        if self.opening().open_count() == 0 {
+            self.fail_opening();
+        } else if self.carrier == Carrier::Bdat {
+            let size = self.opening().transaction.message.content.size_bytes();
+            let line = format!("BDAT {size} LAST\r\n");
+            self.text().extend_from_slice(line.as_bytes());
+            self.send_content();
+        } else {
+            self.command("DATA", Expect::Data);
+        }
+    }
+
+    fn data_reply(&mut self, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
+        match code {
+            354 if self.opening().open_count() > 0 => self.send_content(),
+            354 => {
+                // All were refused, and yet it wants content: give it none (RFC 2920 §3.1).
+                self.text().extend_from_slice(b".\r\n");
+                if self.settings.protocol == Protocol::Lmtp {
+                    // No recipient, no reply (RFC 2033 §4.2).
+                    self.fail_opening();
+                } else {
+                    self.expected.push_back(Expect::Final);
+                    self.opening().content_sent = true;
+                    self.opening = false;
+                }
+            }
+            200..=399 => return Err(Misbehaved::WrongReply),
+            _ => {
+                let outcome = refusal(code, raw, "DATA");
+                self.opening().settle_rest(&outcome);
+                self.fail_opening();
+            }
+        }
+        Ok(())
+    }
+
+    /// The opening transaction ends without content.
+    fn fail_opening(&mut self) {
+        let progress = self.transactions.pop_back().expect("a transaction is opening");
+        self.opening = false;
+        // The server still holds what MAIL began.
+        self.needs_reset = progress.is_open;
+        self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
+    }
+
+    fn send_content(&mut self) {
+        let carrier = self.carrier;
+        let progress = self.opening();
+        progress.content_sent = true;
+        let content = progress.transaction.message.content.clone();
+        let mut open = Vec::new();
+        let mut from = 0;
+        while let Some(i) = progress.next_open(from) {
+            open.push(i);
+            from = i + 1;
+        }
+        self.opening = false;
+        self.output.push_back(Queued::Begin(carrier == Carrier::Data && content.facts.has_dot_line));
+        self.output.extend(content.parts().iter().map(|part| match part {
+            Part::Memory(bytes) => Queued::Content(bytes.clone()),
+            Part::Stored { place, .. } => Queued::Load(*place),
+        }));
+        if carrier == Carrier::Data {
+            let end: &[u8] = if content.facts.lacks_final_crlf { b"\r\n.\r\n" } else { b".\r\n" };
+            self.output.push_back(Queued::Text(end.to_vec()));
+        }
+        match self.settings.protocol {
+            Protocol::Smtp => self.expected.push_back(Expect::Final),
+            Protocol::Lmtp => self.expected.extend(open.into_iter().map(Expect::FinalFor)),
+        }
+    }
+
+    fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
+        let Some(progress) = self.transactions.front_mut() else { return };
+        let outcome = in_reply_to(&to_reply(code, raw), "end of DATA");
+        match recipient {
+            None => progress.settle_rest(&outcome),
+            Some(i) => progress.outcomes[i] = Some(outcome),
+        }
+        if progress.open_count() == 0 {
+            let progress = self.transactions.pop_front().expect("it was there");
+            self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
+        }
+    }
+
+    fn settle(&mut self, mut progress: Progress, outcome: &Outcome) {
+        progress.settle_rest(outcome);
+        self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
+    }
+
+    /// The connection is gone: what is left of each transaction.
+    pub fn lost(self) -> Vec<Lost> {
+        let mut left = Vec::new();
+        for progress in self.transactions {
+            let (mut refused, mut open) = (Vec::new(), Vec::new());
+            for (index, outcome) in progress.transaction.recipients.iter().zip(progress.outcomes) {
+                match outcome {
+                    Some(outcome) => refused.push((*index, outcome)),
+                    None => open.push(*index),
+                }
+            }
+            left.push(Lost {
+                name: progress.transaction.name,
+                content_sent: progress.content_sent,
+                refused,
+                open,
+            });
+        }
+        left
+    }
+}
+
+/// What a refused command means. A 2yz where it has no place is the server's error, and temporary.
+fn refusal(code: u16, raw: &[u8], command: &str) -> Outcome {
+    let reply = to_reply(code, raw);
+    if code < 400 {
+        return Outcome::deferred(Enhanced(4, 5, 0), format!("unexpected reply to {command}: {reply}"));
+    }
+    in_reply_to(&reply, command)
+}
+
+/// Puts a second dot before each line that begins with one (RFC 5321 §4.5.2), across pieces.
+#[derive(Debug, Default)]
+struct Stuffer {
+    active: bool,
+    in_line: bool,
+}
+
+impl Stuffer {
+    fn pass(&mut self, bytes: Bytes) -> Piece {
+        if !self.active {
+            return Piece::Content(bytes);
+        }
+        let mut out = Vec::with_capacity(bytes.len() + 16);
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            if !self.in_line && rest[0] == b'.' {
+                out.push(b'.');
+            }
+            let end = memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+            out.extend_from_slice(&rest[..end]);
+            self.in_line = rest[end - 1] != b'\n';
+            rest = &rest[end..];
+        }
+        Piece::Text(out)
+    }
+}

@@ -1,0 +1,163 @@
+//! One message on its way over a client connection, and what the server said of it.
+
+use super::Capabilities;
+use crate::xtext;
+use mail::{BodyType, Enhanced, Facts, Fate, Notify, Outcome, Reply, Ret, SharedMessage};
+use std::io::Write as _;
+
+/// A message to some of its recipients.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    /// The caller's name for it, given back with its outcomes.
+    pub name: u64,
+    /// The message.
+    pub message: SharedMessage,
+    /// Indexes into its envelope's recipients.
+    pub recipients: Vec<u32>,
+}
+
+/// What became of each recipient so far.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) transaction: Transaction,
+    /// Parallel to the recipients: the outcome once it is known.
+    pub(super) outcomes: Vec<Option<Outcome>>,
+    /// The server has accepted MAIL: it knows an open transaction.
+    pub(super) is_open: bool,
+    pub(super) content_sent: bool,
+}
+
+impl Progress {
+    pub(super) fn new(transaction: Transaction) -> Self {
+        let outcomes = vec![None; transaction.recipients.len()];
+        Self { transaction, outcomes, is_open: false, content_sent: false }
+    }
+
+    /// The same outcome for all that have none.
+    pub(super) fn settle_rest(&mut self, outcome: &Outcome) {
+        for slot in self.outcomes.iter_mut().filter(|slot| slot.is_none()) {
+            *slot = Some(outcome.clone());
+        }
+    }
+
+    /// Recipients the server has accepted, or not answered for yet.
+    pub(super) fn open_count(&self) -> usize {
+        self.outcomes.iter().filter(|slot| slot.is_none()).count()
+    }
+
+    /// The first recipient without an outcome from `from` on.
+    pub(super) fn next_open(&self, from: usize) -> Option<usize> {
+        (from..self.outcomes.len()).find(|i| self.outcomes[*i].is_none())
+    }
+
+    pub(super) fn results(self) -> Vec<(u32, Outcome)> {
+        let unknown = || Outcome::deferred(Enhanced(4, 5, 0), "the server's reply is missing");
+        let outcomes = self.outcomes.into_iter().map(|o| o.unwrap_or_else(unknown));
+        self.transaction.recipients.into_iter().zip(outcomes).collect()
+    }
+}
+
+/// How the content travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carrier {
+    Data,
+    /// One chunk, for content DATA cannot carry.
+    Bdat,
+}
+
+/// How the message can travel to this server, or why it cannot (RFC 1870 §6.3, RFC 3030 §3, RFC 6152 §3,
+/// RFC 6531 §3.5).
+pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool) -> Result<Carrier, Outcome> {
+    let fail = |status, text: &str| Err(Outcome::failed(status, text));
+    let (content, e) = (&t.message.content, &t.message.envelope);
+    if let Some(Some(max)) = c.size
+        && content.size_bytes() > max
+    {
+        return fail(
+            Enhanced(5, 3, 4),
+            &format!("the message has {} bytes, the next hop takes {max}", content.size_bytes()),
+        );
+    }
+    let Facts { is_8bit, is_binary, has_utf8_header, .. } = content.facts;
+    let utf8_path =
+        |i: &u32| e.recipients[*i as usize].path.mailbox().is_some_and(mail::Mailbox::needs_smtputf8);
+    let needs_utf8 = !e.reverse_path.as_str().is_ascii()
+        || t.recipients.iter().any(utf8_path)
+        || (e.smtputf8 && has_utf8_header);
+    if needs_utf8 && !c.smtputf8 {
+        return fail(Enhanced(5, 6, 7), "the next hop does not offer SMTPUTF8, which the message needs");
+    }
+    if is_binary {
+        let can = c.chunking && c.binary;
+        return if can {
+            Ok(Carrier::Bdat)
+        } else {
+            fail(Enhanced(5, 6, 3), "the next hop does not offer BINARYMIME, which the message needs")
+        };
+    }
+    if is_8bit && !c.eight_bit && !eight_bit_anyway {
+        return fail(Enhanced(5, 6, 3), "the next hop does not offer 8BITMIME, which the message needs");
+    }
+    Ok(Carrier::Data)
+}
+
+/// Appends MAIL with the parameters that the server offers.
+pub(super) fn write_mail(out: &mut Vec<u8>, t: &Transaction, c: &Capabilities, carrier: Carrier) {
+    let (e, facts) = (&t.message.envelope, t.message.content.facts);
+    let _ = write!(out, "MAIL FROM:<{}>", e.reverse_path);
+    if c.size.is_some() {
+        let _ = write!(out, " SIZE={}", t.message.content.size_bytes());
+    }
+    if carrier == Carrier::Bdat {
+        out.extend_from_slice(b" BODY=BINARYMIME");
+    } else if c.eight_bit && (facts.is_8bit || e.body == BodyType::EightBit) {
+        out.extend_from_slice(b" BODY=8BITMIME");
+    }
+    if c.smtputf8 && e.smtputf8 {
+        out.extend_from_slice(b" SMTPUTF8");
+    }
+    if c.dsn {
+        match e.ret {
+            Some(Ret::Full) => out.extend_from_slice(b" RET=FULL"),
+            Some(Ret::Headers) => out.extend_from_slice(b" RET=HDRS"),
+            None => {}
+        }
+        if let Some(envid) = &e.envid {
+            out.extend_from_slice(b" ENVID=");
+            xtext::encode(envid, out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends one RCPT.
+pub(super) fn write_rcpt(out: &mut Vec<u8>, t: &Transaction, index: u32, c: &Capabilities) {
+    let recipient = &t.message.envelope.recipients[index as usize];
+    let _ = write!(out, "RCPT TO:<{}>", recipient.path);
+    if c.dsn {
+        write_notify(out, recipient.notify);
+        if let Some((kind, address)) = recipient.orcpt.as_deref().and_then(|o| o.split_once(';')) {
+            let _ = write!(out, " ORCPT={kind};");
+            xtext::encode(address, out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_notify(out: &mut Vec<u8>, notify: Notify) {
+    if !notify.explicit {
+        return;
+    }
+    let words = [(notify.success, "SUCCESS"), (notify.failure, "FAILURE"), (notify.delay, "DELAY")];
+    let words: Vec<&str> = words.iter().filter(|w| w.0).map(|w| w.1).collect();
+    let _ = write!(out, " NOTIFY={}", if words.is_empty() { "NEVER".to_owned() } else { words.join(",") });
+}
+
+/// An outcome that tells which command the reply was to.
+pub(super) fn in_reply_to(reply: &Reply, command: &str) -> Outcome {
+    let mut outcome = Outcome::from_reply(reply);
+    if outcome.fate != Fate::Delivered {
+        outcome.text = format!("{} (in reply to {command})", outcome.text).into();
+    }
+    outcome
+}
