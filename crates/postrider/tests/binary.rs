@@ -1,9 +1,10 @@
 //! The binary as it is called: names, exit codes, and what works without a daemon.
 
+use rustix::net;
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
     process::{Command, Output, Stdio},
@@ -112,6 +113,9 @@ fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
     let output = postrider(&dir, &["queue", "list"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "Mail queue is empty\n"));
     assert_eq!(stdout(&postrider(&dir, &["queue", "count"])), "0\n");
+    let file = dir.path().join("postrider.toml").display().to_string();
+    let output = postrider(&dir, &["queue", "list", "--config", &file, "--ids"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""));
     assert_eq!(postrider(&dir, &["why", "0000000000001"]).status.code(), Some(66));
     for arguments in [&["queue", "flush"][..], &["queue", "delete", "all"], &["status"], &["reload"]] {
         let output = postrider(&dir, arguments);
@@ -183,7 +187,10 @@ fn mail_for_a_daemon_that_is_down_waits_in_the_drop_directory() {
         header["recipients"].as_array().unwrap().iter().map(|r| r["address"].as_str().unwrap()).collect();
     assert_eq!(addresses, ["bob@b.test", "root@host.test", "eve@e.test"]);
     assert_eq!(header["size_bytes"], content.len());
-    assert!(content.starts_with("To: Bob <bob@b.test>, root\r\nSubject: Grüße\r\nFrom: "), "{content}");
+    assert!(
+        content.starts_with("To: Bob <bob@b.test>, root@host.test\r\nSubject: Grüße\r\nFrom: "),
+        "{content}"
+    );
     assert!(content.ends_with("\r\n\r\nhello\r\n"), "{content}");
 }
 
@@ -240,8 +247,11 @@ fn bs_carries_smtp_to_the_listener_and_back() {
 
 #[test]
 fn bs_without_a_daemon_says_so_in_smtp() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let dir = site(&format!("[[listen]]\naddress = \"127.0.0.1:{port}\"\n"));
+    // Bound and not listening: nobody else can take the port meanwhile.
+    let silent = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(net::getsockname(&silent).unwrap()).unwrap();
+    let dir = site(&format!("[[listen]]\naddress = \"{address}\"\n"));
     let output = run(Path::new(BINARY), &dir, &["sendmail", "-bs"], "QUIT\r\n");
     assert_eq!(output.status.code(), Some(69));
     assert!(stdout(&output).starts_with("421 4.3.0 "));

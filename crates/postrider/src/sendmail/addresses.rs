@@ -4,7 +4,30 @@
 /// The addresses of a list, without names, comments, groups and routes. A bare word is a local
 /// user. The error says what is no address.
 pub(super) fn parse(text: &str) -> Result<Vec<String>, String> {
-    let mut list = List { rest: text, addresses: Vec::new(), item: Item::default() };
+    read(text).map(|found| found.into_iter().map(|(address, _)| address).collect())
+}
+
+/// The same text with this machine's name behind each bare word, so that a `From: root` means
+/// something elsewhere (RFC 6409 §8.1). None when nothing is to be done, or it is no list.
+pub(super) fn qualify(text: &str, hostname: &str) -> Option<String> {
+    let found = read(text).ok()?;
+    let bare: Vec<usize> = found.iter().filter(|(a, _)| !has_domain(a)).map(|(_, end)| *end).collect();
+    let mut out = text.to_owned();
+    for end in bare.iter().rev() {
+        out.insert_str(*end, &format!("@{hostname}"));
+    }
+    (!bare.is_empty()).then_some(out)
+}
+
+/// Is there an `@` behind the local part?
+pub(super) fn has_domain(address: &str) -> bool {
+    let local_end = if address.starts_with('"') { end_of_quotes(address).unwrap_or(0) } else { 0 };
+    address[local_end..].contains('@')
+}
+
+/// Each address, and where in the text its last word ends.
+fn read(text: &str) -> Result<Vec<(String, usize)>, String> {
+    let mut list = List { length: text.len(), rest: text, addresses: Vec::new(), item: Item::default() };
     while let Some(c) = list.rest.chars().next() {
         list.step(c)?;
     }
@@ -21,13 +44,17 @@ struct Item {
     is_phrase: bool,
     /// White space or a comment came behind the last word.
     gap: bool,
+    /// Where in the text the last word ends.
+    end: usize,
     /// What stood in brackets.
     angle: Option<String>,
 }
 
 struct List<'t> {
+    /// Of the whole text, so that what is left tells where we are.
+    length: usize,
     rest: &'t str,
-    addresses: Vec<String>,
+    addresses: Vec<(String, usize)>,
     item: Item,
 }
 
@@ -76,6 +103,7 @@ impl List<'_> {
         }
         item.gap = false;
         item.words.push_str(text);
+        item.end = self.length - self.rest.len();
     }
 
     fn quoted(&mut self) -> Result<(), String> {
@@ -101,7 +129,8 @@ impl List<'_> {
         if self.item.angle.is_some() {
             return Err("two addresses without a comma between them".to_owned());
         }
-        let mut inner = List { rest: &self.rest[1..], addresses: Vec::new(), item: Item::default() };
+        let mut inner =
+            List { length: self.length, rest: &self.rest[1..], addresses: Vec::new(), item: Item::default() };
         loop {
             match inner.rest.chars().next() {
                 None => return Err("< without its partner".to_owned()),
@@ -125,6 +154,7 @@ impl List<'_> {
         }
         self.rest = &inner.rest[1..];
         self.item.angle = Some(inner.item.words);
+        self.item.end = inner.item.end;
         self.item.gap = true;
         Ok(())
     }
@@ -134,13 +164,13 @@ impl List<'_> {
         match item.angle {
             Some(address) if address.is_empty() => Err("<>: the null address is no recipient".to_owned()),
             Some(address) => {
-                self.addresses.push(address);
+                self.addresses.push((address, item.end));
                 Ok(())
             }
             None if item.is_phrase => Err(format!("{:?} is no address", item.words)),
             None => {
                 if !item.words.is_empty() {
-                    self.addresses.push(item.words);
+                    self.addresses.push((item.words, item.end));
                 }
                 Ok(())
             }
@@ -238,6 +268,22 @@ mod tests {
     }
 
     #[test]
+    fn bare_words_get_the_hosts_name_and_the_rest_stays_as_it_is() {
+        for (text, qualified) in [
+            (" root (Cron Daemon)\n", " root@h.test (Cron Daemon)\n"),
+            ("Bob <bob>, a@b.test,\n eve", "Bob <bob@h.test>, a@b.test,\n eve@h.test"),
+            ("team: x, \"y@z\" ;", "team: x@h.test, \"y@z\"@h.test ;"),
+            ("<@r.test:bob (c)>", "<@r.test:bob@h.test (c)>"),
+            ("é", "é@h.test"),
+        ] {
+            assert_eq!(qualify(text, "h.test").as_deref(), Some(qualified), "{text}");
+        }
+        for text in ["a@b.test", "John Smith", "", "\"x\"@b.test", "list:;"] {
+            assert_eq!(qualify(text, "h.test"), None, "{text}");
+        }
+    }
+
+    #[test]
     fn deep_comments_and_long_lists_take_linear_time() {
         let deep = format!("{}{} a@b", "(".repeat(100_000), ")".repeat(100_000));
         assert_eq!(parse(&deep).unwrap(), ["a@b"]);
@@ -248,8 +294,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_makes_it_panic(text in "[a@.,;:<>()\\[\\]\"\\\\ é]{0,24}") {
-            let _ = parse(&text);
+        fn a_qualified_list_needs_no_more(text in "[a@.,;:<>()\\[\\]\"\\\\ é]{0,24}") {
+            if let Some(qualified) = qualify(&text, "h.test") {
+                let before = parse(&text).unwrap();
+                let after = parse(&qualified).unwrap();
+                prop_assert_eq!(after.len(), before.len());
+                for (after, before) in after.iter().zip(&before) {
+                    prop_assert!(after == before || *after == format!("{before}@h.test"), "{:?}", qualified);
+                }
+                prop_assert_eq!(qualify(&qualified, "h.test"), None);
+            }
         }
 
         #[test]
