@@ -1,13 +1,13 @@
 //! What no single key can see: ranges, keys that contradict each other, files that are missing.
 
 use crate::{
+    choice::{Engine, LogFormat},
     listing::{Effective, Origin},
     load::Purpose,
     route::{LmtpTarget, Target},
     section::Reading,
     settings::Settings,
     units::{ByteSize, show_duration},
-    value::{Engine, LogFormat},
 };
 use std::{
     fmt::Display,
