@@ -2,6 +2,7 @@
 //! behaves as those commands do.
 
 mod cli;
+#[allow(dead_code, unused_imports)] // its daemon side is used once `serve` is in
 mod control;
 mod sendmail;
 #[path = "placeholder.rs"]

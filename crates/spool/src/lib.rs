@@ -5,6 +5,20 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
+pub mod disk;
+mod format;
+mod inspect;
+mod log;
+mod mutation;
+mod null;
+mod progress;
+mod sched;
+
+pub use inspect::inspect;
+pub use log::{LogSettings, LogSpool};
+pub use mutation::Mutation;
+pub use null::NullSpool;
+
 use bytes::Bytes;
 use mail::{Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use std::{fmt, future::Future, pin::Pin};

@@ -1,0 +1,319 @@
+//! The bodies of records: messages with their envelopes, outcomes, holds.
+
+use super::wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64};
+use crate::RecipientState;
+use bytes::Bytes;
+use mail::{
+    BodyType, Content, Enhanced, Envelope, Facts, Fate, ForwardPath, Message, Notify, Outcome, Part, Place,
+    QueueId, Recipient, Ret, ReversePath, UnixMillis,
+};
+
+/// A remote's longest text that is kept for `why`.
+const TEXT_MAX: usize = 1000;
+
+/// Writes a message; with `past`, also what became of its recipients and whether it is held.
+pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(&[RecipientState], bool)>) {
+    let e = &message.envelope;
+    put_u64(out, message.arrived.0);
+    put_text(out, &message.origin);
+    put_text(out, e.reverse_path.as_str());
+    let body = match e.body {
+        BodyType::SevenBit => 0,
+        BodyType::EightBit => 1,
+        BodyType::Binary => 2,
+    };
+    let ret = match e.ret {
+        None => 0,
+        Some(Ret::Full) => 1,
+        Some(Ret::Headers) => 2,
+    };
+    out.push(body | ret << 2 | u8::from(e.smtputf8) << 4 | u8::from(e.envid.is_some()) << 5);
+    if let Some(envid) = &e.envid {
+        put_text(out, envid);
+    }
+    out.push(facts_byte(message.content.facts));
+    put_u32(out, e.recipients.len() as u32);
+    e.recipients.iter().for_each(|r| write_recipient(out, r));
+    match past {
+        None => out.push(0),
+        Some((states, held)) => {
+            out.push(1 | u8::from(held) << 1);
+            states.iter().for_each(|s| write_state(out, s));
+        }
+    }
+    write_content(out, &message.content);
+}
+
+fn facts_byte(f: Facts) -> u8 {
+    let bits =
+        [f.has_dot_line, f.is_8bit, f.is_binary, f.lacks_final_crlf, f.has_utf8_header, f.has_long_line];
+    bits.iter().enumerate().map(|(i, bit)| u8::from(*bit) << i).sum()
+}
+
+fn facts_of(byte: u8) -> Facts {
+    let bit = |i: u8| byte >> i & 1 == 1;
+    Facts {
+        has_dot_line: bit(0),
+        is_8bit: bit(1),
+        is_binary: bit(2),
+        lacks_final_crlf: bit(3),
+        has_utf8_header: bit(4),
+        has_long_line: bit(5),
+    }
+}
+
+fn write_recipient(out: &mut Vec<u8>, recipient: &Recipient) {
+    put_text(out, recipient.path.as_str());
+    let n = recipient.notify;
+    let bits = [n.success, n.failure, n.delay, n.explicit, recipient.orcpt.is_some()];
+    out.push(bits.iter().enumerate().map(|(i, bit)| u8::from(*bit) << i).sum());
+    if let Some(orcpt) = &recipient.orcpt {
+        put_text(out, orcpt);
+    }
+}
+
+fn read_recipient(r: &mut Reader<'_>) -> Result<Recipient, Malformed> {
+    let path = ForwardPath::parse(r.text()?, true).map_err(|_| Malformed("forward-path"))?;
+    let bits = r.u8()?;
+    let bit = |i: u8| bits >> i & 1 == 1;
+    let notify = Notify { success: bit(0), failure: bit(1), delay: bit(2), explicit: bit(3) };
+    let orcpt = if bit(4) { Some(r.text()?.into()) } else { None };
+    Ok(Recipient { path, notify, orcpt })
+}
+
+fn write_content(out: &mut Vec<u8>, content: &Content) {
+    put_u32(out, content.parts().len() as u32);
+    for part in content.parts() {
+        match part {
+            Part::Memory(bytes) => {
+                out.push(0);
+                put_u32(out, u32::try_from(bytes.len()).expect("a part is far below 4 GiB"));
+                out.extend_from_slice(bytes);
+            }
+            Part::Stored { place, length_bytes } => {
+                out.push(1);
+                put_u32(out, *length_bytes);
+                put_u64(out, place.0);
+            }
+        }
+    }
+}
+
+/// A message record as it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) message: Message,
+    pub(crate) states: Option<Vec<RecipientState>>,
+    pub(crate) held: bool,
+}
+
+/// Reads what [`write_message`] wrote. Content in the record is copied only with `with_content`;
+/// else its parts name no place.
+pub(crate) fn read_message(id: QueueId, body: &[u8], with_content: bool) -> Result<Stored, Malformed> {
+    let mut r = Reader(body);
+    let arrived = UnixMillis(r.u64()?);
+    let origin = r.text()?.into();
+    let reverse_path = ReversePath::parse(r.text()?, true).map_err(|_| Malformed("reverse-path"))?;
+    let mut envelope = Envelope::new(reverse_path);
+    let bits = r.u8()?;
+    envelope.body = match bits & 3 {
+        0 => BodyType::SevenBit,
+        1 => BodyType::EightBit,
+        2 => BodyType::Binary,
+        _ => return Err(Malformed("body type")),
+    };
+    envelope.ret = match bits >> 2 & 3 {
+        0 => None,
+        1 => Some(Ret::Full),
+        2 => Some(Ret::Headers),
+        _ => return Err(Malformed("ret")),
+    };
+    envelope.smtputf8 = bits >> 4 & 1 == 1;
+    if bits >> 5 & 1 == 1 {
+        envelope.envid = Some(r.text()?.into());
+    }
+    let facts = facts_of(r.u8()?);
+    let count = r.count(3)?;
+    envelope.recipients = (0..count).map(|_| read_recipient(&mut r)).collect::<Result<_, _>>()?;
+    let past = r.u8()?;
+    let states = if past & 1 == 1 {
+        Some((0..count).map(|_| read_state(&mut r)).collect::<Result<_, _>>()?)
+    } else {
+        None
+    };
+    let content = read_content(&mut r, facts, with_content)?;
+    Ok(Stored {
+        message: Message { id, arrived, origin, envelope, content },
+        states,
+        held: past >> 1 & 1 == 1,
+    })
+}
+
+/// Stands for content that was not asked for.
+pub(crate) const NOWHERE: Place = Place(u64::MAX);
+
+fn read_content(r: &mut Reader<'_>, facts: Facts, with_content: bool) -> Result<Content, Malformed> {
+    let count = r.count(5)?;
+    let mut parts = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (kind, length_bytes) = (r.u8()?, r.u32()?);
+        parts.push(match kind {
+            0 => {
+                let bytes = r.bytes(length_bytes as usize)?;
+                if with_content {
+                    Part::Memory(Bytes::copy_from_slice(bytes))
+                } else {
+                    Part::Stored { place: NOWHERE, length_bytes }
+                }
+            }
+            1 => Part::Stored { place: Place(r.u64()?), length_bytes },
+            _ => return Err(Malformed("part")),
+        });
+    }
+    Ok(Content::new(facts, parts))
+}
+
+fn write_state(out: &mut Vec<u8>, state: &RecipientState) {
+    out.push(u8::from(state.settled) | u8::from(state.last.is_some()) << 1);
+    put_u32(out, state.attempt_count);
+    if let Some((at, outcome)) = &state.last {
+        put_u64(out, at.0);
+        write_outcome(out, outcome);
+    }
+}
+
+fn read_state(r: &mut Reader<'_>) -> Result<RecipientState, Malformed> {
+    let bits = r.u8()?;
+    let attempt_count = r.u32()?;
+    let last = if bits & 2 == 2 { Some((UnixMillis(r.u64()?), read_outcome(r)?)) } else { None };
+    Ok(RecipientState { settled: bits & 1 == 1, attempt_count, last })
+}
+
+fn write_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
+    let fate = match outcome.fate {
+        Fate::Delivered => 0,
+        Fate::Deferred => 1,
+        Fate::Failed => 2,
+    };
+    out.push(fate | u8::from(outcome.from_remote) << 2);
+    out.push(outcome.status.0);
+    put_u16(out, outcome.status.1);
+    put_u16(out, outcome.status.2);
+    // What was delivered or failed is told in the log; only what waits has to be explained again.
+    let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
+    put_text(out, &text[..text.floor_char_boundary(TEXT_MAX)]);
+}
+
+fn read_outcome(r: &mut Reader<'_>) -> Result<Outcome, Malformed> {
+    let bits = r.u8()?;
+    let fate = match bits & 3 {
+        0 => Fate::Delivered,
+        1 => Fate::Deferred,
+        2 => Fate::Failed,
+        _ => return Err(Malformed("fate")),
+    };
+    let status = Enhanced(r.u8()?, r.u16()?, r.u16()?);
+    Ok(Outcome { fate, status, text: r.text()?.into(), from_remote: bits & 4 == 4 })
+}
+
+/// Outcomes noted at `at`.
+pub(crate) fn write_results(out: &mut Vec<u8>, at: UnixMillis, results: &[(u32, Outcome)]) {
+    put_u64(out, at.0);
+    put_u32(out, results.len() as u32);
+    for (index, outcome) in results {
+        put_u32(out, *index);
+        write_outcome(out, outcome);
+    }
+}
+
+/// When they were noted, and by recipient what they are.
+pub(crate) type Results = (UnixMillis, Vec<(u32, Outcome)>);
+
+pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {
+    let mut r = Reader(body);
+    let at = UnixMillis(r.u64()?);
+    let count = r.count(12)?;
+    let results =
+        (0..count).map(|_| Ok((r.u32()?, read_outcome(&mut r)?))).collect::<Result<_, Malformed>>()?;
+    Ok((at, results))
+}
+
+/// Folds one attempt's outcome into a recipient's state.
+pub(crate) fn fold(state: &mut RecipientState, at: UnixMillis, outcome: Outcome) {
+    state.attempt_count += 1;
+    state.settled |= outcome.fate != Fate::Deferred;
+    state.last = Some((at, outcome));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message() -> Message {
+        let mut envelope = Envelope::new(ReversePath::parse("ä@b.test", true).unwrap());
+        envelope.body = BodyType::EightBit;
+        envelope.smtputf8 = true;
+        envelope.ret = Some(Ret::Headers);
+        envelope.envid = Some("id=1".into());
+        let mut second = Recipient::new(ForwardPath::parse("c@d.test", true).unwrap());
+        second.notify = Notify { success: true, failure: false, delay: true, explicit: true };
+        second.orcpt = Some("rfc822;x@y".into());
+        envelope.recipients = vec![Recipient::new(ForwardPath::Postmaster), second];
+        let facts = Facts { has_dot_line: true, has_long_line: true, ..Facts::default() };
+        let parts = [
+            Part::Stored { place: Place(7), length_bytes: 9 },
+            Part::Memory(Bytes::from_static(b"tail\r\n")),
+        ];
+        let content = Content::new(facts, parts);
+        Message { id: QueueId(5), arrived: UnixMillis(99), origin: "test".into(), envelope, content }
+    }
+
+    fn states() -> Vec<RecipientState> {
+        let last = Some((UnixMillis(7), Outcome::deferred(Enhanced(4, 2, 1), "full")));
+        vec![
+            RecipientState { settled: true, attempt_count: 1, last: None },
+            RecipientState { settled: false, attempt_count: 2, last },
+        ]
+    }
+
+    #[test]
+    fn messages_and_their_past_are_read_as_written() {
+        for past in [None, Some((&states()[..], true))] {
+            let mut out = Vec::new();
+            write_message(&mut out, &message(), past);
+            let stored = read_message(QueueId(5), &out, true).unwrap();
+            assert_eq!(stored.message, message());
+            assert_eq!((stored.states.as_deref(), stored.held), (past.map(|p| p.0), past.is_some()));
+            for cut in 0..out.len() {
+                assert!(read_message(QueueId(5), &out[..cut], true).is_err(), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn outcomes_are_read_as_written() {
+        let results = vec![(3, Outcome::deferred(Enhanced(4, 0, 0), "x".repeat(5000)))];
+        let mut out = Vec::new();
+        write_results(&mut out, UnixMillis(1), &results);
+        let (at, read) = read_results(&out).unwrap();
+        assert_eq!((at, read[0].0, read[0].1.text.len()), (UnixMillis(1), 3, TEXT_MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = read_message(QueueId(0), &bytes, true);
+            let _ = read_results(&bytes);
+        }
+
+        #[test]
+        fn damaged_messages_never_panic(at in any::<usize>(), flip in 1u8..) {
+            let mut out = Vec::new();
+            write_message(&mut out, &message(), Some((&states(), false)));
+            let at = at % out.len();
+            out[at] ^= flip;
+            let _ = read_message(QueueId(5), &out, true);
+        }
+    }
+}

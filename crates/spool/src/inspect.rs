@@ -1,0 +1,17 @@
+//! A spool as it lies there, read without changing anything, for commands while the daemon is down.
+
+use crate::{LogSpool, Recovered, RecoveryReport, SpoolFailure, disk::RealDisk};
+use std::path::Path;
+
+/// Every live message once, as [`crate::Spool::recover`] would give it. Takes no lock and writes
+/// nothing; while another process writes, what it sees may be a little old.
+///
+/// # Errors
+/// [`SpoolFailure::Unusable`] when another version wrote it, [`SpoolFailure::Io`] when it cannot be read.
+pub fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+    if !dir.is_dir() {
+        return Ok(RecoveryReport::default());
+    }
+    let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
+    LogSpool::inspect(disk, found)
+}

@@ -1,0 +1,112 @@
+//! Moves what still lives in the oldest segment to the end of the log, so that the segment can be
+//! used again. Runs only when the log takes several times the room of what lives in it: each byte is
+//! then moved once for several that were written.
+
+use super::{
+    Folded, Shared, Work,
+    index::{Location, Slot},
+};
+use crate::{
+    SpoolFailure,
+    format::{
+        block::{FIRST_BATCH, read_batch},
+        record::Kind,
+    },
+};
+use bytes::Bytes;
+use mail::QueueId;
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Segments that may be in use beyond what live records need.
+const SLACK_SEGMENTS: u64 = 4;
+/// The log may take so many times the room of its live records.
+const ROOM_RATIO: u64 = 3;
+
+/// A message to be written again, as it was when it was read: if it changed since, the move is off.
+pub(crate) struct Moved {
+    pub(crate) name: u64,
+    pub(crate) slot: Slot,
+    pub(crate) folded: Folded,
+}
+
+/// The same for a chunk.
+pub(crate) struct MovedChunk {
+    pub(crate) place: u64,
+    pub(crate) at: Location,
+    pub(crate) bytes: Bytes,
+}
+
+/// Is the log too large for what lives in it?
+pub(crate) fn is_due(shared: &Shared) -> bool {
+    let index = shared.index();
+    let used = index.segments.len() as u64 * shared.settings.segment_bytes;
+    used > ROOM_RATIO * index.live_bytes() + SLACK_SEGMENTS * shared.settings.segment_bytes
+}
+
+/// Starts a thread that cleans the oldest segment, unless one is at it.
+pub(crate) fn begin(shared: &Arc<Shared>) {
+    if shared.cleaning.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let own = shared.clone();
+    let run = move || {
+        if let Err(failure) = clean(&own) {
+            tracing::warn!("move messages out of an old segment: {failure}");
+        }
+        own.cleaning.store(false, Ordering::Relaxed);
+    };
+    if let Err(e) = std::thread::Builder::new().name("spool-clean".to_owned()).spawn(run) {
+        tracing::warn!("start the cleaning thread: {e}");
+        shared.cleaning.store(false, Ordering::Relaxed);
+    }
+}
+
+fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
+    let Some((number, header, file, name)) = ({
+        let index = shared.index();
+        index.segments.first_key_value().map(|(n, s)| (*n, s.header, s.file.clone(), s.name.clone()))
+    }) else {
+        return Ok(());
+    };
+    let mut bytes = vec![0; header.size_bytes as usize];
+    file.read_at(0, &mut bytes).map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
+    let (mut at, mut seen) = (FIRST_BATCH as usize, HashSet::new());
+    while let Ok((head, records)) = read_batch(&bytes[at.min(bytes.len())..], at as u64, header.seed) {
+        for (_, _, record) in records {
+            if matches!(record.kind, Kind::Message | Kind::Chunk)
+                && seen.insert((record.kind as u8, record.name))
+            {
+                let ticket = match record.kind {
+                    Kind::Chunk => move_chunk(shared, number, record.name)?,
+                    _ => move_message(shared, number, record.name)?,
+                };
+                if let Some(ticket) = ticket {
+                    shared.progress.wait_blocking(ticket)?;
+                }
+            }
+        }
+        at += head.padded() as usize;
+    }
+    Ok(())
+}
+
+fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<crate::Ticket>, SpoolFailure> {
+    let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
+    let Some(slot) = slot else { return Ok(None) };
+    let folded = shared.fold(QueueId(name), &slot, true)?;
+    let bytes = u64::from(slot.at.length);
+    let moved = Moved { name, slot, folded };
+    Ok(Some(shared.push(shared.inbox(), Work::Move(Box::new(moved)), bytes, true)))
+}
+
+fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<crate::Ticket>, SpoolFailure> {
+    let at = shared.index().chunks.get(&place).filter(|at| at.segment == segment).copied();
+    let Some(at) = at else { return Ok(None) };
+    let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
+    let length = bytes.len() as u64;
+    let moved = MovedChunk { place, at, bytes };
+    Ok(Some(shared.push(shared.inbox(), Work::MoveChunk(Box::new(moved)), length, true)))
+}

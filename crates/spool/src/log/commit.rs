@@ -1,0 +1,269 @@
+//! The commit thread: takes everything that waits, writes it once, syncs once, says so, and begins
+//! again. So commits clock themselves: at once when idle, and as many transactions together as came
+//! in while the last sync was under way.
+
+use super::{
+    Shared, Work,
+    index::{Location, Segment, places},
+};
+use crate::{
+    Change, Entry, SpoolFailure,
+    format::{
+        block::{ALIGN, BATCH_HEAD_BYTES, Chain, FIRST_BATCH, begin_batch, end_batch},
+        message::{write_message, write_results},
+        record::{self, Kind},
+    },
+};
+use mail::UnixMillis;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+/// A batch is closed at this size; more waits for the next.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// A record that was written, for the index.
+struct Written {
+    kind: Kind,
+    name: u64,
+    offset: u32,
+    length: u32,
+    chunks: Vec<u64>,
+}
+
+/// What the thread holds: the segment it writes, and its one buffer.
+pub(crate) struct Committer {
+    shared: Arc<Shared>,
+    /// Its number, file and position; the index holds the segment itself.
+    current: Current,
+    batch_sequence: u64,
+    buffer: Vec<u8>,
+    written: Vec<Written>,
+    chain: Chain,
+}
+
+struct Current {
+    number: u32,
+    seed: u64,
+    size: u64,
+    file: Arc<dyn crate::disk::File>,
+    position: u64,
+}
+
+impl Current {
+    fn of(segment: &Segment) -> Self {
+        Self {
+            number: segment.header.sequence as u32,
+            seed: segment.header.seed,
+            size: segment.header.size_bytes,
+            file: segment.file.clone(),
+            position: FIRST_BATCH,
+        }
+    }
+}
+
+impl Committer {
+    /// Begins in a fresh segment, which enters the index.
+    pub(crate) fn new(shared: Arc<Shared>, batch_sequence: u64) -> Result<Self, SpoolFailure> {
+        let segment = shared.pool.take().map_err(SpoolFailure::Io)?;
+        let current = Current::of(&segment);
+        shared.index().segments.insert(current.number, segment);
+        let (buffer, written, chain) = (Vec::new(), Vec::new(), Chain::default());
+        let committer = Self { shared, current, batch_sequence, buffer, written, chain };
+        Ok(committer)
+    }
+
+    /// Writes records again that were found behind the last proven batch.
+    pub(crate) fn write_again(&mut self, records: &[super::recover::Unproven]) -> Result<(), SpoolFailure> {
+        self.begin();
+        for r in records {
+            let view = record::Record { kind: r.kind, name: r.name, body: &r.body };
+            let chunks = super::index::chunks_of(&view);
+            self.record(r.kind, r.name, chunks, |out| out.extend_from_slice(&r.body));
+        }
+        self.commit()
+    }
+
+    /// The thread: until closed or failed.
+    pub(crate) fn run(mut self) {
+        loop {
+            let Some((works, ticket)) = self.shared.next_works() else { break };
+            let result = self.write_works(works);
+            if let Err(failure) = result {
+                self.shared.poison(failure);
+                return;
+            }
+            self.shared.done(ticket);
+            let dead = self.shared.index().take_dead(self.current.number);
+            self.shared.pool.give_back(dead);
+        }
+        self.shared.closed();
+    }
+
+    fn write_works(&mut self, works: Vec<Work>) -> Result<(), SpoolFailure> {
+        self.begin();
+        for work in works {
+            match work {
+                Work::Transaction(entries) => {
+                    let size = entries.iter().map(entry_bytes).sum();
+                    self.make_room(size)?;
+                    entries.iter().for_each(|entry| self.entry(entry));
+                }
+                Work::Chunk(place, bytes) => {
+                    self.make_room(bytes.len() + record::OVERHEAD_BYTES)?;
+                    self.record(Kind::Chunk, place, Vec::new(), |out| out.extend_from_slice(&bytes));
+                }
+                Work::Move(moved) => {
+                    self.settle_index()?;
+                    if self.shared.index().messages.get(&moved.name) == Some(&moved.slot) {
+                        self.make_room(
+                            super::message_bytes(&moved.folded.message) + moved.folded.states_bytes(),
+                        )?;
+                        self.moved(&moved);
+                    }
+                }
+                Work::MoveChunk(moved) => {
+                    self.settle_index()?;
+                    if self.shared.index().chunks.get(&moved.place) == Some(&moved.at) {
+                        self.make_room(moved.bytes.len() + record::OVERHEAD_BYTES)?;
+                        self.record(Kind::Chunk, moved.place, Vec::new(), |out| {
+                            out.extend_from_slice(&moved.bytes);
+                        });
+                    }
+                }
+            }
+        }
+        self.commit()
+    }
+
+    fn begin(&mut self) {
+        self.buffer.clear();
+        self.written.clear();
+        self.chain = Chain::default();
+        begin_batch(&mut self.buffer);
+    }
+
+    /// A transaction stays within one batch: when it does not fit, what is there goes first.
+    fn make_room(&mut self, size: usize) -> Result<(), SpoolFailure> {
+        let full = self.buffer.len() + size > BATCH_BYTES;
+        if (full || !self.fits(self.buffer.len() + size)) && !self.written.is_empty() {
+            self.commit()?;
+            self.begin();
+        }
+        if !self.fits(self.buffer.len() + size) {
+            self.next_segment()?;
+        }
+        Ok(())
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.current.position + (bytes + ALIGN).next_multiple_of(ALIGN) as u64 <= self.current.size
+    }
+
+    fn next_segment(&mut self) -> Result<(), SpoolFailure> {
+        let segment = self.shared.pool.take().map_err(SpoolFailure::Io)?;
+        self.current = Current::of(&segment);
+        if !self.fits(BATCH_HEAD_BYTES) {
+            return Err(SpoolFailure::Unusable(
+                "the segment size is too small for one transaction".to_owned(),
+            ));
+        }
+        self.shared.index().segments.insert(self.current.number, segment);
+        if super::clean::is_due(&self.shared) {
+            super::clean::begin(&self.shared);
+        }
+        Ok(())
+    }
+
+    /// Numbers batches from here.
+    pub(crate) fn at_sequence(mut self, batch_sequence: u64) -> Self {
+        self.batch_sequence = batch_sequence;
+        self
+    }
+
+    fn record(&mut self, kind: Kind, name: u64, chunks: Vec<u64>, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.buffer.len();
+        let sum =
+            record::append(&mut self.buffer, self.current.position, self.current.seed, kind, name, write);
+        self.chain.add(sum);
+        let offset = (self.current.position + start as u64) as u32;
+        self.written.push(Written { kind, name, offset, length: (self.buffer.len() - start) as u32, chunks });
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Accept(message) => {
+                let chunks = places(&message.content);
+                self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
+            }
+            Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+                self.record(Kind::Done, id.0, Vec::new(), |_| {});
+            }
+            Entry::Outcome { id, results, last: false } => {
+                let now = UnixMillis::now();
+                self.record(Kind::Outcome, id.0, Vec::new(), |out| write_results(out, now, results));
+            }
+            Entry::Amend { id, change } => {
+                let held = u8::from(*change == Change::Hold);
+                self.record(Kind::Hold, id.0, Vec::new(), |out| out.push(held));
+            }
+        }
+    }
+
+    fn moved(&mut self, moved: &super::clean::Moved) {
+        let chunks = moved.slot.more.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
+        let past = (&moved.folded.states[..], moved.folded.held);
+        self.record(Kind::Message, moved.name, chunks, |out| {
+            write_message(out, &moved.folded.message, Some(past));
+        });
+    }
+
+    /// Before a move is judged, what came before it must be in the index: it may have ended the message.
+    fn settle_index(&mut self) -> Result<(), SpoolFailure> {
+        if !self.written.is_empty() {
+            self.commit()?;
+            self.begin();
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs what is in the buffer, then tells the index.
+    fn commit(&mut self) -> Result<(), SpoolFailure> {
+        if self.written.is_empty() {
+            return Ok(());
+        }
+        let current = &mut self.current;
+        end_batch(&mut self.buffer, current.position, current.seed, self.batch_sequence, self.chain);
+        let failed = |what: &str, e: &std::io::Error| SpoolFailure::Io(format!("{what} the log: {e}"));
+        let mutation = &self.shared.mutation;
+        current.file.write_at(current.position, &self.buffer).map_err(|e| failed("write", &e))?;
+        let started = Instant::now();
+        if !mutation.skips_sync() {
+            // The first failure is final: the pages are marked clean, a second sync would say OK.
+            current.file.sync_data().map_err(|e| failed("sync", &e))?;
+        }
+        self.shared.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
+        current.position += self.buffer.len() as u64;
+        self.batch_sequence += 1;
+        let mut index = self.shared.index();
+        for w in self.written.drain(..) {
+            let at = Location { segment: current.number, offset: w.offset, length: w.length };
+            index.apply(w.kind, w.name, at, &w.chunks);
+        }
+        let free = current.size - current.position;
+        drop(index);
+        self.shared.current_free.store(free, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// At least what an entry takes in the batch.
+fn entry_bytes(entry: &Entry) -> usize {
+    match entry {
+        Entry::Accept(message) => super::message_bytes(message),
+        Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),
+        Entry::Amend { .. } => 64,
+    }
+}

@@ -1,0 +1,169 @@
+//! Where everything is: segments with what still lives in them, messages, chunks. In memory; built
+//! by recovery from the log alone.
+
+use crate::{
+    disk::File,
+    format::{
+        block::SegmentHeader,
+        record::{Kind, Record},
+    },
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+/// A record's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// The segment's sequence number.
+    pub(crate) segment: u32,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+}
+
+/// A live message: its record, and what else belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) at: Location,
+    /// Most messages have neither outcomes nor chunks.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What few messages have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct More {
+    /// Outcome and hold records, in order.
+    pub(crate) notes: Vec<Location>,
+    /// Places of its chunks.
+    pub(crate) chunks: Vec<u64>,
+}
+
+/// A segment in use.
+pub(crate) struct Segment {
+    pub(crate) name: String,
+    pub(crate) header: SegmentHeader,
+    pub(crate) file: Arc<dyn File>,
+    /// Bytes of records that are still needed.
+    pub(crate) live_bytes: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Index {
+    pub(crate) segments: BTreeMap<u32, Segment>,
+    pub(crate) messages: HashMap<u64, Slot>,
+    pub(crate) chunks: HashMap<u64, Location>,
+}
+
+impl Index {
+    fn keep(&mut self, at: Location) {
+        if let Some(segment) = self.segments.get_mut(&at.segment) {
+            segment.live_bytes += u64::from(at.length);
+        }
+    }
+
+    fn release(&mut self, at: Location) {
+        if let Some(segment) = self.segments.get_mut(&at.segment) {
+            segment.live_bytes -= u64::from(at.length);
+        }
+    }
+
+    /// A record is at a place. `chunks` are those a message record names.
+    pub(crate) fn apply(&mut self, kind: Kind, name: u64, at: Location, chunks: &[u64]) {
+        match kind {
+            Kind::Message => {
+                // A message that was moved: what is left at its old place is not needed any more.
+                if let Some(old) = self.messages.remove(&name) {
+                    self.release_slot(old, false);
+                }
+                self.keep(at);
+                let more = (!chunks.is_empty())
+                    .then(|| Box::new(More { chunks: chunks.to_vec(), ..More::default() }));
+                self.messages.insert(name, Slot { at, more });
+            }
+            Kind::Outcome | Kind::Hold => {
+                if let Some(slot) = self.messages.get_mut(&name) {
+                    slot.more.get_or_insert_default().notes.push(at);
+                    self.keep(at);
+                }
+            }
+            Kind::Done => {
+                if let Some(slot) = self.messages.remove(&name) {
+                    self.release_slot(slot, true);
+                }
+            }
+            Kind::Chunk => {
+                if let Some(old) = self.chunks.insert(name, at) {
+                    self.release(old);
+                }
+                self.keep(at);
+            }
+        }
+    }
+
+    fn release_slot(&mut self, slot: Slot, with_chunks: bool) {
+        self.release(slot.at);
+        if let Some(more) = slot.more {
+            more.notes.iter().for_each(|at| self.release(*at));
+            if with_chunks {
+                more.chunks.iter().for_each(|place| self.forget_chunk(*place));
+            }
+        }
+    }
+
+    pub(crate) fn forget_chunk(&mut self, place: u64) {
+        if let Some(at) = self.chunks.remove(&place) {
+            self.release(at);
+        }
+    }
+
+    /// At the end of recovery: chunks no message names are garbage.
+    pub(crate) fn forget_orphans(&mut self) {
+        let named: std::collections::HashSet<u64> = self
+            .messages
+            .values()
+            .filter_map(|s| s.more.as_ref())
+            .flat_map(|m| m.chunks.iter().copied())
+            .collect();
+        let orphans: Vec<u64> = self.chunks.keys().filter(|place| !named.contains(place)).copied().collect();
+        orphans.into_iter().for_each(|place| self.forget_chunk(place));
+    }
+
+    /// The oldest segments in which nothing lives. Only from the old end: a record that ends a
+    /// message stays until the message's own segment is gone.
+    pub(crate) fn take_dead(&mut self, current: u32) -> Vec<Segment> {
+        let mut dead = Vec::new();
+        while let Some(oldest) = self.segments.first_entry() {
+            if *oldest.key() == current || oldest.get().live_bytes > 0 {
+                break;
+            }
+            dead.push(oldest.remove());
+        }
+        dead
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.segments.values().map(|s| s.live_bytes).sum()
+    }
+}
+
+/// The places a message record names; empty for other records and for records that cannot be read.
+pub(crate) fn chunks_of(record: &Record<'_>) -> Vec<u64> {
+    if record.kind != Kind::Message {
+        return Vec::new();
+    }
+    let Ok(stored) = crate::format::message::read_message(mail::QueueId(record.name), record.body, false)
+    else {
+        return Vec::new();
+    };
+    places(&stored.message.content)
+}
+
+/// The places of a content's stored parts.
+pub(crate) fn places(content: &mail::Content) -> Vec<u64> {
+    let stored = |part: &mail::Part| match part {
+        mail::Part::Stored { place, .. } if *place != crate::format::message::NOWHERE => Some(place.0),
+        mail::Part::Stored { .. } | mail::Part::Memory(_) => None,
+    };
+    content.parts().iter().filter_map(stored).collect()
+}

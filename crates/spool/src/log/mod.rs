@@ -1,0 +1,531 @@
+//! The log: one append-only sequence of batches over segments that were prepared beforehand, one
+//! sync for many transactions, an index in memory. docs/spool-format.md has its bytes.
+
+mod clean;
+mod commit;
+mod index;
+mod pool;
+mod recover;
+
+use crate::{
+    Durable, Entry, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
+    Ticket, Transaction,
+    disk::{Disk, RealDisk},
+    format::{
+        message::{fold, read_message, read_results},
+        record::{self, Kind},
+    },
+    mutation::Mutation,
+    progress::Progress,
+};
+use bytes::Bytes;
+use commit::Committer;
+use index::{Index, Location, Slot};
+use mail::{Message, Part, Place, QueueId, SharedMessage};
+use pool::{Pool, Room};
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// What the log was told at start.
+#[derive(Debug, Clone)]
+pub struct LogSettings {
+    /// Size of a segment.
+    pub segment_bytes: u64,
+    /// All segments together; zero: what the disk has.
+    pub max_bytes: u64,
+    /// Must stay free on the disk.
+    pub min_free_bytes: u64,
+    /// Bytes that may wait for the commit thread; above, [`Refused::Busy`].
+    pub queued_bytes_max: u64,
+    /// How long outcomes may wait for a commit they can ride with.
+    pub outcome_delay: Duration,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 * 1024 * 1024,
+            max_bytes: 0,
+            min_free_bytes: 64 * 1024 * 1024,
+            queued_bytes_max: 32 * 1024 * 1024,
+            outcome_delay: Duration::from_millis(50),
+        }
+    }
+}
+
+/// What waits for the commit thread.
+pub(crate) enum Work {
+    Transaction(Transaction),
+    Chunk(u64, Bytes),
+    Move(Box<clean::Moved>),
+    MoveChunk(Box<clean::MovedChunk>),
+}
+
+#[derive(Default)]
+struct Inbox {
+    works: VecDeque<Work>,
+    bytes: u64,
+    next_ticket: u64,
+    /// Something waits that somebody waits for.
+    urgent: bool,
+    /// The commit thread sleeps until it is woken, or until outcomes have waited long enough.
+    asleep: Sleep,
+    closing: bool,
+    poisoned: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Sleep {
+    #[default]
+    Awake,
+    Sound,
+    Light,
+}
+
+pub(crate) struct Shared {
+    settings: LogSettings,
+    pool: Arc<Pool>,
+    progress: Arc<Progress>,
+    inbox: Mutex<Inbox>,
+    bell: Condvar,
+    index: Mutex<Index>,
+    /// The last ticket that was urgent from the beginning.
+    urgent_up_to: AtomicU64,
+    next_chunk: AtomicU64,
+    commit_count: AtomicU64,
+    transaction_count: AtomicU64,
+    last_sync_us: AtomicU64,
+    current_free: AtomicU64,
+    poisoned: AtomicBool,
+    cleaning: AtomicBool,
+    pub(crate) mutation: Mutation,
+}
+
+impl Shared {
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
+    /// is nothing urgent; outcomes alone wait a little for company. `None`: closed.
+    fn next_works(&self) -> Option<(Vec<Work>, Ticket)> {
+        let mut inbox = self.inbox();
+        loop {
+            if inbox.urgent || (inbox.closing && !inbox.works.is_empty()) {
+                break;
+            }
+            if inbox.closing {
+                return None;
+            }
+            if inbox.works.is_empty() {
+                inbox.asleep = Sleep::Sound;
+                inbox = self.bell.wait(inbox).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                inbox.asleep = Sleep::Light;
+                let slept = self.bell.wait_timeout(inbox, self.settings.outcome_delay);
+                let (woken, waited) = slept.unwrap_or_else(PoisonError::into_inner);
+                inbox = woken;
+                if waited.timed_out() {
+                    break;
+                }
+            }
+            inbox.asleep = Sleep::Awake;
+        }
+        inbox.asleep = Sleep::Awake;
+        inbox.urgent = false;
+        inbox.bytes = 0;
+        Some((inbox.works.drain(..).collect(), Ticket(inbox.next_ticket)))
+    }
+
+    fn push(&self, mut inbox: MutexGuard<'_, Inbox>, work: Work, bytes: u64, urgent: bool) -> Ticket {
+        inbox.next_ticket += 1;
+        let ticket = Ticket(inbox.next_ticket);
+        inbox.works.push_back(work);
+        inbox.bytes += bytes;
+        let first = urgent && !inbox.urgent;
+        inbox.urgent |= urgent;
+        if urgent {
+            self.urgent_up_to.store(ticket.0, Ordering::Relaxed);
+        }
+        // Outcomes wake a sound sleeper once, so that it looks at the clock.
+        let wake = match inbox.asleep {
+            Sleep::Awake => false,
+            Sleep::Light => first,
+            Sleep::Sound => true,
+        };
+        drop(inbox);
+        if wake {
+            self.bell.notify_one();
+        }
+        ticket
+    }
+
+    /// The bytes of a record, checked.
+    fn record(&self, at: Location, kind: Kind, name: u64) -> Result<Vec<u8>, SpoolFailure> {
+        let (file, seed, segment) = {
+            let index = self.index();
+            let segment = index.segments.get(&at.segment).ok_or(SpoolFailure::Missing)?;
+            (segment.file.clone(), segment.header.seed, segment.name.clone())
+        };
+        read_record(&*file, seed, &segment, at, kind, name)
+    }
+
+    /// A message with the outcomes noted since it was written, and whether it is held.
+    fn fold(&self, id: QueueId, slot: &Slot, with_content: bool) -> Result<Folded, SpoolFailure> {
+        let bad = |m: crate::format::wire::Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
+        let body = self.record(slot.at, Kind::Message, id.0)?;
+        let stored = read_message(id, &body, with_content).map_err(bad)?;
+        let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
+        let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
+        for at in slot.more.iter().flat_map(|more| &more.notes) {
+            if let Ok(body) = self.record(*at, Kind::Hold, id.0) {
+                held = body == [1];
+                continue;
+            }
+            let (when, results) = read_results(&self.record(*at, Kind::Outcome, id.0)?).map_err(bad)?;
+            for (index, outcome) in results {
+                if let Some(state) = states.get_mut(index as usize) {
+                    fold(state, when, outcome);
+                }
+            }
+        }
+        Ok(Folded { message: stored.message, states, held })
+    }
+
+    fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
+        self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
+    }
+
+    /// Every live message in the order in which they lie on the disk.
+    fn visit_all(&self, report: &mut RecoveryReport, visit: &mut dyn FnMut(Recovered)) {
+        let mut ids: Vec<(Location, u64)> =
+            self.index().messages.iter().map(|(id, slot)| (slot.at, *id)).collect();
+        ids.sort_unstable_by_key(|(at, _)| (at.segment, at.offset));
+        for (_, id) in ids {
+            let id = QueueId(id);
+            match self.slot(id).and_then(|slot| self.fold(id, &slot, false)) {
+                Ok(Folded { message, states, held }) => {
+                    report.message_count += 1;
+                    visit(Recovered { message: SharedMessage::new(message), recipients: states, held });
+                }
+                Err(failure) => report.corrupt.push(failure.to_string()),
+            }
+        }
+    }
+
+    /// Somebody waits for this ticket: if only outcomes are before it, they wait no longer.
+    fn hurry(&self, ticket: Ticket) {
+        if self.urgent_up_to.load(Ordering::Relaxed) >= ticket.0 {
+            return;
+        }
+        let mut inbox = self.inbox();
+        if !inbox.works.is_empty() && !inbox.urgent {
+            inbox.urgent = true;
+            drop(inbox);
+            self.bell.notify_one();
+        }
+    }
+
+    fn done(&self, ticket: Ticket) {
+        self.progress.publish(ticket);
+    }
+
+    fn poison(&self, failure: SpoolFailure) {
+        self.poisoned.store(true, Ordering::Relaxed);
+        let mut inbox = self.inbox();
+        inbox.poisoned = true;
+        inbox.works.clear();
+        drop(inbox);
+        tracing::error!("the spool has failed and accepts nothing more: {failure}");
+        self.progress.fail(failure);
+    }
+
+    fn closed(&self) {
+        self.inbox().poisoned = true;
+        self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
+    }
+}
+
+/// The log engine; see the module's text.
+pub struct LogSpool {
+    shared: Arc<Shared>,
+    found: Option<recover::Found>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl LogSpool {
+    /// Opens the log in a directory, which is made when missing. Nothing else may have it open.
+    ///
+    /// # Errors
+    /// [`SpoolFailure::Unusable`] when another process has it or another version wrote it.
+    pub fn open(path: &Path, settings: LogSettings) -> Result<Self, SpoolFailure> {
+        let disk =
+            RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
+        Self::on(Arc::new(disk), settings, Mutation::default())
+    }
+
+    /// The same on any disk.
+    pub fn on(disk: Arc<dyn Disk>, settings: LogSettings, mutation: Mutation) -> Result<Self, SpoolFailure> {
+        disk.lock().map_err(|e| {
+            SpoolFailure::Unusable(format!("lock the spool: {e}: is another process using it?"))
+        })?;
+        let mut found = recover::scan(&*disk)?;
+        let shared = Self::shared(disk, settings, mutation, &mut found);
+        Ok(Self { shared: Arc::new(shared), found: Some(found), threads: Mutex::default() })
+    }
+
+    /// For [`crate::inspect`]: everything in place, nothing started.
+    pub(crate) fn inspect(
+        disk: RealDisk,
+        visit: &mut dyn FnMut(Recovered),
+    ) -> Result<RecoveryReport, SpoolFailure> {
+        let mut found = recover::scan(&disk)?;
+        recover::settle_last(&mut found);
+        found.index.forget_orphans();
+        let shared = Self::shared(Arc::new(disk), LogSettings::default(), Mutation::None, &mut found);
+        shared.visit_all(&mut found.report, visit);
+        Ok(found.report)
+    }
+
+    fn shared(
+        disk: Arc<dyn Disk>,
+        settings: LogSettings,
+        mutation: Mutation,
+        found: &mut recover::Found,
+    ) -> Shared {
+        let room = Room {
+            segment_bytes: settings.segment_bytes,
+            max_bytes: settings.max_bytes,
+            min_free_bytes: settings.min_free_bytes,
+        };
+        let old = std::mem::take(&mut found.empty);
+        let pool = Pool::new(disk, room, found.segment_count, found.next_sequence, old);
+        Shared {
+            settings,
+            pool: Arc::new(pool),
+            progress: Arc::default(),
+            inbox: Mutex::default(),
+            bell: Condvar::new(),
+            index: Mutex::new(std::mem::take(&mut found.index)),
+            urgent_up_to: AtomicU64::new(0),
+            next_chunk: AtomicU64::new(found.next_chunk),
+            commit_count: AtomicU64::new(0),
+            transaction_count: AtomicU64::new(0),
+            last_sync_us: AtomicU64::new(0),
+            current_free: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
+            cleaning: AtomicBool::new(false),
+            mutation,
+        }
+    }
+
+    fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SpoolFailure> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the {name} thread: {e}")))?;
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        Ok(())
+    }
+
+    /// A record may move between looking it up and reading it: then it is looked up again.
+    fn retrying<T>(&self, mut read: impl FnMut() -> Result<T, SpoolFailure>) -> Result<T, SpoolFailure> {
+        let first = read();
+        if matches!(first, Err(SpoolFailure::Missing | SpoolFailure::Corrupt(_))) { read() } else { first }
+    }
+
+    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Inbox>, Refused> {
+        if !internal && self.shared.pool.is_low() {
+            return Err(Refused::Full);
+        }
+        let inbox = self.shared.inbox();
+        if inbox.poisoned || inbox.closing {
+            return Err(Refused::Poisoned);
+        }
+        // Outcomes free room: they may wait in a longer line than what takes it.
+        let max = self.shared.settings.queued_bytes_max * if internal { 2 } else { 1 };
+        if inbox.bytes + bytes > max && inbox.bytes > 0 { Err(Refused::Busy) } else { Ok(inbox) }
+    }
+}
+
+/// A message and its recipients' past.
+pub(crate) struct Folded {
+    message: Message,
+    states: Vec<RecipientState>,
+    held: bool,
+}
+
+impl Folded {
+    /// At least what the past takes in a batch.
+    fn states_bytes(&self) -> usize {
+        self.states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
+    }
+}
+
+/// Reads and checks one record.
+fn read_record(
+    file: &dyn crate::disk::File,
+    seed: u64,
+    segment: &str,
+    at: Location,
+    kind: Kind,
+    name: u64,
+) -> Result<Vec<u8>, SpoolFailure> {
+    let mut bytes = vec![0; at.length as usize];
+    let place = format!("{segment} at {}", at.offset);
+    let length = file.read_at(u64::from(at.offset), &mut bytes);
+    let length = length.map_err(|e| SpoolFailure::Io(format!("read {place}: {e}")))?;
+    let read = record::read(&bytes[..length], u64::from(at.offset), seed);
+    let (found, _, _) = read.map_err(|m| SpoolFailure::Corrupt(format!("{place}: {}", m.0)))?;
+    if found.kind != kind || found.name != name {
+        return Err(SpoolFailure::Corrupt(format!("{place}: another record than expected")));
+    }
+    let body = found.body.len();
+    let end = bytes.len() - 4;
+    bytes.truncate(end);
+    bytes.drain(..end - body);
+    Ok(bytes)
+}
+
+/// At least what a message takes in a batch.
+fn message_bytes(message: &Message) -> usize {
+    let in_memory: usize =
+        message.content.parts().iter().map(|p| if let Part::Memory(b) = p { b.len() } else { 16 }).sum();
+    let names: usize = message
+        .envelope
+        .recipients
+        .iter()
+        .map(|r| 8 + r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len()))
+        .sum();
+    512 + message.origin.len() + in_memory + names + message.envelope.envid.as_ref().map_or(0, |e| e.len())
+}
+
+impl Spool for LogSpool {
+    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+        let mut bytes = 0;
+        let (mut internal, mut urgent) = (true, false);
+        for entry in &transaction {
+            match entry {
+                Entry::Accept(message) => {
+                    bytes += message_bytes(message) as u64;
+                    // Reports on what leaves may use the reserve.
+                    internal &= message.envelope.reverse_path.is_null();
+                    urgent = true;
+                }
+                Entry::Outcome { results, .. } => bytes += 64 * results.len() as u64,
+                Entry::Amend { .. } => urgent = true,
+            }
+        }
+        let inbox = self.admit(bytes, internal)?;
+        self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
+        Ok(self.shared.push(inbox, Work::Transaction(transaction), bytes, urgent))
+    }
+
+    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+        let inbox = self.admit(chunk.len() as u64, false)?;
+        let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
+        let bytes = chunk.len() as u64;
+        // Written behind the others, so that memory is not needed longer than the disk needs.
+        self.shared.push(inbox, Work::Chunk(place, chunk), bytes, true);
+        Ok(Place(place))
+    }
+
+    fn abandon(&self, places: &[Place]) {
+        // A chunk that still waits is forgotten by recovery at the latest.
+        let mut index = self.shared.index();
+        places.iter().for_each(|place| index.forget_chunk(place.0));
+    }
+
+    fn durable(&self, ticket: Ticket) -> Durable {
+        self.shared.hurry(ticket);
+        self.shared.progress.wait(ticket)
+    }
+
+    fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        self.retrying(|| {
+            let slot = self.shared.slot(id)?;
+            let body = self.shared.record(slot.at, Kind::Message, id.0)?;
+            let stored = read_message(id, &body, true);
+            let stored = stored.map_err(|m| SpoolFailure::Corrupt(format!("{id}: {}", m.0)))?;
+            Ok(SharedMessage::new(stored.message))
+        })
+    }
+
+    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        self.retrying(|| {
+            let at = self.shared.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
+            self.shared.record(at, Kind::Chunk, place.0).map(Bytes::from)
+        })
+    }
+
+    fn recover(&mut self, visit: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+        let mut found =
+            self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;
+        let pool = self.shared.pool.clone();
+        self.start("spool-prepare", move || pool.run())?;
+        let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
+        let mut committer = Committer::new(self.shared.clone(), sequence)?;
+        if self.shared.mutation.keeps_tail() {
+            found.last = Some((sequence, records));
+            std::mem::swap(&mut found.index, &mut self.shared.index());
+            recover::settle_last(&mut found);
+            std::mem::swap(&mut found.index, &mut self.shared.index());
+            committer = committer.at_sequence(sequence + 1);
+        } else {
+            committer.write_again(&records)?;
+        }
+        self.shared.index().forget_orphans();
+        let shared = self.shared.clone();
+        self.start("spool-commit", move || {
+            crate::sched::raise();
+            committer.run();
+            shared.pool.close();
+        })?;
+        self.shared.visit_all(&mut found.report, visit);
+        Ok(found.report)
+    }
+
+    fn pressure(&self) -> Pressure {
+        let shared = &self.shared;
+        let free_bytes = if shared.pool.is_low() {
+            0
+        } else {
+            shared.pool.ready_bytes() + shared.current_free.load(Ordering::Relaxed)
+        };
+        Pressure {
+            queued_bytes: shared.inbox().bytes,
+            free_bytes,
+            message_count: shared.index().messages.len() as u64,
+            commit_count: shared.commit_count.load(Ordering::Relaxed),
+            transaction_count: shared.transaction_count.load(Ordering::Relaxed),
+            last_sync_us: shared.last_sync_us.load(Ordering::Relaxed),
+            poisoned: shared.poisoned.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) {
+        self.shared.inbox().closing = true;
+        self.shared.bell.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LogSpool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

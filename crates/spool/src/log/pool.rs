@@ -1,0 +1,252 @@
+//! Segments made ready before they are needed: blocks written, header in place, all of it synced.
+//! A thread keeps the pool filled, from segments that were given back where there are any.
+
+use super::index::Segment;
+use crate::{
+    disk::Disk,
+    format::block::{ALIGN, SegmentHeader},
+};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// Ready segments the pool is kept at.
+const READY: usize = 3;
+/// Of them, those that only outcomes and reports may use, so that a full disk can drain.
+pub(crate) const RESERVE: usize = 2;
+/// Without room, it is looked for again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Zeros are written in pieces of this.
+static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+
+/// What the pool is allowed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) segment_bytes: u64,
+    /// All segments together; zero: what the disk has.
+    pub(crate) max_bytes: u64,
+    /// Must stay free on the disk.
+    pub(crate) min_free_bytes: u64,
+}
+
+struct State {
+    ready: VecDeque<Segment>,
+    given_back: VecDeque<Segment>,
+    /// Segments that exist, wherever they are.
+    segment_count: u64,
+    next_sequence: u64,
+    no_room: bool,
+    closing: bool,
+    failure: Option<String>,
+}
+
+pub(crate) struct Pool {
+    disk: Arc<dyn Disk>,
+    room: Room,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Pool {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        room: Room,
+        segment_count: u64,
+        next_sequence: u64,
+        old: Vec<Segment>,
+    ) -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            given_back: old.into(),
+            segment_count,
+            next_sequence,
+            no_room: false,
+            closing: false,
+            failure: None,
+        };
+        Self { disk, room, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next ready segment; waits for it. An error when there will be none.
+    pub(crate) fn take(&self) -> Result<Segment, String> {
+        let mut state = self.lock();
+        loop {
+            if let Some(segment) = state.ready.pop_front() {
+                self.changed.notify_all();
+                return Ok(segment);
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            if state.closing {
+                return Err("prepare a segment: the spool is closing".to_owned());
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Segments nobody needs, oldest first.
+    pub(crate) fn give_back(&self, segments: Vec<Segment>) {
+        if !segments.is_empty() {
+            self.lock().given_back.extend(segments);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Only the reserve is left, and there is no room for more.
+    pub(crate) fn is_low(&self) -> bool {
+        let state = self.lock();
+        state.no_room && state.ready.len() <= RESERVE
+    }
+
+    /// Bytes in ready segments.
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        self.lock().ready.len() as u64 * self.room.segment_bytes
+    }
+
+    pub(crate) fn close(&self) {
+        self.lock().closing = true;
+        self.changed.notify_all();
+    }
+
+    /// The thread: fills the pool until closed or failed.
+    pub(crate) fn run(&self) {
+        loop {
+            let mut state = self.lock();
+            while !state.closing && state.ready.len() >= READY && state.given_back.is_empty() {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.closing {
+                return;
+            }
+            let old = state.given_back.pop_front();
+            let (enough, count) = (state.ready.len() >= READY, state.segment_count);
+            let sequence = state.next_sequence;
+            state.next_sequence += 1;
+            drop(state);
+            let made = match old {
+                Some(old) if enough => self.remove(&old).map(|()| None),
+                Some(old) => self.renew(old, sequence).map(Some),
+                None if !self.has_room(count) => {
+                    self.wait_for_room();
+                    continue;
+                }
+                None => self.make(sequence).map(Some),
+            };
+            self.note(made);
+        }
+    }
+
+    fn note(&self, made: io::Result<Option<Segment>>) {
+        let mut state = self.lock();
+        match made {
+            Ok(Some(segment)) => {
+                state.no_room = false;
+                state.ready.push_back(segment);
+            }
+            Ok(None) => {}
+            Err(e) if is_full(&e) => {
+                state.no_room = true;
+                let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                self.changed.notify_all();
+                return;
+            }
+            Err(e) => {
+                state.failure = Some(format!("prepare a segment: {e}"));
+                state.closing = true;
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn has_room(&self, segment_count: u64) -> bool {
+        let size = self.room.segment_bytes;
+        let allowed = self.room.max_bytes == 0 || (segment_count + 1) * size <= self.room.max_bytes;
+        allowed && self.disk.free_bytes().is_ok_and(|free| free >= size + self.room.min_free_bytes)
+    }
+
+    fn wait_for_room(&self) {
+        let mut state = self.lock();
+        state.no_room = true;
+        if state.given_back.is_empty() && !state.closing {
+            let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// A new file, zero-filled: blocks that were written before commit in half the time.
+    fn make(&self, sequence: u64) -> io::Result<Segment> {
+        let name = format!("{sequence:016x}.seg");
+        let made = self.fill(&name, sequence);
+        match &made {
+            Ok(_) => self.lock().segment_count += 1,
+            // Half a segment only takes up room.
+            Err(_) => drop(self.disk.remove(&name)),
+        }
+        made
+    }
+
+    fn fill(&self, name: &str, sequence: u64) -> io::Result<Segment> {
+        let file = self.disk.create(name)?;
+        let mut at = ALIGN as u64;
+        while at < self.room.segment_bytes {
+            let length = (self.room.segment_bytes - at).min(ZEROS.len() as u64);
+            file.write_at(at, &ZEROS[..length as usize])?;
+            at += length;
+        }
+        let header = self.header(sequence);
+        file.write_at(0, &header.encode())?;
+        file.sync_data()?;
+        // Its name must be there before anything in it is acknowledged.
+        self.disk.sync_dir()?;
+        Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0 })
+    }
+
+    /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
+    fn renew(&self, old: Segment, sequence: u64) -> io::Result<Segment> {
+        if old.header.size_bytes != self.room.segment_bytes || old.file.len()? != self.room.segment_bytes {
+            self.remove(&old)?;
+            return self.make(sequence);
+        }
+        let header = self.header(sequence);
+        old.file.write_at(0, &header.encode())?;
+        old.file.sync_data()?;
+        Ok(Segment { header, live_bytes: 0, ..old })
+    }
+
+    /// The header goes first, synced: were only the name removed, and a later segment's name with
+    /// it, a crash could bring this one back without what ended its messages.
+    fn remove(&self, old: &Segment) -> io::Result<()> {
+        old.file.write_at(0, &ZEROS[..ALIGN])?;
+        old.file.sync_data()?;
+        self.disk.remove(&old.name)?;
+        self.disk.sync_dir()?;
+        self.lock().segment_count -= 1;
+        Ok(())
+    }
+
+    fn header(&self, sequence: u64) -> SegmentHeader {
+        SegmentHeader { sequence, seed: seed(sequence), size_bytes: self.room.segment_bytes }
+    }
+}
+
+/// Differs for every life, which the sequence number does already; mixed so that its bits do, too.
+fn seed(sequence: u64) -> u64 {
+    let mut z = sequence.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+fn is_full(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,173 @@
+//! Reads the log from its beginning and says what is in it.
+//!
+//! Batches carry consecutive numbers. One that cannot be read ends a segment: nothing behind it was
+//! acknowledged, unless a later number turns up, which makes it corruption and not a torn tail. The
+//! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
+
+use super::index::{Index, Location, Segment, chunks_of};
+use crate::{
+    RecoveryReport, SpoolFailure,
+    disk::Disk,
+    format::{
+        block::{ALIGN, BadHeader, FIRST_BATCH, Placed, SegmentHeader, VERSION, read_batch, read_head},
+        record::Kind,
+    },
+};
+use std::io;
+
+/// A record that was in the unproven batch.
+pub(crate) struct Unproven {
+    pub(crate) kind: Kind,
+    pub(crate) name: u64,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What the log says.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) index: Index,
+    /// Segments without a batch: to be used again.
+    pub(crate) empty: Vec<Segment>,
+    /// The last batch: its number and records. Its records are not in the index.
+    pub(crate) last: Option<(u64, Vec<Unproven>)>,
+    /// Where the last batch stands, for readers that write nothing.
+    pub(crate) last_places: Vec<Location>,
+    pub(crate) next_sequence: u64,
+    pub(crate) next_chunk: u64,
+    pub(crate) segment_count: u64,
+    pub(crate) report: RecoveryReport,
+}
+
+pub(crate) fn scan(disk: &dyn Disk) -> Result<Found, SpoolFailure> {
+    let mut found = Found::default();
+    let mut segments = open_segments(disk, &mut found)?;
+    segments.sort_by_key(|s| s.header.sequence);
+    for segment in segments {
+        found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
+        found.segment_count += 1;
+        scan_segment(segment, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
+    SpoolFailure::Io(format!("{what} {name}: {e}"))
+}
+
+fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
+    let mut segments = Vec::new();
+    let names = disk.list().map_err(|e| io_error("list", "the spool", &e))?;
+    for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
+        let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
+        let mut head = vec![0; ALIGN];
+        let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
+        match SegmentHeader::decode(&head[..length]) {
+            Ok(header) => segments.push(Segment { name, header, file, live_bytes: 0 }),
+            Err(BadHeader::Version(other)) => {
+                let text = format!("{name}: format {other}; this version reads and writes {VERSION}");
+                return Err(SpoolFailure::Unusable(text));
+            }
+            Err(BadHeader::Unreadable) => {
+                let size_bytes = file.len().map_err(|e| io_error("read", &name, &e))?;
+                if has_data(&*file, size_bytes) {
+                    found.report.corrupt.push(format!("{name}: its header cannot be read"));
+                    continue;
+                }
+                // Never finished being made, or about to be removed.
+                found.segment_count += 1;
+                let header = SegmentHeader { sequence: 0, seed: 0, size_bytes };
+                found.empty.push(Segment { name, header, file, live_bytes: 0 });
+            }
+        }
+    }
+    Ok(segments)
+}
+
+/// A zeroed header stands for a segment that is given up; damage rarely writes zeros only.
+fn has_data(file: &dyn crate::disk::File, size_bytes: u64) -> bool {
+    let mut head = vec![0; ALIGN];
+    let read = file.read_at(0, &mut head).unwrap_or(0);
+    size_bytes > 0 && head[..read].iter().any(|b| *b != 0)
+}
+
+fn scan_segment(segment: Segment, found: &mut Found) -> Result<(), SpoolFailure> {
+    let size = usize::try_from(segment.header.size_bytes).unwrap_or(usize::MAX);
+    let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
+    let mut bytes = vec![0; size.min(usize::try_from(length).unwrap_or(usize::MAX))];
+    segment.file.read_at(0, &mut bytes).map_err(|e| io_error("read", &segment.name, &e))?;
+    let (number, seed, name) = (segment.header.sequence as u32, segment.header.seed, segment.name.clone());
+    found.index.segments.insert(number, segment);
+    let (mut at, mut batches) = (FIRST_BATCH as usize, 0u64);
+    while at < bytes.len() {
+        match read_batch(&bytes[at..], at as u64, seed) {
+            Ok((head, records)) => {
+                batches += 1;
+                take_batch(found, &name, head.sequence, number, &records);
+                at += head.padded() as usize;
+            }
+            Err(why) => {
+                let last = found.last.as_ref().map_or(0, |l| l.0);
+                let Some(next) = next_batch(&bytes, at, seed, last) else {
+                    found.report.torn_bytes += torn_bytes(&bytes[at..]);
+                    break;
+                };
+                found.report.corrupt.push(format!("{name}: bytes {at} to {next}: {}", why.0));
+                at = next;
+            }
+        }
+    }
+    if batches == 0 {
+        found.empty.extend(found.index.segments.remove(&number));
+    }
+    Ok(())
+}
+
+/// A batch of a later number behind damage.
+fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Option<usize> {
+    let blocks = (from + ALIGN..bytes.len()).step_by(ALIGN);
+    blocks
+        .into_iter()
+        .find(|at| read_head(&bytes[*at..], *at as u64, seed).is_ok_and(|head| head.sequence > last))
+}
+
+/// What a torn tail left, zeros behind it not counted.
+fn torn_bytes(tail: &[u8]) -> u64 {
+    tail.chunks(ALIGN).take_while(|block| block.iter().any(|b| *b != 0)).map(|b| b.len() as u64).sum()
+}
+
+/// The batch before this one is proven: its sync returned before this one was written.
+fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, records: &[Placed<'_>]) {
+    if let Some((last, _)) = &found.last {
+        if sequence < *last {
+            return; // written again after a crash: read already
+        }
+        if sequence > *last + 1 {
+            found.report.corrupt.push(format!(
+                "{name}: batches {} to {} are missing before it",
+                last + 1,
+                sequence - 1
+            ));
+        }
+        if sequence > *last {
+            settle_last(found);
+        }
+    }
+    found.report.batch_count += 1;
+    found.last_places = records
+        .iter()
+        .map(|(offset, length, _)| Location { segment, offset: *offset as u32, length: *length })
+        .collect();
+    let own = |(_, _, r): &Placed<'_>| Unproven { kind: r.kind, name: r.name, body: r.body.to_vec() };
+    found.last = Some((sequence, records.iter().map(own).collect()));
+    let chunks = records.iter().filter(|r| r.2.kind == Kind::Chunk).map(|r| r.2.name + 1).max();
+    found.next_chunk = found.next_chunk.max(chunks.unwrap_or(0));
+}
+
+/// Puts the last batch's records into the index where they stand.
+pub(crate) fn settle_last(found: &mut Found) {
+    let Some((_, records)) = &found.last else { return };
+    for (record, at) in records.iter().zip(&found.last_places) {
+        let view = crate::format::record::Record { kind: record.kind, name: record.name, body: &record.body };
+        found.index.apply(record.kind, record.name, *at, &chunks_of(&view));
+    }
+}

@@ -1,0 +1,269 @@
+//! What every engine promises, run against each of them.
+
+use bytes::Bytes;
+use mail::{
+    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
+};
+use spool::{
+    Change, Entry, LogSettings, LogSpool, NullSpool, Recovered, RecoveryReport, Refused, Spool, inspect,
+};
+use std::{
+    path::Path,
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+};
+
+/// Waits for a future on this thread.
+fn block_on<T>(mut future: std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send>>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn message(id: u64, recipients: usize, content: Content) -> SharedMessage {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+    let path = |n| ForwardPath::parse(&format!("r{n}@c.test"), false).unwrap();
+    envelope.recipients = (0..recipients).map(|n| Recipient::new(path(n))).collect();
+    Arc::new(Message { id: QueueId(id), arrived: UnixMillis(id), origin: "test".into(), envelope, content })
+}
+
+fn small(id: u64) -> SharedMessage {
+    message(id, 2, Content::from_bytes(format!("Subject: {id}\r\n\r\nhello\r\n")))
+}
+
+fn deferred(index: u32) -> (u32, Outcome) {
+    (index, Outcome::deferred(Enhanced(4, 2, 1), "mailbox busy"))
+}
+
+fn delivered(index: u32) -> (u32, Outcome) {
+    (index, Outcome::delivered(Enhanced(2, 0, 0), "ok"))
+}
+
+fn settings() -> LogSettings {
+    LogSettings { segment_bytes: 256 * 1024, min_free_bytes: 0, ..LogSettings::default() }
+}
+
+fn open(dir: &Path) -> (LogSpool, Vec<Recovered>, RecoveryReport) {
+    open_with(dir, settings())
+}
+
+fn open_with(dir: &Path, settings: LogSettings) -> (LogSpool, Vec<Recovered>, RecoveryReport) {
+    let mut spool = LogSpool::open(dir, settings).unwrap();
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |r| found.push(r)).unwrap();
+    (spool, found, report)
+}
+
+fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
+    let ticket = spool.submit(transaction).unwrap();
+    block_on(spool.durable(ticket)).unwrap();
+}
+
+/// Engines that start empty.
+fn engines(test: impl Fn(&dyn Spool)) {
+    test(&NullSpool::default());
+    let dir = tempfile::tempdir().unwrap();
+    test(&open(dir.path()).0);
+}
+
+#[test]
+fn what_is_accepted_can_be_read_and_what_is_done_is_gone() {
+    engines(|spool| {
+        commit(spool, vec![Entry::Accept(small(1)), Entry::Accept(small(2))]);
+        assert_eq!(*spool.read(QueueId(1)).unwrap(), *small(1));
+        assert_eq!(spool.pressure().message_count, 2);
+        commit(spool, vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0)], last: true }]);
+        assert!(spool.read(QueueId(1)).is_err());
+        commit(spool, vec![Entry::Amend { id: QueueId(2), change: Change::Delete }]);
+        assert_eq!(spool.pressure().message_count, 0);
+    });
+}
+
+#[test]
+fn large_content_comes_back_from_its_chunks() {
+    engines(|spool| {
+        let (a, b) = (Bytes::from(vec![b'a'; 100_000]), Bytes::from(vec![b'b'; 50_000]));
+        let (pa, pb) = (spool.store(a.clone()).unwrap(), spool.store(b.clone()).unwrap());
+        let part = |place, bytes: &Bytes| Part::Stored { place, length_bytes: bytes.len() as u32 };
+        let content =
+            Content::new(Facts::default(), [part(pa, &a), part(pb, &b), Part::Memory("end\r\n".into())]);
+        commit(spool, vec![Entry::Accept(message(1, 1, content.clone()))]);
+        assert_eq!(spool.read(QueueId(1)).unwrap().content, content);
+        assert_eq!((spool.load(pa).unwrap(), spool.load(pb).unwrap()), (a, b));
+        commit(spool, vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0)], last: true }]);
+        assert!(spool.load(pa).is_err() && spool.load(pb).is_err());
+    });
+}
+
+#[test]
+fn abandoned_chunks_are_gone() {
+    engines(|spool| {
+        let place = spool.store(Bytes::from_static(b"x")).unwrap();
+        commit(spool, vec![Entry::Accept(small(1))]);
+        spool.abandon(&[place]);
+        assert!(spool.load(place).is_err());
+    });
+}
+
+#[test]
+fn a_closed_spool_takes_nothing() {
+    engines(|spool| {
+        spool.close();
+        assert_eq!(spool.submit(vec![Entry::Accept(small(1))]), Err(Refused::Poisoned));
+    });
+}
+
+#[test]
+fn recovery_gives_back_every_message_with_its_recipients_past() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, found, _) = open(dir.path());
+    assert!(found.is_empty());
+    for id in 1..=4 {
+        commit(&spool, vec![Entry::Accept(small(id))]);
+    }
+    commit(
+        &spool,
+        vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
+    );
+    commit(&spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
+    commit(&spool, vec![Entry::Outcome { id: QueueId(2), results: vec![], last: true }]);
+    commit(&spool, vec![Entry::Amend { id: QueueId(3), change: Change::Hold }]);
+    drop(spool);
+    for _ in 0..3 {
+        let (spool, found, report) = open(dir.path());
+        assert_eq!((report.message_count, report.corrupt), (3, vec![]));
+        let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
+        assert_eq!(ids, [1, 3, 4]);
+        assert_eq!(found[0].message.envelope, small(1).envelope);
+        let states = &found[0].recipients;
+        assert!(states[0].settled && !states[1].settled);
+        assert_eq!((states[1].attempt_count, &*states[1].last.as_ref().unwrap().1.text), (2, "mailbox busy"));
+        assert_eq!(found.iter().map(|r| r.held).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(*spool.read(QueueId(4)).unwrap(), *small(4));
+        drop(spool);
+        let mut seen = Vec::new();
+        inspect(dir.path(), &mut |r| seen.push(r.message.id.0)).unwrap();
+        assert_eq!(seen, [1, 3, 4]);
+    }
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let _first = open(dir.path());
+    assert!(LogSpool::open(dir.path(), settings()).is_err());
+}
+
+#[test]
+fn segments_are_used_again_and_leftovers_are_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    let body = vec![b'x'; 20_000];
+    commit(&spool, vec![Entry::Accept(small(1))]);
+    commit(
+        &spool,
+        vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
+    );
+    commit(&spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
+    for id in 2..400 {
+        commit(&spool, vec![Entry::Accept(message(id, 1, Content::from_bytes(body.clone())))]);
+        commit(&spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
+        assert_eq!(*spool.read(QueueId(1)).unwrap(), *small(1));
+    }
+    drop(spool);
+    let files = std::fs::read_dir(dir.path()).unwrap().count();
+    assert!(files <= 16, "{files} segments of 256 KiB for one live message");
+    let (_, found, report) = open(dir.path());
+    assert_eq!((found.len(), report.corrupt), (1, vec![]));
+    assert!(found[0].held && found[0].recipients[0].settled && found[0].recipients[1].attempt_count == 1);
+}
+
+#[test]
+fn a_full_spool_refuses_mail_and_takes_outcomes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open_with(dir.path(), LogSettings { max_bytes: 5 * 256 * 1024, ..settings() });
+    let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])));
+    let mut accepted = 0;
+    let refused = loop {
+        match spool.submit(vec![big(accepted + 1)]) {
+            Ok(ticket) => block_on(spool.durable(ticket)).unwrap(),
+            Err(refused) => break refused,
+        }
+        accepted += 1;
+    };
+    assert_eq!((refused, spool.pressure().free_bytes), (Refused::Full, 0));
+    assert!(accepted >= 20, "{accepted}");
+    for id in 1..=accepted {
+        commit(&spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
+    }
+    // What is given back is prepared by a thread: until then the refusal stands.
+    while spool.submit(vec![big(1000)]) == Err(Refused::Full) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn many_threads_share_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let spool = &spool;
+            scope.spawn(move || {
+                (0..50).for_each(|n| commit(spool, vec![Entry::Accept(small(thread * 1000 + n + 1))]));
+            });
+        }
+    });
+    let pressure = spool.pressure();
+    assert_eq!((pressure.message_count, pressure.transaction_count), (400, 400));
+    assert!(pressure.commit_count < 400, "{} commits", pressure.commit_count);
+    drop(spool);
+    assert_eq!(open(dir.path()).1.len(), 400);
+}
+
+#[test]
+fn damage_in_the_middle_is_told_and_the_rest_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    for id in 1..=10 {
+        commit(&spool, vec![Entry::Accept(small(id))]);
+    }
+    drop(spool);
+    let damage = |n: u64| {
+        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        names.sort();
+        let path = names.iter().find(|p| std::fs::read(p).unwrap()[4096..].iter().any(|b| *b != 0)).unwrap();
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[4096 * (n as usize + 1) + 60] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    };
+    damage(4);
+    let (_, found, report) = open(dir.path());
+    assert_eq!(found.len(), 9);
+    assert!(!report.corrupt.is_empty(), "{report:?}");
+}
+
+#[test]
+fn another_format_is_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[8] = 9;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let Err(failure) = LogSpool::open(dir.path(), settings()) else { panic!() };
+    assert!(failure.to_string().contains("format 9"), "{failure}");
+}
