@@ -85,7 +85,7 @@ impl List<'_> {
             '\\' => return Err("\\ outside quotes".to_owned()),
             c => {
                 self.skip(c.len_utf8());
-                self.word(&c.to_string(), matches!(c, '.' | '@'));
+                self.word(&c.to_string(), matches!(c, '.' | '@'))?;
             }
         }
         Ok(())
@@ -96,14 +96,18 @@ impl List<'_> {
     }
 
     /// White space around `.` and `@` means nothing (RFC 5322 §4.4); elsewhere it separates words.
-    fn word(&mut self, text: &str, joins: bool) {
+    fn word(&mut self, text: &str, joins: bool) -> Result<(), String> {
         let item = &mut self.item;
+        if item.angle.is_some() {
+            return Err("text behind >".to_owned());
+        }
         if item.gap && !item.words.is_empty() && !joins && !item.words.ends_with(['.', '@']) {
             item.is_phrase = true;
         }
         item.gap = false;
         item.words.push_str(text);
         item.end = self.length - self.rest.len();
+        Ok(())
     }
 
     fn quoted(&mut self) -> Result<(), String> {
@@ -112,16 +116,14 @@ impl List<'_> {
         self.rest = rest;
         // `"a" b` and `a"b"` are names at most.
         self.item.is_phrase |= !self.item.words.is_empty();
-        self.word(quoted, false);
-        Ok(())
+        self.word(quoted, false)
     }
 
     fn literal(&mut self) -> Result<(), String> {
         let end = self.rest.find(']').ok_or("[ without its partner")?;
         let (literal, rest) = self.rest.split_at(end + 1);
         self.rest = rest;
-        self.word(literal, false);
-        Ok(())
+        self.word(literal, false)
     }
 
     /// `<local@domain>`, or with the source route that is to be ignored (RFC 5322 §4.4): `<@a,@b:local@domain>`.
@@ -256,6 +258,8 @@ mod tests {
             "(a@b",
             "a@b)",
             "<a@b> <c@d>",
+            "<a@b> Bob",
+            "<a>\"\"",
             "<a b@c>",
             "<>",
             "a <>",
