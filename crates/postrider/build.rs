@@ -10,8 +10,10 @@ fn main() {
     };
     let commit = git(&["rev-parse", "--short=10", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=POSTRIDER_COMMIT={commit}");
-    // Each commit appends to this file; without it (no git, shallow export) the name stays.
-    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+    // Each commit appends to this file. Naming one that is not there would build anew every time.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
+        && std::path::Path::new(&log).exists()
+    {
         println!("cargo::rerun-if-changed={log}");
     }
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,12 +1,13 @@
 //! What no single key can see: ranges, keys that contradict each other, files that are missing.
 
 use crate::{
-    listing::Origin,
+    choice::{Engine, LogFormat},
+    listing::{Effective, Origin},
     load::Purpose,
+    route::{LmtpTarget, Target},
     section::Reading,
     settings::Settings,
     units::{ByteSize, show_duration},
-    value::{Engine, LogFormat},
 };
 use std::{
     fmt::Display,
@@ -38,6 +39,8 @@ struct Check<'c, 's> {
 impl Check<'_, '_> {
     fn all(&mut self, s: &Settings) {
         self.listeners(s);
+        self.relay(s);
+        self.loops(s);
         self.tls(s);
         self.limits(&s.limits);
         self.counts(s);
@@ -98,6 +101,37 @@ impl Check<'_, '_> {
             .rev()
             .find(|e| e.path.starts_with("listen[") && e.value.as_ref() == Some(&shown));
         found.map_or(String::new(), |e| e.path.clone())
+    }
+
+    /// Who lets everybody relay is found by spammers within hours.
+    fn relay(&mut self, s: &Settings) {
+        if let Some(net) = s.relay.networks.iter().find(|net| net.prefix_len() == 0) {
+            let what = format!("{net} makes this an open relay");
+            self.problem("relay.networks", what, "everybody", "name the networks that may send anywhere");
+        }
+    }
+
+    /// A fixed next hop that is one of our own listeners would take mail round until it has too many hops.
+    fn loops(&mut self, s: &Settings) {
+        for (number, route) in s.routes.iter().enumerate() {
+            let (key, host) = match &route.target {
+                Target::Smarthost(host) => ("smarthost", host),
+                Target::Lmtp(LmtpTarget::Tcp(host)) => ("lmtp", host),
+                _ => continue,
+            };
+            let Some(ip) = host.ip() else { continue };
+            let next = SocketAddr::new(ip, host.port);
+            let ours = |listen: SocketAddr| listen == next || (ip.is_loopback() && clash(listen, next));
+            if s.listen.iter().any(|listen| ours(listen.address)) {
+                // Routes with problems are not in the settings: the value tells which one it is.
+                let shown = toml::Value::from(host.to_string());
+                let is_it = |e: &&Effective| e.path.ends_with(key) && e.value.as_ref() == Some(&shown);
+                let path =
+                    self.reading.effective.iter().find(is_it).map_or(String::new(), |e| e.path.clone());
+                let what = format!("route {} leads back to this server", number + 1);
+                self.problem(&path, what, "is one of its own listeners", "name another host or port");
+            }
+        }
     }
 
     fn tls(&mut self, s: &Settings) {

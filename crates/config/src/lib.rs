@@ -8,6 +8,7 @@
 //! Read first: [`Settings`] (what survived checking) and [`Problems`] (what did not).
 
 mod check;
+mod choice;
 mod domain;
 mod listing;
 mod load;
@@ -19,6 +20,7 @@ pub mod settings;
 mod units;
 mod value;
 
+pub use choice::{Engine, ListenTls, LogFormat, RouteTls, TlsVersion};
 pub use domain::DomainPattern;
 pub use listing::{Effective, Origin};
 pub use load::{Loaded, Purpose, load, load_with_origins};
@@ -28,4 +30,4 @@ pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
 pub use settings::{Listen, Settings};
 pub use units::{ByteSize, parse_duration, show_duration};
-pub use value::{Engine, HostName, ListenTls, LogFormat, NameServer, RouteTls, TlsVersion};
+pub use value::{HostName, NameServer};

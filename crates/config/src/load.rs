@@ -2,13 +2,14 @@
 
 use crate::{
     check,
+    choice::RouteTls,
     listing::{self, Effective, Origin},
     problem::{Problem, Problems, line_and_column},
     route::{Route, Target},
     schema::schema,
     section::{Placeholders, Reading},
     settings::*,
-    value::{Context, HostTable, RouteTls, Value, Word},
+    value::{Context, HostTable, Value, Word},
 };
 use mail::Domain;
 use std::{

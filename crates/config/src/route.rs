@@ -1,6 +1,6 @@
 //! Routes: which way mail for some domains goes.
 
-use crate::{domain::DomainPattern, value::RouteTls};
+use crate::{choice::RouteTls, domain::DomainPattern};
 use mail::Domain;
 use std::{
     fmt,

@@ -1,9 +1,10 @@
 //! A section's keys: one definition gives its type, its reader and its manual.
 
 use crate::{
+    choice::did_you_mean,
     listing::{Effective, Origin},
     problem::line_and_column,
-    value::{Context, Value, did_you_mean},
+    value::{Context, Value},
 };
 use toml::{
     Spanned,

@@ -2,11 +2,12 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
+    choice::{Engine, ListenTls, LogFormat, RouteTls, TlsVersion},
     domain::DomainPattern,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
     section::section,
     units::ByteSize,
-    value::{Engine, HostName, HostTable, ListenTls, LogFormat, NameServer, RouteTls, TlsVersion, Word},
+    value::{HostName, HostTable, NameServer, Word},
 };
 use ipnet::IpNet;
 use mail::Mailbox;

@@ -91,7 +91,7 @@ fn integer(found: &Found<'_>) -> Option<u64> {
 }
 
 /// Reads text with `parse`; its error is `(label, help)`.
-fn text<T: Value>(
+pub(crate) fn text<T: Value>(
     found: &Found<'_>,
     cx: &mut Context,
     parse: impl FnOnce(&str, &Path) -> Result<T, (String, Option<String>)>,
@@ -220,6 +220,8 @@ macro_rules! text_value {
         }
     };
 }
+
+pub(crate) use text_value;
 
 fn bad<T>(label: &str) -> Result<T, (String, Option<String>)> {
     Err((label.to_owned(), None))
@@ -455,102 +457,4 @@ fn read_hosts(table: &DeTable<'_>, cx: &mut Context) -> HostTable {
         }
     }
     hosts
-}
-
-/// An enum whose values are words.
-macro_rules! choice {
-    ($(#[doc = $doc:literal])+ $name:ident: $hint:literal { $($(#[doc = $vdoc:literal])+ $variant:ident = $word:literal,)+ }) => {
-        $(#[doc = $doc])+
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum $name { $($(#[doc = $vdoc])+ $variant,)+ }
-
-        impl $name {
-            /// As it is written in the file.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)+ }
-            }
-        }
-
-        text_value!(
-            $name,
-            $hint,
-            $hint,
-            |t, _| match t {
-                $($word => Ok($name::$variant),)+
-                _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
-            },
-            |v| v.as_str().to_owned()
-        );
-    };
-}
-
-/// `: did you mean "may"?`, when one of the words is near.
-fn nearest(given: &str, words: &[&str]) -> String {
-    did_you_mean(given, words.iter().copied())
-        .map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
-}
-
-/// The word that was most likely meant.
-pub(crate) fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    let given = given.to_ascii_lowercase();
-    let scored = words.into_iter().map(|word| (strsim::jaro_winkler(&given, word), word));
-    scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word)
-}
-
-choice! {
-    /// How a listener speaks TLS.
-    ListenTls: "one of \"off\", \"starttls\" and \"implicit\"" {
-        /// Never.
-        Off = "off",
-        /// After STARTTLS (RFC 3207).
-        Starttls = "starttls",
-        /// From the first byte (RFC 8314 §3.3).
-        Implicit = "implicit",
-    }
-}
-
-choice! {
-    /// Whether mail leaves by TLS.
-    RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
-        /// Never.
-        Off = "off",
-        /// When offered; the certificate does not matter (RFC 7435).
-        May = "may",
-        /// Or the mail waits; the certificate does not matter.
-        Require = "require",
-        /// With a certificate that names the host and is trusted, or the mail waits.
-        Verify = "verify",
-    }
-}
-
-choice! {
-    /// The oldest TLS version that is spoken.
-    TlsVersion: "one of \"1.2\" and \"1.3\"" {
-        /// RFC 5246.
-        V12 = "1.2",
-        /// RFC 8446.
-        V13 = "1.3",
-    }
-}
-
-choice! {
-    /// What the delivery log is written as.
-    LogFormat: "one of \"json\", \"postfix\" and \"both\"" {
-        /// One JSON object a line.
-        Json = "json",
-        /// Lines as Postfix writes them, for existing tools.
-        Postfix = "postfix",
-        /// JSON in `file`, Postfix lines in `postfix_file`.
-        Both = "both",
-    }
-}
-
-choice! {
-    /// What keeps messages.
-    Engine: "one of \"log\" and \"null\"" {
-        /// The log of segments.
-        Log = "log",
-        /// Keeps nothing: for the laboratory, and only in its builds.
-        Null = "null",
-    }
 }

@@ -34,6 +34,14 @@ fn a_broken_line_is_shown_alone() {
 }
 
 #[test]
+fn an_open_relay_and_a_loop_are_seen() {
+    let text = "[relay]\nnetworks = [\"0.0.0.0/0\"]\n[[listen]]\naddress = \"0.0.0.0:25\"\n\
+                [[route]]\ndomains = [\"a\"]\nsmarthost = \"192.0.2.1:25\"\n\
+                [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:25\"\n";
+    golden("dangerous.txt", &problems(text));
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let problems = config::load(Some(Path::new("/nonexistent/postrider.toml"))).unwrap_err();
     golden("missing.txt", &problems.to_string());

@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     NoInput = 66,
     /// Something that is needed does not run.
     Unavailable = 69,
+    /// The product itself is wrong.
+    Software = 70,
     /// A file cannot be made.
     CantCreate = 73,
     /// Reading or writing failed.

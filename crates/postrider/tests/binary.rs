@@ -1,9 +1,14 @@
 //! The binary as it is called: names, exit codes, and what works without a daemon.
 
+use mail::{
+    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+};
+use rustix::net;
+use spool::{Entry, LogSettings, LogSpool, Spool};
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
     process::{Command, Output, Stdio},
@@ -112,12 +117,60 @@ fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
     let output = postrider(&dir, &["queue", "list"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "Mail queue is empty\n"));
     assert_eq!(stdout(&postrider(&dir, &["queue", "count"])), "0\n");
+    let file = dir.path().join("postrider.toml").display().to_string();
+    let output = postrider(&dir, &["queue", "list", "--config", &file, "--ids"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""));
     assert_eq!(postrider(&dir, &["why", "0000000000001"]).status.code(), Some(66));
     for arguments in [&["queue", "flush"][..], &["queue", "delete", "all"], &["status"], &["reload"]] {
         let output = postrider(&dir, arguments);
         assert_eq!(output.status.code(), Some(69), "{arguments:?}");
         assert_eq!(stderr(&output), "postrider: the daemon is not running\n");
     }
+}
+
+/// Puts a message for two into the spool of a daemon that does not run; the first recipient was
+/// deferred once.
+fn queue_one(dir: &TempDir, id: u64) {
+    let mut envelope = Envelope::new(ReversePath::parse("alice@a.test", false).unwrap());
+    for address in ["bob@b.test", "carol@localhost"] {
+        envelope.recipients.push(Recipient::new(ForwardPath::parse(address, false).unwrap()));
+    }
+    let content = Content::from_bytes("Subject: kept\r\n\r\nbody\r\n");
+    let (id, arrived) = (QueueId(id), UnixMillis::now());
+    let message = Message { id, arrived, origin: "test".into(), envelope, content };
+    let deferred = Outcome::deferred(Enhanced(4, 4, 1), "connection refused");
+    let settings = LogSettings { segment_bytes: 1 << 20, min_free_bytes: 0, ..LogSettings::default() };
+    let mut spool = LogSpool::open(&dir.path().join("data/spool"), settings).unwrap();
+    spool.recover(&mut |_| ()).unwrap();
+    spool.submit(vec![Entry::Accept(message.into())]).unwrap();
+    spool.submit(vec![Entry::Outcome { id, results: vec![(0, deferred)], last: false }]).unwrap();
+    spool.close();
+}
+
+#[test]
+fn without_a_daemon_the_spool_tells_what_is_queued() {
+    let dir = site("");
+    queue_one(&dir, 7);
+    let list = stdout(&postrider(&dir, &["queue", "list"]));
+    assert!(
+        list.contains("\n0000000000007 ") && list.contains("(deferred 4.4.1 (connection refused))"),
+        "{list}"
+    );
+    assert!(list.ends_with("-- 1 Kbytes in 1 Request.\n"), "{list}");
+    let counted = |arguments: &[&str]| stdout(&postrider(&dir, &[&["queue", "count"], arguments].concat()));
+    assert_eq!(counted(&["--recipient", "BOB@*", "--status", "waiting"]), "1\n");
+    assert_eq!(counted(&["--destination", "maildir:*"]), "1\n");
+    assert_eq!(counted(&["--older", "1h"]), "0\n");
+    let shown = stdout(&postrider(&dir, &["queue", "show", "0000000000007"]));
+    assert!(
+        shown.contains("sender:   <alice@a.test>") && shown.contains("attempts: 1\n          deferred 4.4.1"),
+        "{shown}"
+    );
+    let story = stdout(&postrider(&dir, &["why", "0000000000007"]));
+    assert!(
+        story.contains("<bob@b.test> by mx:b.test") && story.contains("when the daemon runs again"),
+        "{story}"
+    );
 }
 
 #[test]
@@ -183,7 +236,10 @@ fn mail_for_a_daemon_that_is_down_waits_in_the_drop_directory() {
         header["recipients"].as_array().unwrap().iter().map(|r| r["address"].as_str().unwrap()).collect();
     assert_eq!(addresses, ["bob@b.test", "root@host.test", "eve@e.test"]);
     assert_eq!(header["size_bytes"], content.len());
-    assert!(content.starts_with("To: Bob <bob@b.test>, root\r\nSubject: Grüße\r\nFrom: "), "{content}");
+    assert!(
+        content.starts_with("To: Bob <bob@b.test>, root@host.test\r\nSubject: Grüße\r\nFrom: "),
+        "{content}"
+    );
     assert!(content.ends_with("\r\n\r\nhello\r\n"), "{content}");
 }
 
@@ -240,8 +296,11 @@ fn bs_carries_smtp_to_the_listener_and_back() {
 
 #[test]
 fn bs_without_a_daemon_says_so_in_smtp() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let dir = site(&format!("[[listen]]\naddress = \"127.0.0.1:{port}\"\n"));
+    // Bound and not listening: nobody else can take the port meanwhile.
+    let silent = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+    net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(net::getsockname(&silent).unwrap()).unwrap();
+    let dir = site(&format!("[[listen]]\naddress = \"{address}\"\n"));
     let output = run(Path::new(BINARY), &dir, &["sendmail", "-bs"], "QUIT\r\n");
     assert_eq!(output.status.code(), Some(69));
     assert!(stdout(&output).starts_with("421 4.3.0 "));

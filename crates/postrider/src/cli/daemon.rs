@@ -39,25 +39,21 @@ pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<u64, C
     }
 }
 
-/// One message, and its header as far as it is shown.
-pub(super) fn show(settings: &Settings, id: Id) -> Result<(Listed, String), CliError> {
-    let (mut found, mut header) = (None, String::new());
+/// One message, and its header from a daemon that runs.
+pub(super) fn show(settings: &Settings, id: Id) -> Result<(Listed, Option<String>), CliError> {
+    let (mut found, mut header) = (None, None);
     match Client::connect(&settings.control.socket) {
         Ok(mut client) => {
             client.ask(&Request::Show { id }, &mut |response| {
                 match response {
                     Response::Message(message) => found = Some(message),
-                    Response::Header { text } => header = text,
+                    Response::Header { text } => header = Some(text),
                     _ => {}
                 }
                 Ok(())
             })?;
         }
-        Err(ClientError::NotRunning) => {
-            if let Some((message, text)) = offline::show(settings, id)? {
-                (found, header) = (Some(message), text);
-            }
-        }
+        Err(ClientError::NotRunning) => found = offline::show(settings, id)?,
         Err(other) => return Err(other.into()),
     }
     let missing = || Failure::Missing { text: format!("{} is not in the queue", id.0) };

@@ -2,19 +2,13 @@
 
 use super::CliError;
 use crate::{
-    control::{Id, Listed, ListedRecipient, Selection, Status, server::header_of},
+    control::{Id, Listed, ListedRecipient, Selection, Status},
     sysexits::Exit,
 };
 use config::{Settings, Target};
-use mail::{ForwardPath, Part, UnixMillis};
-use spool::{Recovered, RecoveryReport, SpoolFailure};
-use std::{io, path::Path};
-
-/// Every live message of a spool that nobody has open, changing nothing.
-fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
-    let _ = found;
-    Err(SpoolFailure::Unusable(format!("{} can only be read by the daemon", dir.display())))
-}
+use mail::{ForwardPath, UnixMillis};
+use spool::Recovered;
+use std::io;
 
 /// Passes on each selected message.
 pub(super) fn list(
@@ -34,23 +28,19 @@ pub(super) fn list(
     failed.map_or(Ok(count), |error| Err(error.into()))
 }
 
-/// One message with its header, as far as that lies beside the envelope.
-pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<(Listed, String)>, CliError> {
+/// One message. Its content stays in the spool, so there is no header to show.
+pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<Listed>, CliError> {
     let mut shown = None;
     walk(settings, &mut |recovered| {
         if recovered.message.id == id.0 {
-            shown = Some((listed(&recovered, settings), header(&recovered)));
+            shown = Some(listed(&recovered, settings));
         }
     })?;
     Ok(shown)
 }
 
 fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<(), CliError> {
-    // No folder: nothing was ever accepted.
-    if !settings.spool.path.exists() {
-        return Ok(());
-    }
-    let report = inspect(&settings.spool.path, found).map_err(|failure| {
+    let report = spool::inspect(&settings.spool.path, found).map_err(|failure| {
         let text = format!("the daemon is not running, and its spool says: {failure}");
         CliError::new(Exit::Unavailable, text)
     })?;
@@ -58,13 +48,6 @@ fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<(), Cli
         super::complain("postrider", &format!("corrupt: {place}"));
     }
     Ok(())
-}
-
-fn header(recovered: &Recovered) -> String {
-    match recovered.message.content.parts().first() {
-        Some(Part::Memory(bytes)) => String::from_utf8_lossy(header_of(bytes)).into_owned(),
-        Some(Part::Stored { .. }) | None => String::new(),
-    }
 }
 
 fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
@@ -149,6 +132,5 @@ mod tests {
         assert_eq!(seen, expected);
         assert_eq!(message.recipients[0].last.as_deref(), Some("deferred 4.4.1 (refused)"));
         assert_eq!(listed(&recovered(true), &settings).recipients[0].status, Status::Held);
-        assert_eq!(header(&recovered(false)), "Subject: x\r\n\r\n");
     }
 }

@@ -177,8 +177,9 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
         }
     }
     writeln!(out)?;
-    for line in header.lines() {
-        writeln!(out, "{}", print::plain(line))?;
+    match header {
+        Some(header) => header.lines().try_for_each(|line| writeln!(out, "{}", print::plain(line)))?,
+        None => writeln!(out, "(The header can be read while the daemon runs.)")?,
     }
     Ok(Exit::Ok)
 }

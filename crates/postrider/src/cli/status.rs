@@ -25,7 +25,8 @@ pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Endin
     } else {
         table(&ledger, out)?;
     }
-    Ok(Exit::Ok)
+    // For monitors: a recipient that is nowhere is a fault of ours.
+    Ok(if ledger.balances() { Exit::Ok } else { Exit::Software })
 }
 
 fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {

@@ -166,6 +166,9 @@ fn the_counters_are_shown_and_judged() {
     let json: serde_json::Value =
         serde_json::from_str(&run_line(&daemon, "postrider ledger --json").unwrap()).unwrap();
     assert_eq!((&json["queued"], &json["balances"]), (&4.into(), &true.into()));
+    *daemon.target.lost.lock().unwrap() = 1;
+    let (exit, said) = run_line(&daemon, "postrider status").unwrap_err();
+    assert!(exit == Exit::Software && said.ends_with("THE LEDGER DOES NOT BALANCE\n"), "{said}");
     assert_eq!(run_line(&daemon, "postrider reload").unwrap(), "data_dir takes a restart\nreloaded\n");
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct Memory {
     pub(crate) done: Mutex<Vec<(Action, QueueId)>>,
     pub(crate) submitted: Mutex<Vec<Submission>>,
     pub(crate) refuse: Mutex<Option<Refusal>>,
+    /// Recipients that got lost.
+    pub(crate) lost: Mutex<u64>,
 }
 
 impl Memory {
@@ -87,7 +89,8 @@ impl Target for Memory {
 
     fn ledger(&self) -> Ledger {
         let queued = self.queue.lock().unwrap().len() as u64 * 2;
-        Ledger { accepted: queued + 5, delivered: 5, queued, ..Ledger::default() }
+        let lost = *self.lost.lock().unwrap();
+        Ledger { accepted: queued + lost + 5, delivered: 5, queued, ..Ledger::default() }
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

@@ -4,7 +4,30 @@
 /// The addresses of a list, without names, comments, groups and routes. A bare word is a local
 /// user. The error says what is no address.
 pub(super) fn parse(text: &str) -> Result<Vec<String>, String> {
-    let mut list = List { rest: text, addresses: Vec::new(), item: Item::default() };
+    read(text).map(|found| found.into_iter().map(|(address, _)| address).collect())
+}
+
+/// The same text with this machine's name behind each bare word, so that a `From: root` means
+/// something elsewhere (RFC 6409 §8.1). None when nothing is to be done, or it is no list.
+pub(super) fn qualify(text: &str, hostname: &str) -> Option<String> {
+    let found = read(text).ok()?;
+    let bare: Vec<usize> = found.iter().filter(|(a, _)| !has_domain(a)).map(|(_, end)| *end).collect();
+    let mut out = text.to_owned();
+    for end in bare.iter().rev() {
+        out.insert_str(*end, &format!("@{hostname}"));
+    }
+    (!bare.is_empty()).then_some(out)
+}
+
+/// Is there an `@` behind the local part?
+pub(super) fn has_domain(address: &str) -> bool {
+    let local_end = if address.starts_with('"') { end_of_quotes(address).unwrap_or(0) } else { 0 };
+    address[local_end..].contains('@')
+}
+
+/// Each address, and where in the text its last word ends.
+fn read(text: &str) -> Result<Vec<(String, usize)>, String> {
+    let mut list = List { length: text.len(), rest: text, addresses: Vec::new(), item: Item::default() };
     while let Some(c) = list.rest.chars().next() {
         list.step(c)?;
     }
@@ -21,13 +44,17 @@ struct Item {
     is_phrase: bool,
     /// White space or a comment came behind the last word.
     gap: bool,
+    /// Where in the text the last word ends.
+    end: usize,
     /// What stood in brackets.
     angle: Option<String>,
 }
 
 struct List<'t> {
+    /// Of the whole text, so that what is left tells where we are.
+    length: usize,
     rest: &'t str,
-    addresses: Vec<String>,
+    addresses: Vec<(String, usize)>,
     item: Item,
 }
 
@@ -58,7 +85,7 @@ impl List<'_> {
             '\\' => return Err("\\ outside quotes".to_owned()),
             c => {
                 self.skip(c.len_utf8());
-                self.word(&c.to_string(), matches!(c, '.' | '@'));
+                self.word(&c.to_string(), matches!(c, '.' | '@'))?;
             }
         }
         Ok(())
@@ -69,13 +96,18 @@ impl List<'_> {
     }
 
     /// White space around `.` and `@` means nothing (RFC 5322 §4.4); elsewhere it separates words.
-    fn word(&mut self, text: &str, joins: bool) {
+    fn word(&mut self, text: &str, joins: bool) -> Result<(), String> {
         let item = &mut self.item;
+        if item.angle.is_some() {
+            return Err("text behind >".to_owned());
+        }
         if item.gap && !item.words.is_empty() && !joins && !item.words.ends_with(['.', '@']) {
             item.is_phrase = true;
         }
         item.gap = false;
         item.words.push_str(text);
+        item.end = self.length - self.rest.len();
+        Ok(())
     }
 
     fn quoted(&mut self) -> Result<(), String> {
@@ -84,16 +116,14 @@ impl List<'_> {
         self.rest = rest;
         // `"a" b` and `a"b"` are names at most.
         self.item.is_phrase |= !self.item.words.is_empty();
-        self.word(quoted, false);
-        Ok(())
+        self.word(quoted, false)
     }
 
     fn literal(&mut self) -> Result<(), String> {
         let end = self.rest.find(']').ok_or("[ without its partner")?;
         let (literal, rest) = self.rest.split_at(end + 1);
         self.rest = rest;
-        self.word(literal, false);
-        Ok(())
+        self.word(literal, false)
     }
 
     /// `<local@domain>`, or with the source route that is to be ignored (RFC 5322 §4.4): `<@a,@b:local@domain>`.
@@ -101,7 +131,8 @@ impl List<'_> {
         if self.item.angle.is_some() {
             return Err("two addresses without a comma between them".to_owned());
         }
-        let mut inner = List { rest: &self.rest[1..], addresses: Vec::new(), item: Item::default() };
+        let mut inner =
+            List { length: self.length, rest: &self.rest[1..], addresses: Vec::new(), item: Item::default() };
         loop {
             match inner.rest.chars().next() {
                 None => return Err("< without its partner".to_owned()),
@@ -125,6 +156,7 @@ impl List<'_> {
         }
         self.rest = &inner.rest[1..];
         self.item.angle = Some(inner.item.words);
+        self.item.end = inner.item.end;
         self.item.gap = true;
         Ok(())
     }
@@ -134,13 +166,13 @@ impl List<'_> {
         match item.angle {
             Some(address) if address.is_empty() => Err("<>: the null address is no recipient".to_owned()),
             Some(address) => {
-                self.addresses.push(address);
+                self.addresses.push((address, item.end));
                 Ok(())
             }
             None if item.is_phrase => Err(format!("{:?} is no address", item.words)),
             None => {
                 if !item.words.is_empty() {
-                    self.addresses.push(item.words);
+                    self.addresses.push((item.words, item.end));
                 }
                 Ok(())
             }
@@ -226,6 +258,8 @@ mod tests {
             "(a@b",
             "a@b)",
             "<a@b> <c@d>",
+            "<a@b> Bob",
+            "<a>\"\"",
             "<a b@c>",
             "<>",
             "a <>",
@@ -234,6 +268,22 @@ mod tests {
             "a\\@b",
         ] {
             assert!(parse(text).is_err(), "{text}: {:?}", parse(text));
+        }
+    }
+
+    #[test]
+    fn bare_words_get_the_hosts_name_and_the_rest_stays_as_it_is() {
+        for (text, qualified) in [
+            (" root (Cron Daemon)\n", " root@h.test (Cron Daemon)\n"),
+            ("Bob <bob>, a@b.test,\n eve", "Bob <bob@h.test>, a@b.test,\n eve@h.test"),
+            ("team: x, \"y@z\" ;", "team: x@h.test, \"y@z\"@h.test ;"),
+            ("<@r.test:bob (c)>", "<@r.test:bob@h.test (c)>"),
+            ("é", "é@h.test"),
+        ] {
+            assert_eq!(qualify(text, "h.test").as_deref(), Some(qualified), "{text}");
+        }
+        for text in ["a@b.test", "John Smith", "", "\"x\"@b.test", "list:;"] {
+            assert_eq!(qualify(text, "h.test"), None, "{text}");
         }
     }
 
@@ -248,8 +298,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_list_makes_it_panic(text in "[a@.,;:<>()\\[\\]\"\\\\ é]{0,24}") {
-            let _ = parse(&text);
+        fn a_qualified_list_needs_no_more(text in "[a@.,;:<>()\\[\\]\"\\\\ é]{0,24}") {
+            if let Some(qualified) = qualify(&text, "h.test") {
+                let before = parse(&text).unwrap();
+                let after = parse(&qualified).unwrap();
+                prop_assert_eq!(after.len(), before.len());
+                for (after, before) in after.iter().zip(&before) {
+                    prop_assert!(after == before || *after == format!("{before}@h.test"), "{:?}", qualified);
+                }
+                prop_assert_eq!(qualify(&qualified, "h.test"), None);
+            }
         }
 
         #[test]

@@ -90,6 +90,9 @@ impl Draft {
     /// Drops what must not go out, adds what must be there (RFC 6409 §8).
     pub(super) fn complete(&mut self, author: &Author<'_>) {
         self.fields.retain(|field| !DROPPED.iter().any(|name| has_name(field, name)));
+        for field in &mut self.fields {
+            qualify(field, author.hostname);
+        }
         let lacks = |fields: &[Vec<u8>], name| !fields.iter().any(|field| has_name(field, name));
         let now = UnixMillis::now();
         if lacks(&self.fields, "from") {
@@ -111,6 +114,33 @@ impl Draft {
         out.extend_from_slice(b"\n");
         out.extend_from_slice(&self.body);
         out
+    }
+}
+
+/// Fields with addresses that readers elsewhere must be able to use.
+const ADDRESS_FIELDS: [&str; 12] = [
+    "from",
+    "sender",
+    "reply-to",
+    "to",
+    "cc",
+    "disposition-notification-to",
+    "resent-from",
+    "resent-sender",
+    "resent-reply-to",
+    "resent-to",
+    "resent-cc",
+    "errors-to",
+];
+
+/// Gives bare user names in an address field this machine's name.
+fn qualify(field: &mut Vec<u8>, hostname: &str) {
+    if !ADDRESS_FIELDS.iter().any(|name| has_name(field, name)) {
+        return;
+    }
+    let Some((name, list)) = str::from_utf8(field).ok().and_then(|text| text.split_once(':')) else { return };
+    if let Some(list) = addresses::qualify(list, hostname) {
+        *field = format!("{name}:{list}").into_bytes();
     }
 }
 

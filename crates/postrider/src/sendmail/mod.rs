@@ -191,8 +191,7 @@ fn sender(options: &Options, settings: &Settings, user: &User) -> Result<Reverse
 
 /// A bare user name is one of this machine's.
 fn qualified(address: &str, settings: &Settings) -> String {
-    let quoted_end = if address.starts_with('"') { address.rfind('"').unwrap_or(0) } else { 0 };
-    if address[quoted_end..].contains('@') {
+    if addresses::has_domain(address) {
         address.to_owned()
     } else {
         format!("{address}@{}", settings.hostname)
@@ -320,6 +319,17 @@ mod tests {
         let text = "from: a@b\nDATE: now\nmessage-Id: <1@2>\n\nb\n";
         let (_, content) = compose_with(&["x@y.test"], text).unwrap();
         assert_eq!(content, text.replace('\n', "\r\n"));
+    }
+
+    #[test]
+    fn users_of_this_machine_can_be_answered_from_elsewhere() {
+        let text = "From: root (Cron Daemon)\nTo: Bob <bob>,\n eve\nSubject: root\n\nFrom: root\n";
+        let (envelope, content) = compose_with(&["-t"], text).unwrap();
+        assert_eq!(recipients(&envelope), ["bob@host.test", "eve@host.test"]);
+        assert!(content.starts_with(
+            "From: root@host.test (Cron Daemon)\r\nTo: Bob <bob@host.test>,\r\n eve@host.test\r\nSubject: root\r\n"
+        ));
+        assert!(content.ends_with("\r\n\r\nFrom: root\r\n"));
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! Values that are one of a few words.
+
+use super::value::{Context, Found, Value, text, text_value};
+
+/// An enum whose values are words.
+macro_rules! choice {
+    ($(#[doc = $doc:literal])+ $name:ident: $hint:literal { $($(#[doc = $vdoc:literal])+ $variant:ident = $word:literal,)+ }) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[doc = $vdoc])+ $variant,)+ }
+
+        impl $name {
+            /// As it is written in the file.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)+ }
+            }
+        }
+
+        text_value!(
+            $name,
+            $hint,
+            $hint,
+            |t, _| match t {
+                $($word => Ok($name::$variant),)+
+                _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
+            },
+            |v| v.as_str().to_owned()
+        );
+    };
+}
+
+/// `: did you mean "may"?`, when one of the words is near.
+fn nearest(given: &str, words: &[&str]) -> String {
+    did_you_mean(given, words.iter().copied())
+        .map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
+}
+
+/// The word that was most likely meant.
+pub(crate) fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+    let given = given.to_ascii_lowercase();
+    let scored = words.into_iter().map(|word| (strsim::jaro_winkler(&given, word), word));
+    scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word)
+}
+
+choice! {
+    /// How a listener speaks TLS.
+    ListenTls: "one of \"off\", \"starttls\" and \"implicit\"" {
+        /// Never.
+        Off = "off",
+        /// After STARTTLS (RFC 3207).
+        Starttls = "starttls",
+        /// From the first byte (RFC 8314 §3.3).
+        Implicit = "implicit",
+    }
+}
+
+choice! {
+    /// Whether mail leaves by TLS.
+    RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
+        /// Never.
+        Off = "off",
+        /// When offered; the certificate does not matter (RFC 7435).
+        May = "may",
+        /// Or the mail waits; the certificate does not matter.
+        Require = "require",
+        /// With a certificate that names the host and is trusted, or the mail waits.
+        Verify = "verify",
+    }
+}
+
+choice! {
+    /// The oldest TLS version that is spoken.
+    TlsVersion: "one of \"1.2\" and \"1.3\"" {
+        /// RFC 5246.
+        V12 = "1.2",
+        /// RFC 8446.
+        V13 = "1.3",
+    }
+}
+
+choice! {
+    /// What the delivery log is written as.
+    LogFormat: "one of \"json\", \"postfix\" and \"both\"" {
+        /// One JSON object a line.
+        Json = "json",
+        /// Lines as Postfix writes them, for existing tools.
+        Postfix = "postfix",
+        /// JSON in `file`, Postfix lines in `postfix_file`.
+        Both = "both",
+    }
+}
+
+choice! {
+    /// What keeps messages.
+    Engine: "one of \"log\" and \"null\"" {
+        /// The log of segments.
+        Log = "log",
+        /// Keeps nothing: for the laboratory, and only in its builds.
+        Null = "null",
+    }
+}
