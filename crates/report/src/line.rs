@@ -275,11 +275,8 @@ impl Postfix {
             let _ = writeln!(out, "{id}: uid={uid} from=<{}>", message.envelope.reverse_path);
         } else if let Some(client) = message.origin.strip_prefix("client=") {
             self.head("smtpd", now, out);
-            let _ = writeln!(
-                out,
-                "{id}: client={}",
-                client.replacen('[', "unknown[", usize::from(client.starts_with('[')))
-            );
+            let client = client.split(' ').next().unwrap_or_default();
+            let _ = writeln!(out, "{id}: client=unknown{client}");
         }
         self.head("cleanup", now, out);
         let _ = write!(out, "{id}: message-id=");
@@ -311,7 +308,7 @@ fn message_id(message: &Message) -> &[u8] {
         .split(|b| *b == b'\n')
         .find(|line| line.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name)));
     let value = found.map_or(&b""[..], |line| line[name.len()..].trim_ascii());
-    if value.iter().all(|b| b.is_ascii_graphic()) { value } else { b"" }
+    if value.iter().all(u8::is_ascii_graphic) { value } else { b"" }
 }
 
 #[cfg(test)]
