@@ -248,7 +248,7 @@ mod tests {
             for thread in 0..4 {
                 let log = &log;
                 scope.spawn(move || {
-                    (0..1000).for_each(|n| log.write(&Event::Removed(QueueId(thread * 1000 + n))))
+                    (0..1000).for_each(|n| log.write(&Event::Removed(QueueId(thread * 1000 + n))));
                 });
             }
         });
