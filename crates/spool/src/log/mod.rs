@@ -500,7 +500,9 @@ impl Spool for LogSpool {
         let free_bytes = if shared.pool.is_low() {
             0
         } else {
-            shared.pool.ready_bytes() + shared.current_free.load(Ordering::Relaxed)
+            // While segments are being prepared there is room for one at least.
+            let ready_bytes = shared.pool.ready_bytes().max(shared.settings.segment_bytes);
+            ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
             queued_bytes: shared.inbox().bytes,
