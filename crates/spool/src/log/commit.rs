@@ -7,7 +7,7 @@ use super::{
     index::{Location, Segment, places},
 };
 use crate::{
-    Change, Entry, SpoolFailure,
+    Change, Entry, SpoolFailure, Ticket,
     format::{
         block::{ALIGN, BATCH_HEAD_BYTES, Chain, FIRST_BATCH, begin_batch, end_batch},
         message::{write_message, write_results},
@@ -87,18 +87,24 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
-        loop {
-            let Some((works, ticket)) = self.shared.next_works() else { break };
-            let result = self.write_works(works);
-            if let Err(failure) = result {
-                self.shared.poison(failure);
+        while let Some((works, ticket)) = self.shared.next_works() {
+            if !self.serve(works, ticket) {
                 return;
             }
-            self.shared.done(ticket);
-            let dead = self.shared.index().take_dead(self.current.number);
-            self.shared.pool.give_back(dead);
         }
         self.shared.closed();
+    }
+
+    /// One round; `false` when it failed, which is final.
+    pub(crate) fn serve(&mut self, works: Vec<Work>, ticket: Ticket) -> bool {
+        if let Err(failure) = self.write_works(works) {
+            self.shared.poison(failure);
+            return false;
+        }
+        self.shared.done(ticket);
+        let dead = self.shared.index().take_dead(self.current.number);
+        self.shared.pool.give_back(dead);
+        true
     }
 
     fn write_works(&mut self, works: Vec<Work>) -> Result<(), SpoolFailure> {

@@ -43,9 +43,17 @@ struct State {
     failure: Option<String>,
 }
 
+impl State {
+    fn is_filled(&self) -> bool {
+        self.ready.len() >= READY && self.given_back.is_empty()
+    }
+}
+
 pub(crate) struct Pool {
     disk: Arc<dyn Disk>,
     room: Room,
+    /// No thread prepares segments: whoever takes one does.
+    by_hand: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -54,6 +62,7 @@ impl Pool {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         room: Room,
+        by_hand: bool,
         segment_count: u64,
         next_sequence: u64,
         old: Vec<Segment>,
@@ -67,7 +76,7 @@ impl Pool {
             closing: false,
             failure: None,
         };
-        Self { disk, room, state: Mutex::new(state), changed: Condvar::new() }
+        Self { disk, room, by_hand, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -87,6 +96,14 @@ impl Pool {
             }
             if state.closing {
                 return Err("prepare a segment: the spool is closing".to_owned());
+            }
+            if self.by_hand {
+                drop(state);
+                if !self.work() {
+                    return Err("prepare a segment: no room".to_owned());
+                }
+                state = self.lock();
+                continue;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -118,33 +135,55 @@ impl Pool {
 
     /// The thread: fills the pool until closed or failed.
     pub(crate) fn run(&self) {
-        loop {
-            let mut state = self.lock();
-            while !state.closing && state.ready.len() >= READY && state.given_back.is_empty() {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while self.wait_for_work() {
+            if !self.work() {
+                self.wait_for_room();
             }
-            if state.closing {
-                return;
-            }
-            let old = state.given_back.pop_front();
-            let (enough, count) = (state.ready.len() >= READY, state.segment_count);
-            let sequence = state.next_sequence;
-            state.next_sequence += 1;
-            drop(state);
-            let made = match old {
-                Some(old) if enough => self.remove(&old).map(|()| None),
-                Some(old) => self.renew(old, sequence).map(Some),
-                None if !self.has_room(count) => {
-                    self.wait_for_room();
-                    continue;
-                }
-                None => self.make(sequence).map(Some),
-            };
-            self.note(made);
         }
     }
 
-    fn note(&self, made: io::Result<Option<Segment>>) {
+    /// Waits until there is something to prepare; `false`: closed.
+    fn wait_for_work(&self) -> bool {
+        let mut state = self.lock();
+        while !state.closing && state.is_filled() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.closing
+    }
+
+    /// Is there nothing to prepare?
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.closing || state.is_filled()
+    }
+
+    pub(crate) fn is_by_hand(&self) -> bool {
+        self.by_hand
+    }
+
+    /// Prepares or removes one segment; `false` when there was no room for it.
+    pub(crate) fn work(&self) -> bool {
+        let mut state = self.lock();
+        let old = state.given_back.pop_front();
+        let (enough, count) = (state.ready.len() >= READY, state.segment_count);
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        drop(state);
+        let made = match old {
+            Some(old) if enough => self.remove(&old).map(|()| None),
+            Some(old) => self.renew(old, sequence).map(Some),
+            None if !self.has_room(count) => {
+                self.lock().no_room = true;
+                return false;
+            }
+            None => self.make(sequence).map(Some),
+        };
+        let had_room = self.note(made);
+        self.changed.notify_all();
+        had_room
+    }
+
+    fn note(&self, made: io::Result<Option<Segment>>) -> bool {
         let mut state = self.lock();
         match made {
             Ok(Some(segment)) => {
@@ -154,18 +193,14 @@ impl Pool {
             Ok(None) => {}
             Err(e) if is_full(&e) => {
                 state.no_room = true;
-                let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
-                drop(waited.unwrap_or_else(PoisonError::into_inner));
-                self.changed.notify_all();
-                return;
+                return false;
             }
             Err(e) => {
                 state.failure = Some(format!("prepare a segment: {e}"));
                 state.closing = true;
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        true
     }
 
     fn has_room(&self, segment_count: u64) -> bool {
@@ -175,8 +210,7 @@ impl Pool {
     }
 
     fn wait_for_room(&self) {
-        let mut state = self.lock();
-        state.no_room = true;
+        let state = self.lock();
         if state.given_back.is_empty() && !state.closing {
             let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
