@@ -28,10 +28,11 @@ impl fmt::Display for Summary {
         let t = &self.tally;
         write!(
             f,
-            "{} points, {} crashes ({} in recovery), {} messages, {} disk operations, {} violations",
+            "{} points, {} crashes ({} in recovery, {} without room for it), {} messages, {} disk operations, {} violations",
             self.point_count,
             t.crash_count,
             t.recovery_crash_count,
+            t.no_room_count,
             t.message_count,
             t.operation_count,
             self.violations.len()

@@ -22,6 +22,8 @@ pub struct Tally {
     pub crash_count: u64,
     /// Of them, those that ended before recovery did.
     pub recovery_crash_count: u64,
+    /// Lives that could not begin because the disk was full.
+    pub no_room_count: u64,
     /// Messages handed to the spool.
     pub message_count: u64,
     /// Operations of the disk.
@@ -33,6 +35,7 @@ impl Tally {
     pub fn add(&mut self, other: &Self) {
         self.crash_count += other.crash_count;
         self.recovery_crash_count += other.recovery_crash_count;
+        self.no_room_count += other.no_room_count;
         self.message_count += other.message_count;
         self.operation_count += other.operation_count;
     }
@@ -114,6 +117,13 @@ impl Run {
                 self.tally.recovery_crash_count += 1;
                 Ok(())
             }
+            // Nothing is lost, but the operator has to make room.
+            Err(Ended::NoRoom) => {
+                self.tally.no_room_count += 1;
+                self.disk.set_capacity(u64::MAX);
+                self.settings.max_bytes = 0;
+                Ok(())
+            }
             Err(Ended::Violation(what)) => Err(what),
         }
     }
@@ -123,6 +133,8 @@ impl Run {
         let failed = |failure: SpoolFailure| {
             if self.disk.is_off() || self.has_errors {
                 Ended::Crash
+            } else if failure.to_string().ends_with("no room") {
+                Ended::NoRoom
             } else {
                 Ended::Violation(format!("recovery failed: {failure}"))
             }
@@ -211,5 +223,6 @@ impl Run {
 enum Ended {
     /// The disk had failed: another life follows.
     Crash,
+    NoRoom,
     Violation(String),
 }
