@@ -496,6 +496,7 @@ impl Spool for LogSpool {
             self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;
         let pool = self.shared.pool.clone();
         let by_hand = pool.is_by_hand();
+        pool.keep_names().map_err(|e| SpoolFailure::Io(format!("sync the spool's directory: {e}")))?;
         if !by_hand {
             self.start("spool-prepare", move || pool.run())?;
         }

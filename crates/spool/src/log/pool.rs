@@ -83,6 +83,12 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes the names durable that were found: whoever made them may have been killed before it did,
+    /// and nobody does it for a segment that is only used again.
+    pub(crate) fn keep_names(&self) -> io::Result<()> {
+        self.disk.sync_dir()
+    }
+
     /// The next ready segment; waits for it. An error when there will be none.
     pub(crate) fn take(&self) -> Result<Segment, String> {
         let mut state = self.lock();
