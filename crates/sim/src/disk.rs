@@ -30,6 +30,7 @@ pub enum Fault {
 #[derive(Debug, Clone)]
 enum NameChange {
     Created(String, u64),
+    Renamed(String, String, u64),
     Removed(String, u64),
 }
 
@@ -114,6 +115,10 @@ impl State {
             match change {
                 _ if rng.chance(50) => {}
                 NameChange::Created(name, id) => drop(self.durable_names.insert(name, id)),
+                NameChange::Renamed(from, to, id) => {
+                    self.durable_names.remove(&from);
+                    self.durable_names.insert(to, id);
+                }
                 NameChange::Removed(name, id) => {
                     if self.durable_names.get(&name) == Some(&id) {
                         self.durable_names.remove(&name);

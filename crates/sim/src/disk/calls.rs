@@ -63,6 +63,16 @@ impl Disk for SimDisk {
         self.look(|state| state.names.get(name).map(|id| self.file(*id)).ok_or_else(|| not_found(name)))
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.change(|state| {
+            let id = state.names.remove(from).ok_or_else(|| not_found(from))?;
+            assert!(!state.names.contains_key(to), "{to} would be lost: {from} takes its name");
+            state.names.insert(to.to_owned(), id);
+            state.unsynced_names.push(NameChange::Renamed(from.to_owned(), to.to_owned(), id));
+            Ok(())
+        })
+    }
+
     fn remove(&self, name: &str) -> io::Result<()> {
         self.change(|state| {
             let id = state.names.remove(name).ok_or_else(|| not_found(name))?;

@@ -45,7 +45,9 @@ impl Image {
     }
 
     /// Of the unsynced sectors each is kept, lost or torn. How many of each differs from cut to cut,
-    /// as there are disks that write everything at once, and disks that write nothing until told.
+    /// as there are disks that write everything at once, and disks that write nothing until told. A
+    /// file's first sector is not torn: the log relies on a header of 44 bytes being written or not,
+    /// as disks promise for a sector, and torn ones stand for what they do all the same.
     pub(super) fn cut_power(&mut self, rng: &mut Rng) {
         let (kept, torn) = match rng.below(6) {
             0 => (0, 0),
@@ -59,7 +61,7 @@ impl Image {
                 let fate = rng.below(100);
                 if fate < kept {
                     put(&mut self.durable, at + n * SECTOR, sector, &self.stale);
-                } else if fate < kept + torn {
+                } else if fate < kept + torn && at + n > 0 {
                     let half = rng.index(sector.len());
                     put(&mut self.durable, at + n * SECTOR, &sector[..half], &self.stale);
                 }

@@ -496,7 +496,8 @@ impl Spool for LogSpool {
             self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;
         let pool = self.shared.pool.clone();
         let by_hand = pool.is_by_hand();
-        pool.keep_names().map_err(|e| SpoolFailure::Io(format!("sync the spool's directory: {e}")))?;
+        pool.tidy_names(&found.unfinished)
+            .map_err(|e| SpoolFailure::Io(format!("tidy the spool's directory: {e}")))?;
         if !by_hand {
             self.start("spool-prepare", move || pool.run())?;
         }

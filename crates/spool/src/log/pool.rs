@@ -19,6 +19,8 @@ const READY: usize = 3;
 pub(crate) const RESERVE: usize = 2;
 /// Without room, it is looked for again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How the name of a segment ends that is being made.
+pub(crate) const UNFINISHED: &str = ".new";
 /// Zeros are written in pieces of this.
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
@@ -83,9 +85,11 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the names durable that were found: whoever made them may have been killed before it did,
-    /// and nobody does it for a segment that is only used again.
-    pub(crate) fn keep_names(&self) -> io::Result<()> {
+    /// Removes segments nobody finished making, and makes the names durable that were found: whoever
+    /// gave them may have been killed before it did, and nobody does it for a segment that is only used
+    /// again.
+    pub(crate) fn tidy_names(&self, unfinished: &[String]) -> io::Result<()> {
+        unfinished.iter().try_for_each(|name| self.disk.remove(name))?;
         self.disk.sync_dir()
     }
 
@@ -225,18 +229,18 @@ impl Pool {
 
     /// A new file, zero-filled: blocks that were written before commit in half the time.
     fn make(&self, sequence: u64) -> io::Result<Segment> {
-        let name = format!("{sequence:016x}.seg");
-        let made = self.fill(&name, sequence);
+        let (unfinished, name) = (format!("{sequence:016x}{UNFINISHED}"), format!("{sequence:016x}.seg"));
+        let made = self.fill(&unfinished, &name, sequence);
         match &made {
             Ok(_) => self.lock().segment_count += 1,
             // Half a segment only takes up room.
-            Err(_) => drop(self.disk.remove(&name)),
+            Err(_) => drop(self.disk.remove(&unfinished)),
         }
         made
     }
 
-    fn fill(&self, name: &str, sequence: u64) -> io::Result<Segment> {
-        let file = self.disk.create(name)?;
+    fn fill(&self, unfinished: &str, name: &str, sequence: u64) -> io::Result<Segment> {
+        let file = self.disk.create(unfinished)?;
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
             let length = (self.room.segment_bytes - at).min(ZEROS.len() as u64);
@@ -246,6 +250,9 @@ impl Pool {
         let header = self.header(sequence);
         file.write_at(0, &header.encode())?;
         file.sync_data()?;
+        // A crash may leave a file with what stood in its blocks before, which may have been a segment:
+        // so it is called one only now.
+        self.disk.rename(unfinished, name)?;
         // Its name must be there before anything in it is acknowledged.
         self.disk.sync_dir()?;
         Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0 })

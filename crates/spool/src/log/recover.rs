@@ -4,7 +4,10 @@
 //! acknowledged, unless a later number turns up, which makes it corruption and not a torn tail. The
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
-use super::index::{Index, Location, Segment, chunks_of};
+use super::{
+    index::{Index, Location, Segment, chunks_of},
+    pool::UNFINISHED,
+};
 use crate::{
     RecoveryReport, SpoolFailure,
     disk::Disk,
@@ -28,6 +31,8 @@ pub(crate) struct Found {
     pub(crate) index: Index,
     /// Segments without a batch: to be used again.
     pub(crate) empty: Vec<Segment>,
+    /// Names of segments nobody finished making.
+    pub(crate) unfinished: Vec<String>,
     /// The last batch: its number and records. Its records are not in the index.
     pub(crate) last: Option<(u64, Vec<Unproven>)>,
     /// Where the last batch stands, for readers that write nothing.
@@ -57,7 +62,11 @@ fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
 fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
     let mut segments = Vec::new();
     let names = disk.list().map_err(|e| io_error("list", "the spool", &e))?;
+    found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
+        // A new segment is named after its number, and must not take the name of one that is there.
+        let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
+        found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
         let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
