@@ -67,3 +67,18 @@ fn a_file_is_called_a_segment_only_when_it_is_one() {
         }
     }
 }
+
+#[test]
+fn a_restart_does_not_cost_a_segment() {
+    let mut disk = SimDisk::new(1, u64::MAX);
+    let (spool, _, _) = open(&disk).unwrap();
+    commit(&spool, vec![entry(1, 100)]);
+    for seed in 0..30 {
+        while spool.turn(Turn::Prepare) {}
+        disk = if seed % 2 == 0 { disk.after_kill() } else { disk.after_crash(seed) };
+        let (spool, found, report) = open(&disk).unwrap();
+        while spool.turn(Turn::Prepare) {}
+        assert_eq!((found, report.corrupt), (vec![1], vec![]));
+    }
+    assert!(disk.list().unwrap().len() <= 6, "{:?}", disk.list());
+}

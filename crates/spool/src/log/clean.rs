@@ -40,15 +40,15 @@ pub(crate) struct MovedChunk {
 }
 
 /// Is the log too large for what lives in it?
-pub(crate) fn is_due(shared: &Shared) -> bool {
+fn is_due(shared: &Shared) -> bool {
     let index = shared.index();
     let used = index.segments.len() as u64 * shared.settings.segment_bytes;
     used > ROOM_RATIO * index.live_bytes() + SLACK_SEGMENTS * shared.settings.segment_bytes
 }
 
-/// Starts a thread that cleans the oldest segment, unless one is at it.
-pub(crate) fn begin(shared: &Arc<Shared>) {
-    if shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
+/// Starts a thread that cleans the oldest segment, unless one is at it or there is no need.
+pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
+    if !is_due(shared) || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
         return;
     }
     let own = shared.clone();

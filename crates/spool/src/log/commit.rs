@@ -176,9 +176,7 @@ impl Committer {
             ));
         }
         self.shared.index().segments.insert(self.current.number, segment);
-        if super::clean::is_due(&self.shared) {
-            super::clean::begin(&self.shared);
-        }
+        super::clean::begin_if_due(&self.shared);
         Ok(())
     }
 

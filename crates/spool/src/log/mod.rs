@@ -361,6 +361,22 @@ impl LogSpool {
         Ok(())
     }
 
+    /// Writes the batch again that was written last and perhaps never synced, in a fresh segment.
+    fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
+        let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
+        let mut committer = Committer::new(self.shared.clone(), sequence)?;
+        if self.shared.mutation.keeps_tail() {
+            found.last = Some((sequence, records));
+            std::mem::swap(&mut found.index, &mut self.shared.index());
+            recover::settle_last(found);
+            std::mem::swap(&mut found.index, &mut self.shared.index());
+            return Ok(committer.at_sequence(sequence + 1));
+        }
+        committer.write_again(&records)?;
+        self.shared.pool.give_back(found.take_superseded(&mut self.shared.index()));
+        Ok(committer)
+    }
+
     /// A record may move between looking it up and reading it: then it is looked up again.
     fn retrying<T>(&self, mut read: impl FnMut() -> Result<T, SpoolFailure>) -> Result<T, SpoolFailure> {
         let first = read();
@@ -501,17 +517,8 @@ impl Spool for LogSpool {
         if !by_hand {
             self.start("spool-prepare", move || pool.run())?;
         }
-        let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
-        let mut committer = Committer::new(self.shared.clone(), sequence)?;
-        if self.shared.mutation.keeps_tail() {
-            found.last = Some((sequence, records));
-            std::mem::swap(&mut found.index, &mut self.shared.index());
-            recover::settle_last(&mut found);
-            std::mem::swap(&mut found.index, &mut self.shared.index());
-            committer = committer.at_sequence(sequence + 1);
-        } else {
-            committer.write_again(&records)?;
-        }
+        self.shared.pool.give_back(found.take_dead(&mut self.shared.index()));
+        let committer = self.rewrite_tail(&mut found)?;
         self.shared.index().forget_orphans();
         let shared = self.shared.clone();
         if by_hand {
@@ -523,6 +530,7 @@ impl Spool for LogSpool {
                 shared.pool.close();
             })?;
         }
+        clean::begin_if_due(&self.shared);
         self.shared.visit_all(&mut found.report, visit);
         Ok(found.report)
     }

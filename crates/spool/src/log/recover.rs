@@ -37,6 +37,10 @@ pub(crate) struct Found {
     pub(crate) last: Option<(u64, Vec<Unproven>)>,
     /// Where the last batch stands, for readers that write nothing.
     pub(crate) last_places: Vec<Location>,
+    /// Segments that hold nothing but the last batch.
+    alone: Vec<u32>,
+    /// Segments that hold nothing but a batch that was written again since.
+    superseded: Vec<u32>,
     pub(crate) next_sequence: u64,
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
@@ -125,8 +129,10 @@ fn scan_segment(segment: Segment, found: &mut Found) -> Result<(), SpoolFailure>
             }
         }
     }
-    if batches == 0 {
-        found.empty.extend(found.index.segments.remove(&number));
+    match batches {
+        0 => found.empty.extend(found.index.segments.remove(&number)),
+        1 if found.last_places.iter().any(|at| at.segment == number) => found.alone.push(number),
+        _ => {}
     }
     Ok(())
 }
@@ -159,7 +165,9 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
         }
         if sequence > *last {
             settle_last(found);
+            found.alone.clear();
         }
+        found.superseded.append(&mut found.alone);
     }
     found.report.batch_count += 1;
     found.last_places = records
@@ -170,6 +178,21 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
     found.last = Some((sequence, records.iter().map(own).collect()));
     let chunks = records.iter().filter(|r| r.2.kind == Kind::Chunk).map(|r| r.2.name + 1).max();
     found.next_chunk = found.next_chunk.max(chunks.unwrap_or(0));
+}
+
+impl Found {
+    /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
+    /// by batches that are proven.
+    pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
+        self.last_places.first().map(|at| index.take_dead(at.segment)).unwrap_or_default()
+    }
+
+    /// Segments nobody needs any more once the last batch was written again. Without this every restart
+    /// would cost a segment for as long as an older one has a message in it.
+    pub(crate) fn take_superseded(&mut self, index: &mut Index) -> Vec<Segment> {
+        self.superseded.append(&mut self.alone);
+        self.superseded.drain(..).filter_map(|number| index.segments.remove(&number)).collect()
+    }
 }
 
 /// Puts the last batch's records into the index where they stand.
