@@ -96,7 +96,8 @@ impl Cleaning {
         file.read_at(0, &mut bytes).map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
         let (mut at, mut seen) = (FIRST_BATCH as usize, HashSet::new());
         let mut records = VecDeque::new();
-        while let Ok((head, found)) = read_batch(&bytes[at.min(bytes.len())..], at as u64, header.seed) {
+        while let Ok((head, found)) = read_batch(&bytes[at.min(bytes.len())..], at as u64, header.seed, true)
+        {
             for (_, _, record) in found {
                 let is_moved = matches!(record.kind, Kind::Message | Kind::Chunk);
                 if is_moved && seen.insert((record.kind as u8, record.name)) {

@@ -302,7 +302,7 @@ impl LogSpool {
         disk.lock().map_err(|e| {
             SpoolFailure::Unusable(format!("lock the spool: {e}: is another process using it?"))
         })?;
-        let mut found = recover::scan(&*disk)?;
+        let mut found = recover::scan(&*disk, mutation)?;
         let shared = Self::shared(disk, settings, mutation, by_hand, &mut found);
         let (threads, hand) = (Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(shared), found: Some(found), threads, hand })
@@ -313,7 +313,7 @@ impl LogSpool {
         disk: RealDisk,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
-        let mut found = recover::scan(&disk)?;
+        let mut found = recover::scan(&disk, Mutation::None)?;
         recover::settle_last(&mut found);
         found.index.forget_orphans();
         let shared = Self::shared(Arc::new(disk), LogSettings::default(), Mutation::None, false, &mut found);
@@ -334,7 +334,7 @@ impl LogSpool {
             min_free_bytes: settings.min_free_bytes,
         };
         let old = std::mem::take(&mut found.empty);
-        let pool = Pool::new(disk, room, by_hand, found.segment_count, found.next_sequence, old);
+        let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, found.next_sequence, old);
         Shared {
             settings,
             pool: Arc::new(pool),
@@ -365,7 +365,7 @@ impl LogSpool {
     fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
         let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
         let mut committer = Committer::new(self.shared.clone(), sequence)?;
-        if self.shared.mutation.keeps_tail() {
+        if self.shared.mutation == Mutation::KeepTail {
             found.last = Some((sequence, records));
             std::mem::swap(&mut found.index, &mut self.shared.index());
             recover::settle_last(found);

@@ -3,6 +3,7 @@
 
 use super::index::Segment;
 use crate::{
+    Mutation,
     disk::Disk,
     format::block::{ALIGN, SegmentHeader},
 };
@@ -56,6 +57,7 @@ pub(crate) struct Pool {
     room: Room,
     /// No thread prepares segments: whoever takes one does.
     by_hand: bool,
+    mutation: Mutation,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -65,6 +67,7 @@ impl Pool {
         disk: Arc<dyn Disk>,
         room: Room,
         by_hand: bool,
+        mutation: Mutation,
         segment_count: u64,
         next_sequence: u64,
         old: Vec<Segment>,
@@ -78,7 +81,7 @@ impl Pool {
             closing: false,
             failure: None,
         };
-        Self { disk, room, by_hand, state: Mutex::new(state), changed: Condvar::new() }
+        Self { disk, room, by_hand, mutation, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -90,7 +93,11 @@ impl Pool {
     /// again.
     pub(crate) fn tidy_names(&self, unfinished: &[String]) -> io::Result<()> {
         unfinished.iter().try_for_each(|name| self.disk.remove(name))?;
-        self.disk.sync_dir()
+        self.sync_names()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        if self.mutation == Mutation::SkipDirSync { Ok(()) } else { self.disk.sync_dir() }
     }
 
     /// The next ready segment; waits for it. An error when there will be none.
@@ -254,7 +261,7 @@ impl Pool {
         // so it is called one only now.
         self.disk.rename(unfinished, name)?;
         // Its name must be there before anything in it is acknowledged.
-        self.disk.sync_dir()?;
+        self.sync_names()?;
         Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0 })
     }
 
@@ -282,7 +289,8 @@ impl Pool {
     }
 
     fn header(&self, sequence: u64) -> SegmentHeader {
-        SegmentHeader { sequence, seed: seed(sequence), size_bytes: self.room.segment_bytes }
+        let seed = if self.mutation == Mutation::IgnoreSeed { 0 } else { seed(sequence) };
+        SegmentHeader { sequence, seed, size_bytes: self.room.segment_bytes }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     pool::UNFINISHED,
 };
 use crate::{
-    RecoveryReport, SpoolFailure,
+    Mutation, RecoveryReport, SpoolFailure,
     disk::Disk,
     format::{
         block::{ALIGN, BadHeader, FIRST_BATCH, Placed, SegmentHeader, VERSION, read_batch, read_head},
@@ -47,14 +47,14 @@ pub(crate) struct Found {
     pub(crate) report: RecoveryReport,
 }
 
-pub(crate) fn scan(disk: &dyn Disk) -> Result<Found, SpoolFailure> {
+pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation) -> Result<Found, SpoolFailure> {
     let mut found = Found::default();
     let mut segments = open_segments(disk, &mut found)?;
     segments.sort_by_key(|s| s.header.sequence);
     for segment in segments {
         found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
         found.segment_count += 1;
-        scan_segment(segment, &mut found)?;
+        scan_segment(segment, &mut found, mutation)?;
     }
     Ok(found)
 }
@@ -103,16 +103,17 @@ fn has_data(file: &dyn crate::disk::File, size_bytes: u64) -> bool {
     size_bytes > 0 && head[..read].iter().any(|b| *b != 0)
 }
 
-fn scan_segment(segment: Segment, found: &mut Found) -> Result<(), SpoolFailure> {
+fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Result<(), SpoolFailure> {
     let size = usize::try_from(segment.header.size_bytes).unwrap_or(usize::MAX);
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
     let mut bytes = vec![0; size.min(usize::try_from(length).unwrap_or(usize::MAX))];
     segment.file.read_at(0, &mut bytes).map_err(|e| io_error("read", &segment.name, &e))?;
     let (number, seed, name) = (segment.header.sequence as u32, segment.header.seed, segment.name.clone());
     found.index.segments.insert(number, segment);
+    let whole = mutation != Mutation::IgnoreBatchEnd;
     let (mut at, mut batches) = (FIRST_BATCH as usize, 0u64);
     while at < bytes.len() {
-        match read_batch(&bytes[at..], at as u64, seed) {
+        match read_batch(&bytes[at..], at as u64, seed, whole) {
             Ok((head, records)) => {
                 batches += 1;
                 take_batch(found, &name, head.sequence, number, &records);
