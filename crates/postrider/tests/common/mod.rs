@@ -1,0 +1,165 @@
+//! A daemon of its own for a test, and the other ends of its conversations.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+pub mod client;
+pub mod sink;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
+
+/// Nothing a test waits for takes this long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port nobody listens on now.
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Asks again until it is so; between two questions the processor belongs to those who are asked.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A daemon that runs until it is dropped.
+pub struct Postrider {
+    pub dir: TempDir,
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Postrider {
+    /// Starts with `hostname = "mx.test"`, one listener, and what is added.
+    pub fn start(more: &str) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), free_address(), more)
+    }
+
+    /// The same in a folder where one may have run before.
+    pub fn start_in(dir: TempDir, address: SocketAddr, more: &str) -> Self {
+        let text = format!(
+            "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
+             [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{more}"
+        );
+        fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        let child = launch(dir.path());
+        Self { dir, address, child }
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("postrider.toml")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A command of the same binary against this daemon; its standard output.
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        let output =
+            Command::new(BINARY).args(arguments).env("POSTRIDER_CONFIG", self.config()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// One column of the ledger.
+    pub fn ledger(&self, column: &str) -> u64 {
+        let said = self.ask(&["status", "--json"]);
+        let ledger: serde_json::Value = serde_json::from_str(&said).unwrap();
+        ledger[column].as_u64().unwrap_or_else(|| panic!("no {column} in {said}"))
+    }
+
+    /// The delivery log, if it is in `mail.log`.
+    pub fn log(&self) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.dir.path().join("mail.log")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Files in a local user's Maildir.
+    pub fn mailbox(&self, user: &str) -> Vec<PathBuf> {
+        let new = self.dir.path().join("data/mail").join(user).join("new");
+        fs::read_dir(new).map(|dir| dir.map(|e| e.unwrap().path()).collect()).unwrap_or_default()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// No goodbye: what a power cut leaves of a process.
+    pub fn kill(mut self) -> (TempDir, SocketAddr) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        (dir, self.address)
+    }
+
+    /// SIGTERM; its exit status.
+    pub fn stop(mut self) -> (TempDir, std::process::ExitStatus) {
+        self.signal(rustix::process::Signal::TERM);
+        let status = self.child.wait().unwrap();
+        (std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap()), status)
+    }
+}
+
+impl Drop for Postrider {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts the daemon in this folder and waits until it listens.
+fn launch(dir: &Path) -> Child {
+    let mut child = Command::new(BINARY)
+        .args(["serve", "--config", "postrider.toml"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = child.stderr.take().unwrap();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if std::env::var_os("POSTRIDER_TEST_LOG").is_some() {
+                eprintln!("{line}");
+            }
+            let _ = tell.send(line);
+        }
+    });
+    let mut said = Vec::new();
+    loop {
+        match told.recv_timeout(PATIENCE) {
+            Ok(line) if line.contains("listening on") => return child,
+            Ok(line) => said.push(line),
+            Err(_) => panic!("the daemon did not start: {said:#?}"),
+        }
+    }
+}
+
+/// Where a program is, or a word in the test's output that it is missing.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let extra = ["/usr/sbin", "/usr/lib/dovecot", "/usr/lib/postfix/sbin"].map(PathBuf::from);
+    let found =
+        std::env::split_paths(&path).chain(extra).map(|dir| dir.join(name)).find(|path| path.is_file());
+    if found.is_none() {
+        println!("SKIPPED: {name} is not installed (cargo xtask setup)");
+    }
+    found
+}
