@@ -152,14 +152,27 @@ fn launch(dir: &Path) -> Child {
     }
 }
 
-/// Where a program is, or a word in the test's output that it is missing.
-pub fn program(name: &str) -> Option<PathBuf> {
+/// Where programs are besides `PATH`, below the root of a tree.
+const FOLDERS: [&str; 3] = ["usr/sbin", "usr/bin", "usr/lib/dovecot"];
+
+/// A program of the machine or of those `cargo xtask setup` unpacked; or a word in the test's output
+/// that it is missing, which the test command counts.
+pub fn program(name: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let extra = ["/usr/sbin", "/usr/lib/dovecot", "/usr/lib/postfix/sbin"].map(PathBuf::from);
-    let found =
-        std::env::split_paths(&path).chain(extra).map(|dir| dir.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        println!("SKIPPED: {name} is not installed (cargo xtask setup)");
+    let own = std::env::split_paths(&path).chain(FOLDERS.map(|folder| Path::new("/").join(folder)));
+    if let Some(found) = own.map(|dir| dir.join(name)).find(|path| path.is_file()) {
+        return Some(Command::new(found));
     }
-    found
+    let tree = Path::new(BINARY).ancestors().nth(2)?.join("interop");
+    let Some(found) =
+        FOLDERS.map(|folder| tree.join(folder).join(name)).into_iter().find(|path| path.is_file())
+    else {
+        println!("SKIPPED: {name} is not installed (cargo xtask setup)");
+        return None;
+    };
+    let mut command = Command::new(found);
+    let libraries =
+        ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu", "usr/lib/dovecot"].map(|lib| tree.join(lib));
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).ok()?);
+    Some(command)
 }
