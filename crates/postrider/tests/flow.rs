@@ -197,6 +197,70 @@ fn a_failure_comes_back_as_a_report_and_a_deferral_waits() {
 }
 
 #[test]
+fn a_reload_gives_waiting_mail_new_routes_and_drops_no_session() {
+    let sink = Sink::start();
+    let dead = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\n", free_address());
+    let daemon = Postrider::start(&dead);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("a@a.test", &["x@b.test", "y@c.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("it waits", || daemon.ask(&["queue", "list"]).contains("refused"));
+    // In the middle of a transaction.
+    client.say("MAIL FROM:<b@a.test>").unwrap();
+    daemon.reconfigure("unknown_key = 1\n");
+    assert!(daemon.try_ask(&["reload"]).is_err_and(|said| said.contains("unknown_key")));
+    daemon.reconfigure(&sink.route());
+    daemon.ask(&["reload"]);
+    until("it went the new way", || sink.count() == 1);
+    assert_eq!(client.say("RCPT TO:<z@d.test>").unwrap().0, 250);
+    assert_eq!(client.say("DATA").unwrap().0, 354);
+    client.write(b"x\r\n.\r\n").unwrap();
+    assert_eq!(client.reply().unwrap().0, 250);
+    until("the next goes the new way, too", || sink.count() == 2);
+}
+
+#[test]
+fn a_stop_waits_for_the_transaction_under_way_and_loses_nothing() {
+    let sink = Sink::start();
+    let daemon = Postrider::start(&sink.route());
+    let address = daemon.address;
+    let mut busy = Client::connect(address).unwrap();
+    let mut idle = Client::connect(address).unwrap();
+    busy.say("MAIL FROM:<a@a.test>").unwrap();
+    busy.say("RCPT TO:<b@b.test>").unwrap();
+    busy.say("DATA").unwrap();
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(idle.reply().unwrap().1.starts_with("421 4.3.2"));
+    until("nobody new is let in", || std::net::TcpStream::connect(address).is_err());
+    busy.write(b"Subject: last\r\n\r\nx\r\n.\r\n").unwrap();
+    assert_eq!(busy.reply().unwrap().0, 250);
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let daemon = Postrider::start_in(dir, address, &sink.route());
+    until("it has arrived", || sink.count() >= 1);
+    until("the queue is empty", || daemon.ledger("queued") == 0);
+}
+
+#[test]
+fn success_is_reported_by_whoever_knows_of_it() {
+    let sink = Sink::start();
+    let route = format!("[[route]]\ndomains = [\"b.test\"]\nsmarthost = \"{}\"\n", sink.address);
+    let daemon = Postrider::start(&route);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<me@mx.test> ENVID=e1").unwrap();
+    client.say("RCPT TO:<x@b.test> NOTIFY=SUCCESS").unwrap();
+    client.say("RCPT TO:<you@mx.test> NOTIFY=SUCCESS,FAILURE").unwrap();
+    client.say("RCPT TO:<quiet@mx.test>").unwrap();
+    client.say("DATA").unwrap();
+    client.write(b"Subject: x\r\n\r\nx\r\n.\r\n").unwrap();
+    assert_eq!(client.reply().unwrap().0, 250);
+    until("both reports are there", || daemon.mailbox("me").len() == 2);
+    let reports: String = daemon.mailbox("me").iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+    assert!(reports.contains("Final-Recipient: rfc822; x@b.test\nAction: relayed\n"), "{reports}");
+    assert!(reports.contains("Final-Recipient: rfc822; you@mx.test\nAction: delivered\n"), "{reports}");
+    assert!(reports.contains("Original-Envelope-Id: e1") && !reports.contains("quiet@"));
+}
+
+#[test]
 fn a_dead_destination_is_probed_and_not_each_message_retried() {
     let address = free_address();
     let route = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{address}\"\ntls = \"off\"\n");

@@ -50,11 +50,7 @@ impl Postrider {
 
     /// The same in a folder where one may have run before.
     pub fn start_in(dir: TempDir, address: SocketAddr, more: &str) -> Self {
-        let text = format!(
-            "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
-             [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{more}"
-        );
-        fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        configure(dir.path(), address, more);
         let child = launch(dir.path());
         Self { dir, address, child }
     }
@@ -67,12 +63,22 @@ impl Postrider {
         self.child.id()
     }
 
+    /// Writes another configuration, which a reload reads.
+    pub fn reconfigure(&self, more: &str) {
+        configure(self.dir.path(), self.address, more);
+    }
+
     /// A command of the same binary against this daemon; its standard output.
     pub fn ask(&self, arguments: &[&str]) -> String {
+        self.try_ask(arguments).unwrap_or_else(|said| panic!("{arguments:?}: {said}"))
+    }
+
+    /// The same; what it says on standard error when it fails.
+    pub fn try_ask(&self, arguments: &[&str]) -> Result<String, String> {
         let output =
             Command::new(BINARY).args(arguments).env("POSTRIDER_CONFIG", self.config()).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let said = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
     }
 
     /// One column of the ledger.
@@ -120,6 +126,14 @@ impl Drop for Postrider {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn configure(dir: &Path, address: SocketAddr, more: &str) {
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
+         [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{more}"
+    );
+    fs::write(dir.join("postrider.toml"), text).unwrap();
 }
 
 /// Starts the daemon in this folder and waits until it listens.
