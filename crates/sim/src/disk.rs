@@ -164,6 +164,11 @@ impl SimDisk {
         self.state().operation_count
     }
 
+    /// Files there are.
+    pub fn file_count(&self) -> usize {
+        self.state().names.len()
+    }
+
     /// Has the planned cut come?
     pub fn is_off(&self) -> bool {
         self.state().is_off
