@@ -82,3 +82,21 @@ fn a_restart_does_not_cost_a_segment() {
     }
     assert!(disk.list().unwrap().len() <= 6, "{:?}", disk.list());
 }
+
+#[test]
+fn what_is_larger_than_a_segment_is_refused() {
+    let disk = SimDisk::new(1, u64::MAX);
+    let (spool, _, _) = open(&disk).unwrap();
+    let mut last = 0;
+    for size_bytes in (0..20_000).step_by(100) {
+        let id = size_bytes as u64 + 1;
+        if spool.submit(vec![entry(id, size_bytes)]).is_ok() {
+            last = id;
+            assert!(spool.turn(Turn::Commit) && !spool.pressure().poisoned);
+        }
+    }
+    assert!(last > 2000 && last < 16 * 1024, "{last}");
+    assert_eq!(spool.store(vec![0; 20_000].into()), Err(spool::Refused::Full));
+    let (_, found, report) = open(&disk.after_crash(1)).unwrap();
+    assert_eq!((found.last(), report.corrupt), (Some(&last), vec![]));
+}

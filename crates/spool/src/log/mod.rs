@@ -13,6 +13,7 @@ use crate::{
     Ticket, Transaction,
     disk::{Disk, RealDisk},
     format::{
+        block::ALIGN,
         message::{fold, read_message, read_results},
         record::{self, Kind},
     },
@@ -128,6 +129,12 @@ impl Shared {
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment,
+    /// besides whose header it has its own and is padded.
+    fn record_bytes_max(&self) -> u64 {
+        self.settings.segment_bytes.saturating_sub(3 * ALIGN as u64)
     }
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
@@ -384,7 +391,7 @@ impl LogSpool {
     }
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Inbox>, Refused> {
-        if !internal && self.shared.pool.is_low() {
+        if !internal && self.shared.pool.is_low() || bytes > self.shared.record_bytes_max() {
             return Err(Refused::Full);
         }
         let inbox = self.shared.inbox();
@@ -439,7 +446,7 @@ fn read_record(
 /// At least what a message takes in a batch.
 fn message_bytes(message: &Message) -> usize {
     let in_memory: usize =
-        message.content.parts().iter().map(|p| if let Part::Memory(b) = p { b.len() } else { 16 }).sum();
+        message.content.parts().iter().map(|p| 16 + if let Part::Memory(b) = p { b.len() } else { 0 }).sum();
     let names: usize = message
         .envelope
         .recipients
@@ -456,14 +463,14 @@ impl Spool for LogSpool {
         for entry in &transaction {
             match entry {
                 Entry::Accept(message) => {
-                    bytes += message_bytes(message) as u64;
                     // Reports on what leaves may use the reserve.
                     internal &= message.envelope.reverse_path.is_null();
                     urgent = true;
                 }
-                Entry::Outcome { results, .. } => bytes += 64 * results.len() as u64,
+                Entry::Outcome { .. } => {}
                 Entry::Amend { .. } => urgent = true,
             }
+            bytes += commit::entry_bytes(entry) as u64;
         }
         let inbox = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
