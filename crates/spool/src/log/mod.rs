@@ -232,7 +232,7 @@ impl Shared {
         ids.sort_unstable_by_key(|(at, _)| (at.segment, at.offset));
         for (_, id) in ids {
             let id = QueueId(id);
-            match self.slot(id).and_then(|slot| self.fold(id, &slot, false)) {
+            match self.slot(id).and_then(|slot| self.whole(id, &slot)) {
                 Ok(Folded { message, states, held }) => {
                     report.message_count += 1;
                     visit(Recovered { message: SharedMessage::new(message), recipients: states, held });
@@ -240,6 +240,17 @@ impl Shared {
                 Err(failure) => report.corrupt.push(failure.to_string()),
             }
         }
+    }
+
+    /// A message all of whose chunks are there: half a message must not be delivered.
+    fn whole(&self, id: QueueId, slot: &Slot) -> Result<Folded, SpoolFailure> {
+        let mut chunks = slot.more.iter().flat_map(|more| &more.chunks);
+        let index = self.index();
+        if let Some(place) = chunks.find(|place| !index.chunks.contains_key(place)) {
+            return Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")));
+        }
+        drop(index);
+        self.fold(id, slot, false)
     }
 
     /// Somebody waits for this ticket: if only outcomes are before it, they wait no longer.
