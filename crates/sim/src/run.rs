@@ -2,6 +2,7 @@
 //! against the ledger after each.
 
 mod last;
+mod rot;
 
 use crate::{
     disk::{Fault, SimDisk},
@@ -90,7 +91,7 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
         run.life()?;
         run.crash();
     }
-    run.last_life()?;
+    if run.rng.chance(15) { run.rot() } else { run.last_life() }?;
     run.tally.message_count = run.ledger.message_count();
     Ok(run.tally)
 }

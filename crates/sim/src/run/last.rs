@@ -18,7 +18,7 @@ impl Run {
         self.recover().map(drop).map_err(|_| "no recovery of an empty spool".to_owned())
     }
 
-    fn deliver_all(&mut self) -> Result<(), String> {
+    pub(super) fn deliver_all(&mut self) -> Result<(), String> {
         let (spool, _) = self.recover().map_err(|_| "no recovery on a sound disk".to_owned())?;
         let ids: Vec<u64> = self.ledger.latest().keys().copied().collect();
         for id in ids {
