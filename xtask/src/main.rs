@@ -1,3 +1,50 @@
 //! One verb a chore; see `cargo xtask --help`.
+//!
+//! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
-fn main() {}
+mod shell;
+
+use clap::{Parser, Subcommand};
+use shell::{Done, cargo};
+use std::process::ExitCode;
+
+/// The chores of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Build the release binary
+    Build,
+    /// Run every test
+    Test {
+        /// Only tests whose name contains this
+        filter: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: &Verb) -> Done {
+    match verb {
+        Verb::Build => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
+        Verb::Test { filter } => test(filter.as_deref()),
+    }
+}
+
+fn test(filter: Option<&str>) -> Done {
+    let everything = ["test", "--locked", "--workspace"];
+    cargo(&everything.into_iter().chain(filter).collect::<Vec<_>>())
+}
