@@ -2,7 +2,10 @@
 //!
 //! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
+mod dependencies;
+mod licence;
 mod shell;
+mod tidy;
 
 use clap::{Parser, Subcommand};
 use shell::{Done, cargo};
@@ -25,6 +28,8 @@ enum Verb {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
+    /// Check format, the rules of the house, clippy, and the licences, sources and bans of all dependencies
+    Lint,
 }
 
 fn main() -> ExitCode {
@@ -41,10 +46,18 @@ fn run(verb: &Verb) -> Done {
     match verb {
         Verb::Build => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
         Verb::Test { filter } => test(filter.as_deref()),
+        Verb::Lint => lint(),
     }
 }
 
 fn test(filter: Option<&str>) -> Done {
     let everything = ["test", "--locked", "--workspace"];
     cargo(&everything.into_iter().chain(filter).collect::<Vec<_>>())
+}
+
+fn lint() -> Done {
+    cargo(&["fmt", "--all", "--check"])?;
+    tidy::check()?;
+    dependencies::check()?;
+    cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }

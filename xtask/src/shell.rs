@@ -61,6 +61,18 @@ pub(crate) fn run(command: &mut Command) -> Done {
     }
 }
 
+/// Runs a program and takes its standard output; what it says on standard error is passed through.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Failure> {
+    let shown = show(command);
+    let ended = command.stderr(Stdio::inherit()).output();
+    let ended = ended.map_err(|error| Failure(format!("run `{shown}`: {error}")))?;
+    if ended.status.success() {
+        Ok(ended.stdout)
+    } else {
+        Err(Failure(format!("`{shown}` failed: {}", ended.status)))
+    }
+}
+
 fn show(command: &Command) -> String {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     command.get_args().fold(name.into_owned(), |line, word| line + " " + &word.to_string_lossy())

@@ -1,0 +1,174 @@
+//! Every crate that is linked in, on any platform: its licence, where it comes from, and those
+//! that must not be there.
+
+use crate::{
+    licence,
+    shell::{Done, Failure, cargo_command, output},
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Crates that must not be linked in, and why.
+const BANNED: [(&str, &str); 8] = [
+    ("openssl", "TLS is rustls with aws-lc-rs; OpenSSL is a second TLS with its own bugs to patch"),
+    ("openssl-sys", "see openssl"),
+    ("native-tls", "what it speaks depends on the machine; TLS is rustls"),
+    ("ring", "a second provider beside aws-lc-rs makes rustls' default builder panic"),
+    ("rustls-pemfile", "unmaintained; rustls-pki-types reads PEM"),
+    ("serde_yml", "unsound; the configuration is TOML"),
+    ("bincode", "unmaintained; the spool's format is our own, byte by byte"),
+    ("atty", "unsound and unmaintained; std::io::IsTerminal does it"),
+];
+
+/// Crates that must be there in one version at most: two would be two worlds that do not meet.
+const SINGLE: [(&str, &str); 5] = [
+    ("rustls", "a connection of one is no connection for the other"),
+    ("aws-lc-rs", "the largest thing in the binary"),
+    ("tokio", "a task of one cannot wait in the other's runtime"),
+    ("bytes", "content would be copied between them"),
+    ("toml", "spans of one mean nothing to the other"),
+];
+
+/// One crate.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Package {
+    name: String,
+    version: String,
+    licence: Option<String>,
+    /// None: it lies in this repository.
+    source: Option<String>,
+}
+
+/// Checks all of them and tells of every fault at once.
+pub(crate) fn check() -> Done {
+    let json = output(&mut cargo_command(&["metadata", "--locked", "--format-version", "1"]))?;
+    let metadata: Value =
+        serde_json::from_slice(&json).map_err(|error| Failure(format!("read cargo metadata: {error}")))?;
+    let packages = linked(&metadata).ok_or(Failure("read cargo metadata: not the expected shape".into()))?;
+    let faults = faults(&packages);
+    if faults.is_empty() {
+        eprintln!("dependencies: {} crates, licences, sources and bans are in order", packages.len());
+        return Ok(());
+    }
+    Err(Failure(format!("dependencies:\n  {}", faults.join("\n  "))))
+}
+
+/// What the resolver reaches from our own crates. The list of packages alone has more: all that a
+/// feature nobody asked for would need.
+fn linked(metadata: &Value) -> Option<Vec<Package>> {
+    let nodes = metadata["resolve"]["nodes"].as_array()?;
+    let edges: BTreeMap<&str, &Vec<Value>> = nodes
+        .iter()
+        .map(|node| Some((node["id"].as_str()?, node["dependencies"].as_array()?)))
+        .collect::<Option<_>>()?;
+    let mut todo: Vec<&str> =
+        metadata["workspace_members"].as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?;
+    let mut reached = BTreeSet::new();
+    while let Some(id) = todo.pop() {
+        if reached.insert(id) {
+            todo.extend(edges.get(id)?.iter().filter_map(Value::as_str));
+        }
+    }
+    let packages = metadata["packages"].as_array()?.iter();
+    packages.filter(|p| p["id"].as_str().is_some_and(|id| reached.contains(id))).map(package).collect()
+}
+
+fn package(json: &Value) -> Option<Package> {
+    let text = |key: &str| json[key].as_str().map(str::to_owned);
+    Some(Package {
+        name: text("name")?,
+        version: text("version")?,
+        licence: text("license"),
+        source: text("source"),
+    })
+}
+
+fn faults(packages: &[Package]) -> Vec<String> {
+    let mut faults: Vec<String> = packages.iter().flat_map(faults_of).collect();
+    for (name, why) in SINGLE {
+        let versions: Vec<&str> =
+            packages.iter().filter(|p| p.name == name).map(|p| p.version.as_str()).collect();
+        if versions.len() > 1 {
+            faults.push(format!("{name} is there as {}: {why}", versions.join(" and ")));
+        }
+    }
+    faults
+}
+
+fn faults_of(package: &Package) -> Vec<String> {
+    let Package { name, version, .. } = package;
+    let mut faults = Vec::new();
+    if let Some((_, why)) = BANNED.iter().find(|(banned, _)| banned == name) {
+        faults.push(format!("{name} {version} is banned: {why}; `cargo tree -i {name}` tells who wants it"));
+    }
+    if let Some(source) = package.source.as_deref().filter(|source| *source != CRATES_IO) {
+        faults.push(format!("{name} {version} comes from {source}; only crates.io is allowed"));
+    }
+    match package.licence.as_deref().map(licence::is_allowed) {
+        None => faults.push(format!("{name} {version} names no licence")),
+        Some(Ok(true)) => {}
+        Some(Ok(false)) => {
+            let licence = package.licence.as_deref().unwrap_or_default();
+            faults.push(format!("{name} {version} is under {licence}, which is not allowed"));
+        }
+        Some(Err(why)) => faults.push(format!("{name} {version}: its licence cannot be read: {why}")),
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(name: &str, version: &str, licence: Option<&str>, source: Option<&str>) -> Package {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        Package { name: name.into(), version: version.into(), licence: own(licence), source: own(source) }
+    }
+
+    #[test]
+    fn a_crate_from_crates_io_under_mit_is_in_order() {
+        assert_eq!(faults(&[of("bytes", "1.0.0", Some("MIT"), Some(CRATES_IO))]), [""; 0]);
+        assert_eq!(faults(&[of("mail", "0.1.0", Some("Apache-2.0 OR MIT"), None)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_ban_a_licence_and_a_source_are_told_with_their_reason() {
+        let git = of("openssl", "0.10.1", Some("GPL-3.0-only"), Some("git+https://example.com/x"));
+        let told = faults(&[git]).join("\n");
+        assert!(told.contains("openssl 0.10.1 is banned: TLS is rustls"), "{told}");
+        assert!(told.contains("comes from git+https://example.com/x"), "{told}");
+        assert!(told.contains("is under GPL-3.0-only, which is not allowed"), "{told}");
+        assert_eq!(faults(&[of("x", "1.0.0", None, None)]), ["x 1.0.0 names no licence"]);
+    }
+
+    #[test]
+    fn two_versions_of_a_single_one_are_a_fault() {
+        let two = ["0.22.0", "0.23.0"].map(|v| of("rustls", v, Some("MIT"), Some(CRATES_IO)));
+        assert_eq!(
+            faults(&two),
+            ["rustls is there as 0.22.0 and 0.23.0: a connection of one is no connection for the other"]
+        );
+    }
+
+    #[test]
+    fn only_what_is_reached_counts() {
+        let metadata = json!({
+            "workspace_members": ["a"],
+            "packages": [
+                {"id": "a", "name": "a", "version": "0.1.0", "license": "MIT", "source": null},
+                {"id": "b", "name": "b", "version": "1.0.0", "license": "MIT", "source": CRATES_IO},
+                {"id": "ring", "name": "ring", "version": "0.17.0", "license": "ISC", "source": CRATES_IO},
+            ],
+            "resolve": {"nodes": [
+                {"id": "a", "dependencies": ["b"]},
+                {"id": "b", "dependencies": []},
+                {"id": "ring", "dependencies": []},
+            ]},
+        });
+        let names: Vec<String> = linked(&metadata).unwrap().into_iter().map(|p| p.name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+}
