@@ -6,7 +6,7 @@ use crate::{
     shell::{Done, Failure, cargo_command, output},
 };
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
@@ -46,7 +46,14 @@ pub(crate) fn check() -> Done {
     let json = output(&mut cargo_command(&["metadata", "--locked", "--format-version", "1"]))?;
     let metadata: Value =
         serde_json::from_slice(&json).map_err(|error| Failure(format!("read cargo metadata: {error}")))?;
-    let packages = linked(&metadata).ok_or(Failure("read cargo metadata: not the expected shape".into()))?;
+    let tree = output(&mut cargo_command(&TREE))?;
+    let tree = reached(&String::from_utf8_lossy(&tree));
+    let packages =
+        linked(&metadata, &tree).ok_or(Failure("read cargo metadata: not the expected shape".into()))?;
+    // Nobody should be told that nothing is in order.
+    if packages.len() < tree.len() {
+        return Err(Failure(format!("cargo tree has {} crates, metadata {}", tree.len(), packages.len())));
+    }
     let faults = faults(&packages);
     if faults.is_empty() {
         eprintln!("dependencies: {} crates, licences, sources and bans are in order", packages.len());
@@ -55,24 +62,36 @@ pub(crate) fn check() -> Done {
     Err(Failure(format!("dependencies:\n  {}", faults.join("\n  "))))
 }
 
-/// What the resolver reaches from our own crates. The list of packages alone has more: all that a
-/// feature nobody asked for would need.
-fn linked(metadata: &Value) -> Option<Vec<Package>> {
-    let nodes = metadata["resolve"]["nodes"].as_array()?;
-    let edges: BTreeMap<&str, &Vec<Value>> = nodes
-        .iter()
-        .map(|node| Some((node["id"].as_str()?, node["dependencies"].as_array()?)))
-        .collect::<Option<_>>()?;
-    let mut todo: Vec<&str> =
-        metadata["workspace_members"].as_array()?.iter().map(Value::as_str).collect::<Option<_>>()?;
-    let mut reached = BTreeSet::new();
-    while let Some(id) = todo.pop() {
-        if reached.insert(id) {
-            todo.extend(edges.get(id)?.iter().filter_map(Value::as_str));
-        }
-    }
-    let packages = metadata["packages"].as_array()?.iter();
-    packages.filter(|p| p["id"].as_str().is_some_and(|id| reached.contains(id))).map(package).collect()
+/// Only `cargo tree` knows which features are on: metadata also follows those that somebody would
+/// switch on if they were there (`ring?/std`), and has `ring` therefore.
+const TREE: [&str; 10] = [
+    "tree",
+    "--locked",
+    "--workspace",
+    "--target=all",
+    "--edges=normal,build,dev",
+    "--prefix=none",
+    "--charset=ascii",
+    "--quiet",
+    "--format",
+    "{p}",
+];
+
+/// Name and version, as in `ring v0.17.14 (*)`.
+type Name = (String, String);
+
+fn reached(tree: &str) -> BTreeSet<Name> {
+    let lines = tree.lines().filter_map(|line| line.split_once(" v"));
+    lines
+        .map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap_or_default().to_owned()))
+        .collect()
+}
+
+fn linked(metadata: &Value, reached: &BTreeSet<Name>) -> Option<Vec<Package>> {
+    let packages: Vec<Package> =
+        metadata["packages"].as_array()?.iter().map(package).collect::<Option<_>>()?;
+    let is_reached = |p: &Package| reached.contains(&(p.name.clone(), p.version.clone()));
+    Some(packages.into_iter().filter(is_reached).collect())
 }
 
 fn package(json: &Value) -> Option<Package> {
@@ -155,20 +174,12 @@ mod tests {
 
     #[test]
     fn only_what_is_reached_counts() {
-        let metadata = json!({
-            "workspace_members": ["a"],
-            "packages": [
-                {"id": "a", "name": "a", "version": "0.1.0", "license": "MIT", "source": null},
-                {"id": "b", "name": "b", "version": "1.0.0", "license": "MIT", "source": CRATES_IO},
-                {"id": "ring", "name": "ring", "version": "0.17.0", "license": "ISC", "source": CRATES_IO},
-            ],
-            "resolve": {"nodes": [
-                {"id": "a", "dependencies": ["b"]},
-                {"id": "b", "dependencies": []},
-                {"id": "ring", "dependencies": []},
-            ]},
-        });
-        let names: Vec<String> = linked(&metadata).unwrap().into_iter().map(|p| p.name).collect();
+        let of =
+            |name: &str| json!({"name": name, "version": "1.0.0", "license": "MIT", "source": CRATES_IO});
+        let metadata = json!({"packages": [of("a"), of("b"), of("ring")]});
+        let tree = reached("a v1.0.0 (/work/a)\nb v1.0.0\nb v1.0.0 (*)\nring v0.9.0 (proc-macro)\n");
+        let names: Vec<String> = linked(&metadata, &tree).unwrap().into_iter().map(|p| p.name).collect();
         assert_eq!(names, ["a", "b"]);
+        assert_eq!(tree.len(), 3);
     }
 }
