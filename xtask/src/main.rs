@@ -3,6 +3,7 @@
 //! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
 mod dependencies;
+mod docs;
 mod licence;
 mod shell;
 mod tidy;
@@ -30,6 +31,12 @@ enum Verb {
     },
     /// Check format, the rules of the house, clippy, and the licences, sources and bans of all dependencies
     Lint,
+    /// Make docs/configuration.md and the man pages from the code
+    Docs {
+        /// Change nothing; fail when they differ
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -47,6 +54,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Build => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
         Verb::Test { filter } => test(filter.as_deref()),
         Verb::Lint => lint(),
+        Verb::Docs { check } => docs::run(*check),
     }
 }
 
