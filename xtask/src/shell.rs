@@ -31,6 +31,11 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
 }
 
+/// Where cargo puts what it makes; servers for tests are unpacked below it.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
 /// A program that runs in the repository's root.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
