@@ -2,8 +2,16 @@
 //! yields outcomes. Which recipient is due when is `queue`'s business; where a destination's hosts
 //! are is `route`'s.
 //!
-//! Read first: [`Jobs`].
+//! Read first: [`Jobs`] and [`Courier`].
 
-pub mod jobs;
+mod connect;
+mod courier;
+mod jobs;
+mod link;
+mod maildir;
+mod session;
+mod tls;
 
+pub use courier::{Courier, Settings};
 pub use jobs::{Job, Jobs};
+pub use tls::TlsClient;

@@ -30,6 +30,14 @@ impl Part {
         }
     }
 
+    /// Where the spool keeps it, unless it is in memory.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Stored { place, .. } => Some(*place),
+        }
+    }
+
     /// No bytes at all?
     pub fn is_empty(&self) -> bool {
         self.len() == 0

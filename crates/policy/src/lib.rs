@@ -1,1 +1,7 @@
-//! See ARCHITECTURE.md.
+//! Who may send what to whom. Pure: facts in, verdicts out; the reply is the verdict's text.
+//!
+//! Protocol rules are `smtp`'s; where accepted mail goes is `route`'s.
+
+mod relay;
+
+pub use relay::{Policy, Settings};

@@ -2,10 +2,8 @@
 //! behaves as those commands do.
 
 mod cli;
-#[allow(dead_code, unused_imports)] // its daemon side is used once `serve` is in
 mod control;
 mod sendmail;
-#[path = "placeholder.rs"]
 mod serve;
 mod sysexits;
 

@@ -126,6 +126,11 @@ impl Queue {
         self.messages.len()
     }
 
+    /// Open connections of all destinations.
+    pub fn connection_count(&self) -> u32 {
+        self.connection_count
+    }
+
     /// No message at all?
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -353,7 +353,7 @@ proptest! {
     ) {
         let script: Vec<&str> = said.iter().map(String::as_str).collect();
         let all: Vec<_> = (0..5).map(|n| to(n, &["x@c", "y@c"], "m\r\n")).collect();
-        let run = run(settings(protocol, 2), &script, all, usize::MAX);
+        let mut run = run(settings(protocol, 2), &script, all, usize::MAX);
         let lost = run.connection.lost();
         for name in 0..5u64 {
             for index in 0..2u32 {

@@ -20,6 +20,8 @@ pub trait Disk: Send + Sync + 'static {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// An existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// Gives a file another name, which no file has; durable after [`Disk::sync_dir`], whole or not at all.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; durable after [`Disk::sync_dir`].
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations and removals durable.
@@ -103,6 +105,10 @@ impl Disk for RealDisk {
             .custom_flags(no_follow)
             .open(self.path.join(name))?;
         Ok(Arc::new(RealFile(file)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

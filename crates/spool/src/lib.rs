@@ -15,7 +15,7 @@ mod progress;
 mod sched;
 
 pub use inspect::inspect;
-pub use log::{LogSettings, LogSpool};
+pub use log::{LogSettings, LogSpool, Turn};
 pub use mutation::Mutation;
 pub use null::NullSpool;
 

@@ -8,16 +8,35 @@ pub enum Mutation {
     None,
     /// Commits are acknowledged without a sync.
     SkipSync,
+    /// The directory is not synced when a segment is made, nor at the start.
+    SkipDirSync,
+    /// Recovery takes what it can read of a batch that is not whole.
+    IgnoreBatchEnd,
+    /// All lives of a segment have the same seed, so that checksums of one pass in the next.
+    IgnoreSeed,
+    /// Tickets are durable before their batch is written: 250 comes early.
+    AnswerEarly,
     /// Recovery goes on behind the unproven tail instead of writing it again.
     KeepTail,
+    /// A segment is given back before the outcome that permits it is durable.
+    ReuseEarly,
+    /// Outcomes are acknowledged and never written.
+    DropOutcome,
+    /// A sync that failed is tried again, and believed.
+    RetrySync,
 }
 
 impl Mutation {
-    pub(crate) fn skips_sync(self) -> bool {
-        self == Self::SkipSync
-    }
-
-    pub(crate) fn keeps_tail(self) -> bool {
-        self == Self::KeepTail
-    }
+    /// Every broken promise.
+    pub const ALL: [Self; 9] = [
+        Self::SkipSync,
+        Self::SkipDirSync,
+        Self::IgnoreBatchEnd,
+        Self::IgnoreSeed,
+        Self::AnswerEarly,
+        Self::KeepTail,
+        Self::ReuseEarly,
+        Self::DropOutcome,
+        Self::RetrySync,
+    ];
 }

@@ -6,7 +6,8 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Entry, LogSettings, LogSpool, NullSpool, Recovered, RecoveryReport, Refused, Spool, inspect,
+    Change, Entry, LogSettings, LogSpool, Mutation, NullSpool, Recovered, RecoveryReport, Refused, Spool,
+    Turn, inspect,
 };
 use std::{
     path::Path,
@@ -266,4 +267,31 @@ fn another_format_is_refused_in_words() {
     }
     let Err(failure) = LogSpool::open(dir.path(), settings()) else { panic!() };
     assert!(failure.to_string().contains("format 9"), "{failure}");
+}
+
+#[test]
+fn a_log_driven_by_hand_does_what_its_threads_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(spool::disk::RealDisk::new(dir.path()).unwrap());
+    let mut spool = LogSpool::by_hand(disk, settings(), Mutation::None).unwrap();
+    spool.recover(&mut |_| panic!("nothing was accepted")).unwrap();
+    while spool.turn(Turn::Prepare) {}
+    for id in 1..200 {
+        let ticket =
+            spool.submit(vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])))]);
+        if id > 1 {
+            spool
+                .submit(vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }])
+                .unwrap();
+        }
+        assert!(spool.turn(Turn::Commit));
+        block_on(spool.durable(ticket.unwrap())).unwrap();
+        while spool.turn(Turn::Clean) {
+            spool.turn(Turn::Commit);
+        }
+    }
+    drop(spool);
+    let (_, found, report) = open(dir.path());
+    assert_eq!((found.len(), report.corrupt), (1, vec![]));
+    assert!(std::fs::read_dir(dir.path()).unwrap().count() <= 16);
 }

@@ -111,7 +111,7 @@ pub(crate) struct Daemon {
     pub(crate) target: Arc<Memory>,
     pub(crate) settings: config::Settings,
     _runtime: Runtime,
-    pub(crate) dir: TempDir,
+    _dir: TempDir,
 }
 
 /// Largest message the sample daemon takes.
@@ -133,7 +133,7 @@ impl Daemon {
         drop(inside);
         runtime.spawn(serve_control(control, Access::Owner, target.clone()));
         runtime.spawn(serve_submit(submit, MESSAGE_BYTES_MAX, target.clone()));
-        Self { target, settings, _runtime: runtime, dir }
+        Self { target, settings, _runtime: runtime, _dir: dir }
     }
 
     /// What was done so far.

@@ -22,7 +22,7 @@ impl Clock {
     }
 
     /// A time read on the wall, on the queue's clock; negative before the start.
-    pub(crate) fn from_wall(&self, at: UnixMillis) -> Millis {
+    pub(crate) fn of_wall(&self, at: UnixMillis) -> Millis {
         at.0 as Millis - self.wall.0 as Millis
     }
 

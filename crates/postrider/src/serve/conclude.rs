@@ -111,9 +111,11 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
             Err(failure) => {
                 // Without its envelope nothing can be concluded: it stays, and is tried again.
                 tracing::error!("read {} from the spool: {failure}", conclusion.taken.id);
-                let deferred = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
+                let deferred =
+                    Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
                 let now = engine.now();
-                let fates: Vec<_> = conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
+                let fates: Vec<_> =
+                    conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
                 let mut state = engine.lock();
                 for (index, _) in &fates {
                     state.note(conclusion.taken.id, *index, &deferred);
@@ -134,10 +136,11 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
         tokio::spawn(async move { conclude_with_report(&engine, conclusion, message).await });
         return;
     }
-    if let Err(transaction) = settle(engine, &conclusion, &message, &[]) {
+    let (last, submitted) = settle(engine, &conclusion, &message, &[]);
+    if let Err(transaction) = submitted {
         offer_again(engine, transaction);
     }
-    record(engine, &conclusion, &message);
+    record(engine, &conclusion, &message, last);
 }
 
 /// A deferral beyond the message's time is a failure.
@@ -175,8 +178,8 @@ async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, mess
             reports.extend(compose(engine, kind, &message, &affected, &conclusion.attempt, &content));
         }
     }
-    let submitted = settle(engine, &conclusion, &message, &reports);
-    record(engine, &conclusion, &message);
+    let (last, submitted) = settle(engine, &conclusion, &message, &reports);
+    record(engine, &conclusion, &message, last);
     let stored = match submitted {
         Ok(ticket) => engine.spool.durable(ticket).await,
         Err(transaction) => engine.persist(transaction).await,
@@ -222,7 +225,9 @@ pub(crate) async fn content_up_to(engine: &Engine, message: &Message, max_bytes:
             mail::Part::Memory(bytes) => out.extend_from_slice(bytes),
             mail::Part::Stored { place, .. } => {
                 let (spool, place) = (engine.spool.clone(), *place);
-                let Ok(Ok(bytes)) = tokio::task::spawn_blocking(move || spool.load(place)).await else { break };
+                let Ok(Ok(bytes)) = tokio::task::spawn_blocking(move || spool.load(place)).await else {
+                    break;
+                };
                 out.extend_from_slice(&bytes);
             }
         }
@@ -231,14 +236,14 @@ pub(crate) async fn content_up_to(engine: &Engine, message: &Message, max_bytes:
 }
 
 /// Tells the queue and the spool, both under the queue's lock: so the spool sees the outcomes of one
-/// message in the order in which the last one is known. The transaction comes back when the spool
-/// has no room for it.
+/// message in the order in which the last one is known. Whether nothing is left to do for the message;
+/// the transaction comes back when the spool has no room for it.
 fn settle(
     engine: &Arc<Engine>,
     conclusion: &Conclusion,
     message: &SharedMessage,
     reports: &[SharedMessage],
-) -> Result<Ticket, Transaction> {
+) -> (bool, Result<Ticket, Transaction>) {
     let now = engine.now();
     let id = message.id;
     let fates: Vec<(u32, Fate)> = conclusion.results.iter().map(|(index, o)| (*index, o.fate)).collect();
@@ -263,7 +268,7 @@ fn settle(
     transaction.extend(reports.iter().cloned().map(Entry::Accept));
     let submitted = engine.spool.submit(transaction.clone()).map_err(|_| transaction);
     engine.follow_orders(state, now);
-    submitted
+    (settlement.last, submitted)
 }
 
 /// An outcome the spool had no room for: losing it would only repeat an attempt after a crash, but
@@ -278,7 +283,7 @@ fn offer_again(engine: &Arc<Engine>, transaction: Transaction) {
 }
 
 /// Ledger and journal.
-fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage) {
+fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage, last: bool) {
     for (_, outcome) in &conclusion.results {
         match (conclusion.cause, outcome.fate) {
             (_, Fate::Deferred) => {}
@@ -289,6 +294,9 @@ fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage) {
         }
     }
     engine.journal.attempt(message, &conclusion.results, &conclusion.attempt);
+    if last {
+        engine.journal.removed(message.id);
+    }
 }
 
 async fn report_delay(engine: &Arc<Engine>, id: QueueId, recipients: Vec<u32>) {

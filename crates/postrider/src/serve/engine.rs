@@ -50,6 +50,8 @@ pub(crate) struct Engine {
     pub(crate) ledger: Ledger,
     pub(crate) journal: Journal,
     pub(crate) closing: watch::Sender<bool>,
+    /// The spool can promise nothing any more: the process must end.
+    pub(crate) failed: Notify,
     state: Mutex<State>,
     current: RwLock<Arc<Current>>,
     timer: Notify,
@@ -71,10 +73,17 @@ impl State {
     }
 
     /// Puts back what recovery found; how many recipients are still to be served.
-    pub(crate) fn restore(&mut self, found: &Recovered, table: &Table, settings: &queue::Settings, clock: &Clock) -> u64 {
+    pub(crate) fn restore(
+        &mut self,
+        found: &Recovered,
+        table: &Table,
+        settings: &queue::Settings,
+        clock: &Clock,
+    ) -> u64 {
         let (now, message) = (clock.now(), &found.message);
         let (mut rows, mut notes) = (Vec::new(), Notes::new());
-        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients)) {
+        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients))
+        {
             if past.settled {
                 continue;
             }
@@ -83,13 +92,16 @@ impl State {
                 notes.push((index, self.share(outcome), *at));
                 let age = at.since(message.arrived).as_millis() as Millis;
                 // Spread by id: what was deferred together is not tried together.
-                clock.from_wall(*at) + settings.retry_after(age, (message.id.0 % 1000) as f64 / 1000.0)
+                clock.of_wall(*at) + settings.retry_after(age, (message.id.0 % 1000) as f64 / 1000.0)
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
-        let arrived = clock.from_wall(message.arrived).min(now);
+        let arrived = clock.of_wall(message.arrived).min(now);
         let size_bytes = message.content.size_bytes();
-        self.queue.insert(&Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows }, now);
+        self.queue.insert(
+            &Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows },
+            now,
+        );
         if !notes.is_empty() {
             self.notes.insert(message.id, notes);
         }
@@ -129,6 +141,7 @@ impl Engine {
             ledger,
             journal,
             closing: watch::Sender::new(false),
+            failed: Notify::new(),
             state: Mutex::new(state),
             current: RwLock::new(Arc::new(current)),
             timer: Notify::new(),
@@ -155,6 +168,18 @@ impl Engine {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A commit failed: what was written before is safe, but nothing more can be promised until the
+    /// spool was recovered.
+    pub(crate) fn spool_failed(&self, failure: &spool::SpoolFailure) {
+        tracing::error!("the spool failed, and the daemon ends: {failure}");
+        self.failed.notify_one();
+    }
+
+    /// Connections out.
+    pub(crate) fn connection_count(&self) -> u32 {
+        self.lock().queue.connection_count()
     }
 
     // ---- in ----

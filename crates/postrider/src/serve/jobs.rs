@@ -39,7 +39,9 @@ impl SiteJobs {
     }
 
     fn find(hands: &[Hand], job: &Job) -> Option<usize> {
-        hands.iter().position(|h| h.taken.id == job.id && h.taken.recipients.as_slice().first() == job.recipients.first())
+        hands.iter().position(|h| {
+            h.taken.id == job.id && h.taken.recipients.as_slice().first() == job.recipients.first()
+        })
     }
 
     fn let_go(&self, job: &Job) -> Option<Hand> {

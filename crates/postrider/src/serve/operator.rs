@@ -215,7 +215,8 @@ fn placed(engine: &Engine, unit: &UnitView) -> ListedRecipient {
             row.status = Status::Suspended;
             row.next_ms = Some(engine.clock.on_wall(*until).0);
             row.last = Some(reason.text.to_string());
-            row.why = Some(format!("its destination could not be reached and is probed then: {}", reason.text));
+            row.why =
+                Some(format!("its destination could not be reached and is probed then: {}", reason.text));
         }
         queue::Status::InFlight => row.status = Status::Inflight,
         queue::Status::Waiting(due) => {

@@ -1,13 +1,20 @@
 //! The daemon's answers to reception's questions.
 
-use super::{engine::Engine, wiring};
+use super::engine::Engine;
+use crate::control::Refusal;
 use bytes::Bytes;
-use mail::{Envelope, ForwardPath, Message, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
+use mail::{
+    Content, Envelope, ForwardPath, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage,
+    UnixMillis,
+};
 use policy::Policy;
 use reception::{Client, Service};
 use smtp::server::replies;
 use spool::{Entry, Refused};
 use std::sync::{Arc, PoisonError, RwLock};
+
+/// Content above this goes to the spool in pieces of this size.
+pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Policy, spool and queue as a session sees them.
 pub(crate) struct Desk {
@@ -18,6 +25,72 @@ pub(crate) struct Desk {
 impl Desk {
     fn policy(&self) -> Arc<Policy> {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaced at a reload.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
+    /// The bare postmaster is a person, too (RFC 5321 §4.5.1).
+    fn name_postmaster(&self, message: &mut Message) {
+        for recipient in &mut message.envelope.recipients {
+            if recipient.path == ForwardPath::Postmaster {
+                let postmaster = self.engine.current().settings.postmaster.clone();
+                recipient.path = ForwardPath::Mailbox(postmaster);
+            }
+        }
+    }
+
+    /// Takes a message from this machine, durably.
+    pub(crate) async fn accept_local(&self, mut message: Message) -> Result<QueueId, Refusal> {
+        self.name_postmaster(&mut message);
+        if let Err(reply) = self.room(&message.envelope) {
+            return Err(Refusal::temporary(reply.to_string()));
+        }
+        message.content = self.in_pieces(message.content)?;
+        let (id, accepted) = (message.id, self.engine.accept_own(message).await);
+        match accepted {
+            Ok(()) => Ok(id),
+            Err(failure) => {
+                self.engine.spool_failed(&failure);
+                Err(Refusal::temporary(replies::LOCAL_ERROR.to_string()))
+            }
+        }
+    }
+
+    /// Large content goes ahead of its message, as it does from a session.
+    fn in_pieces(&self, content: Content) -> Result<Content, Refusal> {
+        if content.size_bytes() <= CHUNK_BYTES as u64 {
+            return Ok(content);
+        }
+        let Some(mut rest) = content.in_memory() else { return Ok(content) };
+        let mut parts = Vec::new();
+        while !rest.is_empty() {
+            let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
+            let length_bytes = chunk.len() as u32;
+            match self.engine.spool.store(chunk) {
+                Ok(place) => parts.push(Part::Stored { place, length_bytes }),
+                Err(refused) => {
+                    let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
+                    self.engine.spool.abandon(&places);
+                    return Err(Refusal::temporary(Self::refusal(refused).to_string()));
+                }
+            }
+        }
+        Ok(Content::new(content.facts, parts))
+    }
+
+    /// Is there room for one more?
+    fn room(&self, envelope: &Envelope) -> Result<(), Reply> {
+        let pressure = self.engine.spool.pressure();
+        if pressure.poisoned {
+            return Err(replies::LOCAL_ERROR);
+        }
+        // A null reverse-path is a report on mail that left: it may use what is kept in reserve.
+        let is_full = pressure.free_bytes == 0 && !envelope.reverse_path.is_null();
+        let is_many = pressure.message_count >= self.engine.current().settings.queue.max_messages as u64;
+        if is_full || is_many { Err(replies::NO_ROOM) } else { Ok(()) }
     }
 
     fn refusal(refused: Refused) -> Reply {
@@ -39,23 +112,14 @@ impl Service for Desk {
     }
 
     fn sender(&self, _client: &Client, envelope: &Envelope) -> Reply {
-        let pressure = self.engine.spool.pressure();
-        let settings = &self.engine.current().settings;
-        if pressure.poisoned {
-            return replies::LOCAL_ERROR;
+        match self.room(envelope) {
+            Ok(()) => replies::SENDER_OK,
+            Err(reply) => reply,
         }
-        // A null reverse-path is a report on mail that left: it may use what is kept in reserve.
-        if pressure.free_bytes == 0 && !envelope.reverse_path.is_null() {
-            return replies::NO_ROOM;
-        }
-        if pressure.message_count >= settings.queue.max_messages as u64 {
-            return replies::NO_ROOM;
-        }
-        replies::SENDER_OK
     }
 
-    fn recipient(&self, client: &Client, envelope: &Envelope, recipient: &Recipient) -> Reply {
-        match self.policy().recipient(&wiring::policy_client(client), &envelope.reverse_path, &recipient.path) {
+    fn recipient(&self, client: &Client, _envelope: &Envelope, recipient: &Recipient) -> Reply {
+        match self.policy().recipient(client.peer.ip(), &recipient.path) {
             Ok(()) => replies::RECIPIENT_OK,
             Err(reply) => reply,
         }
@@ -74,12 +138,7 @@ impl Service for Desk {
     }
 
     async fn commit(&self, _client: &Client, mut message: Message) -> Reply {
-        let current = self.engine.current();
-        for recipient in &mut message.envelope.recipients {
-            if recipient.path == ForwardPath::Postmaster {
-                recipient.path = ForwardPath::Mailbox(current.settings.postmaster.clone());
-            }
-        }
+        self.name_postmaster(&mut message);
         let message = SharedMessage::new(message);
         let ticket = match self.engine.spool.submit(vec![Entry::Accept(message.clone())]) {
             Ok(ticket) => ticket,

@@ -1,7 +1,7 @@
 //! The server's certificate: the operator's, or one made for the embedded default.
 
 use rustls::{
-    ServerConfig,
+    ServerConfig, SupportedProtocolVersion,
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
@@ -21,12 +21,8 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<Arc<ServerCon
         (Some(certificate), Some(key)) => (read_chain(certificate)?, read_key(key)?),
         _ => self_signed(&settings.hostname)?,
     };
-    let versions: &[&rustls::SupportedProtocolVersion] = match settings.tls.min_version {
-        config::TlsVersion::Tls12 => &[&rustls::version::TLS12, &rustls::version::TLS13],
-        config::TlsVersion::Tls13 => &[&rustls::version::TLS13],
-    };
     let config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(versions)
+        .with_protocol_versions(versions(settings))
         .map_err(|e| format!("set up TLS: {e}"))?
         .with_no_client_auth()
         .with_single_cert(chain, key)
@@ -34,12 +30,31 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<Arc<ServerCon
     Ok(Arc::new(config))
 }
 
+/// What is spoken, in and out.
+pub(crate) fn versions(settings: &config::Settings) -> &'static [&'static SupportedProtocolVersion] {
+    static FROM_12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12, &rustls::version::TLS13];
+    static FROM_13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+    match settings.tls.min_version {
+        config::TlsVersion::V12 => FROM_12,
+        config::TlsVersion::V13 => FROM_13,
+    }
+}
+
 type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// Certificates of a PEM file.
+///
+/// # Errors
+/// In words, naming the file.
+pub(crate) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let say = |e: rustls::pki_types::pem::Error| format!("read the certificate {}: {e}", path.display());
-    let chain: Vec<_> = CertificateDer::pem_file_iter(path).map_err(say)?.collect::<Result<_, _>>().map_err(say)?;
-    if chain.is_empty() { Err(format!("read the certificate {}: there is none in it", path.display())) } else { Ok(chain) }
+    let chain: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(say)?.collect::<Result<_, _>>().map_err(say)?;
+    if chain.is_empty() {
+        Err(format!("read the certificate {}: there is none in it", path.display()))
+    } else {
+        Ok(chain)
+    }
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {

@@ -183,6 +183,11 @@ impl Connection {
         self.transactions.is_empty() && self.expected.is_empty() && self.output.is_empty()
     }
 
+    /// The server takes no further transaction on this connection.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
     /// May [`Connection::begin`] be called?
     pub fn can_begin(&self) -> bool {
         self.ready && !self.closing && !self.opening && self.transactions.len() < self.settings.depth.max(1)
@@ -531,9 +536,9 @@ impl Connection {
     }
 
     /// The connection is gone: what is left of each transaction.
-    pub fn lost(self) -> Vec<Lost> {
+    pub fn lost(&mut self) -> Vec<Lost> {
         let mut left = Vec::new();
-        for progress in self.transactions {
+        for progress in std::mem::take(&mut self.transactions) {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
             for (index, outcome) in progress.transaction.recipients.iter().zip(progress.outcomes) {
                 match outcome {

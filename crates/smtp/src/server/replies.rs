@@ -124,6 +124,8 @@ replies! {
     NO_ROOM = 452 4 . 3 . 1 "Insufficient system storage";
     /// A write or sync failed: nothing was promised.
     LOCAL_ERROR = 451 4 . 3 . 0 "Local error, the message was not stored";
+    /// The same, in place of a greeting.
+    LOCAL_ERROR_CLOSING = 421 4 . 3 . 0 "Local error, no mail can be taken now";
 }
 
 /// The go-ahead for DATA; without enhanced code, as RFC 2034 §4 asks.

@@ -150,23 +150,31 @@ pub(crate) fn read_head(bytes: &[u8], position: u64, seed: u64) -> Result<BatchH
 /// A record with its position in the segment and its length.
 pub(crate) type Placed<'a> = (u64, u32, super::record::Record<'a>);
 
-/// A whole batch's records with their positions; all of them are whole, and none is missing.
+/// A whole batch's records with their positions; all of them are whole, and none is missing. Only a
+/// broken promise ([`crate::Mutation::IgnoreBatchEnd`]) asks for less than `whole`.
 pub(crate) fn read_batch(
     bytes: &[u8],
     position: u64,
     seed: u64,
+    whole: bool,
 ) -> Result<(BatchHead, Vec<Placed<'_>>), Malformed> {
     let head = read_head(bytes, position, seed)?;
     let body = bytes.get(..head.length).ok_or(Malformed("batch cut short"))?;
     let end = head.length - BATCH_END_BYTES;
     let (mut at, mut chain, mut records) = (BATCH_HEAD_BYTES, Chain::default(), Vec::new());
     while at < end {
-        let (record, length, sum) = super::record::read(&body[at..end], position + at as u64, seed)?;
+        let (record, length, sum) = match super::record::read(&body[at..end], position + at as u64, seed) {
+            Err(_) if !whole && !records.is_empty() => return Ok((head, records)),
+            read => read?,
+        };
         records.push((position + at as u64, length as u32, record));
         chain.add(sum);
         at += length;
     }
     let mut r = Reader(&body[end..]);
+    if !whole {
+        return Ok((head, records));
+    }
     if r.u32()? != END_MAGIC || r.u32()? != chain.sum ^ seed as u32 || chain.count != head.count {
         return Err(Malformed("batch end"));
     }

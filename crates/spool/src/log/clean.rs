@@ -7,7 +7,7 @@ use super::{
     index::{Location, Slot},
 };
 use crate::{
-    SpoolFailure,
+    SpoolFailure, Ticket,
     format::{
         block::{FIRST_BATCH, read_batch},
         record::Kind,
@@ -16,7 +16,7 @@ use crate::{
 use bytes::Bytes;
 use mail::QueueId;
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -40,21 +40,21 @@ pub(crate) struct MovedChunk {
 }
 
 /// Is the log too large for what lives in it?
-pub(crate) fn is_due(shared: &Shared) -> bool {
+fn is_due(shared: &Shared) -> bool {
     let index = shared.index();
     let used = index.segments.len() as u64 * shared.settings.segment_bytes;
     used > ROOM_RATIO * index.live_bytes() + SLACK_SEGMENTS * shared.settings.segment_bytes
 }
 
-/// Starts a thread that cleans the oldest segment, unless one is at it.
-pub(crate) fn begin(shared: &Arc<Shared>) {
-    if shared.cleaning.swap(true, Ordering::Relaxed) {
+/// Starts a thread that cleans the oldest segment, unless one is at it or there is no need.
+pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
+    if !is_due(shared) || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
         return;
     }
     let own = shared.clone();
     let run = move || {
         if let Err(failure) = clean(&own) {
-            tracing::warn!("move messages out of an old segment: {failure}");
+            warn(&failure);
         }
         own.cleaning.store(false, Ordering::Relaxed);
     };
@@ -64,36 +64,67 @@ pub(crate) fn begin(shared: &Arc<Shared>) {
     }
 }
 
+pub(crate) fn warn(failure: &SpoolFailure) {
+    tracing::warn!("move messages out of an old segment: {failure}");
+}
+
 fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
-    let Some((number, header, file, name)) = ({
-        let index = shared.index();
-        index.segments.first_key_value().map(|(n, s)| (*n, s.header, s.file.clone(), s.name.clone()))
-    }) else {
-        return Ok(());
-    };
-    let mut bytes = vec![0; header.size_bytes as usize];
-    file.read_at(0, &mut bytes).map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
-    let (mut at, mut seen) = (FIRST_BATCH as usize, HashSet::new());
-    while let Ok((head, records)) = read_batch(&bytes[at.min(bytes.len())..], at as u64, header.seed) {
-        for (_, _, record) in records {
-            if matches!(record.kind, Kind::Message | Kind::Chunk)
-                && seen.insert((record.kind as u8, record.name))
-            {
-                let ticket = match record.kind {
-                    Kind::Chunk => move_chunk(shared, number, record.name)?,
-                    _ => move_message(shared, number, record.name)?,
-                };
-                if let Some(ticket) = ticket {
-                    shared.progress.wait_blocking(ticket)?;
-                }
-            }
-        }
-        at += head.padded() as usize;
+    let mut cleaning = Cleaning::of_oldest(shared)?;
+    while let Some(ticket) = cleaning.next(shared)? {
+        shared.progress.wait_blocking(ticket)?;
     }
     Ok(())
 }
 
-fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<crate::Ticket>, SpoolFailure> {
+/// What is in a segment, to be moved one by one.
+#[derive(Default)]
+pub(crate) struct Cleaning {
+    segment: u32,
+    records: VecDeque<(Kind, u64)>,
+}
+
+impl Cleaning {
+    /// All that was written to the oldest segment. Nothing when the log has none.
+    pub(crate) fn of_oldest(shared: &Shared) -> Result<Self, SpoolFailure> {
+        let Some((segment, header, file, name)) = ({
+            let index = shared.index();
+            index.segments.first_key_value().map(|(n, s)| (*n, s.header, s.file.clone(), s.name.clone()))
+        }) else {
+            return Ok(Self::default());
+        };
+        let mut bytes = vec![0; header.size_bytes as usize];
+        file.read_at(0, &mut bytes).map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
+        let (mut at, mut seen) = (FIRST_BATCH as usize, HashSet::new());
+        let mut records = VecDeque::new();
+        while let Ok((head, found)) = read_batch(&bytes[at.min(bytes.len())..], at as u64, header.seed, true)
+        {
+            for (_, _, record) in found {
+                let is_moved = matches!(record.kind, Kind::Message | Kind::Chunk);
+                if is_moved && seen.insert((record.kind as u8, record.name)) {
+                    records.push_back((record.kind, record.name));
+                }
+            }
+            at += head.padded() as usize;
+        }
+        Ok(Self { segment, records })
+    }
+
+    /// Has the next record that still lives written again; `None` at the end.
+    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<Ticket>, SpoolFailure> {
+        while let Some((kind, name)) = self.records.pop_front() {
+            let ticket = match kind {
+                Kind::Chunk => move_chunk(shared, self.segment, name)?,
+                _ => move_message(shared, self.segment, name)?,
+            };
+            if ticket.is_some() {
+                return Ok(ticket);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<Ticket>, SpoolFailure> {
     let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
     let Some(slot) = slot else { return Ok(None) };
     let folded = shared.fold(QueueId(name), &slot, true)?;
@@ -102,7 +133,7 @@ fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<crate
     Ok(Some(shared.push(shared.inbox(), Work::Move(Box::new(moved)), bytes, true)))
 }
 
-fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<crate::Ticket>, SpoolFailure> {
+fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<Ticket>, SpoolFailure> {
     let at = shared.index().chunks.get(&place).filter(|at| at.segment == segment).copied();
     let Some(at) = at else { return Ok(None) };
     let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);

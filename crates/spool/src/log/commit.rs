@@ -7,7 +7,7 @@ use super::{
     index::{Location, Segment, places},
 };
 use crate::{
-    Change, Entry, SpoolFailure,
+    Change, Entry, Mutation, SpoolFailure, Ticket,
     format::{
         block::{ALIGN, BATCH_HEAD_BYTES, Chain, FIRST_BATCH, begin_batch, end_batch},
         message::{write_message, write_results},
@@ -87,18 +87,47 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
-        loop {
-            let Some((works, ticket)) = self.shared.next_works() else { break };
-            let result = self.write_works(works);
-            if let Err(failure) = result {
-                self.shared.poison(failure);
+        while let Some((works, ticket)) = self.shared.next_works() {
+            if !self.serve(works, ticket) {
                 return;
             }
-            self.shared.done(ticket);
-            let dead = self.shared.index().take_dead(self.current.number);
-            self.shared.pool.give_back(dead);
         }
         self.shared.closed();
+    }
+
+    /// One round; `false` when it failed, which is final.
+    pub(crate) fn serve(&mut self, works: Vec<Work>, ticket: Ticket) -> bool {
+        match self.shared.mutation {
+            Mutation::AnswerEarly => self.shared.done(ticket),
+            Mutation::ReuseEarly => self.reuse_early(&works),
+            _ => {}
+        }
+        if let Err(failure) = self.write_works(works) {
+            self.shared.poison(failure);
+            return false;
+        }
+        self.shared.done(ticket);
+        let dead = self.shared.index().take_dead(self.current.number);
+        self.shared.pool.give_back(dead);
+        true
+    }
+
+    /// [`Mutation::ReuseEarly`].
+    fn reuse_early(&mut self, works: &[Work]) {
+        let mut index = self.shared.index();
+        for work in works {
+            let Work::Transaction(entries) = work else { continue };
+            for entry in entries {
+                if let Entry::Outcome { id, last: true, .. } = entry {
+                    let nowhere = Location { segment: 0, offset: 0, length: 0 };
+                    index.apply(Kind::Done, id.0, nowhere, &[]);
+                }
+            }
+        }
+        let dead = index.take_dead(self.current.number);
+        drop(index);
+        self.shared.pool.give_back(dead);
+        while !self.shared.pool.is_idle() && self.shared.pool.work() {}
     }
 
     fn write_works(&mut self, works: Vec<Work>) -> Result<(), SpoolFailure> {
@@ -170,9 +199,7 @@ impl Committer {
             ));
         }
         self.shared.index().segments.insert(self.current.number, segment);
-        if super::clean::is_due(&self.shared) {
-            super::clean::begin(&self.shared);
-        }
+        super::clean::begin_if_due(&self.shared);
         Ok(())
     }
 
@@ -197,6 +224,7 @@ impl Committer {
                 let chunks = places(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
             }
+            Entry::Outcome { .. } if self.shared.mutation == Mutation::DropOutcome => {}
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 self.record(Kind::Done, id.0, Vec::new(), |_| {});
             }
@@ -239,9 +267,10 @@ impl Committer {
         let mutation = &self.shared.mutation;
         current.file.write_at(current.position, &self.buffer).map_err(|e| failed("write", &e))?;
         let started = Instant::now();
-        if !mutation.skips_sync() {
+        if *mutation != Mutation::SkipSync {
             // The first failure is final: the pages are marked clean, a second sync would say OK.
-            current.file.sync_data().map_err(|e| failed("sync", &e))?;
+            let again = |e| if *mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
+            current.file.sync_data().or_else(again).map_err(|e| failed("sync", &e))?;
         }
         self.shared.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);

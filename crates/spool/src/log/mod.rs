@@ -3,6 +3,7 @@
 
 mod clean;
 mod commit;
+mod hand;
 mod index;
 mod pool;
 mod recover;
@@ -20,6 +21,8 @@ use crate::{
 };
 use bytes::Bytes;
 use commit::Committer;
+use hand::Hand;
+pub use hand::Turn;
 use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Pool, Room};
@@ -80,6 +83,15 @@ struct Inbox {
     asleep: Sleep,
     closing: bool,
     poisoned: bool,
+}
+
+impl Inbox {
+    /// Everything that waits and the last ticket in it.
+    fn take(&mut self) -> (Vec<Work>, Ticket) {
+        self.urgent = false;
+        self.bytes = 0;
+        (self.works.drain(..).collect(), Ticket(self.next_ticket))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -144,9 +156,7 @@ impl Shared {
             inbox.asleep = Sleep::Awake;
         }
         inbox.asleep = Sleep::Awake;
-        inbox.urgent = false;
-        inbox.bytes = 0;
-        Some((inbox.works.drain(..).collect(), Ticket(inbox.next_ticket)))
+        Some(inbox.take())
     }
 
     fn push(&self, mut inbox: MutexGuard<'_, Inbox>, work: Work, bytes: u64, urgent: bool) -> Ticket {
@@ -263,6 +273,8 @@ pub struct LogSpool {
     shared: Arc<Shared>,
     found: Option<recover::Found>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// In place of the threads, when the caller does their work.
+    hand: Mutex<Option<Hand>>,
 }
 
 impl LogSpool {
@@ -278,12 +290,22 @@ impl LogSpool {
 
     /// The same on any disk.
     pub fn on(disk: Arc<dyn Disk>, settings: LogSettings, mutation: Mutation) -> Result<Self, SpoolFailure> {
+        Self::opened(disk, settings, mutation, false)
+    }
+
+    fn opened(
+        disk: Arc<dyn Disk>,
+        settings: LogSettings,
+        mutation: Mutation,
+        by_hand: bool,
+    ) -> Result<Self, SpoolFailure> {
         disk.lock().map_err(|e| {
             SpoolFailure::Unusable(format!("lock the spool: {e}: is another process using it?"))
         })?;
-        let mut found = recover::scan(&*disk)?;
-        let shared = Self::shared(disk, settings, mutation, &mut found);
-        Ok(Self { shared: Arc::new(shared), found: Some(found), threads: Mutex::default() })
+        let mut found = recover::scan(&*disk, mutation)?;
+        let shared = Self::shared(disk, settings, mutation, by_hand, &mut found);
+        let (threads, hand) = (Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(shared), found: Some(found), threads, hand })
     }
 
     /// For [`crate::inspect`]: everything in place, nothing started.
@@ -291,10 +313,10 @@ impl LogSpool {
         disk: RealDisk,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
-        let mut found = recover::scan(&disk)?;
+        let mut found = recover::scan(&disk, Mutation::None)?;
         recover::settle_last(&mut found);
         found.index.forget_orphans();
-        let shared = Self::shared(Arc::new(disk), LogSettings::default(), Mutation::None, &mut found);
+        let shared = Self::shared(Arc::new(disk), LogSettings::default(), Mutation::None, false, &mut found);
         shared.visit_all(&mut found.report, visit);
         Ok(found.report)
     }
@@ -303,6 +325,7 @@ impl LogSpool {
         disk: Arc<dyn Disk>,
         settings: LogSettings,
         mutation: Mutation,
+        by_hand: bool,
         found: &mut recover::Found,
     ) -> Shared {
         let room = Room {
@@ -311,7 +334,7 @@ impl LogSpool {
             min_free_bytes: settings.min_free_bytes,
         };
         let old = std::mem::take(&mut found.empty);
-        let pool = Pool::new(disk, room, found.segment_count, found.next_sequence, old);
+        let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, found.next_sequence, old);
         Shared {
             settings,
             pool: Arc::new(pool),
@@ -336,6 +359,22 @@ impl LogSpool {
         let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the {name} thread: {e}")))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
+    }
+
+    /// Writes the batch again that was written last and perhaps never synced, in a fresh segment.
+    fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
+        let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
+        let mut committer = Committer::new(self.shared.clone(), sequence)?;
+        if self.shared.mutation == Mutation::KeepTail {
+            found.last = Some((sequence, records));
+            std::mem::swap(&mut found.index, &mut self.shared.index());
+            recover::settle_last(found);
+            std::mem::swap(&mut found.index, &mut self.shared.index());
+            return Ok(committer.at_sequence(sequence + 1));
+        }
+        committer.write_again(&records)?;
+        self.shared.pool.give_back(found.take_superseded(&mut self.shared.index()));
+        Ok(committer)
     }
 
     /// A record may move between looking it up and reading it: then it is looked up again.
@@ -472,25 +511,26 @@ impl Spool for LogSpool {
         let mut found =
             self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;
         let pool = self.shared.pool.clone();
-        self.start("spool-prepare", move || pool.run())?;
-        let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
-        let mut committer = Committer::new(self.shared.clone(), sequence)?;
-        if self.shared.mutation.keeps_tail() {
-            found.last = Some((sequence, records));
-            std::mem::swap(&mut found.index, &mut self.shared.index());
-            recover::settle_last(&mut found);
-            std::mem::swap(&mut found.index, &mut self.shared.index());
-            committer = committer.at_sequence(sequence + 1);
-        } else {
-            committer.write_again(&records)?;
+        let by_hand = pool.is_by_hand();
+        pool.tidy_names(&found.unfinished)
+            .map_err(|e| SpoolFailure::Io(format!("tidy the spool's directory: {e}")))?;
+        if !by_hand {
+            self.start("spool-prepare", move || pool.run())?;
         }
+        self.shared.pool.give_back(found.take_dead(&mut self.shared.index()));
+        let committer = self.rewrite_tail(&mut found)?;
         self.shared.index().forget_orphans();
         let shared = self.shared.clone();
-        self.start("spool-commit", move || {
-            crate::sched::raise();
-            committer.run();
-            shared.pool.close();
-        })?;
+        if by_hand {
+            self.hand = Mutex::new(Some(Hand::new(committer)));
+        } else {
+            self.start("spool-commit", move || {
+                crate::sched::raise();
+                committer.run();
+                shared.pool.close();
+            })?;
+        }
+        clean::begin_if_due(&self.shared);
         self.shared.visit_all(&mut found.report, visit);
         Ok(found.report)
     }
@@ -500,7 +540,9 @@ impl Spool for LogSpool {
         let free_bytes = if shared.pool.is_low() {
             0
         } else {
-            shared.pool.ready_bytes() + shared.current_free.load(Ordering::Relaxed)
+            // While segments are being prepared there is room for one at least.
+            let ready_bytes = shared.pool.ready_bytes().max(shared.settings.segment_bytes);
+            ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
             queued_bytes: shared.inbox().bytes,

@@ -3,6 +3,7 @@
 
 use super::index::Segment;
 use crate::{
+    Mutation,
     disk::Disk,
     format::block::{ALIGN, SegmentHeader},
 };
@@ -19,6 +20,8 @@ const READY: usize = 3;
 pub(crate) const RESERVE: usize = 2;
 /// Without room, it is looked for again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How the name of a segment ends that is being made.
+pub(crate) const UNFINISHED: &str = ".new";
 /// Zeros are written in pieces of this.
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
@@ -43,9 +46,18 @@ struct State {
     failure: Option<String>,
 }
 
+impl State {
+    fn is_filled(&self) -> bool {
+        self.ready.len() >= READY && self.given_back.is_empty()
+    }
+}
+
 pub(crate) struct Pool {
     disk: Arc<dyn Disk>,
     room: Room,
+    /// No thread prepares segments: whoever takes one does.
+    by_hand: bool,
+    mutation: Mutation,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -54,6 +66,8 @@ impl Pool {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         room: Room,
+        by_hand: bool,
+        mutation: Mutation,
         segment_count: u64,
         next_sequence: u64,
         old: Vec<Segment>,
@@ -67,11 +81,23 @@ impl Pool {
             closing: false,
             failure: None,
         };
-        Self { disk, room, state: Mutex::new(state), changed: Condvar::new() }
+        Self { disk, room, by_hand, mutation, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes segments nobody finished making, and makes the names durable that were found: whoever
+    /// gave them may have been killed before it did, and nobody does it for a segment that is only used
+    /// again.
+    pub(crate) fn tidy_names(&self, unfinished: &[String]) -> io::Result<()> {
+        unfinished.iter().try_for_each(|name| self.disk.remove(name))?;
+        self.sync_names()
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        if self.mutation == Mutation::SkipDirSync { Ok(()) } else { self.disk.sync_dir() }
     }
 
     /// The next ready segment; waits for it. An error when there will be none.
@@ -87,6 +113,14 @@ impl Pool {
             }
             if state.closing {
                 return Err("prepare a segment: the spool is closing".to_owned());
+            }
+            if self.by_hand {
+                drop(state);
+                if !self.work() {
+                    return Err("prepare a segment: no room".to_owned());
+                }
+                state = self.lock();
+                continue;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -118,33 +152,55 @@ impl Pool {
 
     /// The thread: fills the pool until closed or failed.
     pub(crate) fn run(&self) {
-        loop {
-            let mut state = self.lock();
-            while !state.closing && state.ready.len() >= READY && state.given_back.is_empty() {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while self.wait_for_work() {
+            if !self.work() {
+                self.wait_for_room();
             }
-            if state.closing {
-                return;
-            }
-            let old = state.given_back.pop_front();
-            let (enough, count) = (state.ready.len() >= READY, state.segment_count);
-            let sequence = state.next_sequence;
-            state.next_sequence += 1;
-            drop(state);
-            let made = match old {
-                Some(old) if enough => self.remove(&old).map(|()| None),
-                Some(old) => self.renew(old, sequence).map(Some),
-                None if !self.has_room(count) => {
-                    self.wait_for_room();
-                    continue;
-                }
-                None => self.make(sequence).map(Some),
-            };
-            self.note(made);
         }
     }
 
-    fn note(&self, made: io::Result<Option<Segment>>) {
+    /// Waits until there is something to prepare; `false`: closed.
+    fn wait_for_work(&self) -> bool {
+        let mut state = self.lock();
+        while !state.closing && state.is_filled() {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.closing
+    }
+
+    /// Is there nothing to prepare?
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.closing || state.is_filled()
+    }
+
+    pub(crate) fn is_by_hand(&self) -> bool {
+        self.by_hand
+    }
+
+    /// Prepares or removes one segment; `false` when there was no room for it.
+    pub(crate) fn work(&self) -> bool {
+        let mut state = self.lock();
+        let old = state.given_back.pop_front();
+        let (enough, count) = (state.ready.len() >= READY, state.segment_count);
+        let sequence = state.next_sequence;
+        state.next_sequence += 1;
+        drop(state);
+        let made = match old {
+            Some(old) if enough => self.remove(&old).map(|()| None),
+            Some(old) => self.renew(old, sequence).map(Some),
+            None if !self.has_room(count) => {
+                self.lock().no_room = true;
+                return false;
+            }
+            None => self.make(sequence).map(Some),
+        };
+        let had_room = self.note(made);
+        self.changed.notify_all();
+        had_room
+    }
+
+    fn note(&self, made: io::Result<Option<Segment>>) -> bool {
         let mut state = self.lock();
         match made {
             Ok(Some(segment)) => {
@@ -154,18 +210,14 @@ impl Pool {
             Ok(None) => {}
             Err(e) if is_full(&e) => {
                 state.no_room = true;
-                let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
-                drop(waited.unwrap_or_else(PoisonError::into_inner));
-                self.changed.notify_all();
-                return;
+                return false;
             }
             Err(e) => {
                 state.failure = Some(format!("prepare a segment: {e}"));
                 state.closing = true;
             }
         }
-        drop(state);
-        self.changed.notify_all();
+        true
     }
 
     fn has_room(&self, segment_count: u64) -> bool {
@@ -175,8 +227,7 @@ impl Pool {
     }
 
     fn wait_for_room(&self) {
-        let mut state = self.lock();
-        state.no_room = true;
+        let state = self.lock();
         if state.given_back.is_empty() && !state.closing {
             let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -185,18 +236,18 @@ impl Pool {
 
     /// A new file, zero-filled: blocks that were written before commit in half the time.
     fn make(&self, sequence: u64) -> io::Result<Segment> {
-        let name = format!("{sequence:016x}.seg");
-        let made = self.fill(&name, sequence);
+        let (unfinished, name) = (format!("{sequence:016x}{UNFINISHED}"), format!("{sequence:016x}.seg"));
+        let made = self.fill(&unfinished, &name, sequence);
         match &made {
             Ok(_) => self.lock().segment_count += 1,
             // Half a segment only takes up room.
-            Err(_) => drop(self.disk.remove(&name)),
+            Err(_) => drop(self.disk.remove(&unfinished)),
         }
         made
     }
 
-    fn fill(&self, name: &str, sequence: u64) -> io::Result<Segment> {
-        let file = self.disk.create(name)?;
+    fn fill(&self, unfinished: &str, name: &str, sequence: u64) -> io::Result<Segment> {
+        let file = self.disk.create(unfinished)?;
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
             let length = (self.room.segment_bytes - at).min(ZEROS.len() as u64);
@@ -206,8 +257,11 @@ impl Pool {
         let header = self.header(sequence);
         file.write_at(0, &header.encode())?;
         file.sync_data()?;
+        // A crash may leave a file with what stood in its blocks before, which may have been a segment:
+        // so it is called one only now.
+        self.disk.rename(unfinished, name)?;
         // Its name must be there before anything in it is acknowledged.
-        self.disk.sync_dir()?;
+        self.sync_names()?;
         Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0 })
     }
 
@@ -235,7 +289,8 @@ impl Pool {
     }
 
     fn header(&self, sequence: u64) -> SegmentHeader {
-        SegmentHeader { sequence, seed: seed(sequence), size_bytes: self.room.segment_bytes }
+        let seed = if self.mutation == Mutation::IgnoreSeed { 0 } else { seed(sequence) };
+        SegmentHeader { sequence, seed, size_bytes: self.room.segment_bytes }
     }
 }
 

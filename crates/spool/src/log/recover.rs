@@ -4,9 +4,12 @@
 //! acknowledged, unless a later number turns up, which makes it corruption and not a torn tail. The
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
-use super::index::{Index, Location, Segment, chunks_of};
+use super::{
+    index::{Index, Location, Segment, chunks_of},
+    pool::UNFINISHED,
+};
 use crate::{
-    RecoveryReport, SpoolFailure,
+    Mutation, RecoveryReport, SpoolFailure,
     disk::Disk,
     format::{
         block::{ALIGN, BadHeader, FIRST_BATCH, Placed, SegmentHeader, VERSION, read_batch, read_head},
@@ -28,24 +31,30 @@ pub(crate) struct Found {
     pub(crate) index: Index,
     /// Segments without a batch: to be used again.
     pub(crate) empty: Vec<Segment>,
+    /// Names of segments nobody finished making.
+    pub(crate) unfinished: Vec<String>,
     /// The last batch: its number and records. Its records are not in the index.
     pub(crate) last: Option<(u64, Vec<Unproven>)>,
     /// Where the last batch stands, for readers that write nothing.
     pub(crate) last_places: Vec<Location>,
+    /// Segments that hold nothing but the last batch.
+    alone: Vec<u32>,
+    /// Segments that hold nothing but a batch that was written again since.
+    superseded: Vec<u32>,
     pub(crate) next_sequence: u64,
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
     pub(crate) report: RecoveryReport,
 }
 
-pub(crate) fn scan(disk: &dyn Disk) -> Result<Found, SpoolFailure> {
+pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation) -> Result<Found, SpoolFailure> {
     let mut found = Found::default();
     let mut segments = open_segments(disk, &mut found)?;
     segments.sort_by_key(|s| s.header.sequence);
     for segment in segments {
         found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
         found.segment_count += 1;
-        scan_segment(segment, &mut found)?;
+        scan_segment(segment, &mut found, mutation)?;
     }
     Ok(found)
 }
@@ -57,7 +66,11 @@ fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
 fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
     let mut segments = Vec::new();
     let names = disk.list().map_err(|e| io_error("list", "the spool", &e))?;
+    found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
+        // A new segment is named after its number, and must not take the name of one that is there.
+        let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
+        found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
         let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
@@ -90,16 +103,17 @@ fn has_data(file: &dyn crate::disk::File, size_bytes: u64) -> bool {
     size_bytes > 0 && head[..read].iter().any(|b| *b != 0)
 }
 
-fn scan_segment(segment: Segment, found: &mut Found) -> Result<(), SpoolFailure> {
+fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Result<(), SpoolFailure> {
     let size = usize::try_from(segment.header.size_bytes).unwrap_or(usize::MAX);
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
     let mut bytes = vec![0; size.min(usize::try_from(length).unwrap_or(usize::MAX))];
     segment.file.read_at(0, &mut bytes).map_err(|e| io_error("read", &segment.name, &e))?;
     let (number, seed, name) = (segment.header.sequence as u32, segment.header.seed, segment.name.clone());
     found.index.segments.insert(number, segment);
+    let whole = mutation != Mutation::IgnoreBatchEnd;
     let (mut at, mut batches) = (FIRST_BATCH as usize, 0u64);
     while at < bytes.len() {
-        match read_batch(&bytes[at..], at as u64, seed) {
+        match read_batch(&bytes[at..], at as u64, seed, whole) {
             Ok((head, records)) => {
                 batches += 1;
                 take_batch(found, &name, head.sequence, number, &records);
@@ -116,8 +130,10 @@ fn scan_segment(segment: Segment, found: &mut Found) -> Result<(), SpoolFailure>
             }
         }
     }
-    if batches == 0 {
-        found.empty.extend(found.index.segments.remove(&number));
+    match batches {
+        0 => found.empty.extend(found.index.segments.remove(&number)),
+        1 if found.last_places.iter().any(|at| at.segment == number) => found.alone.push(number),
+        _ => {}
     }
     Ok(())
 }
@@ -150,7 +166,9 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
         }
         if sequence > *last {
             settle_last(found);
+            found.alone.clear();
         }
+        found.superseded.append(&mut found.alone);
     }
     found.report.batch_count += 1;
     found.last_places = records
@@ -161,6 +179,21 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
     found.last = Some((sequence, records.iter().map(own).collect()));
     let chunks = records.iter().filter(|r| r.2.kind == Kind::Chunk).map(|r| r.2.name + 1).max();
     found.next_chunk = found.next_chunk.max(chunks.unwrap_or(0));
+}
+
+impl Found {
+    /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
+    /// by batches that are proven.
+    pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
+        self.last_places.first().map(|at| index.take_dead(at.segment)).unwrap_or_default()
+    }
+
+    /// Segments nobody needs any more once the last batch was written again. Without this every restart
+    /// would cost a segment for as long as an older one has a message in it.
+    pub(crate) fn take_superseded(&mut self, index: &mut Index) -> Vec<Segment> {
+        self.superseded.append(&mut self.alone);
+        self.superseded.drain(..).filter_map(|number| index.segments.remove(&number)).collect()
+    }
 }
 
 /// Puts the last batch's records into the index where they stand.

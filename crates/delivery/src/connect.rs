@@ -1,0 +1,229 @@
+//! From a destination's hosts to a connection that mail can begin on: TCP, greeting, EHLO, TLS.
+
+use crate::{
+    Settings,
+    link::{Link, Stream},
+    tls::TlsClient,
+};
+use mail::{Enhanced, Outcome, Reply};
+use route::TlsMode;
+use smtp::client::{self, Connection, Event, Phase, Piece, Protocol};
+use std::{io, net::SocketAddr, path::Path, time::Duration};
+use tokio::{
+    net::{TcpSocket, TcpStream, UnixStream},
+    time::timeout,
+};
+
+/// A connection that is ready for its first transaction.
+pub(crate) struct Ready {
+    pub(crate) link: Link,
+    pub(crate) connection: Connection,
+    /// `mx.example.com[192.0.2.1]:25`.
+    pub(crate) relay: Box<str>,
+    /// How it is secured, empty in clear text.
+    pub(crate) tls: Box<str>,
+}
+
+/// What connecting needs to know.
+pub(crate) struct Connector<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) tls: &'a TlsClient,
+    pub(crate) mode: TlsMode,
+    pub(crate) protocol: Protocol,
+}
+
+/// Why a host could not be used.
+enum Unusable {
+    /// The handshake failed: without TLS it may work.
+    Handshake(String),
+    /// Anything else.
+    Deferred(Outcome),
+}
+
+impl Connector<'_> {
+    /// Connects to one address of a host.
+    ///
+    /// # Errors
+    /// A deferral: another host, or another time, may be better.
+    pub(crate) async fn tcp(&self, host: &str, address: SocketAddr) -> Result<Ready, Outcome> {
+        let relay: Box<str> = format!("{host}[{}]:{}", address.ip(), address.port()).into();
+        match self.tcp_with(host, address, &relay, self.mode).await {
+            Ok(ready) => Ok(ready),
+            // Opportunistic TLS that fails must not be worse than none (RFC 7435 §3).
+            Err(Unusable::Handshake(_)) if self.mode == TlsMode::May => {
+                self.tcp_with(host, address, &relay, TlsMode::Off).await.map_err(|e| self.outcome(&relay, e))
+            }
+            Err(unusable) => Err(self.outcome(&relay, unusable)),
+        }
+    }
+
+    fn outcome(&self, relay: &str, unusable: Unusable) -> Outcome {
+        match unusable {
+            Unusable::Deferred(outcome) => outcome,
+            Unusable::Handshake(why) => {
+                let status = if self.mode == TlsMode::Verify { Enhanced(4, 7, 5) } else { Enhanced(4, 7, 4) };
+                Outcome::deferred(status, format!("TLS handshake with {relay}: {why}"))
+            }
+        }
+    }
+
+    async fn tcp_with(
+        &self,
+        host: &str,
+        address: SocketAddr,
+        relay: &str,
+        mode: TlsMode,
+    ) -> Result<Ready, Unusable> {
+        let stream = match timeout(self.settings.connect_timeout, self.dial(address)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(e)) => return unreached(relay, &e.to_string()),
+            Err(_) => return unreached(relay, "timed out"),
+        };
+        // Every write is a whole flight of commands: waiting for more only delays it.
+        let _ = stream.set_nodelay(true);
+        let mut link = Link::new(Stream::Tcp(stream));
+        let mut connection = self.greet(&mut link, relay).await?;
+        let mut described = Box::default();
+        if mode != TlsMode::Off {
+            if connection.capabilities().starttls {
+                (link, described) = self.secure(link, &mut connection, host, relay, mode).await?;
+            } else if mode != TlsMode::May {
+                return deferred(
+                    Enhanced(4, 7, 4),
+                    format!("{relay} does not offer TLS, which the route requires"),
+                );
+            }
+        }
+        Ok(Ready { link, connection, relay: relay.into(), tls: described })
+    }
+
+    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if let Some(source) = self.settings.source_address.filter(|ip| ip.is_ipv4() == address.is_ipv4()) {
+            socket.bind(SocketAddr::new(source, 0))?;
+        }
+        socket.connect(address).await
+    }
+
+    /// Connects to a socket in the file system; TLS would protect nothing there.
+    ///
+    /// # Errors
+    /// A deferral.
+    pub(crate) async fn unix(&self, path: &Path) -> Result<Ready, Outcome> {
+        let relay: Box<str> = format!("unix:{}", path.display()).into();
+        let dialled = timeout(self.settings.connect_timeout, UnixStream::connect(path)).await;
+        let stream = match dialled {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(e)) => return unreached(&relay, &e.to_string()).map_err(|e| self.outcome(&relay, e)),
+            Err(_) => return unreached(&relay, "timed out").map_err(|e| self.outcome(&relay, e)),
+        };
+        let mut link = Link::new(Stream::Unix(stream));
+        let connection = self.greet(&mut link, &relay).await.map_err(|e| self.outcome(&relay, e))?;
+        Ok(Ready { link, connection, relay, tls: Box::default() })
+    }
+
+    /// Greeting and EHLO.
+    async fn greet(&self, link: &mut Link, relay: &str) -> Result<Connection, Unusable> {
+        let mut connection = Connection::new(client::Settings {
+            protocol: self.protocol,
+            hello: self.settings.hello.clone(),
+            depth: self.settings.pipeline_depth,
+            eight_bit_anyway: true,
+        });
+        match self.converse(link, &mut connection, relay).await? {
+            Event::Hello => Ok(connection),
+            Event::Refused(reply) => refused(relay, &reply),
+            _ => unreached(relay, "the server closed the connection"),
+        }
+    }
+
+    async fn secure(
+        &self,
+        mut link: Link,
+        connection: &mut Connection,
+        host: &str,
+        relay: &str,
+        mode: TlsMode,
+    ) -> Result<(Link, Box<str>), Unusable> {
+        connection.start_tls();
+        match self.converse(&mut link, connection, relay).await? {
+            Event::StartTls => {}
+            // It offered what it does not have: in clear text then, unless the route forbids it.
+            Event::NoTls(_) if mode == TlsMode::May => return Ok((link, Box::default())),
+            Event::NoTls(reply) => {
+                return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {reply}"));
+            }
+            _ => return unreached(relay, "the server closed the connection"),
+        }
+        let Stream::Tcp(stream) = link.stream else { unreachable!("only TCP is secured, and once") };
+        let shaken = timeout(self.settings.greeting_timeout, self.tls.handshake(stream, host, mode)).await;
+        let (stream, described) = match shaken {
+            Ok(Ok(secured)) => secured,
+            Ok(Err(why)) => return Err(Unusable::Handshake(why)),
+            Err(_) => return Err(Unusable::Handshake("timed out".to_owned())),
+        };
+        let mut link = Link::new(Stream::Tls(Box::new(stream)));
+        connection.secured();
+        match self.converse(&mut link, connection, relay).await? {
+            Event::Hello => Ok((link, described)),
+            Event::Refused(reply) => refused(relay, &reply),
+            _ => unreached(relay, "the server closed the connection"),
+        }
+    }
+
+    /// Writes and reads until the connection has news.
+    async fn converse(
+        &self,
+        link: &mut Link,
+        connection: &mut Connection,
+        relay: &str,
+    ) -> Result<Event, Unusable> {
+        let lost = |e: io::Error| unusable(Enhanced(4, 4, 2), format!("talk to {relay}: {e}"));
+        loop {
+            if let Some(event) = connection.next_event() {
+                return Ok(event);
+            }
+            while let Some(piece) = connection.next_piece() {
+                match piece {
+                    Piece::Text(text) => link.push(text.into()),
+                    Piece::Content(_) | Piece::Load(_) => unreachable!("no transaction has begun"),
+                }
+            }
+            let patience = patience(self.settings, connection.phase());
+            link.flush(patience).await.map_err(lost)?;
+            let bytes = link.read(patience).await.map_err(lost)?;
+            let read = connection.receive(bytes);
+            read.map_err(|e| unusable(Enhanced(4, 5, 0), format!("talk to {relay}: {e}")))?;
+        }
+    }
+}
+
+/// How long to wait for the reply in each phase (RFC 5321 §4.5.3.2).
+pub(crate) fn patience(settings: &Settings, phase: Phase) -> Duration {
+    match phase {
+        Phase::Greeting => settings.greeting_timeout,
+        Phase::Command => settings.command_timeout,
+        Phase::Data => settings.data_timeout,
+        Phase::Final => settings.final_timeout,
+        Phase::Idle => settings.idle_timeout,
+    }
+}
+
+fn unusable(status: Enhanced, text: String) -> Unusable {
+    Unusable::Deferred(Outcome::deferred(status, text))
+}
+
+fn deferred<T>(status: Enhanced, text: String) -> Result<T, Unusable> {
+    Err(unusable(status, text))
+}
+
+fn unreached<T>(relay: &str, why: &str) -> Result<T, Unusable> {
+    deferred(Enhanced(4, 4, 1), format!("connect to {relay}: {why}"))
+}
+
+/// A host that does not want us now; even a 5yz is about the host, not about the mail.
+fn refused<T>(relay: &str, reply: &Reply) -> Result<T, Unusable> {
+    let status = reply.enhanced.map_or(Enhanced(4, 4, 0), |e| Enhanced(4, e.1, e.2));
+    let text = format!("{relay} refused to talk to us: {reply}");
+    Err(Unusable::Deferred(Outcome { from_remote: true, ..Outcome::deferred(status, text) }))
+}

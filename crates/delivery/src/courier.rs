@@ -1,0 +1,169 @@
+//! One connection's errand: find the destination's hosts, reach one, deliver what is due.
+
+use crate::{
+    Jobs, TlsClient,
+    connect::{Connector, Ready},
+    maildir,
+    session::{Session, millis},
+};
+use mail::{Attempt, Destination, Enhanced, Outcome, Transport};
+use route::{Host, LmtpServer, Router, Rule, Table, Target, TlsMode};
+use smtp::client::Protocol;
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How mail leaves.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Our name in EHLO, and in the names of files in Maildirs.
+    pub hello: Box<str>,
+    /// The address connections come from.
+    pub source_address: Option<IpAddr>,
+    /// Messages on one connection before it is renewed.
+    pub messages_per_connection: u32,
+    /// Transactions on the wire at once.
+    pub pipeline_depth: usize,
+    /// How long a connection without work is kept.
+    pub idle_timeout: Duration,
+    /// To connect to one address.
+    pub connect_timeout: Duration,
+    /// For the greeting, and for a TLS handshake.
+    pub greeting_timeout: Duration,
+    /// For the reply to a command.
+    pub command_timeout: Duration,
+    /// For the reply to DATA, and for a piece of content to be taken.
+    pub data_timeout: Duration,
+    /// For the reply to the end of the content.
+    pub final_timeout: Duration,
+}
+
+/// Delivers to every kind of destination.
+pub struct Courier {
+    table: Arc<Table>,
+    router: Router,
+    settings: Settings,
+    tls: TlsClient,
+}
+
+impl Courier {
+    /// A courier for these routes.
+    pub fn new(table: Arc<Table>, router: Router, settings: Settings, tls: TlsClient) -> Self {
+        Self { table, router, settings, tls }
+    }
+
+    /// Serves one connection's worth of jobs for a destination: as many as there are, until it has
+    /// been idle for a while. Every job taken is settled or put back. Cancel safe in so far as a
+    /// dropped job is `jobs`' to put back.
+    pub async fn serve<J: Jobs>(&self, destination: &Destination, jobs: &J) {
+        let rule = self.table.rule(destination).cloned().unwrap_or_else(|| former(destination));
+        match &rule.target {
+            Target::Discard => discard(jobs),
+            Target::Maildir(template) => maildir::serve(template, &self.settings.hello, jobs).await,
+            Target::Mx => {
+                let hosts = self.router.exchangers(&destination.target).await;
+                self.over_tcp(hosts, rule.tls, Protocol::Smtp, jobs).await;
+            }
+            Target::Smarthost { host, port } => {
+                let hosts = self.router.host(host, *port).await;
+                self.over_tcp(hosts, rule.tls, Protocol::Smtp, jobs).await;
+            }
+            Target::Lmtp(LmtpServer::Tcp { host, port }) => {
+                let hosts = self.router.host(host, *port).await;
+                self.over_tcp(hosts, rule.tls, Protocol::Lmtp, jobs).await;
+            }
+            Target::Lmtp(LmtpServer::Unix(path)) => {
+                let begun = Instant::now();
+                let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
+                match connector.unix(path).await {
+                    Ok(ready) => self.session(ready, begun, jobs).await,
+                    Err(outcome) => report(jobs, outcome, begun),
+                }
+            }
+        }
+    }
+
+    fn connector(&self, mode: TlsMode, protocol: Protocol) -> Connector<'_> {
+        Connector { settings: &self.settings, tls: &self.tls, mode, protocol }
+    }
+
+    /// Tries each address of each host until one can be used.
+    async fn over_tcp<J: Jobs>(
+        &self,
+        hosts: Result<Vec<Host>, Outcome>,
+        mode: TlsMode,
+        protocol: Protocol,
+        jobs: &J,
+    ) {
+        let begun = Instant::now();
+        let hosts = match hosts {
+            Ok(hosts) => hosts,
+            Err(outcome) => return report(jobs, outcome, begun),
+        };
+        let connector = self.connector(mode, protocol);
+        let mut last = None;
+        for host in &hosts {
+            for address in &host.addresses {
+                match Box::pin(connector.tcp(&host.name, *address)).await {
+                    Ok(ready) => return self.session(ready, begun, jobs).await,
+                    Err(outcome) => last = Some(outcome),
+                }
+                if jobs.is_closing() {
+                    return;
+                }
+            }
+        }
+        let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
+        report(jobs, last.unwrap_or_else(none), begun);
+    }
+
+    async fn session<J: Jobs>(&self, ready: Ready, begun: Instant, jobs: &J) {
+        Box::pin(Session::new(jobs, &self.settings, ready, begun.elapsed()).run()).await;
+    }
+}
+
+fn report<J: Jobs>(jobs: &J, outcome: Outcome, begun: Instant) {
+    let attempt = Attempt { setup_ms: millis(begun.elapsed()), ..Attempt::default() };
+    jobs.unreachable(outcome, &attempt);
+}
+
+fn discard<J: Jobs>(jobs: &J) {
+    let attempt = Attempt { relay: "discard".into(), ..Attempt::default() };
+    while let Some(job) = jobs.take() {
+        let outcome = Outcome::delivered(Enhanced(2, 0, 0), "discarded, as the route says");
+        let results = job.recipients.iter().map(|index| (*index, outcome.clone())).collect();
+        let queued_ms = job.queued_ms;
+        jobs.settle(job, results, &Attempt { queued_ms, ..attempt.clone() });
+    }
+}
+
+/// A destination whose route is gone since it was queued: its name still tells where to, and TLS is
+/// used where it is offered.
+fn former(destination: &Destination) -> Rule {
+    let target = &*destination.target;
+    let host_port = || {
+        let (host, port) = target.rsplit_once(':').unwrap_or((target, "25"));
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        (host, port.parse().unwrap_or(25))
+    };
+    let target = match destination.transport {
+        Transport::Mx => Target::Mx,
+        Transport::Maildir => Target::Maildir(target.to_owned()),
+        Transport::Discard => Target::Discard,
+        Transport::Smarthost => {
+            let (host, port) = host_port();
+            Target::Smarthost { host, port }
+        }
+        Transport::Lmtp => match target.strip_prefix("unix:") {
+            Some(path) => Target::Lmtp(LmtpServer::Unix(PathBuf::from(path))),
+            None => {
+                let (host, port) = host_port();
+                Target::Lmtp(LmtpServer::Tcp { host, port })
+            }
+        },
+    };
+    Rule { target, tls: TlsMode::May }
+}

@@ -1,0 +1,157 @@
+//! One connection's bytes: a stream of any kind, what is to be written, and every wait bounded.
+
+use bytes::{Buf as _, Bytes};
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
+use tokio_rustls::client::TlsStream;
+
+/// Read at once: replies are small.
+const READ_BYTES: usize = 4096;
+/// Written with one call.
+const SLICES_MAX: usize = 32;
+
+/// TCP, TLS over it, or a Unix socket.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+    Unix(UnixStream),
+}
+
+/// Calls the same method of whichever stream it is.
+macro_rules! delegate {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Self::Tcp($stream) => $call,
+            Self::Tls($stream) => $call,
+            Self::Unix($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        delegate!(self, s => Pin::new(s).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        delegate!(self, s => Pin::new(s).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        delegate!(self, s => Pin::new(s).poll_write_vectored(cx, slices))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, s => Pin::new(s).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, s => Pin::new(s).poll_shutdown(cx))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+/// A stream, what waits to be written to it, and what was read last.
+pub(crate) struct Link {
+    pub(crate) stream: Stream,
+    unsent: VecDeque<Bytes>,
+    buffer: Vec<u8>,
+}
+
+impl Link {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, unsent: VecDeque::new(), buffer: Vec::with_capacity(READ_BYTES) }
+    }
+
+    /// Puts bytes behind those that wait to be written.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        if !bytes.is_empty() {
+            self.unsent.push_back(bytes);
+        }
+    }
+
+    /// How much waits to be written.
+    pub(crate) fn unsent_count(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Writes what waits; `patience` bounds each wait for the peer to take some of it.
+    pub(crate) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
+        while !self.unsent.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let mut count = 0;
+            for (slice, bytes) in slices.iter_mut().zip(&self.unsent) {
+                *slice = IoSlice::new(bytes);
+                count += 1;
+            }
+            let written = within(patience, self.stream.write_vectored(&slices[..count])).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.written(written);
+        }
+        if matches!(self.stream, Stream::Tls(_)) {
+            within(patience, self.stream.flush()).await?;
+        }
+        Ok(())
+    }
+
+    fn written(&mut self, mut count: usize) {
+        while let Some(front) = self.unsent.front_mut() {
+            if front.len() > count {
+                front.advance(count);
+                return;
+            }
+            count -= front.len();
+            self.unsent.pop_front();
+        }
+    }
+
+    /// What came; the end of the stream is an error. Nothing is lost when the wait is given up.
+    pub(crate) async fn read(&mut self, patience: Duration) -> io::Result<&[u8]> {
+        self.buffer.clear();
+        within(patience, self.stream.read_buf(&mut self.buffer)).await?;
+        if self.buffer.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+        }
+        Ok(&self.buffer)
+    }
+
+    /// Says goodbye to the stream.
+    pub(crate) async fn shutdown(&mut self, patience: Duration) {
+        // The peer may be gone already; there is nothing left to lose.
+        let _ = within(patience, self.stream.shutdown()).await;
+    }
+}
+
+async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(patience, work)
+        .await
+        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "timed out")))
+}

@@ -1,0 +1,54 @@
+//! The delivery log, in the daemon's own terms.
+
+use mail::{Attempt, Destination, Envelope, Message, Outcome, QueueId, Reply, UnixMillis};
+use reception::Client;
+use report::{
+    Log,
+    line::{Event, Refused},
+};
+
+/// Tells the log what happened.
+pub(crate) struct Journal {
+    log: Log,
+}
+
+impl Journal {
+    pub(crate) fn new(log: Log) -> Self {
+        Self { log }
+    }
+
+    /// A message is durable and queued.
+    pub(crate) fn accepted(&self, message: &Message) {
+        self.log.write(&Event::Accepted(message));
+    }
+
+    /// What became of recipients in one attempt.
+    pub(crate) fn attempt(&self, message: &Message, results: &[(u32, Outcome)], attempt: &Attempt) {
+        for (recipient, outcome) in results {
+            self.log.write(&Event::Attempt { message, recipient: *recipient, outcome, attempt });
+        }
+    }
+
+    /// Nothing is left to do for it.
+    pub(crate) fn removed(&self, id: QueueId) {
+        self.log.write(&Event::Removed(id));
+    }
+
+    /// A client was refused.
+    pub(crate) fn refused(&self, client: &Client, stage: &str, envelope: Option<&Envelope>, reply: &Reply) {
+        let reply = reply.to_string();
+        let from = envelope.map(|e| e.reverse_path.as_str());
+        let to = envelope.and_then(|e| e.recipients.last()).map(|r| r.path.as_str());
+        self.log.write(&Event::Refused(Refused { client: client.peer, stage, from, to, reply: &reply }));
+    }
+
+    /// A destination is left alone until then.
+    pub(crate) fn suspended(&self, destination: &Destination, outcome: &Outcome, until: Option<UnixMillis>) {
+        self.log.write(&Event::Suspended { destination, outcome, until });
+    }
+
+    /// After a log rotation.
+    pub(crate) fn reopen(&self) {
+        self.log.reopen();
+    }
+}

@@ -1,0 +1,338 @@
+//! Start, signals, reload, stop.
+
+use super::{
+    Daemon,
+    clock::Clock,
+    engine::{Engine, State},
+    journal::Journal,
+    service::Desk,
+    tls, wiring,
+};
+use crate::{
+    control::{
+        drop_dir::{self, Unreadable},
+        serve_control, serve_submit,
+        server::Access,
+        socket,
+    },
+    sysexits::Exit,
+};
+use config::{ListenTls, Purpose, Settings};
+use mail::IdSource;
+use reception::{Listener, Reception, TlsMode};
+use report::Ledger;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use spool::{Change, Entry, Spool};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{Arc, RwLock},
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::{TcpListener, TcpSocket, UnixListener},
+    runtime::Runtime,
+    signal::unix::{SignalKind, signal},
+};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+/// While stopping, what is still open is looked at this often.
+const STOP_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
+    tracing_subscriber::fmt().with_writer(io::stderr).with_target(false).init();
+    match start(settings, source) {
+        Ok(exit) => exit.into(),
+        Err(problem) => {
+            eprintln!("postrider: {problem}");
+            Exit::Unavailable.into()
+        }
+    }
+}
+
+fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
+    raise_descriptor_limit();
+    prepare_folders(&settings)?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if settings.workers.count > 0 {
+        builder.worker_threads(settings.workers.count);
+    }
+    let runtime = builder.enable_all().build().map_err(|e| format!("start the runtime: {e}"))?;
+    let exit = serve(&runtime, settings, source);
+    // Blocking work that hangs on a dead disk must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    exit
+}
+
+/// A connection needs a descriptor; the usual soft limit of 1,024 is for programs that use select(2).
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The data folder is open to all, since the submit socket and the drop directory are in it; what is
+/// secret in it is not.
+fn prepare_folders(settings: &Settings) -> Result<(), String> {
+    let fail = |path: &Path, e: io::Error| format!("prepare {}: {e}", path.display());
+    let dir = &settings.data_dir;
+    if !dir.is_dir() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| fail(dir, e))?;
+        // The umask may have taken it from others.
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| fail(dir, e))?;
+    }
+    drop_dir::prepare(&settings.control.drop_dir).map_err(|e| fail(&settings.control.drop_dir, e))
+}
+
+fn serve(runtime: &Runtime, settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
+    let begun = Instant::now();
+    // Everything that another process may have comes first: what is refused costs no recovery.
+    let listeners = {
+        let _context = runtime.enter();
+        bind_all(&settings)?
+    };
+    let mut spool = wiring::spool(&settings)?;
+    let (control, submit) = (&settings.control.socket, &settings.control.submit_socket);
+    let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
+    let control = local_socket(control, control_mode, settings.control.group)?;
+    let submit = local_socket(submit, 0o666, None)?;
+    let journal = Journal::new(wiring::log(&settings)?);
+    let server_tls = tls::server_config(&settings)?;
+
+    let (current, clock, ids, ledger) = {
+        let _context = runtime.enter();
+        (wiring::current(settings.clone())?, Clock::start(), IdSource::default(), Ledger::default())
+    };
+    let queue_settings = wiring::queue_settings(&settings);
+    let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(&settings));
+    let mut leftovers = Vec::new();
+    let report = spool
+        .recover(&mut |found| {
+            ids.never_before(found.message.id);
+            let count = state.restore(&found, &current.table, &queue_settings, &clock);
+            ledger.accepted(count);
+            if count == 0 {
+                leftovers.push(found.message.id);
+            }
+        })
+        .map_err(|e| format!("recover the spool: {e}"))?;
+    for problem in &report.corrupt {
+        tracing::error!("the spool is damaged: {problem}");
+    }
+    let spool: Arc<dyn Spool> = Arc::from(spool);
+    for id in leftovers {
+        // Its last outcome was stored without the word that it was the last.
+        let _ = spool.submit(vec![Entry::Amend { id, change: Change::Delete }]);
+    }
+    let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
+    let desk =
+        Arc::new(Desk { engine: engine.clone(), policy: RwLock::new(Arc::new(wiring::policy(&settings))) });
+    let reception = {
+        let _context = runtime.enter();
+        Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls))
+    };
+    let daemon = Arc::new(Daemon { engine, desk, reception, source });
+    let recovered = report.message_count;
+    let took = begun.elapsed().as_millis();
+    tracing::info!("{} starts with {recovered} messages in its queue, after {took} ms", settings.hostname);
+    let exit = runtime.block_on(daemon.clone().operate(settings, listeners, control, submit));
+    spool.close();
+    exit
+}
+
+fn local_socket(
+    path: &Path,
+    mode: u32,
+    group: Option<u32>,
+) -> Result<std::os::unix::net::UnixListener, String> {
+    socket::bind(path, mode, group).map_err(|e| format!("listen at {}: {e}", path.display()))
+}
+
+fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
+    let addresses: Vec<SocketAddr> = settings.listen.iter().map(|listen| listen.address).collect();
+    let bind = |listen: &config::Listen| {
+        let socket =
+            bind(listen.address, &addresses).map_err(|e| format!("listen on {}: {e}", listen.address))?;
+        let tls = match listen.tls {
+            ListenTls::Off => TlsMode::Off,
+            ListenTls::Starttls => TlsMode::StartTls,
+            ListenTls::Implicit => TlsMode::Implicit,
+        };
+        Ok(Listener { socket, tls })
+    };
+    settings.listen.iter().map(bind).collect()
+}
+
+/// `[::]` takes IPv4 as well, unless that is listened on by its own address.
+fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    if address.is_ipv6() && all.iter().any(|other| other.is_ipv4() && other.port() == address.port()) {
+        rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+impl Daemon {
+    /// Runs everything until a signal or a failure ends it.
+    async fn operate(
+        self: Arc<Self>,
+        settings: Settings,
+        listeners: Vec<Listener>,
+        control: std::os::unix::net::UnixListener,
+        submit: std::os::unix::net::UnixListener,
+    ) -> Result<Exit, String> {
+        let say = |e: io::Error| format!("watch for signals and sockets: {e}");
+        let mut terminate = signal(SignalKind::terminate()).map_err(say)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(say)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(say)?;
+        let (control, submit) =
+            (UnixListener::from_std(control).map_err(say)?, UnixListener::from_std(submit).map_err(say)?);
+        let access = if settings.control.group.is_some() { Access::Permissions } else { Access::Owner };
+        for listener in listeners {
+            let address = listener.socket.local_addr().map_err(say)?;
+            tracing::info!("listening on {address}");
+            tokio::spawn(self.reception.clone().listen(listener));
+        }
+        tokio::spawn(serve_control(control, access, self.clone()));
+        tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
+        tokio::spawn(
+            self.clone().pick_up_drops(settings.control.drop_dir.clone(), settings.limits.message_bytes),
+        );
+        tokio::spawn(self.engine.clone().run_timer());
+        {
+            let now = self.engine.now();
+            let state = self.engine.lock();
+            self.engine.follow_orders(state, now);
+        }
+        let exit = loop {
+            tokio::select! {
+                _ = terminate.recv() => break Exit::Ok,
+                _ = interrupt.recv() => break Exit::Ok,
+                () = self.engine.failed.notified() => break Exit::IoErr,
+                _ = hangup.recv() => match self.reload_configuration() {
+                    Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
+                    Err(problem) => tracing::error!("the configuration stays as it was: {problem}"),
+                },
+            }
+        };
+        tokio::select! {
+            () = self.stop(self.engine.current().settings.reception.grace) => {}
+            _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+            _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+        }
+        for path in [&settings.control.socket, &settings.control.submit_socket] {
+            let _ = fs::remove_file(path);
+        }
+        Ok(exit)
+    }
+
+    /// No new connection, no new transaction; those under way end within the grace time. Nothing is
+    /// lost when they don't: what was not answered 250 is not ours, what was is in the spool.
+    async fn stop(&self, grace: Duration) {
+        tracing::info!("stopping");
+        self.engine.closing.send_replace(true);
+        self.reception.close();
+        let until = tokio::time::Instant::now() + grace;
+        let mut look = tokio::time::interval(STOP_INTERVAL);
+        loop {
+            look.tick().await;
+            let sessions = self.reception.budget().session_count();
+            let connections = self.engine.connection_count();
+            if sessions == 0 && connections == 0 {
+                return;
+            }
+            if tokio::time::Instant::now() >= until {
+                tracing::warn!("stopping with {sessions} sessions and {connections} deliveries cut off");
+                return;
+            }
+        }
+    }
+
+    /// New settings for what begins from now on. Says what takes a restart.
+    ///
+    /// # Errors
+    /// In words; everything stays as it was.
+    pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, String> {
+        self.engine.journal.reopen();
+        let Some(source) = &self.source else {
+            return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
+        };
+        let new =
+            config::load_with_origins(Some(source), Purpose::Serve).map_err(|e| e.to_string())?.settings;
+        let server_tls = tls::server_config(&new)?;
+        let notes = what_takes_a_restart(&self.engine.current().settings, &new);
+        self.reception.reconfigure(wiring::reception_settings(&new, true), Some(server_tls));
+        self.desk.set_policy(wiring::policy(&new));
+        self.engine.replace(wiring::current(new)?);
+        tracing::info!("the configuration was read again");
+        Ok(notes)
+    }
+
+    /// Takes in what was dropped while the daemon was down, and goes on looking.
+    async fn pick_up_drops(self: Arc<Self>, dir: PathBuf, message_bytes_max: u64) {
+        let mut look = tokio::time::interval(wiring::DROP_INTERVAL);
+        let mut closing = self.engine.closing.subscribe();
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+            let dropped = match drop_dir::scan(&dir, message_bytes_max) {
+                Ok(dropped) => dropped,
+                Err(e) => {
+                    tracing::warn!("look for dropped mail in {}: {e}", dir.display());
+                    continue;
+                }
+            };
+            for file in dropped {
+                self.pick_up(file).await;
+            }
+        }
+    }
+
+    async fn pick_up(&self, file: drop_dir::Dropped) {
+        use crate::control::Target as _;
+        let shown = file.path.display();
+        match file.submission {
+            Ok(submission) => match self.submit(submission).await {
+                Ok(_) => {
+                    if let Err(e) = drop_dir::remove(&file.path) {
+                        tracing::error!("remove {shown}, whose message is queued: {e}");
+                    }
+                }
+                Err(refusal) if refusal.permanent => self.set_aside(&file.path, &refusal.text),
+                Err(refusal) => tracing::warn!("take in {shown} later: {}", refusal.text),
+            },
+            Err(Unreadable::Bad(why)) => self.set_aside(&file.path, &why),
+            Err(Unreadable::Later(why)) => tracing::warn!("read {shown} later: {why}"),
+        }
+    }
+
+    fn set_aside(&self, path: &Path, why: &str) {
+        tracing::error!("dropped mail {} is set aside as .bad: {why}", path.display());
+        if let Err(e) = drop_dir::set_aside(path) {
+            tracing::error!("rename {}: {e}", path.display());
+        }
+    }
+}
+
+/// Keys that a running daemon cannot follow.
+fn what_takes_a_restart(old: &Settings, new: &Settings) -> Vec<String> {
+    let changed = [
+        ("hostname", old.hostname != new.hostname),
+        ("data_dir", old.data_dir != new.data_dir),
+        ("[[listen]]", old.listen != new.listen),
+        ("[spool]", old.spool != new.spool),
+        ("[log]", old.log != new.log),
+        ("[control]", old.control != new.control),
+        ("[workers]", old.workers != new.workers),
+    ];
+    let name = |(key, _): (&str, bool)| format!("{key} has changed, which takes a restart");
+    changed.into_iter().filter(|(_, is_changed)| *is_changed).map(name).collect()
+}

@@ -1,0 +1,180 @@
+//! The configuration's terms turned into each part's own.
+
+use super::{engine::Current, service::CHUNK_BYTES, tls};
+use config::{Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use delivery::{Courier, TlsClient};
+use mail::Domain;
+use policy::Policy;
+use report::{Format, Log, LogSettings, line::Postfix};
+use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table, TlsMode};
+use spool::{LogSpool, Spool};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+pub(crate) fn policy(settings: &Settings) -> Policy {
+    Policy::new(policy::Settings {
+        local_domains: settings.local.domains.clone(),
+        users: settings.local.users.clone(),
+        relay_networks: settings.relay.networks.clone(),
+    })
+}
+
+pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
+    let (queue, delivery) = (&settings.queue, &settings.delivery);
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    queue::Settings {
+        retry_min: queue.retry_min,
+        retry_max: queue.retry_max,
+        expire: queue.expire,
+        delay_warning: queue.delay_warning,
+        initial_concurrency: count(queue.initial_concurrency),
+        concurrency_limit: count(delivery.connections_per_destination),
+        connections_max: count(delivery.max_connections),
+        ..queue::Settings::default()
+    }
+}
+
+/// Explicit routes in their order, then local Maildirs, then MX.
+pub(crate) fn table(settings: &Settings) -> Table {
+    let explicit = settings.routes.iter().map(|route| {
+        let patterns = route.domains.clone();
+        let matches: Matcher = Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key)));
+        (matches, Rule { target: target(&route.target), tls: tls_mode(route.tls) })
+    });
+    let local = settings.local.domains.clone();
+    let is_local: Matcher = Box::new(move |key| local.iter().any(|domain| domain == key));
+    let maildir = route::Target::Maildir(settings.local.maildir.as_str().to_owned());
+    let local = (is_local, Rule { target: maildir, tls: TlsMode::Off });
+    Table::new(explicit.chain([local]), TlsMode::May)
+}
+
+fn target(target: &Target) -> route::Target {
+    match target {
+        Target::Smarthost(to) => route::Target::Smarthost { host: to.host.clone(), port: to.port },
+        Target::Lmtp(LmtpTarget::Unix(path)) => route::Target::Lmtp(LmtpServer::Unix(path.clone())),
+        Target::Lmtp(LmtpTarget::Tcp(to)) => {
+            route::Target::Lmtp(LmtpServer::Tcp { host: to.host.clone(), port: to.port })
+        }
+        Target::Maildir(template) => route::Target::Maildir(template.as_str().to_owned()),
+        Target::Mx => route::Target::Mx,
+        Target::Discard => route::Target::Discard,
+    }
+}
+
+fn tls_mode(tls: RouteTls) -> TlsMode {
+    match tls {
+        RouteTls::Off => TlsMode::Off,
+        RouteTls::May => TlsMode::May,
+        RouteTls::Require => TlsMode::Require,
+        RouteTls::Verify => TlsMode::Verify,
+    }
+}
+
+/// Everything a reload replaces at once.
+///
+/// # Errors
+/// In words.
+pub(crate) fn current(settings: Settings) -> Result<Current, String> {
+    let table = Arc::new(table(&settings));
+    let courier = Arc::new(courier(&settings, table.clone())?);
+    Ok(Current { settings, table, courier })
+}
+
+fn courier(settings: &Settings, table: Arc<Table>) -> Result<Courier, String> {
+    let lower = |(name, addresses): (&String, &Vec<_>)| {
+        let key = Domain::parse(name).map_or_else(|_| name.clone(), |domain| domain.key().into_owned());
+        (key, addresses.clone())
+    };
+    let dns = Dns::new(DnsSettings {
+        name_servers: settings.dns.nameservers.iter().map(|server| server.0).collect(),
+        timeout: settings.dns.timeout,
+        attempts: settings.dns.attempts,
+        hosts: settings.hosts.iter().map(lower).collect(),
+    })?;
+    let router = Router::new(
+        dns,
+        RouterSettings {
+            hostname: settings.hostname.clone(),
+            listening: settings.listen.iter().map(|listen| listen.address).collect(),
+            mx_port: settings.delivery.mx_port,
+        },
+    );
+    let authorities = settings.tls.authorities.as_deref().map(tls::read_chain).transpose()?;
+    let client = TlsClient::new(authorities, tls::versions(settings))?;
+    Ok(Courier::new(table, router, delivery_settings(settings), client))
+}
+
+fn delivery_settings(settings: &Settings) -> delivery::Settings {
+    let d = &settings.delivery;
+    delivery::Settings {
+        hello: d.helo.0.clone().into(),
+        source_address: d.source_address,
+        messages_per_connection: d.messages_per_connection,
+        pipeline_depth: d.pipeline_depth,
+        idle_timeout: d.idle_timeout,
+        connect_timeout: d.connect_timeout,
+        greeting_timeout: d.greeting_timeout,
+        command_timeout: d.command_timeout,
+        data_timeout: d.data_timeout,
+        final_timeout: d.final_timeout,
+    }
+}
+
+pub(crate) fn reception_settings(settings: &Settings, has_tls: bool) -> reception::Settings {
+    let capabilities =
+        smtp::server::Capabilities { hostname: settings.hostname.clone().into(), starttls: has_tls };
+    reception::Settings {
+        limits: Arc::new(settings.limits.clone()),
+        capabilities: Arc::new(capabilities),
+        chunk_bytes: CHUNK_BYTES,
+        memory_bytes: memory(settings),
+        sessions_max: settings.reception.max_sessions,
+        sessions_per_client: settings.reception.max_sessions_per_client,
+    }
+}
+
+fn memory(settings: &Settings) -> usize {
+    usize::try_from(settings.reception.max_memory.0).unwrap_or(usize::MAX)
+}
+
+/// What of the memory for content accepted messages may keep until their first attempt.
+pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
+    settings.reception.max_memory.0 / 4
+}
+
+/// The spool, still to be recovered.
+///
+/// # Errors
+/// In words.
+pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
+    let s = &settings.spool;
+    match s.engine {
+        Engine::Null => Ok(Box::new(spool::NullSpool::default())),
+        Engine::Log => {
+            let log = spool::LogSettings {
+                segment_bytes: s.segment_size.0,
+                max_bytes: s.max_size.0,
+                min_free_bytes: s.min_free.0,
+                ..spool::LogSettings::default()
+            };
+            let opened = LogSpool::open(&s.path, log);
+            Ok(Box::new(opened.map_err(|e| format!("open the spool {}: {e}", s.path.display()))?))
+        }
+    }
+}
+
+/// # Errors
+/// A file that cannot be opened.
+pub(crate) fn log(settings: &Settings) -> Result<Log, String> {
+    let host = settings.hostname.split('.').next().unwrap_or("localhost").to_owned();
+    let postfix = || Format::Postfix(Postfix { host: host.clone(), pid: std::process::id() });
+    let l = &settings.log;
+    let one = |file: &Option<PathBuf>, format| LogSettings { file: file.clone(), format };
+    Log::open(match l.format {
+        LogFormat::Json => vec![one(&l.file, Format::Json)],
+        LogFormat::Postfix => vec![one(&l.file, postfix())],
+        LogFormat::Both => vec![one(&l.file, Format::Json), one(&l.postfix_file, postfix())],
+    })
+}
+
+/// Old drops are looked for this often.
+pub(crate) const DROP_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,0 +1,343 @@
+//! Delivery status notifications (RFC 3461, RFC 3464).
+
+use mail::{
+    Content, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, Ret, ReversePath, UnixMillis,
+};
+use std::fmt::Write as _;
+
+/// As much of the original content as a report ever returns; more than that, and its header goes back alone.
+pub const RETURNED_MAX_BYTES: usize = 64 * 1024;
+
+/// What is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It will never be delivered.
+    Failed,
+    /// It is late; nothing is asked of the sender.
+    Delayed,
+    /// It was delivered, and the sender wanted to know.
+    Delivered,
+}
+
+impl Kind {
+    fn action(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Delayed => "delayed",
+            Self::Delivered => "delivered",
+        }
+    }
+
+    fn subject(self) -> &'static str {
+        match self {
+            Self::Failed => "Undelivered mail returned to sender",
+            Self::Delayed => "Delayed mail (still being retried)",
+            Self::Delivered => "Successful mail delivery report",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Failed => {
+                "Your message could not be delivered to the recipients below. It will not be tried\r\n\
+                 again; the reason stands behind each of them.\r\n"
+            }
+            Self::Delayed => {
+                "Your message could not be delivered to the recipients below yet. THIS IS A WARNING\r\n\
+                 ONLY: you need not send it again, it will be tried for some time to come.\r\n"
+            }
+            Self::Delivered => "Your message was delivered to the recipients below.\r\n",
+        }
+    }
+}
+
+/// What a report tells besides the outcomes.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// Our name.
+    pub reporting_mta: &'a str,
+    /// Who said it: `mx.example.com[192.0.2.1]:25`, or empty.
+    pub relay: &'a str,
+    /// Now.
+    pub now: UnixMillis,
+    /// When a delayed message will be given up.
+    pub gives_up: UnixMillis,
+    /// The beginning of the original content, at least its header if that is not larger than
+    /// [`RETURNED_MAX_BYTES`].
+    pub content: &'a [u8],
+}
+
+/// The report on these recipients (`affected`, by index into the envelope), as a message of its own
+/// with the null reverse-path, so that no report is ever made on it (RFC 5321 §4.5.5). None when
+/// there is nobody to tell, or nobody of them wanted to know (RFC 3461 §4.1).
+pub fn compose(
+    kind: Kind,
+    original: &Message,
+    affected: &[(u32, Outcome)],
+    facts: &Facts<'_>,
+    id: QueueId,
+) -> Option<Message> {
+    let ReversePath::Mailbox(sender) = &original.envelope.reverse_path else { return None };
+    let wanted = |recipient: &Recipient| match kind {
+        Kind::Failed => recipient.notify.failure,
+        Kind::Delayed => recipient.notify.delay,
+        Kind::Delivered => recipient.notify.success,
+    };
+    let rows: Vec<(&Recipient, &Outcome)> = affected
+        .iter()
+        .filter_map(|(index, outcome)| Some((original.envelope.recipients.get(*index as usize)?, outcome)))
+        .filter(|(recipient, _)| wanted(recipient))
+        .collect();
+    if rows.is_empty() {
+        return None;
+    }
+    // Addresses or a header in UTF-8 make the report one, too (RFC 6533).
+    let is_utf8 =
+        rows.iter().any(|(recipient, _)| !recipient.path.as_str().is_ascii()) || !sender.as_str().is_ascii();
+    let mut text = String::with_capacity(4096);
+    header(&mut text, kind, original, facts, id, is_utf8);
+    explanation(&mut text, kind, &rows, facts, id);
+    status(&mut text, kind, original, &rows, facts, id, is_utf8);
+    let mut bytes = text.into_bytes();
+    returned(&mut bytes, kind, original, facts, id);
+    let mut envelope = Envelope::new(ReversePath::Null);
+    let mut recipient = Recipient::new(ForwardPath::Mailbox(sender.clone()));
+    recipient.notify = mail::Notify::NEVER;
+    envelope.recipients = vec![recipient];
+    envelope.smtputf8 = is_utf8;
+    if bytes.iter().any(|b| *b >= 0x80) {
+        envelope.body = mail::BodyType::EightBit;
+    }
+    Some(Message {
+        id,
+        arrived: facts.now,
+        origin: "dsn".into(),
+        envelope,
+        content: Content::from_bytes(bytes),
+    })
+}
+
+fn boundary(id: QueueId) -> String {
+    format!("{id}=_dsn")
+}
+
+fn header(out: &mut String, kind: Kind, original: &Message, facts: &Facts<'_>, id: QueueId, is_utf8: bool) {
+    let host = facts.reporting_mta;
+    let date = facts.now.rfc5322();
+    let _ = write!(
+        out,
+        "Received: by {host} (Postrider)\r\n\tid {id}; {date}\r\n\
+         Date: {date}\r\n\
+         From: Mail Delivery System <MAILER-DAEMON@{host}>\r\n\
+         To: <{to}>\r\n\
+         Subject: {subject}\r\n\
+         Message-ID: <{id}@{host}>\r\n\
+         Auto-Submitted: auto-replied\r\n\
+         MIME-Version: 1.0\r\n\
+         Content-Type: multipart/report; report-type={report};\r\n\tboundary=\"{boundary}\"\r\n",
+        to = original.envelope.reverse_path,
+        subject = kind.subject(),
+        report = if is_utf8 { "global-delivery-status" } else { "delivery-status" },
+        boundary = boundary(id),
+    );
+    if let Some(reference) = message_id(facts.content) {
+        let _ = write!(out, "References: {reference}\r\n");
+    }
+    out.push_str("\r\nThis is a MIME-encapsulated message.\r\n\r\n");
+}
+
+fn explanation(
+    out: &mut String,
+    kind: Kind,
+    rows: &[(&Recipient, &Outcome)],
+    facts: &Facts<'_>,
+    id: QueueId,
+) {
+    let _ = write!(
+        out,
+        "--{}\r\nContent-Description: Notification\r\nContent-Type: text/plain; charset=utf-8\r\n\
+         Content-Transfer-Encoding: 8bit\r\n\r\n\
+         This is the mail system at {}.\r\n\r\n{}\r\n",
+        boundary(id),
+        facts.reporting_mta,
+        kind.words(),
+    );
+    for (recipient, outcome) in rows {
+        let _ = write!(out, "<{}>:\r\n", recipient.path);
+        wrapped(out, &saying(outcome, facts.relay));
+    }
+    out.push_str("\r\n");
+}
+
+/// `mx.example.com[192.0.2.1]:25 said: 550 5.1.1 no such user`.
+fn saying(outcome: &Outcome, relay: &str) -> String {
+    let text = clean(&outcome.text);
+    match (outcome.from_remote, relay.is_empty()) {
+        (true, false) => format!("{relay} said: {text}"),
+        _ => text,
+    }
+}
+
+/// Indented, in lines that stay within what RFC 5322 §2.1.1 recommends where there are spaces.
+fn wrapped(out: &mut String, text: &str) {
+    let mut length = 0;
+    for word in text.split(' ') {
+        if length > 0 && length + word.len() > 74 {
+            out.push_str("\r\n");
+            length = 0;
+        }
+        out.push_str(if length == 0 { "    " } else { " " });
+        // No single word makes a line too long.
+        for (i, piece) in pieces(word, 900).enumerate() {
+            out.push_str(if i == 0 { "" } else { "\r\n    " });
+            out.push_str(piece);
+        }
+        length += word.len() + 1;
+    }
+    out.push_str("\r\n");
+}
+
+/// The text in pieces of at most `max_bytes`, cut between characters.
+fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest.take()?;
+        if text.len() <= max_bytes {
+            return Some(text);
+        }
+        let at = (0..=max_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        rest = Some(&text[at..]);
+        Some(&text[..at])
+    })
+}
+
+/// The part that programs read (RFC 3464 §2).
+fn status(
+    out: &mut String,
+    kind: Kind,
+    original: &Message,
+    rows: &[(&Recipient, &Outcome)],
+    facts: &Facts<'_>,
+    id: QueueId,
+    is_utf8: bool,
+) {
+    let media = if is_utf8 { "message/global-delivery-status" } else { "message/delivery-status" };
+    let _ = write!(
+        out,
+        "--{}\r\nContent-Description: Delivery report\r\nContent-Type: {media}\r\n{}\r\n\
+         Reporting-MTA: dns; {}\r\nX-Postrider-Queue-ID: {}\r\nArrival-Date: {}\r\n",
+        boundary(id),
+        if is_utf8 { "Content-Transfer-Encoding: 8bit\r\n" } else { "" },
+        facts.reporting_mta,
+        original.id,
+        original.arrived.rfc5322(),
+    );
+    if let Some(envid) = &original.envelope.envid {
+        let _ = write!(out, "Original-Envelope-Id: {}\r\n", ascii(envid));
+    }
+    for (recipient, outcome) in rows {
+        one_recipient(out, kind, recipient, outcome, facts);
+    }
+    out.push_str("\r\n");
+}
+
+fn one_recipient(out: &mut String, kind: Kind, recipient: &Recipient, outcome: &Outcome, facts: &Facts<'_>) {
+    out.push_str("\r\n");
+    if let Some(orcpt) = &recipient.orcpt {
+        let _ = write!(out, "Original-Recipient: {}\r\n", clean(orcpt));
+    }
+    let address = recipient.path.as_str();
+    let address_type = if address.is_ascii() { "rfc822" } else { "utf-8" };
+    let _ = write!(
+        out,
+        "Final-Recipient: {address_type}; {address}\r\nAction: {}\r\nStatus: {}\r\n",
+        kind.action(),
+        outcome.status,
+    );
+    if outcome.from_remote && !facts.relay.is_empty() {
+        let host = facts.relay.split(['[', ':']).next().unwrap_or_default();
+        if !host.is_empty() {
+            let _ = write!(out, "Remote-MTA: dns; {}\r\n", ascii(host));
+        }
+    }
+    let diagnostic = if outcome.from_remote { "smtp" } else { "X-Postrider" };
+    let text = ascii(&outcome.text);
+    let mut lines = pieces(&text, 900);
+    let _ = write!(out, "Diagnostic-Code: {diagnostic}; {}\r\n", lines.next().unwrap_or_default());
+    for line in lines {
+        let _ = write!(out, " {line}\r\n");
+    }
+    let _ = write!(out, "Last-Attempt-Date: {}\r\n", facts.now.rfc5322());
+    if kind == Kind::Delayed {
+        let _ = write!(out, "Will-Retry-Until: {}\r\n", facts.gives_up.rfc5322());
+    }
+}
+
+/// The original, or its header: what RET asked for, as far as it fits (RFC 3461 §4.3). Of a message
+/// that is late or delivered the header is enough.
+fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>, id: QueueId) {
+    let whole = kind == Kind::Failed
+        && original.envelope.ret != Some(Ret::Headers)
+        && !original.content.facts.is_binary
+        && original.content.size_bytes() == facts.content.len() as u64
+        && facts.content.len() <= RETURNED_MAX_BYTES;
+    let content = if whole { facts.content } else { header_of(facts.content) };
+    let is_8bit = content.iter().any(|b| *b >= 0x80);
+    let media = match (whole, original.content.facts.has_utf8_header) {
+        (true, false) => "message/rfc822",
+        (true, true) => "message/global",
+        (false, false) => "text/rfc822-headers",
+        (false, true) => "message/global-headers",
+    };
+    let encoding = if is_8bit { "Content-Transfer-Encoding: 8bit\r\n" } else { "" };
+    let description = if whole { "Undelivered message" } else { "Header of the message" };
+    let head = format!(
+        "--{0}\r\nContent-Description: {description}\r\nContent-Type: {media}\r\n{encoding}\r\n",
+        boundary(id)
+    );
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(content);
+    if !content.ends_with(b"\r\n") {
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(format!("\r\n--{}--\r\n", boundary(id)).as_bytes());
+}
+
+/// Up to the empty line, in whole lines.
+fn header_of(content: &[u8]) -> &[u8] {
+    let content = &content[..content.len().min(RETURNED_MAX_BYTES)];
+    if let Some(end) = content.windows(4).position(|w| w == b"\r\n\r\n") {
+        return &content[..end + 2];
+    }
+    match content.iter().rposition(|b| *b == b'\n') {
+        Some(at) => &content[..=at],
+        None => &[],
+    }
+}
+
+/// The original's Message-ID, when it is one line of what such a field may have.
+fn message_id(content: &[u8]) -> Option<String> {
+    let name = b"message-id:";
+    let header = header_of(content);
+    let line = header
+        .split(|b| *b == b'\n')
+        .find(|line| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name))?;
+    let value = std::str::from_utf8(&line[name.len()..]).ok()?.trim();
+    let is_plain =
+        value.starts_with('<') && value.ends_with('>') && value.bytes().all(|b| b.is_ascii_graphic());
+    (is_plain && value.len() < 900).then(|| value.to_owned())
+}
+
+/// No control character of a remote server gets into a report.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// The same, for fields that are ASCII only.
+fn ascii(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii() && !c.is_control() { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+#[path = "dsn_tests.rs"]
+mod tests;

@@ -1,0 +1,395 @@
+//! Events of the delivery log as lines: JSON, one object a line, or as Postfix writes them, so that
+//! tools made for its logs read ours. docs/log.md names every field.
+
+use jiff::{Timestamp, tz::TimeZone};
+use mail::{Attempt, Destination, Message, Outcome, Part, QueueId, UnixMillis};
+use serde::Serialize;
+use std::{cell::RefCell, io::Write as _};
+
+/// A refusal at reception.
+#[derive(Debug, Clone, Copy)]
+pub struct Refused<'a> {
+    /// `192.0.2.1:1234`.
+    pub client: std::net::SocketAddr,
+    /// The command: `CONNECT`, `MAIL`, `RCPT`, `DATA`.
+    pub stage: &'a str,
+    /// The reverse-path, once it is known.
+    pub from: Option<&'a str>,
+    /// The recipient it was about.
+    pub to: Option<&'a str>,
+    /// What was answered.
+    pub reply: &'a str,
+}
+
+/// Something worth a line.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// A message is durable and queued.
+    Accepted(&'a Message),
+    /// What became of one recipient in one attempt.
+    Attempt {
+        /// The message.
+        message: &'a Message,
+        /// The recipient's index in the envelope.
+        recipient: u32,
+        /// What became of it.
+        outcome: &'a Outcome,
+        /// Where and how.
+        attempt: &'a Attempt,
+    },
+    /// Nothing is left to do for a message.
+    Removed(QueueId),
+    /// A client was refused.
+    Refused(Refused<'a>),
+    /// A destination cannot be reached, and is left alone until then.
+    Suspended {
+        /// Which.
+        destination: &'a Destination,
+        /// Why.
+        outcome: &'a Outcome,
+        /// Its next probe.
+        until: Option<UnixMillis>,
+    },
+    /// So many lines could not be written.
+    Lost(u64),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Row<'a> {
+    Accepted {
+        time: &'a str,
+        id: &'a str,
+        from: &'a str,
+        recipients: usize,
+        size: u64,
+        origin: &'a str,
+    },
+    Attempt {
+        time: &'a str,
+        id: &'a str,
+        from: &'a str,
+        to: &'a str,
+        status: &'a str,
+        dsn: String,
+        relay: &'a str,
+        tls: &'a str,
+        reply: &'a str,
+        age_ms: u64,
+        queued_ms: u64,
+        setup_ms: u64,
+        transfer_ms: u64,
+    },
+    Removed {
+        time: &'a str,
+        id: &'a str,
+    },
+    Refused {
+        time: &'a str,
+        client: String,
+        stage: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<&'a str>,
+        reply: &'a str,
+    },
+    Suspended {
+        time: &'a str,
+        destination: String,
+        reason: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        until: Option<String>,
+    },
+    Lost {
+        time: &'a str,
+        lines: u64,
+    },
+}
+
+fn text(id: &[u8; 13]) -> &str {
+    std::str::from_utf8(id).unwrap_or_default()
+}
+
+/// Appends the event as one JSON object and a line feed.
+pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
+    let mut time = [0; 24];
+    let time = iso(now, &mut time);
+    let id_text;
+    let row = match *event {
+        Event::Accepted(message) => {
+            id_text = message.id.to_ascii();
+            Row::Accepted {
+                time,
+                id: text(&id_text),
+                from: message.envelope.reverse_path.as_str(),
+                recipients: message.envelope.recipients.len(),
+                size: message.content.size_bytes(),
+                origin: &message.origin,
+            }
+        }
+        Event::Attempt { message, recipient, outcome, attempt } => {
+            id_text = message.id.to_ascii();
+            Row::Attempt {
+                time,
+                id: text(&id_text),
+                from: message.envelope.reverse_path.as_str(),
+                to: recipient_of(message, recipient),
+                status: outcome.fate.as_str(),
+                dsn: outcome.status.to_string(),
+                relay: &attempt.relay,
+                tls: &attempt.tls,
+                reply: &outcome.text,
+                age_ms: u64::try_from(now.since(message.arrived).as_millis()).unwrap_or(u64::MAX),
+                queued_ms: attempt.queued_ms,
+                setup_ms: attempt.setup_ms,
+                transfer_ms: attempt.transfer_ms,
+            }
+        }
+        Event::Removed(id) => {
+            id_text = id.to_ascii();
+            Row::Removed { time, id: text(&id_text) }
+        }
+        Event::Refused(r) => Row::Refused {
+            time,
+            client: r.client.to_string(),
+            stage: r.stage,
+            from: r.from,
+            to: r.to,
+            reply: r.reply,
+        },
+        Event::Suspended { destination, outcome, until } => Row::Suspended {
+            time,
+            destination: destination.to_string(),
+            reason: &outcome.text,
+            until: until.map(UnixMillis::rfc3339),
+        },
+        Event::Lost(lines) => Row::Lost { time, lines },
+    };
+    // Into memory, of strings and numbers: it cannot fail.
+    let _ = serde_json::to_writer(&mut *out, &row);
+    out.push(b'\n');
+}
+
+fn recipient_of(message: &Message, index: u32) -> &str {
+    message.envelope.recipients.get(index as usize).map_or("", |r| r.path.as_str())
+}
+
+thread_local! {
+    /// The texts of the current second: formatting them costs more than the rest of a line.
+    static SECOND: RefCell<(u64, String, String)> = const { RefCell::new((u64::MAX, String::new(), String::new())) };
+}
+
+/// Calls `then` with `2026-11-21T06:25:54` (UTC) and `Nov 21 06:25:54` (local).
+fn with_second<T>(now: UnixMillis, then: impl FnOnce(&str, &str) -> T) -> T {
+    SECOND.with_borrow_mut(|(second, iso, syslog)| {
+        if *second != now.0 / 1000 {
+            *second = now.0 / 1000;
+            *iso = now.rfc3339().chars().take(19).collect();
+            let local = Timestamp::from_millisecond(i64::try_from(now.0).unwrap_or(0)).unwrap_or_default();
+            *syslog = local.to_zoned(TimeZone::system()).strftime("%b %e %H:%M:%S").to_string();
+        }
+        then(iso, syslog)
+    })
+}
+
+fn iso(now: UnixMillis, out: &mut [u8; 24]) -> &str {
+    with_second(now, |iso, _| {
+        let _ = write!(&mut out[..], "{iso}.{:03}Z", now.0 % 1000);
+    });
+    std::str::from_utf8(out).unwrap_or_default()
+}
+
+/// The name in front of Postfix's lines.
+#[derive(Debug, Clone)]
+pub struct Postfix {
+    /// Our name, as syslog would write it: its first label.
+    pub host: String,
+    /// Our process.
+    pub pid: u32,
+}
+
+impl Postfix {
+    /// Appends the event as Postfix would log it; of some events it has several lines.
+    pub fn write(&self, event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
+        match *event {
+            Event::Accepted(message) => self.accepted(message, now, out),
+            Event::Attempt { message, recipient, outcome, attempt } => {
+                let program = match attempt.relay.split(['[', ':']).next() {
+                    Some("maildir") => "virtual",
+                    Some("discard") => "discard",
+                    Some("unix") => "lmtp",
+                    Some("") | None => "error",
+                    Some(_) => "smtp",
+                };
+                let age_ms = u64::try_from(now.since(message.arrived).as_millis()).unwrap_or(u64::MAX);
+                let seconds = |ms: u64| ms as f64 / 1000.0;
+                let before =
+                    age_ms.saturating_sub(attempt.queued_ms + attempt.setup_ms + attempt.transfer_ms);
+                self.head(program, now, out);
+                let _ = writeln!(
+                    out,
+                    "{}: to=<{}>, relay={}, delay={:.2}, delays={:.2}/{:.2}/{:.2}/{:.2}, dsn={}, status={} ({})",
+                    message.id,
+                    recipient_of(message, recipient),
+                    if attempt.relay.is_empty() { "none" } else { &attempt.relay },
+                    seconds(age_ms),
+                    seconds(before),
+                    seconds(attempt.queued_ms),
+                    seconds(attempt.setup_ms),
+                    seconds(attempt.transfer_ms),
+                    outcome.status,
+                    outcome.fate.as_str(),
+                    outcome.text,
+                );
+            }
+            Event::Removed(id) => {
+                self.head("qmgr", now, out);
+                let _ = writeln!(out, "{id}: removed");
+            }
+            Event::Refused(r) => {
+                self.head("smtpd", now, out);
+                let _ =
+                    write!(out, "NOQUEUE: reject: {} from unknown[{}]: {}", r.stage, r.client.ip(), r.reply);
+                let _ = write!(out, "; from=<{}>", r.from.unwrap_or_default());
+                if let Some(to) = r.to {
+                    let _ = write!(out, " to=<{to}>");
+                }
+                out.extend_from_slice(b" proto=ESMTP\n");
+            }
+            Event::Suspended { destination, outcome, .. } => {
+                self.head("qmgr", now, out);
+                let _ = writeln!(out, "warning: {destination} is suspended: {}", outcome.text);
+            }
+            Event::Lost(lines) => {
+                self.head("postlogd", now, out);
+                let _ = writeln!(out, "warning: {lines} lines of the log were lost");
+            }
+        }
+    }
+
+    fn accepted(&self, message: &Message, now: UnixMillis, out: &mut Vec<u8>) {
+        let id = message.id;
+        if let Some(uid) = message.origin.split("uid=").nth(1) {
+            self.head("pickup", now, out);
+            let _ = writeln!(out, "{id}: uid={uid} from=<{}>", message.envelope.reverse_path);
+        } else if let Some(client) = message.origin.strip_prefix("client=") {
+            self.head("smtpd", now, out);
+            let client = client.split(' ').next().unwrap_or_default();
+            let _ = writeln!(out, "{id}: client=unknown{client}");
+        }
+        self.head("cleanup", now, out);
+        let _ = write!(out, "{id}: message-id=");
+        out.extend_from_slice(message_id(message));
+        out.push(b'\n');
+        self.head("qmgr", now, out);
+        let _ = writeln!(
+            out,
+            "{id}: from=<{}>, size={}, nrcpt={} (queue active)",
+            message.envelope.reverse_path,
+            message.content.size_bytes(),
+            message.envelope.recipients.len()
+        );
+    }
+
+    fn head(&self, program: &str, now: UnixMillis, out: &mut Vec<u8>) {
+        with_second(now, |_, syslog| {
+            let _ = write!(out, "{syslog} {} postfix/{program}[{}]: ", self.host, self.pid);
+        });
+    }
+}
+
+/// From the first piece of content, if that is in memory and has one that can stand in a log.
+fn message_id(message: &Message) -> &[u8] {
+    let Some(Part::Memory(bytes)) = message.content.parts().first() else { return b"" };
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or(bytes.len());
+    let name = b"message-id:";
+    let found = bytes[..end]
+        .split(|b| *b == b'\n')
+        .find(|line| line.get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name)));
+    let value = found.map_or(&b""[..], |line| line[name.len()..].trim_ascii());
+    if value.iter().all(u8::is_ascii_graphic) { value } else { b"" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{Content, Enhanced, Envelope, ForwardPath, Recipient, ReversePath};
+
+    fn message() -> Message {
+        let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+        envelope.recipients = vec![Recipient::new(ForwardPath::parse("\"q\\\"x\"@c.test", false).unwrap())];
+        Message {
+            id: QueueId(1),
+            arrived: UnixMillis(1_795_242_354_048),
+            origin: "client=[192.0.2.1] helo=x proto=ESMTP".into(),
+            envelope,
+            content: Content::from_bytes("Message-ID: <m@b.test>\r\n\r\nx\r\n".to_owned()),
+        }
+    }
+
+    fn events<'a>(message: &'a Message, outcome: &'a Outcome, attempt: &'a Attempt) -> Vec<Event<'a>> {
+        let client = "192.0.2.1:1234".parse().unwrap();
+        let refused =
+            Refused { client, stage: "RCPT", from: Some("x@y"), to: Some("z@w"), reply: "550 5.7.1 no" };
+        vec![
+            Event::Accepted(message),
+            Event::Attempt { message, recipient: 0, outcome, attempt },
+            Event::Removed(message.id),
+            Event::Refused(refused),
+            Event::Lost(3),
+        ]
+    }
+
+    fn sample() -> (Message, Outcome, Attempt) {
+        let outcome = Outcome::deferred(Enhanced(4, 2, 1), "450 4.2.1 \"busy\" \u{e9}");
+        let attempt = Attempt {
+            relay: "mx[192.0.2.2]:25".into(),
+            queued_ms: 10,
+            setup_ms: 20,
+            transfer_ms: 30,
+            ..Attempt::default()
+        };
+        (message(), outcome, attempt)
+    }
+
+    #[test]
+    fn every_event_is_one_json_object_a_line() {
+        let (message, outcome, attempt) = sample();
+        let mut out = Vec::new();
+        for event in events(&message, &outcome, &attempt) {
+            json(&event, UnixMillis(1_795_242_355_048), &mut out);
+        }
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(rows[0]["event"], "accepted");
+        assert_eq!(rows[0]["time"], "2026-11-21T06:25:55.048Z");
+        assert_eq!(rows[1]["status"], "deferred");
+        assert_eq!(rows[1]["age_ms"], 1000);
+        assert_eq!(rows[1]["to"], "\"q\\\"x\"@c.test");
+        assert_eq!(rows[3]["to"], "z@w");
+        assert_eq!(rows.len(), 5);
+    }
+
+    #[test]
+    fn postfix_lines_have_what_its_log_tools_look_for() {
+        let (message, outcome, attempt) = sample();
+        let postfix = Postfix { host: "mx".into(), pid: 42 };
+        let mut out = Vec::new();
+        for event in events(&message, &outcome, &attempt) {
+            postfix.write(&event, UnixMillis(1_795_242_355_048), &mut out);
+        }
+        let text = String::from_utf8(out).unwrap();
+        for part in [
+            "mx postfix/smtpd[42]: 0000000000001: client=unknown[192.0.2.1]",
+            "postfix/cleanup[42]: 0000000000001: message-id=<m@b.test>\n",
+            "postfix/qmgr[42]: 0000000000001: from=<a@b.test>, size=29, nrcpt=1 (queue active)\n",
+            "relay=mx[192.0.2.2]:25, delay=1.00, delays=0.94/0.01/0.02/0.03, dsn=4.2.1, status=deferred (450 4.2.1",
+            "postfix/qmgr[42]: 0000000000001: removed\n",
+            "NOQUEUE: reject: RCPT from unknown[192.0.2.1]: 550 5.7.1 no; from=<x@y> to=<z@w> proto=ESMTP\n",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+}

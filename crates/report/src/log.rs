@@ -1,0 +1,289 @@
+//! The delivery log's writer: lines are formatted where they arise and gathered in memory; a thread
+//! writes them in blocks, so that no session and no delivery ever waits for the log's disk. What the
+//! disk cannot take is dropped and counted, never queued without bound.
+
+use crate::line::{self, Event, Postfix};
+use mail::UnixMillis;
+use std::{
+    cell::RefCell,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt as _,
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// So long a line may wait for others.
+const GATHER: Duration = Duration::from_millis(100);
+/// A block is written at once when it is this large.
+const BLOCK_BYTES: usize = 64 * 1024;
+/// What may wait while the disk is busy; above, lines are dropped.
+const WAITING_MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// How lines look.
+#[derive(Debug, Clone)]
+pub enum Format {
+    /// One JSON object a line.
+    Json,
+    /// As Postfix writes them.
+    Postfix(Postfix),
+}
+
+/// One log.
+#[derive(Debug, Clone)]
+pub struct LogSettings {
+    /// The file; none: standard error.
+    pub file: Option<PathBuf>,
+    /// How lines look.
+    pub format: Format,
+}
+
+/// Writes events. Dropping it writes what waits.
+pub struct Log {
+    outputs: Vec<Output>,
+    lost: Arc<AtomicU64>,
+}
+
+struct Output {
+    format: Format,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    waiting: Mutex<Waiting>,
+    change: Condvar,
+    file: Option<PathBuf>,
+    lost: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    bytes: Vec<u8>,
+    line_count: u64,
+    reopen: bool,
+    closing: bool,
+}
+
+thread_local! {
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Log {
+    /// Opens the files and starts writing.
+    ///
+    /// # Errors
+    /// A file that cannot be opened, in words.
+    pub fn open(settings: Vec<LogSettings>) -> Result<Self, String> {
+        let lost = Arc::new(AtomicU64::new(0));
+        let mut outputs = Vec::new();
+        for LogSettings { file, format } in settings {
+            let target = open(file.as_ref()).map_err(|e| {
+                format!("open the log {}: {e}", file.as_deref().unwrap_or("stderr".as_ref()).display())
+            })?;
+            let shared = Arc::new(Shared {
+                waiting: Mutex::default(),
+                change: Condvar::new(),
+                file,
+                lost: lost.clone(),
+            });
+            let writing = shared.clone();
+            let write_format = format.clone();
+            let thread = std::thread::Builder::new()
+                .name("log".to_owned())
+                .spawn(move || writing.run(target, &write_format))
+                .map_err(|e| format!("start the log's thread: {e}"))?;
+            outputs.push(Output { format, shared, thread: Some(thread) });
+        }
+        Ok(Self { outputs, lost })
+    }
+
+    /// Logs an event, now. Never waits for a disk.
+    pub fn write(&self, event: &Event<'_>) {
+        let now = UnixMillis::now();
+        LINE.with_borrow_mut(|text| {
+            for output in &self.outputs {
+                text.clear();
+                format_line(&output.format, event, now, text);
+                output.shared.add(text);
+            }
+        });
+    }
+
+    /// Lines that were dropped so far.
+    pub fn lost_count(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Opens the files again, after a log rotation.
+    pub fn reopen(&self) {
+        for output in &self.outputs {
+            output.shared.lock().reopen = true;
+            output.shared.change.notify_one();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        for output in &mut self.outputs {
+            output.shared.lock().closing = true;
+            output.shared.change.notify_one();
+            if let Some(thread) = output.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn format_line(format: &Format, event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
+    match format {
+        Format::Json => line::json(event, now, out),
+        Format::Postfix(postfix) => postfix.write(event, now, out),
+    }
+}
+
+/// Readable for its owner and group: addresses of people are in it.
+fn open(file: Option<&PathBuf>) -> io::Result<Box<dyn Write + Send>> {
+    Ok(match file {
+        Some(path) => {
+            let file: File = OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;
+            Box::new(file)
+        }
+        None => Box::new(io::stderr()),
+    })
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, text: &[u8]) {
+        let mut waiting = self.lock();
+        if waiting.bytes.len() + text.len() > WAITING_MAX_BYTES {
+            drop(waiting);
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let before = waiting.bytes.len();
+        waiting.bytes.extend_from_slice(text);
+        waiting.line_count += 1;
+        let full = before < BLOCK_BYTES && waiting.bytes.len() >= BLOCK_BYTES;
+        drop(waiting);
+        // The writer is woken for the first line and for a full block, not for each.
+        if before == 0 || full {
+            self.change.notify_one();
+        }
+    }
+
+    /// Waits for a block; none at the end.
+    fn next_block(&self, spare: Vec<u8>) -> Option<(Vec<u8>, u64, bool)> {
+        let mut waiting = self.lock();
+        while waiting.bytes.is_empty() && !waiting.reopen {
+            if waiting.closing {
+                return None;
+            }
+            waiting = self.change.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let gathers = |w: &mut Waiting| w.bytes.len() < BLOCK_BYTES && !w.closing && !w.reopen;
+        waiting = self
+            .change
+            .wait_timeout_while(waiting, GATHER, gathers)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
+        let block = std::mem::replace(&mut waiting.bytes, spare);
+        Some((block, std::mem::take(&mut waiting.line_count), std::mem::take(&mut waiting.reopen)))
+    }
+
+    fn run(&self, mut target: Box<dyn Write + Send>, format: &Format) {
+        let (mut spare, mut told, mut failing) = (Vec::new(), 0, false);
+        while let Some((mut block, line_count, reopen)) = self.next_block(std::mem::take(&mut spare)) {
+            let lost = self.lost.load(Ordering::Relaxed);
+            if lost > told {
+                format_line(format, &Event::Lost(lost - told), UnixMillis::now(), &mut block);
+            }
+            match target.write_all(&block).and_then(|()| target.flush()) {
+                Ok(()) => (told, failing) = (lost, false),
+                Err(e) => {
+                    self.lost.fetch_add(line_count, Ordering::Relaxed);
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::error!("write the delivery log: {e}");
+                    }
+                }
+            }
+            if reopen {
+                match open(self.file.as_ref()) {
+                    Ok(new) => target = new,
+                    Err(e) => tracing::error!("open the delivery log again: {e}"),
+                }
+            }
+            block.clear();
+            spare = block;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::QueueId;
+    use std::{fs, path::Path};
+
+    fn log_to(path: &Path) -> Log {
+        Log::open(vec![LogSettings { file: Some(path.to_owned()), format: Format::Json }]).unwrap()
+    }
+
+    #[test]
+    fn every_line_is_written_by_the_end_whoever_wrote_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = log_to(&path);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let log = &log;
+                scope.spawn(move || {
+                    (0..1000).for_each(|n| log.write(&Event::Removed(QueueId(thread * 1000 + n))));
+                });
+            }
+        });
+        drop(log);
+        let text = fs::read_to_string(&path).unwrap();
+        let mut ids: Vec<&str> = text.lines().map(|line| line.split('"').rev().nth(1).unwrap()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 4000);
+    }
+
+    #[test]
+    fn a_rotated_log_goes_on_in_a_new_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
+        let log = log_to(&path);
+        log.write(&Event::Lost(1));
+        fs::rename(&path, &old).unwrap();
+        log.reopen();
+        while !path.exists() {
+            std::thread::yield_now();
+        }
+        log.write(&Event::Lost(2));
+        drop(log);
+        let count = |path| fs::read_to_string(path).unwrap().lines().count();
+        assert_eq!((count(&old), count(&path)), (1, 1));
+    }
+
+    #[test]
+    fn lines_the_disk_refuses_are_counted() {
+        let log = log_to(Path::new("/dev/full"));
+        log.write(&Event::Lost(1));
+        while log.lost_count() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(log.lost_count(), 1);
+    }
+}

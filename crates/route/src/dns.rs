@@ -1,0 +1,165 @@
+//! Look-ups, with every answer sorted into what is sure and what may change.
+
+use hickory_resolver::{
+    ConnectionProvider, Resolver, TokioResolver,
+    config::{ConnectionConfig, NameServerConfig, ResolverConfig},
+    net::{DnsError, NetError, NoRecords},
+    proto::{
+        op::ResponseCode,
+        rr::{Name, RData, RecordType},
+    },
+};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
+
+/// Mail exchangers, and addresses of one, that are looked at; more is an attack or an error.
+const RECORDS_MAX: usize = 100;
+
+/// How names are looked up.
+#[derive(Debug, Clone)]
+pub struct DnsSettings {
+    /// Servers to ask; those of /etc/resolv.conf when empty.
+    pub name_servers: Vec<SocketAddr>,
+    /// For one answer.
+    pub timeout: Duration,
+    /// Times a question is asked.
+    pub attempts: usize,
+    /// Names that are not looked up, in lower case, and their addresses.
+    pub hosts: HashMap<String, Vec<IpAddr>>,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lookup<T> {
+    /// There are records.
+    Found(T),
+    /// The name exists, with other records.
+    NoData,
+    /// There is no such name.
+    NoName,
+    /// Nobody knows for now: SERVFAIL, timeout, an answer that makes no sense.
+    Unknown(String),
+}
+
+/// A caching resolver. Questions that are asked at the same time are asked once.
+pub struct Dns {
+    resolver: TokioResolver,
+    hosts: HashMap<String, Vec<IpAddr>>,
+}
+
+impl Dns {
+    /// # Errors
+    /// The system's configuration cannot be read, in words.
+    pub fn new(settings: DnsSettings) -> Result<Self, String> {
+        let mut builder = if settings.name_servers.is_empty() {
+            TokioResolver::builder_tokio().map_err(|e| format!("read /etc/resolv.conf: {e}"))?
+        } else {
+            let servers = settings.name_servers.iter().map(|address| name_server(*address));
+            let config = ResolverConfig::from_name_servers(servers.collect());
+            Resolver::builder_with_config(config, Default::default())
+        };
+        let options = builder.options_mut();
+        options.timeout = settings.timeout;
+        options.attempts = settings.attempts.max(1);
+        options.cache_size = 10_000;
+        // What the zone says holds, but not for ever, and an absence not for long.
+        options.positive_max_ttl = Some(Duration::from_secs(86_400));
+        options.negative_max_ttl = Some(Duration::from_secs(900));
+        let resolver = builder.build().map_err(|e| format!("set up the resolver: {e}"))?;
+        Ok(Self { resolver, hosts: settings.hosts })
+    }
+
+    /// Addresses from the configuration's table.
+    pub(crate) fn fixed(&self, name: &str) -> Option<&[IpAddr]> {
+        self.hosts.get(name).map(Vec::as_slice)
+    }
+
+    /// Mail exchangers with their preference, lower-case, without the final dot: `""` is null MX's.
+    pub async fn mx(&self, name: &str) -> Lookup<Vec<(u16, String)>> {
+        let read = |data: &RData| match data {
+            RData::MX(mx) => {
+                let host = mx.exchange.to_ascii().trim_end_matches('.').to_ascii_lowercase();
+                Some((mx.preference, host))
+            }
+            _ => None,
+        };
+        lookup(&self.resolver, name, RecordType::MX, read).await
+    }
+
+    /// Addresses of a host, IPv6 first as RFC 6724 prefers it. Found when either kind is; unknown when
+    /// none was found and either may yet be.
+    pub async fn addresses(&self, name: &str) -> Lookup<Vec<IpAddr>> {
+        if let Some(fixed) = self.fixed(name) {
+            return if fixed.is_empty() { Lookup::NoData } else { Lookup::Found(fixed.to_vec()) };
+        }
+        // Never asked of a server (RFC 6761 §6.3).
+        if name == "localhost" || name.ends_with(".localhost") {
+            return Lookup::Found(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+        }
+        let v6 = lookup(&self.resolver, name, RecordType::AAAA, |data| match data {
+            RData::AAAA(a) => Some(IpAddr::V6(a.0)),
+            _ => None,
+        });
+        let v4 = lookup(&self.resolver, name, RecordType::A, |data| match data {
+            RData::A(a) => Some(IpAddr::V4(a.0)),
+            _ => None,
+        });
+        match tokio::join!(v6, v4) {
+            (Lookup::Found(mut v6), Lookup::Found(v4)) => {
+                v6.extend(v4);
+                Lookup::Found(v6)
+            }
+            (Lookup::Found(found), _) | (_, Lookup::Found(found)) => Lookup::Found(found),
+            (unknown @ Lookup::Unknown(_), _) | (_, unknown @ Lookup::Unknown(_)) => unknown,
+            // A server that knows one kind of record for a name knows the name.
+            (Lookup::NoName, Lookup::NoName) => Lookup::NoName,
+            _ => Lookup::NoData,
+        }
+    }
+}
+
+fn name_server(address: SocketAddr) -> NameServerConfig {
+    let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+        connection.port = address.port();
+        connection
+    });
+    NameServerConfig::new(address.ip(), true, connections.into())
+}
+
+/// Asks for records of one type, and takes from each what `read` finds.
+async fn lookup<P: ConnectionProvider, T>(
+    resolver: &Resolver<P>,
+    name: &str,
+    kind: RecordType,
+    read: impl Fn(&RData) -> Option<T>,
+) -> Lookup<Vec<T>> {
+    let name = match Name::from_ascii(name) {
+        Ok(mut name) => {
+            name.set_fqdn(true);
+            name
+        }
+        Err(e) => return Lookup::Unknown(format!("look up {name}: {e}")),
+    };
+    match resolver.lookup(name.clone(), kind).await {
+        Ok(answer) => {
+            let found: Vec<T> =
+                answer.answers().iter().filter_map(|r| read(&r.data)).take(RECORDS_MAX).collect();
+            // An alias that leads to nothing of this kind.
+            if found.is_empty() { Lookup::NoData } else { Lookup::Found(found) }
+        }
+        Err(NetError::Dns(DnsError::NoRecordsFound(none))) => absence(&none, &name, kind),
+        Err(e) => Lookup::Unknown(format!("look up {kind} of {name}: {e}")),
+    }
+}
+
+/// Only a server that says so itself is believed that there is nothing.
+fn absence<T>(none: &NoRecords, name: &Name, kind: RecordType) -> Lookup<T> {
+    match none.response_code {
+        ResponseCode::NXDomain => Lookup::NoName,
+        ResponseCode::NoError => Lookup::NoData,
+        code => Lookup::Unknown(format!("look up {kind} of {name}: {code}")),
+    }
+}

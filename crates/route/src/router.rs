@@ -1,0 +1,179 @@
+//! From a destination to the hosts that take its mail (RFC 5321 §5.1).
+
+use crate::dns::{Dns, Lookup};
+use mail::{Domain, Enhanced, Outcome};
+use std::{
+    collections::HashSet,
+    net::{IpAddr, SocketAddr, UdpSocket},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Addresses that one delivery may try: a hundred dead ones would hold a connection's place for an hour.
+const ADDRESSES_MAX: usize = 20;
+
+/// A host that takes mail, with its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// As its certificate would name it.
+    pub name: String,
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+}
+
+/// What the router knows of the world.
+#[derive(Debug, Clone)]
+pub struct RouterSettings {
+    /// Our own name: mail is never sent there by MX.
+    pub hostname: String,
+    /// Where we listen ourselves.
+    pub listening: Vec<SocketAddr>,
+    /// The port of mail exchangers.
+    pub mx_port: u16,
+}
+
+/// Finds hosts.
+pub struct Router {
+    dns: Dns,
+    settings: RouterSettings,
+    /// Orders hosts of equal preference differently each time.
+    turn: AtomicU64,
+}
+
+impl Router {
+    /// A router over this resolver.
+    pub fn new(dns: Dns, settings: RouterSettings) -> Self {
+        Self { dns, settings, turn: AtomicU64::new(u64::from(std::process::id())) }
+    }
+
+    /// The addresses of a fixed host. A name that cannot be found is an error of the configuration:
+    /// the mail waits until it is mended.
+    ///
+    /// # Errors
+    /// A deferral.
+    pub async fn host(&self, name: &str, port: u16) -> Result<Vec<Host>, Outcome> {
+        let addresses = match name.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => match self.dns.addresses(name).await {
+                Lookup::Found(found) => found,
+                Lookup::NoData => return defer(format!("the next hop {name} has no address")),
+                Lookup::NoName => return defer(format!("the next hop {name} does not exist")),
+                Lookup::Unknown(why) => return defer(why),
+            },
+        };
+        let addresses = addresses.into_iter().take(ADDRESSES_MAX).map(|ip| SocketAddr::new(ip, port));
+        Ok(vec![Host { name: name.to_owned(), addresses: addresses.collect() }])
+    }
+
+    /// The mail exchangers of a domain, given as [`mail::Domain::key`], best first.
+    ///
+    /// # Errors
+    /// Deferred while DNS does not answer. Failed only when it says for sure that the domain does not
+    /// exist (5.1.2), takes no mail (5.1.10, RFC 7505), has no host (5.4.4), or leads back to us (5.4.6).
+    pub async fn exchangers(&self, domain: &str) -> Result<Vec<Host>, Outcome> {
+        let port = self.settings.mx_port;
+        if let Some(ip) = Domain::parse(domain).ok().and_then(Domain::literal) {
+            let address = SocketAddr::new(ip, port);
+            if self.is_own(address) {
+                return fail(
+                    5,
+                    4,
+                    6,
+                    format!("{domain} leads back to this server, which is not responsible for it"),
+                );
+            }
+            return Ok(vec![Host { name: ip.to_string(), addresses: vec![address] }]);
+        }
+        let records =
+            if self.dns.fixed(domain).is_some() { Lookup::NoData } else { self.dns.mx(domain).await };
+        let mut records = match records {
+            Lookup::Found(records) => records,
+            // Without MX the domain is its own exchanger.
+            Lookup::NoData => vec![(0, domain.to_owned())],
+            Lookup::NoName => return fail(5, 1, 2, format!("the domain {domain} does not exist")),
+            Lookup::Unknown(why) => return defer(why),
+        };
+        if records.iter().all(|(_, host)| host.is_empty()) {
+            return fail(5, 1, 10, format!("{domain} takes no mail (null MX, RFC 7505)"));
+        }
+        records.retain(|(_, host)| !host.is_empty());
+        self.resolve(domain, self.in_order(records)).await
+    }
+
+    /// By preference; within one, by chance, so that the load spreads.
+    fn in_order(&self, mut records: Vec<(u16, String)>) -> Vec<(u16, String)> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        records.sort_by_cached_key(|(preference, host)| {
+            use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+            (*preference, BuildHasherDefault::<DefaultHasher>::default().hash_one((turn, host)))
+        });
+        let mut seen = HashSet::new();
+        records.retain(|(_, host)| seen.insert(host.clone()));
+        records
+    }
+
+    /// Looks the hosts up, best first, until there are enough addresses. Our own name or address ends
+    /// the list: hosts as good as we are or worse would only send the mail back to us.
+    async fn resolve(&self, domain: &str, records: Vec<(u16, String)>) -> Result<Vec<Host>, Outcome> {
+        let mut hosts: Vec<(u16, Host)> = Vec::new();
+        let (mut unknown, mut own) = (None, None);
+        let mut count = 0;
+        for (preference, name) in records {
+            if own.is_some_and(|own| preference >= own) || count >= ADDRESSES_MAX {
+                break;
+            }
+            if name == self.settings.hostname {
+                own = Some(preference);
+                continue;
+            }
+            match self.dns.addresses(&name).await {
+                Lookup::Found(found) => {
+                    let room = ADDRESSES_MAX - count;
+                    let addresses: Vec<_> = found
+                        .into_iter()
+                        .take(room)
+                        .map(|ip| SocketAddr::new(ip, self.settings.mx_port))
+                        .collect();
+                    if addresses.iter().any(|address| self.is_own(*address)) {
+                        own = Some(preference);
+                        continue;
+                    }
+                    count += addresses.len();
+                    hosts.push((preference, Host { name, addresses }));
+                }
+                Lookup::Unknown(why) => unknown = Some(why),
+                Lookup::NoData | Lookup::NoName => {}
+            }
+        }
+        if let Some(own) = own {
+            hosts.retain(|(preference, _)| *preference < own);
+        }
+        match (hosts.is_empty(), unknown, own) {
+            (false, ..) => Ok(hosts.into_iter().map(|(_, host)| host).collect()),
+            (true, Some(why), _) => defer(why),
+            (true, None, Some(_)) => fail(
+                5,
+                4,
+                6,
+                format!("mail for {domain} leads back to this server, which is not responsible for it"),
+            ),
+            (true, None, None) => fail(5, 4, 4, format!("no mail exchanger of {domain} has an address")),
+        }
+    }
+
+    /// Do we listen there? An address that can be bound is one of this machine's.
+    fn is_own(&self, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        self.settings.listening.iter().any(|own| {
+            own.port() == address.port()
+                && (own.ip() == ip || (own.ip().is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()))
+        })
+    }
+}
+
+fn defer<T>(text: String) -> Result<T, Outcome> {
+    Err(Outcome::deferred(Enhanced(4, 4, 3), text))
+}
+
+fn fail<T>(class: u8, subject: u16, detail: u16, text: String) -> Result<T, Outcome> {
+    Err(Outcome::failed(Enhanced(class, subject, detail), text))
+}

@@ -1,0 +1,174 @@
+//! The routing table: the first rule that matches a domain decides.
+
+use mail::{Destination, Transport};
+use std::{fmt, path::PathBuf, sync::Arc};
+
+/// Whether mail leaves by TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Never.
+    Off,
+    /// When offered; the certificate does not matter (RFC 7435).
+    May,
+    /// Or the mail waits; the certificate does not matter.
+    Require,
+    /// With a certificate that names the host and is trusted, or the mail waits.
+    Verify,
+}
+
+/// An LMTP server (RFC 2033).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LmtpServer {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// A host.
+    Tcp {
+        /// A-label name or address without brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+}
+
+/// Where a rule leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// By SMTP to this host, whatever MX records say.
+    Smarthost {
+        /// A-label name or address without brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+    /// By LMTP.
+    Lmtp(LmtpServer),
+    /// Into Maildirs: an absolute path with `{local}` and `{domain}` in it.
+    Maildir(String),
+    /// By SMTP to the domain's mail exchangers.
+    Mx,
+    /// Nowhere: taken and thrown away.
+    Discard,
+}
+
+impl Target {
+    /// The destination's name; the domain only matters for MX.
+    fn name(&self) -> String {
+        match self {
+            Self::Smarthost { host, port } | Self::Lmtp(LmtpServer::Tcp { host, port })
+                if host.contains(':') =>
+            {
+                format!("[{host}]:{port}")
+            }
+            Self::Smarthost { host, port } | Self::Lmtp(LmtpServer::Tcp { host, port }) => {
+                format!("{host}:{port}")
+            }
+            Self::Lmtp(LmtpServer::Unix(path)) => format!("unix:{}", path.display()),
+            Self::Maildir(template) => template.clone(),
+            Self::Mx => String::new(),
+            Self::Discard => "discard".to_owned(),
+        }
+    }
+
+    fn transport(&self) -> Transport {
+        match self {
+            Self::Smarthost { .. } => Transport::Smarthost,
+            Self::Lmtp(_) => Transport::Lmtp,
+            Self::Maildir(_) => Transport::Maildir,
+            Self::Mx => Transport::Mx,
+            Self::Discard => Transport::Discard,
+        }
+    }
+}
+
+/// Says of a domain, given as [`mail::Domain::key`], whether a rule is for it.
+pub type Matcher = Box<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// How the mail of some domains leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Where to.
+    pub target: Target,
+    /// How.
+    pub tls: TlsMode,
+}
+
+struct Row {
+    matches: Matcher,
+    rule: Rule,
+    /// Shared by every destination this rule makes, unless the domain is its name.
+    name: Arc<str>,
+}
+
+/// Rules in order; behind them stands MX for everything else.
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.rows.iter().map(|row| &row.rule)).finish()
+    }
+}
+
+impl Table {
+    /// The rules that come first, and how mail leaves by MX where none of them matches.
+    pub fn new(rules: impl IntoIterator<Item = (Matcher, Rule)>, mx_tls: TlsMode) -> Self {
+        let last: (Matcher, Rule) = (Box::new(|_| true), Rule { target: Target::Mx, tls: mx_tls });
+        let rows = rules.into_iter().chain([last]).map(|(matches, rule)| Row {
+            matches,
+            name: rule.target.name().into(),
+            rule,
+        });
+        Self { rows: rows.collect() }
+    }
+
+    /// Where mail for a domain goes, given as [`mail::Domain::key`].
+    pub fn destination(&self, key: &str) -> Destination {
+        let found = self.rows.iter().enumerate().find(|(_, row)| (row.matches)(key));
+        let (number, row) = found.expect("the last rule matches everything");
+        let target = if row.rule.target == Target::Mx { Arc::from(key) } else { row.name.clone() };
+        Destination { transport: row.rule.target.transport(), route: number as u16, target }
+    }
+
+    /// The rule that made a destination; none when the table has changed since.
+    pub fn rule(&self, destination: &Destination) -> Option<&Rule> {
+        let row = self.rows.get(usize::from(destination.route))?;
+        let same = row.rule.target.transport() == destination.transport
+            && (row.rule.target == Target::Mx || row.name == destination.target);
+        same.then_some(&row.rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn smarthost(host: &str) -> Rule {
+        Rule { target: Target::Smarthost { host: host.into(), port: 25 }, tls: TlsMode::May }
+    }
+
+    fn table() -> Table {
+        let below: Matcher = Box::new(|key| key.ends_with(".a.test"));
+        let exact: Matcher = Box::new(|key| key == "x.a.test" || key == "b.test");
+        Table::new([(below, smarthost("one")), (exact, smarthost("2001:db8::1"))], TlsMode::May)
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let table = table();
+        let shown = |key| table.destination(key).to_string();
+        assert_eq!(shown("x.a.test"), "smarthost:one:25");
+        assert_eq!(shown("b.test"), "smarthost:[2001:db8::1]:25");
+        assert_eq!(shown("c.test"), "mx:c.test");
+    }
+
+    #[test]
+    fn a_destination_finds_its_rule_unless_the_table_has_changed() {
+        let before = table();
+        let destination = before.destination("b.test");
+        assert_eq!(before.rule(&destination), Some(&smarthost("2001:db8::1")));
+        assert_eq!(before.rule(&before.destination("c.test")).unwrap().target, Target::Mx);
+        let after = Table::new([], TlsMode::May);
+        assert_eq!(after.rule(&destination), None);
+    }
+}

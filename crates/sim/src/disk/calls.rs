@@ -1,0 +1,175 @@
+//! What the spool calls.
+
+use super::{Go, NameChange, SimDisk, State, eio, is_off, not_found};
+use crate::disk::image::{Image, SECTOR};
+use spool::disk::{Disk, File};
+use std::{io, sync::Arc};
+
+impl SimDisk {
+    /// A change of names: at a cut it was made or not.
+    fn change<T>(&self, run: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state();
+        match state.begin(false)? {
+            Go::Do => run(&mut state),
+            Go::Half => {
+                if state.rng.chance(50) {
+                    // The caller never learns of it.
+                    let _ = run(&mut state);
+                }
+                Err(is_off())
+            }
+        }
+    }
+
+    /// Something that leaves no trace.
+    fn look<T>(&self, run: impl FnOnce(&State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state();
+        match state.begin(false)? {
+            Go::Do => run(&state),
+            Go::Half => Err(is_off()),
+        }
+    }
+
+    fn file(&self, image: u64) -> Arc<dyn File> {
+        Arc::new(SimFile { disk: self.clone(), image })
+    }
+}
+
+impl Disk for SimDisk {
+    fn lock(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.look(|state| Ok(state.names.keys().cloned().collect()))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.change(|state| {
+            if state.names.contains_key(name) {
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, name.to_owned()));
+            }
+            state.next_image += 1;
+            let id = state.next_image;
+            let stale = state.freed.pop().unwrap_or_default();
+            state.images.insert(id, Image::over(stale));
+            state.names.insert(name.to_owned(), id);
+            state.unsynced_names.push(NameChange::Created(name.to_owned(), id));
+            Ok(self.file(id))
+        })
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.look(|state| state.names.get(name).map(|id| self.file(*id)).ok_or_else(|| not_found(name)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.change(|state| {
+            let id = state.names.remove(from).ok_or_else(|| not_found(from))?;
+            assert!(!state.names.contains_key(to), "{to} would be lost: {from} takes its name");
+            state.names.insert(to.to_owned(), id);
+            state.unsynced_names.push(NameChange::Renamed(from.to_owned(), to.to_owned(), id));
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.change(|state| {
+            let id = state.names.remove(name).ok_or_else(|| not_found(name))?;
+            state.unsynced_names.push(NameChange::Removed(name.to_owned(), id));
+            Ok(())
+        })
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let mut state = self.state();
+        match state.begin(true) {
+            Ok(Go::Do) => {
+                state.unsynced_names.clear();
+                state.durable_names = state.names.clone();
+                state.free_unnamed();
+                Ok(())
+            }
+            Ok(Go::Half) => Err(is_off()),
+            Err(e) => {
+                if !state.is_off {
+                    state.unsynced_names.clear();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.look(|state| Ok(state.capacity_bytes.saturating_sub(state.used_bytes())))
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    image: u64,
+}
+
+impl State {
+    /// Gone once its removal is durable: nothing we test uses a file after that.
+    fn image(&mut self, id: u64) -> io::Result<&mut Image> {
+        self.images.get_mut(&id).ok_or_else(eio)
+    }
+}
+
+impl File for SimFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let go = state.begin(false)?;
+        let at = offset as usize;
+        let grows_bytes = (at + bytes.len()).saturating_sub(state.image(self.image)?.now.len()) as u64;
+        if grows_bytes > 0 && state.used_bytes() + grows_bytes > state.capacity_bytes {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let half = state.rng.index(bytes.len() / SECTOR * 2 + 1) * SECTOR;
+        let image = state.image(self.image)?;
+        match go {
+            Go::Do => {
+                image.write(at, bytes);
+                Ok(())
+            }
+            Go::Half => {
+                image.write(at, &bytes[..half.min(bytes.len())]);
+                Err(is_off())
+            }
+        }
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.disk.state();
+        if let Go::Half = state.begin(false)? {
+            return Err(is_off());
+        }
+        let rest = state.image(self.image)?.now.get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        match state.begin(true) {
+            Ok(Go::Do) => state.image(self.image).map(Image::sync),
+            Ok(Go::Half) => Err(is_off()),
+            Err(e) => {
+                if !state.is_off {
+                    state.image(self.image)?.forget_unsynced();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let mut state = self.disk.state();
+        if let Go::Half = state.begin(false)? {
+            return Err(is_off());
+        }
+        Ok(state.image(self.image)?.now.len() as u64)
+    }
+}

@@ -1,0 +1,83 @@
+//! One file's bytes: as they are on the medium, as they are read, and the writes between the two.
+
+use crate::seed::Rng;
+
+/// What the medium writes whole or not at all, mostly.
+pub(super) const SECTOR: usize = 512;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Image {
+    /// What a power cut leaves for sure.
+    durable: Vec<u8>,
+    /// What is read.
+    pub(super) now: Vec<u8>,
+    /// Writes since the last sync, in order.
+    unsynced: Vec<(usize, Vec<u8>)>,
+    /// What stood in its blocks before they were this file's.
+    stale: Vec<u8>,
+}
+
+fn put(to: &mut Vec<u8>, at: usize, bytes: &[u8], stale: &[u8]) {
+    let (old, end) = (to.len(), at + bytes.len());
+    to.extend((old..end.max(old)).map(|i| stale.get(i).copied().unwrap_or(0)));
+    to[at..end].copy_from_slice(bytes);
+}
+
+impl Image {
+    pub(super) fn over(stale: Vec<u8>) -> Self {
+        Self { stale, ..Self::default() }
+    }
+
+    pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        put(&mut self.now, at, bytes, &[]);
+        self.unsynced.push((at, bytes.to_vec()));
+    }
+
+    pub(super) fn sync(&mut self) {
+        for (at, bytes) in self.unsynced.drain(..) {
+            put(&mut self.durable, at, &bytes, &[]);
+        }
+    }
+
+    /// The sync failed: the pages count as clean, and are not on the medium.
+    pub(super) fn forget_unsynced(&mut self) {
+        self.unsynced.clear();
+    }
+
+    /// Of the unsynced sectors each is kept, lost or torn. How many of each differs from cut to cut,
+    /// as there are disks that write everything at once, and disks that write nothing until told. A
+    /// file's first sector is not torn: the log relies on a header of 44 bytes being written or not,
+    /// as disks promise for a sector, and torn ones stand for what they do all the same.
+    pub(super) fn cut_power(&mut self, rng: &mut Rng) {
+        let (kept, torn) = match rng.below(6) {
+            0 => (0, 0),
+            1 => (100, 0),
+            2 => (50, 0),
+            3 => (97, 1),
+            _ => (rng.below(101), 2),
+        };
+        for (at, bytes) in std::mem::take(&mut self.unsynced) {
+            for (n, sector) in bytes.chunks(SECTOR).enumerate() {
+                let fate = rng.below(100);
+                if fate < kept {
+                    put(&mut self.durable, at + n * SECTOR, sector, &self.stale);
+                } else if fate < kept + torn && at + n > 0 {
+                    let half = rng.index(sector.len());
+                    put(&mut self.durable, at + n * SECTOR, &sector[..half], &self.stale);
+                }
+            }
+        }
+        self.now.clone_from(&self.durable);
+    }
+
+    pub(super) fn flip_bit(&mut self, rng: &mut Rng) -> bool {
+        let full: Vec<usize> = (0..self.durable.len()).filter(|at| self.durable[*at] != 0).collect();
+        if full.is_empty() {
+            return false;
+        }
+        let (at, bit) = (full[rng.index(full.len())], 1 << rng.below(8));
+        self.durable[at] ^= bit;
+        self.now[at] = self.durable[at];
+        true
+    }
+}

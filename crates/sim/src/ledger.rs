@@ -1,0 +1,203 @@
+//! What the spool was told and what it promised: after a crash it must be as if exactly the first
+//! `k` transactions had happened, with every one it called durable among them.
+
+use bytes::Bytes;
+use mail::{Fate, Outcome, Part, QueueId, SharedMessage};
+use spool::{Change, Entry, RecipientState, Spool, Ticket, Transaction};
+use std::collections::BTreeMap;
+
+/// A live message's state, without the times at which the spool noted it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Live {
+    recipients: Vec<Past>,
+    held: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Past {
+    settled: bool,
+    attempt_count: u32,
+    last: Option<(Fate, String)>,
+}
+
+/// By queue id.
+pub type Queue = BTreeMap<u64, Live>;
+
+/// A message that was handed to the spool.
+#[derive(Debug, Clone)]
+struct Sent {
+    message: SharedMessage,
+    content: Bytes,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    sent: BTreeMap<u64, Sent>,
+    /// What the last recovery found: all of that is durable.
+    proven: Queue,
+    /// Since then, in the order of their tickets.
+    submitted: Vec<(Ticket, Transaction)>,
+    /// So many of them were called durable.
+    acknowledged: usize,
+    /// With everything submitted.
+    latest: Queue,
+}
+
+fn apply(queue: &mut Queue, transaction: &Transaction) {
+    for entry in transaction {
+        match entry {
+            Entry::Accept(message) => {
+                let recipients = vec![Past::default(); message.envelope.recipients.len()];
+                queue.insert(message.id.0, Live { recipients, held: false });
+            }
+            Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+                queue.remove(&id.0);
+            }
+            Entry::Outcome { id, results, last: false } => {
+                let Some(live) = queue.get_mut(&id.0) else { continue };
+                results.iter().for_each(|(index, outcome)| live.recipients[*index as usize].note(outcome));
+            }
+            Entry::Amend { id, change } => {
+                if let Some(live) = queue.get_mut(&id.0) {
+                    live.held = *change == Change::Hold;
+                }
+            }
+        }
+    }
+}
+
+/// Only what waits keeps its text.
+fn told(outcome: &Outcome) -> (Fate, String) {
+    let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
+    (outcome.fate, text.to_owned())
+}
+
+impl Past {
+    fn note(&mut self, outcome: &Outcome) {
+        self.attempt_count += 1;
+        self.settled |= outcome.fate != Fate::Deferred;
+        self.last = Some(told(outcome));
+    }
+}
+
+impl Live {
+    /// As recovery tells it.
+    pub fn recovered(states: &[RecipientState], held: bool) -> Self {
+        let past = |s: &RecipientState| Past {
+            settled: s.settled,
+            attempt_count: s.attempt_count,
+            last: s.last.as_ref().map(|(_, outcome)| told(outcome)),
+        };
+        Self { recipients: states.iter().map(past).collect(), held }
+    }
+
+    /// Recipients something is left to do for.
+    pub fn open_recipients(&self) -> Vec<u32> {
+        (0u32..).zip(&self.recipients).filter(|(_, past)| !past.settled).map(|(n, _)| n).collect()
+    }
+}
+
+impl Ledger {
+    /// The spool took it.
+    pub fn submitted(&mut self, ticket: Ticket, transaction: Transaction) {
+        apply(&mut self.latest, &transaction);
+        self.submitted.push((ticket, transaction));
+    }
+
+    /// A message that may be submitted, and its content, which may be in chunks.
+    pub fn sent(&mut self, message: SharedMessage, content: Bytes) {
+        self.sent.insert(message.id.0, Sent { message, content });
+    }
+
+    /// The tickets no one was called durable of yet.
+    pub fn open_tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.submitted[self.acknowledged..].iter().map(|(ticket, _)| *ticket)
+    }
+
+    /// A ticket was called durable.
+    pub fn acknowledged(&mut self, ticket: Ticket) {
+        let up_to = self.submitted.iter().filter(|(t, _)| *t <= ticket).count();
+        self.acknowledged = self.acknowledged.max(up_to);
+    }
+
+    /// With everything that was submitted.
+    pub fn latest(&self) -> &Queue {
+        &self.latest
+    }
+
+    /// Messages whose acceptance is durable and whose end was not submitted: they can be read.
+    pub fn readable(&self) -> Vec<QueueId> {
+        let accepted = |entry: &Entry| match entry {
+            Entry::Accept(message) => Some(message.id.0),
+            Entry::Outcome { .. } | Entry::Amend { .. } => None,
+        };
+        let durable = self.submitted[..self.acknowledged].iter().flat_map(|(_, t)| t).filter_map(accepted);
+        let ids = self.proven.keys().copied().chain(durable);
+        ids.filter(|id| self.latest.contains_key(id)).map(QueueId).collect()
+    }
+
+    /// Messages ever handed to the spool.
+    pub fn message_count(&self) -> u64 {
+        self.sent.len() as u64
+    }
+
+    /// What recovery found must be one of the queues that may be; from now on it is durable.
+    pub fn settle(&mut self, found: Queue) -> Result<(), String> {
+        let mut queue = self.proven.clone();
+        let mut least = None;
+        for count in 0..=self.submitted.len() {
+            if count >= self.acknowledged {
+                if queue == found {
+                    self.submitted.clear();
+                    self.acknowledged = 0;
+                    (self.proven, self.latest) = (found.clone(), found);
+                    return Ok(());
+                }
+                least.get_or_insert_with(|| queue.clone());
+            }
+            if let Some((_, transaction)) = self.submitted.get(count) {
+                apply(&mut queue, transaction);
+            }
+        }
+        Err(self.explain(&found, &least.unwrap_or_default(), &queue))
+    }
+
+    /// What differs from both the least and the most that may be there.
+    fn explain(&self, found: &Queue, least: &Queue, most: &Queue) -> String {
+        let mut words = Vec::new();
+        let ids: std::collections::BTreeSet<_> =
+            found.keys().chain(least.keys()).chain(most.keys()).collect();
+        for id in ids {
+            let [f, l, m] = [found, least, most].map(|q| q.get(id));
+            if f != l && f != m {
+                words.push(format!("{id}: {f:?}, durable was {l:?}, submitted {m:?}"));
+            } else if f != l || f != m {
+                words.push(format!("{id}: as {}", if f == l { "acknowledged" } else { "submitted" }));
+            }
+        }
+        let (acknowledged, submitted) = (self.acknowledged, self.submitted.len());
+        format!("{acknowledged} of {submitted} transactions were durable; {}", words.join("; "))
+    }
+
+    /// The message is what was handed to the spool, byte by byte.
+    pub fn compare(&self, spool: &dyn Spool, id: QueueId) -> Result<(), String> {
+        let sent = self.sent.get(&id.0).ok_or_else(|| format!("{}: nobody sent it", id.0))?;
+        let read = spool.read(id).map_err(|e| format!("{}: {e}", id.0))?;
+        let told = |m: &mail::Message| (m.envelope.clone(), m.arrived, m.origin.clone(), m.content.facts);
+        if told(&read) != told(&sent.message) {
+            return Err(format!("{}: another envelope", id.0));
+        }
+        let mut content = Vec::new();
+        for part in read.content.parts() {
+            match part {
+                Part::Memory(bytes) => content.extend_from_slice(bytes),
+                Part::Stored { place, .. } => {
+                    let bytes = spool.load(*place).map_err(|e| format!("{}: {place:?}: {e}", id.0))?;
+                    content.extend_from_slice(&bytes);
+                }
+            }
+        }
+        if content == sent.content { Ok(()) } else { Err(format!("{}: another content", id.0)) }
+    }
+}

@@ -1,0 +1,54 @@
+//! The real crates on a disk that fails as real disks do, replayed from a seed.
+//!
+//! [`disk::SimDisk`] keeps what was synced apart from what was only written, and loses any part of the
+//! latter; [`ledger::Ledger`] knows what may be there afterwards. Real devices are left to the lab.
+
+pub mod disk;
+pub mod ledger;
+pub mod run;
+pub mod seed;
+pub mod workload;
+
+use spool::Mutation;
+use std::fmt;
+
+/// What many seeds came to.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Seeds that were run.
+    pub point_count: u64,
+    /// The sum over all seeds.
+    pub tally: run::Tally,
+    /// Seeds that broke a promise, and which.
+    pub violations: Vec<(u64, String)>,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = &self.tally;
+        write!(
+            f,
+            "{} points, {} crashes ({} in recovery, {} without room for it), {} messages, {} disk operations, {} violations",
+            self.point_count,
+            t.crash_count,
+            t.recovery_crash_count,
+            t.no_room_count,
+            t.message_count,
+            t.operation_count,
+            self.violations.len()
+        )
+    }
+}
+
+/// Runs `count` seeds from `first` on.
+pub fn points(first: u64, count: u64, mutation: Mutation) -> Summary {
+    let mut summary = Summary::default();
+    for seed in first..first + count {
+        summary.point_count += 1;
+        match run::run(seed, mutation) {
+            Ok(tally) => summary.tally.add(&tally),
+            Err(what) => summary.violations.push((seed, what)),
+        }
+    }
+    summary
+}

@@ -1,0 +1,228 @@
+//! One seed: a spool in lives that end in power cuts, kills and errors, wherever they strike, checked
+//! against the ledger after each.
+
+use crate::{
+    disk::{Fault, SimDisk},
+    ledger::{Ledger, Live, Queue},
+    seed::Rng,
+    workload::Workload,
+};
+use mail::QueueId;
+use spool::{LogSettings, LogSpool, Mutation, RecoveryReport, Refused, Spool, SpoolFailure, Ticket, Turn};
+use std::{
+    sync::Arc,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+/// What one seed came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Lives that ended in a cut, a kill or an error.
+    pub crash_count: u64,
+    /// Of them, those that ended before recovery did.
+    pub recovery_crash_count: u64,
+    /// Lives that could not begin because the disk was full.
+    pub no_room_count: u64,
+    /// Messages handed to the spool.
+    pub message_count: u64,
+    /// Operations of the disk.
+    pub operation_count: u64,
+}
+
+impl Tally {
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        self.crash_count += other.crash_count;
+        self.recovery_crash_count += other.recovery_crash_count;
+        self.no_room_count += other.no_room_count;
+        self.message_count += other.message_count;
+        self.operation_count += other.operation_count;
+    }
+}
+
+/// The spool and everything around it.
+struct Run {
+    rng: Rng,
+    disk: SimDisk,
+    settings: LogSettings,
+    mutation: Mutation,
+    ledger: Ledger,
+    workload: Workload,
+    /// Something was planned that makes the disk say EIO.
+    has_errors: bool,
+    tally: Tally,
+}
+
+/// Lives a spool one after the other.
+const LIVES: u64 = 5;
+/// Steps of the workload in a life that nothing ends.
+const STEPS: u64 = 150;
+
+/// Runs a seed; an error says which promise was broken.
+pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
+    let mut rng = Rng::new(seed);
+    let segment_bytes = 1024 * (24 + 8 * rng.below(4));
+    let settings = LogSettings {
+        segment_bytes,
+        max_bytes: if rng.chance(20) { segment_bytes * 12 } else { 0 },
+        min_free_bytes: 0,
+        queued_bytes_max: 12 * 1024,
+        outcome_delay: Duration::ZERO,
+    };
+    let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
+    let mut run = Run {
+        disk: SimDisk::new(rng.bits(), capacity_bytes),
+        workload: Workload::new(rng.bits()),
+        rng,
+        settings,
+        mutation,
+        ledger: Ledger::default(),
+        has_errors: false,
+        tally: Tally::default(),
+    };
+    for _ in 0..LIVES {
+        run.plan();
+        run.life()?;
+        run.crash();
+    }
+    run.life()?;
+    run.tally.message_count = run.ledger.message_count();
+    Ok(run.tally)
+}
+
+impl Run {
+    /// What shall go wrong in the next life. Early operations belong to recovery.
+    fn plan(&mut self) {
+        let within = if self.rng.chance(30) { 40 } else { 400 };
+        let cut = 1 + self.rng.below(within);
+        self.has_errors = self.rng.chance(15);
+        if self.has_errors {
+            let fault = [Fault::Once, Fault::ForGood, Fault::Sync][self.rng.index(3)];
+            self.disk.plan(1 + self.rng.below(cut), fault);
+        }
+        self.disk.plan(cut, Fault::Cut);
+    }
+
+    /// From opening the spool until its disk or the workload ends.
+    fn life(&mut self) -> Result<(), String> {
+        match self.recover() {
+            Ok((spool, report)) => {
+                if !report.corrupt.is_empty() {
+                    return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
+                }
+                self.work(&spool)
+            }
+            Err(Ended::Crash) => {
+                self.tally.recovery_crash_count += 1;
+                Ok(())
+            }
+            // Nothing is lost, but the operator has to make room.
+            Err(Ended::NoRoom) => {
+                self.tally.no_room_count += 1;
+                self.disk.set_capacity(u64::MAX);
+                self.settings.max_bytes = 0;
+                Ok(())
+            }
+            Err(Ended::Violation(what)) => Err(what),
+        }
+    }
+
+    fn recover(&mut self) -> Result<(LogSpool, RecoveryReport), Ended> {
+        let disk = Arc::new(self.disk.clone());
+        let failed = |failure: SpoolFailure| {
+            if self.disk.is_off() || self.has_errors {
+                Ended::Crash
+            } else if failure.to_string().ends_with("no room") {
+                Ended::NoRoom
+            } else {
+                Ended::Violation(format!("recovery failed: {failure}"))
+            }
+        };
+        let mut spool = LogSpool::by_hand(disk, self.settings.clone(), self.mutation).map_err(failed)?;
+        let mut found = Queue::new();
+        let mut twice = None;
+        let report = spool.recover(&mut |r| {
+            let id = r.message.id.0;
+            if found.insert(id, Live::recovered(&r.recipients, r.held)).is_some() {
+                twice = Some(id);
+            }
+        });
+        let report = report.map_err(failed)?;
+        if self.disk.is_off() || self.has_errors && !report.corrupt.is_empty() {
+            return Err(Ended::Crash);
+        }
+        if let Some(id) = twice {
+            return Err(Ended::Violation(format!("{id} was recovered twice")));
+        }
+        let ids: Vec<u64> = found.keys().copied().collect();
+        self.ledger.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
+        for id in ids {
+            self.read(&spool, QueueId(id)).map_err(Ended::Violation)?;
+        }
+        Ok((spool, report))
+    }
+
+    /// An error counts when the disk had no reason for it.
+    fn read(&self, spool: &LogSpool, id: QueueId) -> Result<(), String> {
+        let compared = self.ledger.compare(spool, id);
+        if self.disk.is_off() || self.has_errors { Ok(()) } else { compared }
+    }
+
+    fn work(&mut self, spool: &LogSpool) -> Result<(), String> {
+        for _ in 0..STEPS {
+            match self.workload.step(spool, &mut self.ledger) {
+                Ok(()) | Err(Refused::Busy | Refused::Full) => {}
+                Err(Refused::Poisoned) => break,
+            }
+            for turn in [Turn::Prepare, Turn::Clean, Turn::Commit] {
+                let percent = if turn == Turn::Prepare { 70 } else { 40 };
+                if self.rng.chance(percent) {
+                    spool.turn(turn);
+                }
+            }
+            self.note_durable(spool);
+            if self.rng.chance(10) {
+                let ids = self.ledger.readable();
+                if !ids.is_empty() {
+                    let id = ids[self.rng.index(ids.len())];
+                    self.read(spool, id)?;
+                }
+            }
+        }
+        self.note_durable(spool);
+        Ok(())
+    }
+
+    /// What the spool calls durable now.
+    fn note_durable(&mut self, spool: &LogSpool) {
+        let is_durable = |ticket: &Ticket| {
+            let mut wait = spool.durable(*ticket);
+            matches!(
+                wait.as_mut().poll(&mut Context::from_waker(Waker::noop())),
+                std::task::Poll::Ready(Ok(()))
+            )
+        };
+        let tickets: Vec<Ticket> = self.ledger.open_tickets().collect();
+        if let Some(last) = tickets.into_iter().take_while(is_durable).last() {
+            self.ledger.acknowledged(last);
+        }
+    }
+
+    /// The end of a life: mostly the power goes, sometimes only the process.
+    fn crash(&mut self) {
+        self.tally.crash_count += 1;
+        self.tally.operation_count += self.disk.operation_count();
+        self.disk =
+            if self.rng.chance(25) { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
+        self.has_errors = false;
+    }
+}
+
+/// Why there was no recovery.
+enum Ended {
+    /// The disk had failed: another life follows.
+    Crash,
+    NoRoom,
+    Violation(String),
+}

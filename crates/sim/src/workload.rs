@@ -1,0 +1,155 @@
+//! What a mail server does to its spool, at random: accepts of all sizes, outcomes, holds, bounces.
+
+use crate::{ledger::Ledger, seed::Rng};
+use bytes::Bytes;
+use mail::{
+    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
+};
+use spool::{Change, Entry, Refused, Spool, Transaction};
+
+/// Above so many live messages they are finished rather than accepted.
+const LIVE_MAX: usize = 14;
+
+/// Makes transactions and submits them.
+#[derive(Debug)]
+pub struct Workload {
+    rng: Rng,
+    next_id: u64,
+}
+
+fn path(n: usize) -> ForwardPath {
+    ForwardPath::parse(&format!("r{n}@there.test"), false).expect("an address")
+}
+
+impl Workload {
+    /// The same seed and the same answers of the spool: the same transactions.
+    pub fn new(seed: u64) -> Self {
+        Self { rng: Rng::new(seed), next_id: 1 }
+    }
+
+    /// One thing a mail server does.
+    pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let live = ledger.latest().len();
+        let finish = if live > LIVE_MAX { 60 } else { 15 };
+        match self.rng.below(100) {
+            n if n < finish || live == 0 && n < 30 => match self.some(ledger) {
+                Some(id) => self.finish(spool, ledger, id),
+                None => self.accept(spool, ledger),
+            },
+            n if n < finish + 15 => self.outcome(spool, ledger),
+            n if n < finish + 20 => self.amend(spool, ledger),
+            n if n < finish + 28 => self.accept_chunks(spool, ledger),
+            _ => self.accept(spool, ledger),
+        }
+    }
+
+    fn some(&mut self, ledger: &Ledger) -> Option<QueueId> {
+        let count = ledger.latest().len();
+        // The oldest often stays: it has to be moved out of segments that are used again.
+        let skip = usize::from(self.rng.chance(70));
+        if count <= skip {
+            return None;
+        }
+        let at = skip + self.rng.index(count - skip);
+        ledger.latest().keys().nth(at).map(|id| QueueId(*id))
+    }
+
+    fn submit(spool: &dyn Spool, ledger: &mut Ledger, transaction: Transaction) -> Result<(), Refused> {
+        let ticket = spool.submit(transaction.clone())?;
+        ledger.submitted(ticket, transaction);
+        Ok(())
+    }
+
+    fn bytes(&mut self, count: usize) -> Bytes {
+        let mut rng = self.rng.fork();
+        (0..count).map(|_| b'a' + rng.below(26) as u8).collect()
+    }
+
+    fn message(&mut self, sender: &str, content: Content) -> SharedMessage {
+        let id = self.next_id;
+        self.next_id += 1;
+        let mut envelope = Envelope::new(ReversePath::parse(sender, false).expect("an address"));
+        let count = if self.rng.chance(5) { 40 } else { 1 + self.rng.index(3) };
+        envelope.recipients = (0..count).map(|n| Recipient::new(path(n))).collect();
+        SharedMessage::new(Message {
+            id: QueueId(id),
+            arrived: UnixMillis(id * 1000),
+            origin: "here.test".into(),
+            envelope,
+            content,
+        })
+    }
+
+    fn mail(&mut self, ledger: &mut Ledger, sender: &str, size_bytes: usize) -> Entry {
+        let bytes = self.bytes(size_bytes);
+        let message = self.message(sender, Content::from_bytes(bytes.clone()));
+        ledger.sent(message.clone(), bytes);
+        Entry::Accept(message)
+    }
+
+    fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let size_bytes = if self.rng.chance(15) { self.rng.index(9000) } else { self.rng.index(900) };
+        let count = if self.rng.chance(10) { 2 } else { 1 };
+        let entries = (0..count).map(|_| self.mail(ledger, "sender@here.test", size_bytes)).collect();
+        Self::submit(spool, ledger, entries)
+    }
+
+    /// Content that came in pieces; now and then its sender goes away before the end.
+    fn accept_chunks(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let (mut parts, mut places, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..1 + self.rng.index(3) {
+            let size_bytes = 1 + self.rng.index(5000);
+            let bytes = self.bytes(size_bytes);
+            all.extend_from_slice(&bytes);
+            let place = spool.store(bytes).inspect_err(|_| spool.abandon(&places))?;
+            places.push(place);
+            parts.push(Part::Stored { place, length_bytes: size_bytes as u32 });
+        }
+        if self.rng.chance(20) {
+            spool.abandon(&places);
+            return Ok(());
+        }
+        let tail = self.bytes(50);
+        all.extend_from_slice(&tail);
+        parts.push(Part::Memory(tail));
+        let message = self.message("sender@here.test", Content::new(Facts::default(), parts));
+        ledger.sent(message.clone(), all.into());
+        Self::submit(spool, ledger, vec![Entry::Accept(message)])
+    }
+
+    fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let Some(id) = self.some(ledger) else { return Ok(()) };
+        let open = ledger.latest()[&id.0].open_recipients();
+        let mut results = Vec::new();
+        for index in open {
+            let attempt = self.rng.below(1000);
+            match self.rng.below(4) {
+                0 => results.push((index, Outcome::delivered(Enhanced(2, 0, 0), "ok"))),
+                1 => {}
+                _ => results.push((index, Outcome::deferred(Enhanced(4, 2, 1), format!("busy {attempt}")))),
+            }
+        }
+        Self::submit(spool, ledger, vec![Entry::Outcome { id, results, last: false }])
+    }
+
+    /// Delivered, or failed with a report to the sender; never the one without the other.
+    fn finish(&mut self, spool: &dyn Spool, ledger: &mut Ledger, id: QueueId) -> Result<(), Refused> {
+        let mut entries = vec![Entry::Outcome { id, results: Vec::new(), last: true }];
+        match self.rng.below(10) {
+            0..3 => {
+                let size_bytes = self.rng.index(1500);
+                entries.push(self.mail(ledger, "", size_bytes));
+            }
+            3 => entries = vec![Entry::Amend { id, change: Change::Delete }],
+            _ => {}
+        }
+        Self::submit(spool, ledger, entries)
+    }
+
+    fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let Some(id) = self.some(ledger) else { return Ok(()) };
+        let change = if self.rng.chance(50) { Change::Hold } else { Change::Release };
+        Self::submit(spool, ledger, vec![Entry::Amend { id, change }])
+    }
+}

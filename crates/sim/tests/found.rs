@@ -1,0 +1,84 @@
+//! What the simulator found, each with the shortest story that shows it.
+
+use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
+use sim::disk::{Fault, SimDisk};
+use spool::{Entry, LogSettings, LogSpool, Mutation, RecoveryReport, Spool, SpoolFailure, Turn, disk::Disk};
+use std::sync::Arc;
+
+fn settings() -> LogSettings {
+    LogSettings { segment_bytes: 16 * 1024, min_free_bytes: 0, ..LogSettings::default() }
+}
+
+fn open(disk: &SimDisk) -> Result<(LogSpool, Vec<u64>, RecoveryReport), SpoolFailure> {
+    let mut spool = LogSpool::by_hand(Arc::new(disk.clone()), settings(), Mutation::None)?;
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |r| found.push(r.message.id.0))?;
+    Ok((spool, found, report))
+}
+
+fn entry(id: u64, size_bytes: usize) -> Entry {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+    let content = Content::from_bytes(vec![b'x'; size_bytes]);
+    let (id, origin) = (QueueId(id), "test".into());
+    Entry::Accept(Arc::new(Message { id, arrived: UnixMillis(1), origin, envelope, content }))
+}
+
+/// Commits in the calling thread.
+fn commit(spool: &LogSpool, transaction: Vec<Entry>) {
+    spool.submit(transaction).unwrap();
+    assert!(spool.turn(Turn::Commit));
+    assert!(!spool.pressure().poisoned);
+}
+
+#[test]
+fn a_segment_made_by_a_killed_process_keeps_its_name_when_the_power_goes() {
+    for cut in 1..40 {
+        let disk = SimDisk::new(cut, u64::MAX);
+        disk.plan(cut, Fault::Cut);
+        if let Ok((spool, _, _)) = open(&disk) {
+            while spool.turn(Turn::Prepare) {}
+        }
+        let disk = disk.after_kill();
+        let (spool, _, _) = open(&disk).unwrap();
+        commit(&spool, vec![entry(1, 100)]);
+        for seed in 0..6 {
+            let (_, found, report) = open(&disk.after_crash(seed)).unwrap();
+            assert_eq!((found, report.corrupt), (vec![1], vec![]), "killed at {cut}, seed {seed}");
+        }
+    }
+}
+
+/// Else a crash may leave a segment's name on what stood in the blocks before: the header of an old
+/// segment, with the number of one in use.
+#[test]
+fn a_file_is_called_a_segment_only_when_it_is_one() {
+    for (cut, seed) in (1..40).flat_map(|cut| (0..20).map(move |seed| (cut, seed))) {
+        let disk = SimDisk::new(cut, u64::MAX);
+        disk.plan(cut, Fault::Cut);
+        if let Ok((spool, _, _)) = open(&disk) {
+            while spool.turn(Turn::Prepare) {}
+        }
+        let disk = disk.after_crash(seed);
+        for name in disk.list().unwrap().iter().filter(|name| name.ends_with(".seg")) {
+            let mut bytes = [0; 16 * 1024];
+            assert_eq!(disk.open(name).unwrap().read_at(0, &mut bytes).unwrap(), bytes.len());
+            assert!(bytes.starts_with(b"PRSPOOL"), "cut at {cut}, seed {seed}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_restart_does_not_cost_a_segment() {
+    let mut disk = SimDisk::new(1, u64::MAX);
+    let (spool, _, _) = open(&disk).unwrap();
+    commit(&spool, vec![entry(1, 100)]);
+    for seed in 0..30 {
+        while spool.turn(Turn::Prepare) {}
+        disk = if seed % 2 == 0 { disk.after_kill() } else { disk.after_crash(seed) };
+        let (spool, found, report) = open(&disk).unwrap();
+        while spool.turn(Turn::Prepare) {}
+        assert_eq!((found, report.corrupt), (vec![1], vec![]));
+    }
+    assert!(disk.list().unwrap().len() <= 6, "{:?}", disk.list());
+}
