@@ -22,6 +22,10 @@ const BANNED: [(&str, &str); 8] = [
     ("atty", "unsound and unmaintained; std::io::IsTerminal does it"),
 ];
 
+/// What is not code, under a licence for what is not code: crate, licence, and why.
+const DATA: [(&str, &str, &str); 1] =
+    [("webpki-roots", "CDLA-Permissive-2.0", "Mozilla's list of authorities; permissive, and for data only")];
+
 /// Crates that must be there in one version at most: two would be two worlds that do not meet.
 const SINGLE: [(&str, &str); 5] = [
     ("rustls", "a connection of one is no connection for the other"),
@@ -125,7 +129,10 @@ fn faults_of(package: &Package) -> Vec<String> {
     if let Some(source) = package.source.as_deref().filter(|source| *source != CRATES_IO) {
         faults.push(format!("{name} {version} comes from {source}; only crates.io is allowed"));
     }
+    let is_data =
+        |(data, licence, _): &(&str, &str, &str)| data == name && package.licence.as_deref() == Some(licence);
     match package.licence.as_deref().map(licence::is_allowed) {
+        Some(Ok(false)) if DATA.iter().any(is_data) => {}
         None => faults.push(format!("{name} {version} names no licence")),
         Some(Ok(true)) => {}
         Some(Ok(false)) => {
@@ -161,6 +168,13 @@ mod tests {
         assert!(told.contains("comes from git+https://example.com/x"), "{told}");
         assert!(told.contains("is under GPL-3.0-only, which is not allowed"), "{told}");
         assert_eq!(faults(&[of("x", "1.0.0", None, None)]), ["x 1.0.0 names no licence"]);
+    }
+
+    #[test]
+    fn a_licence_for_data_is_for_that_crate_only() {
+        let of = |name| of(name, "1.0.0", Some("CDLA-Permissive-2.0"), Some(CRATES_IO));
+        assert_eq!(faults(&[of("webpki-roots")]), [""; 0]);
+        assert_eq!(faults(&[of("other")]).len(), 1);
     }
 
     #[test]

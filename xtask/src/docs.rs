@@ -98,6 +98,6 @@ mod tests {
         let kept = files(&[("same", "1"), ("changed", "1"), ("old", "0")]);
         let names: Vec<_> = stale(&wanted, &kept).iter().map(|path| path.to_str().unwrap()).collect();
         assert_eq!(names, ["changed", "new", "old"]);
-        assert_eq!(stale(&kept, &kept), [&PathBuf::new(); 0]);
+        assert!(stale(&kept, &kept).is_empty());
     }
 }
