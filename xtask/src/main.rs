@@ -1,3 +1,105 @@
 //! One verb a chore; see `cargo xtask --help`.
+//!
+//! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
-fn main() {}
+mod dependencies;
+mod docs;
+mod licence;
+mod setup;
+mod shell;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use shell::{Done, cargo, cargo_command};
+use std::{process::ExitCode, time::Instant};
+
+/// The chores of this repository.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Build the release binary
+    Build,
+    /// Run every test
+    Test {
+        /// Only tests whose name contains this
+        filter: Option<String>,
+    },
+    /// Check format, the rules of the house, clippy, and the licences, sources and bans of all dependencies
+    Lint,
+    /// Make docs/configuration.md and the man pages from the code
+    Docs {
+        /// Change nothing; fail when they differ
+        #[arg(long)]
+        check: bool,
+    },
+    /// Install the programs that tests talk to, as far as this machine and user allow
+    Setup,
+    /// What CI runs: setup, lint, test, docs --check
+    Ci,
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: &Verb) -> Done {
+    match verb {
+        Verb::Build => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
+        Verb::Test { filter } => test(filter.as_deref()),
+        Verb::Lint => lint(),
+        Verb::Docs { check } => docs::run(*check),
+        Verb::Setup => setup::setup(),
+        Verb::Ci => ci(),
+    }
+}
+
+fn test(filter: Option<&str>) -> Done {
+    let everything = ["test", "--locked", "--workspace"];
+    let mut command = cargo_command(&everything);
+    command.args(filter).env("PATH", setup::path_with_interop());
+    command.env("POSTRIDER_INTEROP", setup::interop_dir());
+    shell::run(&mut command)
+}
+
+fn lint() -> Done {
+    cargo(&["fmt", "--all", "--check"])?;
+    tidy::check()?;
+    dependencies::check()?;
+    cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+/// A step of CI.
+type Step = (&'static str, fn() -> Done);
+
+const STEPS: [Step; 4] =
+    [("setup", setup::setup), ("lint", lint), ("test", || test(None)), ("docs", || docs::run(true))];
+
+/// Every step, also after one that failed: whoever waits for CI wants to know all of it.
+fn ci() -> Done {
+    let (mut told, mut failed) = (String::new(), Vec::new());
+    for (name, step) in STEPS {
+        eprintln!("\n== {name}");
+        let begun = Instant::now();
+        let done = step();
+        let word = if done.is_ok() { "ok" } else { "FAILED" };
+        told += &format!("  {name:<6} {word:<6} {:>7.1} s\n", begun.elapsed().as_secs_f64());
+        if let Err(failure) = done {
+            eprintln!("{failure}");
+            failed.push(name);
+        }
+    }
+    eprint!("\n== ci\n{told}");
+    if failed.is_empty() { Ok(()) } else { Err(format!("ci: {} failed", failed.join(" and ")).into()) }
+}

@@ -176,3 +176,19 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn every_task_in_the_manual_is_a_valid_file() {
+    let tasks = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tasks");
+    for task in fs::read_dir(tasks).unwrap() {
+        let dir = tempfile::tempdir().unwrap();
+        // Certificates are read when a file is checked; the paths in it are not of this machine.
+        let text = fs::read_to_string(task.unwrap().path()).unwrap();
+        let text =
+            text.replace("/etc/postrider/", "").replace("/var/", &format!("{}/", dir.path().display()));
+        for file in ["mx.example.com.pem", "mx.example.com.key"] {
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        loaded(dir.path(), &text);
+    }
+}

@@ -21,7 +21,8 @@ pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {
 }
 
 fn write_all(dir: &Path) -> io::Result<usize> {
-    clap_mangen::generate_to(Cli::command(), dir)?;
+    // Without the commit: the pages are kept in the repository, and would differ with each.
+    clap_mangen::generate_to(Cli::command().version(env!("CARGO_PKG_VERSION")), dir)?;
     fs::write(dir.join("postrider.toml.5"), settings_page())?;
     fs::write(dir.join("sendmail.1"), sendmail_page())?;
     for name in ["mailq.1", "newaliases.1"] {

@@ -2,6 +2,8 @@
 //! read back is taken for hostile: no length is believed before it was compared with what is there.
 
 pub(crate) mod block;
+#[cfg(test)]
+mod golden;
 pub(crate) mod message;
 pub(crate) mod record;
 pub(crate) mod wire;

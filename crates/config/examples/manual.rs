@@ -1,0 +1,131 @@
+//! Prints docs/configuration.md, from the same definitions that read the file; `cargo xtask docs`
+//! keeps it up to date.
+
+use config::{KeyDoc, SectionDoc};
+
+/// Files for common tasks; `every_task_in_the_manual_is_a_valid_file` reads each.
+const TASKS: [&str; 7] = [
+    include_str!("tasks/1-relay.toml"),
+    include_str!("tasks/2-smarthost.toml"),
+    include_str!("tasks/3-lmtp.toml"),
+    include_str!("tasks/4-maildir.toml"),
+    include_str!("tasks/5-backup.toml"),
+    include_str!("tasks/6-tls.toml"),
+    include_str!("tasks/7-small.toml"),
+];
+
+const INTRODUCTION: &str = r#"<!-- Made by `cargo xtask docs` from crates/config; changes here are lost. -->
+
+# Configuration
+
+The file is TOML. It is the one named by `--config`, else by the environment variable `POSTRIDER_CONFIG`, else
+`/etc/postrider/postrider.toml` if there is one, else an embedded default that serves this machine and keeps
+everything in `./postrider-data`.
+
+It is read when the daemon starts and at `postrider reload`, and checked whole before anything is done with it:
+
+```sh
+postrider config check postrider.toml   # every problem at once, with line, column and what to write instead
+postrider config show                   # every value in effect, and whether the file or the default set it
+```
+
+Unknown keys are errors. A key that is left out has its default, also when there is no file at all.
+
+- A *duration* is written with a unit: `"250ms"`, `"300s"`, `"5m"`, `"4h"`, `"5d"`, `"1w"`, `"1h30m"`. A bare number
+  is seconds.
+- A *size* is `"64KiB"`, `"50MiB"`, `"1GiB"` or `"1GB"`. A bare number is bytes.
+- A relative *path* in the file starts at the file's folder, one in a default at the current folder.
+- In defaults `{machine}` stands for the machine's own name, `{hostname}` and `{data_dir}` for those keys' values.
+
+"#;
+
+fn main() {
+    print!("{}", manual());
+}
+
+fn manual() -> String {
+    let sections = config::schema();
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("Sections: ");
+    let links: Vec<String> = sections.iter().map(|s| format!("[{}](#{})", title(s), anchor(s))).collect();
+    page.push_str(&wrap(&links.join(" · "), ""));
+    page.push_str("\n## Common tasks\n");
+    for task in TASKS {
+        task_of(task, &mut page);
+    }
+    for section in sections {
+        section_of(&section, &mut page);
+    }
+    page
+}
+
+/// A file's first comment is its title, the rest of the comment the text above it.
+fn task_of(task: &str, page: &mut String) {
+    let is_comment = |line: &&str| line.starts_with('#');
+    let mut comment = task.lines().take_while(is_comment).map(|line| line.trim_start_matches('#').trim());
+    let title = comment.next().unwrap_or_default();
+    let text = comment.collect::<Vec<_>>().join(" ");
+    let toml: Vec<&str> = task.lines().skip_while(is_comment).collect();
+    page.push_str(&format!(
+        "\n### {title}\n\n{}\n```toml\n{}\n```\n",
+        wrap(text.trim(), ""),
+        toml.join("\n")
+    ));
+}
+
+fn title(section: &SectionDoc) -> String {
+    match (section.name, section.repeated) {
+        ("", _) => "Top level".to_owned(),
+        (name, true) => format!("`[[{name}]]`"),
+        (name, false) => format!("`[{name}]`"),
+    }
+}
+
+/// Where a heading's link leads on the usual sites: letters only, in lower case.
+fn anchor(section: &SectionDoc) -> &'static str {
+    if section.name.is_empty() { "top-level" } else { section.name }
+}
+
+fn section_of(section: &SectionDoc, page: &mut String) {
+    page.push_str(&format!("\n## {}\n\n{}", title(section), wrap(&words(section.about), "")));
+    if !section.keys.is_empty() {
+        page.push('\n');
+    }
+    for key in section.keys {
+        page.push_str(&key_of(key));
+    }
+}
+
+fn key_of(key: &KeyDoc) -> String {
+    let default = match key.default {
+        "" => "not set unless given".to_owned(),
+        value => format!("default `{value}`"),
+    };
+    let entry = format!("- **`{}`**: {}; {default}. {}", key.name, (key.kind)(), words(key.about));
+    wrap(&entry, "  ")
+}
+
+/// A doc comment in one line.
+fn words(about: &str) -> String {
+    about.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Breaks lines at blanks before column 110; those after the first are indented. Blanks in code
+/// may be broken as well: Markdown shows a line's end there as a blank.
+fn wrap(text: &str, indent: &str) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > 110 {
+            out.push('\n');
+            out.push_str(indent);
+            column = indent.len();
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out + "\n"
+}

@@ -1,0 +1,103 @@
+//! Documents that come from the code: docs/configuration.md and the man pages. They are kept in the
+//! repository so that they can be read there, and checked so that they stay true.
+
+use crate::shell::{Done, Failure, cargo_command, output, root};
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// Where the man pages are kept. No other file is.
+const MAN: &str = "docs/man";
+
+/// Contents by path in the repository.
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Makes the documents anew; with `check`, only tells which differ.
+pub(crate) fn run(check: bool) -> Done {
+    let wanted = made()?;
+    let kept = kept().map_err(|error| Failure(format!("read docs: {error}")))?;
+    let stale = stale(&wanted, &kept);
+    if stale.is_empty() {
+        eprintln!("docs: {} files are up to date", wanted.len());
+        return Ok(());
+    }
+    let names: Vec<String> = stale.iter().map(|path| path.display().to_string()).collect();
+    if check {
+        let names = names.join("\n  ");
+        return Err(Failure(format!("docs: not what the code says; run `cargo xtask docs`:\n  {names}")));
+    }
+    for (path, name) in stale.iter().zip(&names) {
+        replace(path, wanted.get(*path)).map_err(|error| Failure(format!("write {name}: {error}")))?;
+        eprintln!("docs: {name}");
+    }
+    Ok(())
+}
+
+/// Those that are missing, different, or of nothing any more.
+fn stale<'f>(wanted: &'f Files, kept: &'f Files) -> Vec<&'f PathBuf> {
+    let differ = wanted.iter().filter(|(path, text)| kept.get(*path) != Some(text)).map(|(path, _)| path);
+    differ.chain(kept.keys().filter(|path| !wanted.contains_key(*path))).collect()
+}
+
+fn replace(path: &Path, text: Option<&Vec<u8>>) -> io::Result<()> {
+    let path = root().join(path);
+    let Some(text) = text else { return fs::remove_file(path) };
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+    fs::write(path, text)
+}
+
+fn made() -> Result<Files, Failure> {
+    let example = ["run", "--locked", "--quiet", "--package", "config", "--example", "manual"];
+    let mut files = Files::from([("docs/configuration.md".into(), output(&mut cargo_command(&example))?)]);
+    let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
+    let command = ["run", "--locked", "--quiet", "--package", "postrider", "--", "man"];
+    let pages = output(cargo_command(&command).arg(&dir)).and_then(|_| {
+        folder(&dir, Path::new(MAN)).map_err(|error| Failure(format!("read {}: {error}", dir.display())))
+    });
+    // Nobody misses it, whatever became of it.
+    let _ = fs::remove_dir_all(&dir);
+    files.extend(pages?);
+    Ok(files)
+}
+
+fn kept() -> io::Result<Files> {
+    let mut files = folder(&root().join(MAN), Path::new(MAN))?;
+    match fs::read(root().join("docs/configuration.md")) {
+        Ok(text) => drop(files.insert("docs/configuration.md".into(), text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(files)
+}
+
+/// The files of a folder, under another name; none when it is missing.
+fn folder(dir: &Path, name: &Path) -> io::Result<Files> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Files::new()),
+        entries => entries?,
+    };
+    let read = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry?;
+        Ok((name.join(entry.file_name()), fs::read(entry.path())?))
+    };
+    entries.map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_missing_or_is_left_over_is_stale() {
+        let files = |texts: &[(&str, &str)]| -> Files {
+            texts.iter().map(|(path, text)| ((*path).into(), (*text).into())).collect()
+        };
+        let wanted = files(&[("same", "1"), ("changed", "2"), ("new", "3")]);
+        let kept = files(&[("same", "1"), ("changed", "1"), ("old", "0")]);
+        let names: Vec<_> = stale(&wanted, &kept).iter().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(names, ["changed", "new", "old"]);
+        assert!(stale(&kept, &kept).is_empty());
+    }
+}

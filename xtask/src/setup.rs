@@ -1,0 +1,203 @@
+//! Installs the programs that tests talk to. Tools are installed with apt as root; servers are only
+//! unpacked, into target/interop, since installing one would start it and throw out the machine's
+//! own. Whatever is missing in the end is said loudly: its tests are skipped.
+
+use crate::shell::{Done, Failure, output, program, run, target_dir};
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// What is needed for which tests.
+struct Wanted {
+    /// The file that shows that it is there.
+    file: &'static str,
+    package: &'static str,
+    /// Only unpacked.
+    server: bool,
+    purpose: &'static str,
+}
+
+const fn tool(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { file, package, server: false, purpose }
+}
+
+const fn server(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { file, package, server: true, purpose }
+}
+
+const WANTED: [Wanted; 8] = [
+    tool("curl", "curl", "hands in the first mail, as the README does"),
+    tool("python3", "python3", "a client and a server that are not ours: smtplib"),
+    tool("swaks", "swaks", "a client that can misbehave"),
+    tool("msmtp", "msmtp", "a client with STARTTLS of its own"),
+    tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
+    tool("valgrind", "valgrind", "counts instructions for `cargo xtask bench`"),
+    server("postfix/sbin/smtpd", "postfix", "a next hop, and a sender"),
+    server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
+];
+
+/// Where distributions keep programs, below the root of a tree.
+const FOLDERS: [&str; 6] = ["usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin", "usr/lib"];
+
+/// Where servers are unpacked.
+pub(crate) fn interop_dir() -> PathBuf {
+    target_dir().join("interop")
+}
+
+/// `PATH` with what was unpacked behind the machine's own.
+pub(crate) fn path_with_interop() -> OsString {
+    let own = env::var_os("PATH").unwrap_or_default();
+    let unpacked = FOLDERS.iter().map(|folder| interop_dir().join(folder));
+    let all = env::split_paths(&own).chain(unpacked);
+    env::join_paths(all).unwrap_or(own)
+}
+
+/// Where a program is, if it is there.
+fn find(file: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let trees = [PathBuf::from("/"), interop_dir()];
+    let known = trees.iter().flat_map(|tree| FOLDERS.iter().map(|folder| tree.join(folder)));
+    env::split_paths(&path).chain(known).map(|folder| folder.join(file)).find(|path| path.is_file())
+}
+
+/// Fails only where everything could have been installed and was not: offline is no fault.
+pub(crate) fn setup() -> Done {
+    let missing: Vec<&Wanted> = WANTED.iter().filter(|w| find(w.file).is_none()).collect();
+    if !missing.is_empty() {
+        install(&missing);
+    }
+    let mut absent = Vec::new();
+    for wanted in &WANTED {
+        match find(wanted.file) {
+            Some(path) => eprintln!("setup: {:<14} {}", wanted.package, path.display()),
+            None => absent.push(wanted),
+        }
+    }
+    for wanted in &absent {
+        eprintln!("setup: {:<14} NOT INSTALLED: {}; its tests are SKIPPED", wanted.package, wanted.purpose);
+    }
+    Ok(())
+}
+
+/// As far as it goes; the caller looks what is there afterwards.
+fn install(missing: &[&Wanted]) {
+    if find("apt-get").is_none() {
+        eprintln!("setup: there is no apt here; install by hand what is missing below");
+        return;
+    }
+    let tools: Vec<&str> = missing.iter().filter(|w| !w.server).map(|w| w.package).collect();
+    let is_root = is_root();
+    if is_root {
+        say(run(program("apt-get").args(["update", "-qq"])));
+    }
+    if !tools.is_empty() && is_root {
+        say(install_tools(&tools));
+    } else if !tools.is_empty() {
+        eprintln!("setup: only root can install; try `sudo apt-get install {}`", tools.join(" "));
+    }
+    for wanted in missing.iter().filter(|w| w.server) {
+        say(unpack(wanted.package));
+    }
+}
+
+fn say(done: Done) {
+    if let Err(failure) = done {
+        eprintln!("setup: {failure}");
+    }
+}
+
+fn is_root() -> bool {
+    let id = output(program("id").arg("-u"));
+    id.is_ok_and(|id| id.trim_ascii() == b"0")
+}
+
+/// All at once, else one by one: one that is missing in this release must not keep the others out.
+fn install_tools(packages: &[&str]) -> Done {
+    let _guard = NoDaemons::new();
+    let install = |packages: &[&str]| {
+        let mut apt = program("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args([
+            "install",
+            "-y",
+            "-qq",
+            "--no-install-recommends",
+        ]);
+        run(apt.args(packages))
+    };
+    if install(packages).is_err() {
+        packages.iter().for_each(|package| say(install(&[package])));
+    }
+    Ok(())
+}
+
+/// Tells Debian's scripts to start nothing, as long as it lives (policy-rc.d answers 101: not allowed).
+struct NoDaemons {
+    made: bool,
+}
+
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+impl NoDaemons {
+    fn new() -> Self {
+        let made = !Path::new(POLICY).exists() && fs::write(POLICY, "#!/bin/sh\nexit 101\n").is_ok();
+        let made = made && run(program("chmod").args(["755", POLICY])).is_ok();
+        Self { made }
+    }
+}
+
+impl Drop for NoDaemons {
+    fn drop(&mut self) {
+        if self.made {
+            let _ = fs::remove_file(POLICY);
+        }
+    }
+}
+
+/// A server and what it needs that this machine lacks. Nothing of it is run or configured.
+fn unpack(package: &str) -> Done {
+    let plan =
+        output(program("apt-get").args(["install", "--simulate", "--no-install-recommends", package]))?;
+    let packages = planned(&String::from_utf8_lossy(&plan));
+    let dir = interop_dir();
+    let debs = dir.join("debs");
+    fs::create_dir_all(&debs).map_err(|error| Failure(format!("make {}: {error}", debs.display())))?;
+    run(program("apt-get").args(["download", "-qq"]).args(&packages).current_dir(&debs))?;
+    let entries =
+        fs::read_dir(&debs).map_err(|error| Failure(format!("read {}: {error}", debs.display())))?;
+    for deb in entries.flatten() {
+        run(program("dpkg-deb").arg("-x").arg(deb.path()).arg(&dir))?;
+        // Else the next server would be unpacked together with this one.
+        let _ = fs::remove_file(deb.path());
+    }
+    Ok(())
+}
+
+/// The packages that `apt-get install --simulate` would install.
+fn planned(plan: &str) -> Vec<String> {
+    let names = plan.lines().filter_map(|line| line.strip_prefix("Inst "));
+    names.filter_map(|rest| rest.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_names_the_server_and_what_it_lacks() {
+        let plan = "NOTE: This is only a simulation!\nReading package lists...\n\
+                    Remv exim4 [4.96]\n\
+                    Inst ssl-cert (1.1.2 Debian:12.11/stable [all])\n\
+                    Inst postfix [3.7.10] (3.7.11 Debian:12.11/stable [amd64])\n\
+                    Conf ssl-cert (1.1.2 Debian:12.11/stable [all])\n";
+        assert_eq!(planned(plan), ["ssl-cert", "postfix"]);
+    }
+
+    #[test]
+    fn what_was_unpacked_stands_behind_the_machines_own() {
+        let all: Vec<PathBuf> = env::split_paths(&path_with_interop()).collect();
+        assert!(all.ends_with(&FOLDERS.map(|folder| interop_dir().join(folder))));
+    }
+}

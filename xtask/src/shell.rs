@@ -1,0 +1,84 @@
+//! Running other programs from the repository's root, and what is said when they fail.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// What went wrong: doing what, to what, why.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+/// A chore's end.
+pub(crate) type Done = Result<(), Failure>;
+
+/// The repository, wherever the command was typed.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
+}
+
+/// Where cargo puts what it makes; servers for tests are unpacked below it.
+pub(crate) fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// A program that runs in the repository's root.
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(root()).stdin(Stdio::null());
+    command
+}
+
+/// Cargo, the one that runs us: a pinned toolchain stays pinned.
+pub(crate) fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = program(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
+
+/// Runs cargo to its end, its output passed through.
+pub(crate) fn cargo(arguments: &[&str]) -> Done {
+    run(&mut cargo_command(arguments))
+}
+
+/// Runs a program to its end, its output passed through.
+pub(crate) fn run(command: &mut Command) -> Done {
+    let shown = show(command);
+    eprintln!("$ {shown}");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure(format!("`{shown}` failed: {status}"))),
+        Err(error) => Err(Failure(format!("run `{shown}`: {error}"))),
+    }
+}
+
+/// Runs a program and takes its standard output; what it says on standard error is passed through.
+pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Failure> {
+    let shown = show(command);
+    let ended = command.stderr(Stdio::inherit()).output();
+    let ended = ended.map_err(|error| Failure(format!("run `{shown}`: {error}")))?;
+    if ended.status.success() {
+        Ok(ended.stdout)
+    } else {
+        Err(Failure(format!("`{shown}` failed: {}", ended.status)))
+    }
+}
+
+fn show(command: &Command) -> String {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
+    command.get_args().fold(name.into_owned(), |line, word| line + " " + &word.to_string_lossy())
+}
