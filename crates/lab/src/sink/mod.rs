@@ -1,0 +1,3 @@
+//! `postlab sink`: takes mail and throws it away, with every letter of Postfix's smtp-sink(1).
+
+mod verb;
