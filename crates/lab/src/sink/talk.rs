@@ -142,6 +142,11 @@ impl Talk {
         self.hello.as_deref()
     }
 
+    /// For the dump: SMTP, ESMTP or LMTP.
+    pub(crate) fn protocol(&self) -> &'static str {
+        if self.rules.lmtp { "LMTP" } else { self.connection.session().protocol(false) }
+    }
+
     /// The arguments of MAIL and each RCPT of this transaction, where content is kept.
     pub(crate) fn arguments(&self) -> &[String] {
         &self.arguments
