@@ -104,6 +104,18 @@ pub(crate) fn host_of(address: &SocketAddrAny) -> String {
     }
 }
 
+/// A socket's address, as people read it.
+pub(crate) fn shown(address: &SocketAddrAny) -> String {
+    match (SocketAddr::try_from(address.clone()), SocketAddrUnix::try_from(address.clone())) {
+        (Ok(inet), _) => inet.to_string(),
+        (_, Ok(unix)) => {
+            let path = unix.path_bytes().map(String::from_utf8_lossy);
+            format!("unix:{}", path.unwrap_or_default())
+        }
+        _ => "an unknown address".to_owned(),
+    }
+}
+
 impl FromStr for Endpoint {
     type Err = String;
 

@@ -1,8 +1,43 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
-#[allow(dead_code)]
 mod address;
-#[allow(dead_code)] // until the command line is in
+mod signals;
 mod sink;
+mod slots;
 
-fn main() {}
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The laboratory for mail transfer agents
+#[derive(Debug, Parser)]
+#[command(name = "postlab", version, propagate_version = false)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Sink(sink::SinkArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors; nothing can be done where neither can be printed.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
+        }
+    };
+    let done = match cli.verb {
+        Verb::Sink(args) => sink::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("postlab: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
