@@ -130,7 +130,7 @@ pub(crate) struct SinkArgs {
     #[arg(short = 's', value_name = "COMMAND,…", value_parser = VerbSet::parse)]
     log: Option<VerbSet>,
     /// Put this before each dumped message; \n and the like are understood
-    #[arg(short = 'S', value_name = "TEXT", value_parser = dump::unescape)]
+    #[arg(short = 'S', value_name = "TEXT", allow_hyphen_values = true, value_parser = dump::unescape)]
     start: Option<std::vec::Vec<u8>>,
     /// Time for a command to come, or a reply to leave
     #[arg(short = 't', value_name = "SECONDS", default_value = "100", value_parser = seconds_of)]

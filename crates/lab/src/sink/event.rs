@@ -15,6 +15,7 @@ use rustix::{
 use std::{
     cmp::Reverse,
     collections::BinaryHeap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -39,7 +40,7 @@ struct Visitor {
 /// One loop.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
-    hall: &'a Hall,
+    hall: &'a Arc<Hall>,
     epoll: OwnedFd,
     listeners: &'a [OwnedFd],
     /// This loop's share of the sessions.
@@ -54,7 +55,7 @@ pub(crate) struct Loop<'a> {
 impl<'a> Loop<'a> {
     /// A loop with `room` for sessions, which ends when `wake` is readable.
     pub(crate) fn new(
-        hall: &'a Hall,
+        hall: &'a Arc<Hall>,
         listeners: &'a [OwnedFd],
         wake: impl AsFd,
         room: usize,

@@ -3,7 +3,13 @@
 use super::{dump, talk::Shared};
 use std::{
     io::Write as _,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{
+            AtomicBool, AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +25,9 @@ pub(crate) struct Bounds {
     /// For a command, or to take a reply.
     pub(crate) timeout: Duration,
 }
+
+/// For sessions that are open when it is enough.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What happened since the start.
 #[derive(Debug, Default)]
@@ -62,6 +71,8 @@ pub(crate) struct Hall {
     first_ns: AtomicU64,
     last_ns: AtomicU64,
     stopping: AtomicBool,
+    /// It is enough, and the grace for open sessions runs.
+    ending: AtomicBool,
     wake: Box<[rustix::fd::OwnedFd]>,
 }
 
@@ -84,6 +95,7 @@ impl Hall {
             first_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             wake: wakers.into(),
         }
     }
@@ -95,7 +107,7 @@ impl Hall {
 
     /// A session begins.
     pub(crate) fn opened(&self) {
-        if self.counts.sessions.fetch_add(1, Relaxed) == 0 {
+        if self.counts.sessions.fetch_add(1, SeqCst) == 0 {
             self.first_ns.store(self.now_ns(), Relaxed);
         }
     }
@@ -108,16 +120,23 @@ impl Hall {
         self.show();
     }
 
-    /// A session ended; here smtp-sink looks whether it is enough.
-    pub(crate) fn closed(&self, by_quit: bool) {
+    /// A session ended; here smtp-sink looks whether it is enough, and exits. We let the sessions that are
+    /// open end too, for a moment: their clients would take the cut for a failure.
+    pub(crate) fn closed(self: &Arc<Self>, by_quit: bool) {
         self.counts.quits.fetch_add(u64::from(by_quit), Relaxed);
-        let ended = self.counts.ended.fetch_add(1, Relaxed) + 1;
+        let ended = self.counts.ended.fetch_add(1, SeqCst) + 1;
         self.show();
         let messages = self.counts.messages.load(Relaxed);
-        if self.bounds.ended_sessions.is_some_and(|n| ended >= n)
-            || self.bounds.messages.is_some_and(|n| messages >= n)
-        {
+        let enough = self.bounds.ended_sessions.is_some_and(|n| ended >= n)
+            || self.bounds.messages.is_some_and(|n| messages >= n);
+        if enough && ended >= self.counts.sessions.load(SeqCst) {
             self.stop();
+        } else if enough && !self.ending.swap(true, SeqCst) {
+            let hall = self.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(GRACE);
+                hall.stop();
+            });
         }
     }
 

@@ -71,7 +71,7 @@ fn copies(fds: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// One loop for each waker. The bound on sessions is dealt out, so that no loop asks another.
-fn serve_events(hall: &Hall, listeners: &[OwnedFd], wakers: &[OwnedFd]) -> Result<(), String> {
+fn serve_events(hall: &Arc<Hall>, listeners: &[OwnedFd], wakers: &[OwnedFd]) -> Result<(), String> {
     let count = wakers.len().min(hall.bounds.sessions);
     let share = |i: usize| hall.bounds.sessions / count + usize::from(i < hall.bounds.sessions % count);
     let serve = |i: usize| {

@@ -6,7 +6,10 @@ use super::{
     log,
     talk::{Next, Talk},
 };
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 /// What the model does next, once the output is written.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +52,7 @@ impl Session {
     }
 
     /// The connection is closed.
-    pub(crate) fn closed(self, hall: &Hall) {
+    pub(crate) fn closed(self, hall: &Arc<Hall>) {
         hall.closed(self.talk.has_quit());
     }
 
