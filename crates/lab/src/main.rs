@@ -4,6 +4,8 @@ mod address;
 mod signals;
 mod sink;
 mod slots;
+#[allow(dead_code)] // until the command line is in
+mod source;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
