@@ -4,7 +4,6 @@ mod address;
 mod signals;
 mod sink;
 mod slots;
-#[allow(dead_code)] // until the command line is in
 mod source;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +20,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Sink(sink::SinkArgs),
+    Source(source::SourceArgs),
 }
 
 fn main() -> ExitCode {
@@ -33,10 +33,12 @@ fn main() -> ExitCode {
         }
     };
     let done = match cli.verb {
-        Verb::Sink(args) => sink::run(&args),
+        Verb::Sink(args) => sink::run(&args).map(|()| true),
+        Verb::Source(args) => source::run(&args),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("postlab: {error}");
             ExitCode::FAILURE

@@ -18,6 +18,7 @@ mod tasks;
 mod verb;
 
 pub(crate) use args::SinkArgs;
+pub(crate) use rules::seconds_of;
 
 use crate::address;
 use args::Model;

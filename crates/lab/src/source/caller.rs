@@ -17,6 +17,8 @@ pub(crate) enum Style {
     Mute,
     /// HELO, or an LHLO whose offers are ignored: one command at a time.
     Plain,
+    /// EHLO for STARTTLS, and otherwise one command at a time.
+    Secure,
     /// EHLO and all the server offers.
     Extended,
 }
@@ -31,17 +33,20 @@ pub(crate) struct Caller {
     /// The begin of a reply.
     partial: Vec<u8>,
     output: VecDeque<Bytes>,
+    /// Both sides are shown on standard error (-v).
+    shows: bool,
 }
 
 impl Caller {
     /// A session on a connection that was made just now.
-    pub(crate) fn new(settings: Settings, style: Style, now: Instant) -> Self {
+    pub(crate) fn new(settings: Settings, style: Style, shows: bool, now: Instant) -> Self {
         Self {
             connection: Connection::new(settings),
             style,
             said: VecDeque::from([now]),
             partial: Vec::new(),
             output: VecDeque::new(),
+            shows,
         }
     }
 
@@ -121,6 +126,7 @@ impl Caller {
     }
 
     fn reply(&mut self, reply: &[u8], now: Instant, tally: &mut Tally) -> Result<(), Misbehaved> {
+        self.show("<<<", reply);
         let awaited = self.connection.awaited().next();
         if let (Some(awaited), Some(said)) = (awaited, self.said.pop_front()) {
             let phase = Phase::from(awaited);
@@ -129,9 +135,15 @@ impl Caller {
             if let Some(code @ 400..) = code {
                 tally.failed_in(phase, Fault::Refused(code));
             }
-            if awaited == Awaited::Hello && self.style != Style::Extended && reply.starts_with(b"250") {
+            if awaited == Awaited::Hello && reply.starts_with(b"250") {
+                let offers_tls = reply.windows(8).any(|w| w.eq_ignore_ascii_case(b"STARTTLS"));
                 // What is not heard is not used.
-                self.connection.receive(b"250 ok\r\n")?;
+                let heard = match self.style {
+                    Style::Extended => reply,
+                    Style::Secure if offers_tls => b"250-ok\r\n250 STARTTLS\r\n",
+                    _ => b"250 ok\r\n",
+                };
+                self.connection.receive(heard)?;
                 self.collect(now);
                 return Ok(());
             }
@@ -146,12 +158,23 @@ impl Caller {
         while let Some(piece) = self.connection.next_piece() {
             match piece {
                 Piece::Text(text) if self.swallows(&text) => {}
-                Piece::Text(text) => self.output.push_back(text.into()),
-                Piece::Content(bytes) => self.output.push_back(bytes),
+                Piece::Text(text) => self.say(text.into()),
+                Piece::Content(bytes) => self.say(bytes),
                 Piece::Load(_) => unreachable!("letters are in memory"),
             }
         }
         self.said.resize(self.connection.awaited().len(), now);
+    }
+
+    fn say(&mut self, bytes: Bytes) {
+        self.show(">>>", &bytes);
+        self.output.push_back(bytes);
+    }
+
+    fn show(&self, side: &str, bytes: &[u8]) {
+        if self.shows {
+            String::from_utf8_lossy(bytes).lines().for_each(|line| eprintln!("{side} {line}"));
+        }
     }
 
     /// The server is asked for no extensions: the connection hears that it has none.
@@ -209,7 +232,7 @@ mod tests {
         let letter = super::super::letter::tests::letters().next();
         let now = Instant::now();
         let (mut caller, mut tally, mut said) =
-            (Caller::new(settings(), style, now), Tally::default(), Vec::new());
+            (Caller::new(settings(), style, false, now), Tally::default(), Vec::new());
         for word in words {
             for piece in word.as_bytes().chunks(length) {
                 caller.receive(piece, now, &mut tally).unwrap();

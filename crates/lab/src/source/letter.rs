@@ -89,11 +89,6 @@ impl Letters {
         })
     }
 
-    /// Octets of one message on the wire, roughly: dots and ids vary.
-    pub(crate) fn size_bytes(&self) -> u64 {
-        self.rest.len() as u64
-    }
-
     /// The next message.
     pub(crate) fn next(&self) -> SharedMessage {
         let arrived = UnixMillis::now();

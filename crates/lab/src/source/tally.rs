@@ -83,6 +83,8 @@ pub(crate) enum Fault {
     Refused(u16),
     /// The server closed, or the network broke.
     Lost,
+    /// Nobody listens, or the queue of the one who does is full.
+    Reset,
     /// No answer in time.
     Timeout,
     /// Connecting failed, by the system's word for it.
@@ -96,6 +98,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Refused(code) => write!(f, "{code}"),
             Self::Lost => f.write_str("lost connection"),
+            Self::Reset => f.write_str("connection refused"),
             Self::Timeout => f.write_str("timeout"),
             Self::System(why) | Self::Protocol(why) => f.write_str(why),
         }
