@@ -65,6 +65,11 @@ impl Caller {
         self.connection.can_begin()
     }
 
+    /// May commands follow without waiting?
+    pub(crate) fn pipelines(&self) -> bool {
+        self.connection.capabilities().pipelining
+    }
+
     /// Does the server offer STARTTLS?
     pub(crate) fn offers_tls(&self) -> bool {
         self.connection.capabilities().starttls
@@ -192,27 +197,32 @@ impl Caller {
 /// A server that says more before it ends a reply is none.
 const REPLY_MAX: usize = 64 * 1024;
 
-/// Where the first reply of `partial` and `bytes` together ends, as an offset in `bytes`.
+/// Where the first reply of `partial` and `bytes` together ends, as an offset in `bytes`. A line that is
+/// no part of a reply counts as one: the connection says what is wrong with it.
 fn end_of_reply(partial: &[u8], bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
-    if let Some(last) = partial.iter().rposition(|b| *b == b'\n').map(|i| i + 1).or(Some(0))
-        && last < partial.len()
-    {
+    let last = partial.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    if last < partial.len() {
         // A line has begun in `partial`: it goes on to the first line end here.
         let end = memchr(b'\n', bytes)? + 1;
-        let fourth = partial.get(last + 3).or_else(|| bytes.get(last + 3 - partial.len()));
-        if fourth != Some(&b'-') {
+        let start: Vec<u8> = partial[last..].iter().chain(bytes).take(4).copied().collect();
+        if !goes_on(&start) {
             return Some(end);
         }
         from = end;
     }
     while let Some(end) = memchr(b'\n', &bytes[from..]).map(|i| from + i + 1) {
-        if bytes.get(from + 3) != Some(&b'-') {
+        if !goes_on(&bytes[from..end]) {
             return Some(end);
         }
         from = end;
     }
     None
+}
+
+/// `250-` and the like: the reply has another line.
+fn goes_on(line: &[u8]) -> bool {
+    matches!(line, [b'0'..=b'9', _, _, b'-', ..])
 }
 
 /// How long the longest wait may be, by what is waited for (RFC 5321 §4.5.3.2), when nothing is set.

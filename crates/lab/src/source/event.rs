@@ -110,8 +110,9 @@ impl<'a> Loop<'a> {
             let moved = if line.is_connecting() { line.connected() } else { line.read(buffer) };
             // An edge is told once: what it stands for must be used up.
             more = match moved {
-                Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP),
-                Moved::Read(length) => length == buffer.len(),
+                Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
+                // The end may stand behind what was read, and has its edge already.
+                Moved::Read(length) => length == buffer.len() || flags.contains(epoll::EventFlags::RDHUP),
                 Moved::Secured => true,
                 Moved::Nothing | Moved::Broken(_) => false,
             };
@@ -119,7 +120,7 @@ impl<'a> Loop<'a> {
                 Moved::Connected => place.session.connected(setup, now, tally),
                 Moved::Read(length) => {
                     tally.bytes_in += length as u64;
-                    place.session.received(&buffer[..length], now, tally);
+                    place.session.received(setup, &buffer[..length], now, tally);
                 }
                 Moved::Secured => place.session.secured(now, tally),
                 Moved::Nothing => {}

@@ -50,6 +50,7 @@ pub(crate) struct Letters {
     has_header: bool,
     ids: IdSource,
     sequence: AtomicU64,
+    process: u32,
     origin: Box<str>,
 }
 
@@ -85,6 +86,7 @@ impl Letters {
             has_header,
             ids: IdSource::default(),
             sequence: AtomicU64::new(1),
+            process: std::process::id(),
             origin,
         })
     }
@@ -95,7 +97,7 @@ impl Letters {
         let id = self.ids.next(arrived.0);
         let mut parts = vec![Part::Memory(self.rest.clone())];
         if self.has_header {
-            let line = format!("Message-ID: <{id}.{}@{}>\r\n", std::process::id(), self.wishes.hostname);
+            let line = format!("Message-ID: <{id}.{}@{}>\r\n", self.process, self.wishes.hostname);
             parts.insert(0, Part::Memory(line.into()));
         }
         let mut envelope = Envelope::new(self.from.clone());

@@ -56,7 +56,8 @@ impl Line {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(fault(error)),
         }
-        let edges = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
+        use epoll::EventFlags as Flags;
+        let edges = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
         epoll::add(poll, &socket, epoll::EventData::new_u64(name), edges).map_err(fault)?;
         Ok(Self { socket, connecting: true, tls: None })
     }

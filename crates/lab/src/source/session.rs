@@ -55,6 +55,7 @@ pub(crate) struct Session {
     shaking_hands: Option<Instant>,
     wants_handshake: bool,
     quits: bool,
+    closing: bool,
     hangs_up: bool,
 }
 
@@ -84,9 +85,12 @@ impl Session {
     }
 
     /// Bytes from the server.
-    pub(crate) fn received(&mut self, bytes: &[u8], now: Instant, tally: &mut Tally) {
+    pub(crate) fn received(&mut self, setup: &Setup, bytes: &[u8], now: Instant, tally: &mut Tally) {
         let Some(caller) = &mut self.caller else { return };
-        if let Err(error) = caller.receive(bytes, now, tally) {
+        let received = caller.receive(bytes, now, tally);
+        // What was said before the end, or before the nonsense, counts.
+        self.hear(setup, now, tally);
+        if let Err(error) = received {
             self.broken(&Fault::Protocol(error.to_string()), tally);
         }
     }
@@ -103,6 +107,9 @@ impl Session {
 
     /// The connection broke, or could not be made.
     pub(crate) fn broken(&mut self, fault: &Fault, tally: &mut Tally) {
+        if self.hangs_up {
+            return;
+        }
         let phase = match &self.caller {
             _ if self.connecting.is_some() => Phase::Connect,
             _ if self.shaking_hands.is_some() => Phase::Tls,
@@ -204,11 +211,13 @@ impl Session {
             if !caller.can_begin() {
                 return Turn::Listen;
             }
+            let pipelines = caller.pipelines();
             let wanted =
                 if setup.keeps || self.nothing_begun { self.next_ticket(plan, now) } else { Ok(false) };
             match wanted {
                 Ok(true) => self.begin(setup, now),
-                Ok(false) if self.under_way.is_empty() => {
+                // QUIT may stand behind the content, before its reply is there (RFC 2920 §3.1).
+                Ok(false) if self.under_way.is_empty() || pipelines => {
                     self.quits = true;
                     if let Some(caller) = &mut self.caller {
                         caller.quit(now);
@@ -242,13 +251,26 @@ impl Session {
                     self.rest_until = setup.rest().map(|rest| now + rest);
                     self.settled(name, &outcomes, now, tally);
                 }
-                Event::Closing if self.quits && self.under_way.is_empty() => self.hangs_up = true,
-                Event::Closing => {
-                    tally.failed_in(Phase::Message, Fault::Refused(421));
-                    self.give_up(tally);
-                }
+                Event::Closing => self.closing = true,
             }
         }
+        if self.closing && !self.hangs_up {
+            self.server_closes(tally);
+        }
+    }
+
+    /// QUIT was answered, or the server said 421. What it said of each message was heard before.
+    fn server_closes(&mut self, tally: &mut Tally) {
+        let kept = self.ticket.filter(|_| !self.nothing_begun);
+        if kept.is_some() {
+            // It closes between two messages: the next one gets a new connection.
+            self.ticket = None;
+        }
+        if !self.under_way.is_empty() {
+            tally.failed_in(Phase::Message, Fault::Lost);
+        }
+        self.give_up(tally);
+        self.ticket = kept;
     }
 
     fn ask_for_tls(&mut self, now: Instant, tally: &mut Tally) {
