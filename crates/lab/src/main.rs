@@ -5,6 +5,7 @@ mod signals;
 mod sink;
 mod slots;
 mod source;
+mod stat;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    #[command(visible_alias = "ministat")]
+    Stat(stat::StatArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
+        Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
