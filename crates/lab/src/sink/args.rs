@@ -14,7 +14,7 @@ use std::{path::PathBuf, time::Duration};
 /// How sessions share the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Model {
-    /// One event loop a core; the fastest
+    /// An event loop for every two cores; the fastest
     Event,
     /// A thread for each connection
     Thread,
@@ -36,7 +36,7 @@ pub(crate) struct SinkArgs {
     /// How sessions share the machine
     #[arg(long, value_enum, default_value = "event")]
     pub(crate) model: Model,
-    /// Event loops, workers of the pool or of the runtime [default: one a core; for the pool 64]
+    /// Event loops, workers of the pool or of the runtime [default: one for two cores; for the pool 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
     /// At the end, print what happened as JSON

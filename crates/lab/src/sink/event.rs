@@ -1,4 +1,4 @@
-//! `--model event`: loops, one a core, that each wait for all their sessions at once.
+//! `--model event`: loops, each a thread, that each wait for all their sessions at once.
 
 use super::{
     hall::Hall,

@@ -41,7 +41,9 @@ pub(crate) fn run(args: &SinkArgs) -> Result<(), String> {
     }
     privilege::drop(args.root.as_deref(), args.user.as_deref())?;
     let threads = args.threads.map(usize::from);
-    let loops = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+    // The other half is for who sends, on this machine or in the kernel.
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let loops = threads.unwrap_or(cores.div_ceil(2));
     let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
     let shared = talk::Shared::new(Arc::new(args.rules()));
     let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
