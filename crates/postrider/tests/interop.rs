@@ -228,7 +228,8 @@ fn dovecot_takes_mail_by_lmtp() {
         let mails = fs::read_dir(dir.path().join("mail").join(user).join("new")).unwrap();
         assert_eq!(mails.count(), 3, "{user}");
     }
-    assert!(daemon.log().iter().any(|row| row["relay"].as_str().is_some_and(|r| r.starts_with("unix:"))));
+    let by_socket = |row: &serde_json::Value| row["relay"].as_str().is_some_and(|r| r.starts_with("unix:"));
+    until("the log names the socket", || daemon.log().iter().any(by_socket));
 }
 
 #[test]
