@@ -45,9 +45,11 @@ pub fn points(first: u64, count: u64, mutation: Mutation) -> Summary {
     let mut summary = Summary::default();
     for seed in first..first + count {
         summary.point_count += 1;
-        match run::run(seed, mutation) {
-            Ok(tally) => summary.tally.add(&tally),
-            Err(what) => summary.violations.push((seed, what)),
+        match std::panic::catch_unwind(|| run::run(seed, mutation)) {
+            Ok(Ok(tally)) => summary.tally.add(&tally),
+            Ok(Err(what)) => summary.violations.push((seed, what)),
+            // It has said so.
+            Err(_) => summary.violations.push((seed, "a panic".to_owned())),
         }
     }
     summary

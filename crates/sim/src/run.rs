@@ -244,7 +244,7 @@ fn poll(mut wait: Durable) -> Poll<Result<(), SpoolFailure>> {
 }
 
 fn is_no_room(failure: &SpoolFailure) -> bool {
-    failure.to_string().ends_with("no room")
+    failure.to_string().ends_with("no room for one")
 }
 
 /// Why there was no recovery.

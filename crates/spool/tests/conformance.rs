@@ -43,6 +43,13 @@ fn small(id: u64) -> SharedMessage {
     message(id, 2, Content::from_bytes(format!("Subject: {id}\r\n\r\nhello\r\n")))
 }
 
+/// What may use the reserve.
+fn report(id: u64) -> SharedMessage {
+    let mut message = Message::clone(&small(id));
+    message.envelope.reverse_path = ReversePath::parse("", false).unwrap();
+    Arc::new(message)
+}
+
 fn deferred(index: u32) -> (u32, Outcome) {
     (index, Outcome::deferred(Enhanced(4, 2, 1), "mailbox busy"))
 }
@@ -294,4 +301,35 @@ fn a_log_driven_by_hand_does_what_its_threads_do() {
     let (_, found, report) = open(dir.path());
     assert_eq!((found.len(), report.corrupt), (1, vec![]));
     assert!(std::fs::read_dir(dir.path()).unwrap().count() <= 16);
+}
+
+#[test]
+fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    commit(&spool, vec![Entry::Accept(small(1))]);
+    drop(spool);
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        // Only the one in use stays.
+        if std::fs::read(&path).unwrap()[4096..].iter().all(|b| *b == 0) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let full = LogSettings { min_free_bytes: u64::MAX / 2, ..settings() };
+    let mut spool = LogSpool::open(dir.path(), full).unwrap();
+    let failure = spool.recover(&mut |_| {}).unwrap_err().to_string();
+    assert!(failure.contains("no room"), "{failure}");
+}
+
+#[test]
+fn a_start_may_go_beyond_the_limit_of_the_spool() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()));
+    for id in 1..10 {
+        let (spool, found, _) = open_with(dir.path(), LogSettings { max_bytes: 1, ..settings() });
+        assert_eq!(found.len(), id as usize - 1);
+        let ended = Entry::Outcome { id: QueueId(0), results: vec![], last: true };
+        commit(&spool, vec![ended, Entry::Accept(report(id))]);
+    }
 }

@@ -59,9 +59,13 @@ pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
         }
         own.cleaning.store(false, Ordering::Relaxed);
     };
-    if let Err(e) = std::thread::Builder::new().name("spool-clean".to_owned()).spawn(run) {
-        tracing::warn!("start the cleaning thread: {e}");
-        shared.cleaning.store(false, Ordering::Relaxed);
+    match std::thread::Builder::new().name("spool-clean".to_owned()).spawn(run) {
+        // The one before has said that it is through.
+        Ok(thread) => *shared.cleaner() = Some(thread),
+        Err(e) => {
+            tracing::warn!("start the cleaning thread: {e}");
+            shared.cleaning.store(false, Ordering::Relaxed);
+        }
     }
 }
 

@@ -66,7 +66,7 @@ impl Current {
 impl Committer {
     /// Begins in a fresh segment, which enters the index.
     pub(crate) fn new(shared: Arc<Shared>, batch_sequence: u64) -> Result<Self, SpoolFailure> {
-        let segment = shared.pool.take().map_err(SpoolFailure::Io)?;
+        let segment = shared.pool.take_first().map_err(SpoolFailure::Io)?;
         let current = Current::of(&segment);
         shared.index().segments.insert(current.number, segment);
         let (buffer, written, chain) = (Vec::new(), Vec::new(), Chain::default());

@@ -119,12 +119,17 @@ pub(crate) struct Shared {
     current_free: AtomicU64,
     poisoned: AtomicBool,
     cleaning: AtomicBool,
+    cleaner: Mutex<Option<JoinHandle<()>>>,
     pub(crate) mutation: Mutation,
 }
 
 impl Shared {
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cleaner(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -368,6 +373,7 @@ impl LogSpool {
             current_free: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
             cleaning: AtomicBool::new(false),
+            cleaner: Mutex::default(),
             mutation,
         }
     }
@@ -536,7 +542,8 @@ impl Spool for LogSpool {
             self.start("spool-prepare", move || pool.run())?;
         }
         self.shared.pool.give_back(found.take_dead(&mut self.shared.index()));
-        let committer = self.rewrite_tail(&mut found)?;
+        // Who prepares segments must not outlive a start that failed.
+        let committer = self.rewrite_tail(&mut found).inspect_err(|_| self.shared.pool.close())?;
         self.shared.index().forget_orphans();
         let shared = self.shared.clone();
         if by_hand {
@@ -581,6 +588,9 @@ impl Spool for LogSpool {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        // The cleaner, too: it holds the disk, and with it the lock. Nothing it waits for comes any more.
+        let cleaner = self.shared.cleaner().take();
+        cleaner.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

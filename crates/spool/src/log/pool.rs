@@ -24,6 +24,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) const UNFINISHED: &str = ".new";
 /// How the name of a segment ends that is damaged and holds nothing else that is needed.
 const DAMAGED: &str = ".bad";
+const NO_ROOM: &str = "prepare a segment: the disk has no room for one";
 /// Zeros are written in pieces of this.
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
@@ -44,6 +45,8 @@ struct State {
     segment_count: u64,
     next_sequence: u64,
     no_room: bool,
+    /// The first segment was taken.
+    is_started: bool,
     closing: bool,
     failure: Option<String>,
 }
@@ -80,6 +83,7 @@ impl Pool {
             segment_count,
             next_sequence,
             no_room: false,
+            is_started: false,
             closing: false,
             failure: None,
         };
@@ -104,9 +108,19 @@ impl Pool {
 
     /// The next ready segment; waits for it. An error when there will be none.
     pub(crate) fn take(&self) -> Result<Segment, String> {
+        self.take_when(true)
+    }
+
+    /// The first segment: who starts is told that there is no room, and does not wait for it unheard.
+    pub(crate) fn take_first(&self) -> Result<Segment, String> {
+        self.take_when(false)
+    }
+
+    fn take_when(&self, there_is_room: bool) -> Result<Segment, String> {
         let mut state = self.lock();
         loop {
             if let Some(segment) = state.ready.pop_front() {
+                state.is_started = true;
                 self.changed.notify_all();
                 return Ok(segment);
             }
@@ -119,10 +133,13 @@ impl Pool {
             if self.by_hand {
                 drop(state);
                 if !self.work() {
-                    return Err("prepare a segment: no room".to_owned());
+                    return Err(NO_ROOM.to_owned());
                 }
                 state = self.lock();
                 continue;
+            }
+            if !there_is_room && state.no_room && state.given_back.is_empty() {
+                return Err(NO_ROOM.to_owned());
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -194,6 +211,7 @@ impl Pool {
             Some(old) => self.renew(old, sequence).map(Some),
             None if !self.has_room(count) => {
                 self.lock().no_room = true;
+                self.changed.notify_all();
                 return false;
             }
             None => self.make(sequence).map(Some),
@@ -225,7 +243,12 @@ impl Pool {
 
     fn has_room(&self, segment_count: u64) -> bool {
         let size = self.room.segment_bytes;
-        let allowed = self.room.max_bytes == 0 || (segment_count + 1) * size <= self.room.max_bytes;
+        let state = self.lock();
+        // A start needs one, or nothing could be delivered that is in the others.
+        let is_first = !state.is_started && state.ready.is_empty();
+        drop(state);
+        let allowed =
+            is_first || self.room.max_bytes == 0 || (segment_count + 1) * size <= self.room.max_bytes;
         allowed && self.disk.free_bytes().is_ok_and(|free| free >= size + self.room.min_free_bytes)
     }
 

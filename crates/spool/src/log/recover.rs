@@ -37,6 +37,10 @@ pub(crate) struct Found {
     pub(crate) last: Option<(u64, Vec<Unproven>)>,
     /// Where the last batch stands, for readers that write nothing.
     pub(crate) last_places: Vec<Location>,
+    /// The number of the first batch that could be read.
+    first: Option<u64>,
+    /// Segments whose first batch was written and cannot be read: the segment's number and the batch's.
+    unread: Vec<(u64, u64)>,
     /// Segments that hold nothing but the last batch.
     alone: Vec<u32>,
     /// Segments that hold nothing but a batch that was written again since.
@@ -56,6 +60,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation) -> Result<Found, SpoolFa
         found.segment_count += 1;
         scan_segment(segment, &mut found, mutation)?;
     }
+    found.mark_lost_beginning();
     Ok(found)
 }
 
@@ -132,7 +137,11 @@ fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Resu
         }
     }
     match batches {
-        0 => found.empty.extend(found.index.segments.remove(&number)),
+        0 => {
+            let written = read_head(bytes.get(FIRST_BATCH as usize..).unwrap_or(&[]), FIRST_BATCH, seed);
+            found.unread.extend(written.map(|head| (u64::from(number), head.sequence)));
+            found.empty.extend(found.index.segments.remove(&number));
+        }
         1 if found.last_places.iter().any(|at| at.segment == number) => found.alone.push(number),
         _ => {}
     }
@@ -172,6 +181,7 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
         }
         found.superseded.append(&mut found.alone);
     }
+    found.first.get_or_insert(sequence);
     found.report.batch_count += 1;
     found.last_places = records
         .iter()
@@ -187,6 +197,18 @@ impl Found {
     fn mark_damaged(&mut self, number: u32) {
         if let Some(segment) = self.index.segments.get_mut(&number) {
             segment.is_damaged = true;
+        }
+    }
+
+    /// A batch that cannot be read and is older than all that can was not torn: it was proven by those.
+    fn mark_lost_beginning(&mut self) {
+        for (number, batch) in std::mem::take(&mut self.unread) {
+            if self.first.is_some_and(|first| batch < first) {
+                for segment in self.empty.iter_mut().filter(|s| s.header.sequence == number) {
+                    segment.is_damaged = true;
+                    self.report.corrupt.push(format!("{}: batch {batch} cannot be read", segment.name));
+                }
+            }
         }
     }
 
