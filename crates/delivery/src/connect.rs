@@ -5,7 +5,7 @@ use crate::{
     link::{Link, Stream},
     tls::TlsClient,
 };
-use mail::{Enhanced, Outcome, Reply};
+use mail::{Enhanced, Handover, Outcome, Reply};
 use route::TlsMode;
 use smtp::client::{self, Connection, Event, Phase, Piece, Protocol};
 use std::{io, net::SocketAddr, path::Path, time::Duration};
@@ -22,6 +22,7 @@ pub(crate) struct Ready {
     pub(crate) relay: Box<str>,
     /// How it is secured, empty in clear text.
     pub(crate) tls: Box<str>,
+    pub(crate) handover: Handover,
 }
 
 /// What connecting needs to know.
@@ -94,7 +95,8 @@ impl Connector<'_> {
                 );
             }
         }
-        Ok(Ready { link, connection, relay: relay.into(), tls: described })
+        let handover = self.handover(&connection);
+        Ok(Ready { link, connection, relay: relay.into(), tls: described, handover })
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -119,7 +121,17 @@ impl Connector<'_> {
         };
         let mut link = Link::new(Stream::Unix(stream));
         let connection = self.greet(&mut link, &relay).await.map_err(|e| self.outcome(&relay, e))?;
-        Ok(Ready { link, connection, relay, tls: Box::default() })
+        let handover = self.handover(&connection);
+        Ok(Ready { link, connection, relay, tls: Box::default(), handover })
+    }
+
+    /// An LMTP server delivers; what another does with the mail it says only if it can.
+    fn handover(&self, connection: &Connection) -> Handover {
+        match (connection.capabilities().dsn, self.protocol) {
+            (true, _) => Handover::Passed,
+            (false, Protocol::Lmtp) => Handover::Arrived,
+            (false, Protocol::Smtp) => Handover::Relayed,
+        }
     }
 
     /// Greeting and EHLO.

@@ -111,9 +111,6 @@ impl Courier {
                     Ok(ready) => return self.session(ready, begun, jobs).await,
                     Err(outcome) => last = Some(outcome),
                 }
-                if jobs.is_closing() {
-                    return;
-                }
             }
         }
         let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");

@@ -6,7 +6,7 @@ use crate::{
     link::Link,
 };
 use bytes::Bytes;
-use mail::{Attempt, Enhanced, Fate, Outcome, SharedMessage};
+use mail::{Attempt, Enhanced, Fate, Handover, Outcome, SharedMessage};
 use smtp::client::{Connection, Event, Phase, Piece, Transaction};
 use std::{
     io,
@@ -48,6 +48,7 @@ pub(crate) struct Session<'a, J> {
     relay: Box<str>,
     tls: Box<str>,
     setup_ms: u64,
+    handover: Handover,
     in_hand: Vec<InHand>,
     /// Jobs to begin again, with the recipients that had no room before.
     again: Vec<InHand>,
@@ -66,6 +67,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             relay: ready.relay,
             tls: ready.tls,
             setup_ms: millis(setup),
+            handover: ready.handover,
             in_hand: Vec::new(),
             again: Vec::new(),
             next_name: 0,
@@ -193,6 +195,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             // Only the first message has waited for it.
             setup_ms: std::mem::take(&mut self.setup_ms),
             transfer_ms: millis(hand.begun.elapsed()),
+            handover: self.handover,
         };
         self.jobs.settle(hand.job, hand.settled, &attempt);
     }

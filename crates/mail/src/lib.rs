@@ -17,7 +17,7 @@ pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, Rever
 pub use content::{Content, Facts, Part, Place};
 pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
 pub use id::{IdSource, QueueId};
-pub use outcome::{Attempt, Fate, Outcome};
+pub use outcome::{Attempt, Fate, Handover, Outcome};
 pub use reply::{Enhanced, Reply};
 pub use time::UnixMillis;
 

@@ -74,6 +74,18 @@ impl fmt::Display for Outcome {
     }
 }
 
+/// Who tells the sender of success, where that was asked for, once a message was taken (RFC 3461 §5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Handover {
+    /// We do: it has arrived.
+    #[default]
+    Arrived,
+    /// We do, as far as we know: the next hop makes no reports.
+    Relayed,
+    /// The next hop, which was told what the sender wants to know.
+    Passed,
+}
+
 /// One attempt as the log and `why` tell it: where to, how, and how long it took.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attempt {
@@ -87,4 +99,6 @@ pub struct Attempt {
     pub setup_ms: u64,
     /// From MAIL to the final reply, in milliseconds.
     pub transfer_ms: u64,
+    /// Who reports success.
+    pub handover: Handover,
 }

@@ -15,6 +15,7 @@ mod destination;
 mod list;
 mod message;
 mod queue;
+mod reroute;
 mod settings;
 mod slab;
 mod view;

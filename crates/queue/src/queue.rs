@@ -225,7 +225,7 @@ impl Queue {
     }
 
     /// Recipients that share destination and past share a unit.
-    fn add_units(
+    pub(crate) fn add_units(
         &mut self,
         message: u32,
         recipients: &[(u32, DestinationId, u16, Option<Millis>)],
@@ -310,7 +310,7 @@ impl Queue {
     }
 
     /// Takes a unit out of where it is; in flight it stays.
-    fn withdraw(&mut self, unit: UnitId) {
+    pub(crate) fn withdraw(&mut self, unit: UnitId) {
         let entry = &self.units[unit];
         let (place, is_bulk) = (entry.place, entry.is_bulk);
         let site = &mut self.sites[entry.destination as usize];
@@ -331,7 +331,7 @@ impl Queue {
     }
 
     /// Removes a unit for good; true when it was its message's last.
-    fn remove_unit(&mut self, unit: UnitId) -> bool {
+    pub(crate) fn remove_unit(&mut self, unit: UnitId) -> bool {
         let Unit { message, sibling, .. } = self.units.remove(unit);
         let first = self.messages[message].units;
         if first == unit {

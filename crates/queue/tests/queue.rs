@@ -50,6 +50,31 @@ fn recipients_at_one_destination_go_together() {
 }
 
 #[test]
+fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
+    let mut q = new();
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    put(&mut q, 1, &[a, a], 100, 0);
+    put(&mut q, 2, &[a], 100, 0);
+    orders(&mut q, 0);
+    let first = q.take(a, 0).unwrap();
+    let s = q.settle(first.unit, &[(0, Fate::Deferred), (1, Fate::Deferred)], true, 10);
+    let in_flight = q.take(a, 10).unwrap();
+    assert!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20));
+    assert!(!q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), "it is there already");
+    assert!(!q.reroute(QueueId(2), |_| b, 20), "it is in flight");
+    assert!(done(&mut q, &in_flight, Fate::Delivered, 30).last);
+    let due = s.retry_at.unwrap() + 200;
+    q.advance(due);
+    let taken = q.take(b, due).unwrap();
+    assert_eq!((taken.recipients.as_slice(), taken.attempt_count), (&[0][..], 1));
+    assert!(!done(&mut q, &taken, Fate::Delivered, due).last);
+    let taken = q.take(a, due).unwrap();
+    assert_eq!(taken.recipients.as_slice(), [1]);
+    assert!(done(&mut q, &taken, Fate::Delivered, due).last);
+    assert!(q.is_empty());
+}
+
+#[test]
 fn only_deferred_recipients_are_tried_again_and_later() {
     let mut q = new();
     let a = q.destination(&site("a"));

@@ -17,6 +17,8 @@ pub enum Kind {
     Delayed,
     /// It was delivered, and the sender wanted to know.
     Delivered,
+    /// It went to a host that makes no such reports, and the sender wanted to know.
+    Relayed,
 }
 
 impl Kind {
@@ -25,6 +27,7 @@ impl Kind {
             Self::Failed => "failed",
             Self::Delayed => "delayed",
             Self::Delivered => "delivered",
+            Self::Relayed => "relayed",
         }
     }
 
@@ -33,6 +36,7 @@ impl Kind {
             Self::Failed => "Undelivered mail returned to sender",
             Self::Delayed => "Delayed mail (still being retried)",
             Self::Delivered => "Successful mail delivery report",
+            Self::Relayed => "Mail relayed without further report",
         }
     }
 
@@ -47,6 +51,10 @@ impl Kind {
                  ONLY: you need not send it again, it will be tried for some time to come.\r\n"
             }
             Self::Delivered => "Your message was delivered to the recipients below.\r\n",
+            Self::Relayed => {
+                "Your message for the recipients below was passed on to a server that makes no reports of\r\n\
+                 success: this is the last you hear of it, unless it fails.\r\n"
+            }
         }
     }
 }
@@ -81,7 +89,7 @@ pub fn compose(
     let wanted = |recipient: &Recipient| match kind {
         Kind::Failed => recipient.notify.failure,
         Kind::Delayed => recipient.notify.delay,
-        Kind::Delivered => recipient.notify.success,
+        Kind::Delivered | Kind::Relayed => recipient.notify.success,
     };
     let rows: Vec<(&Recipient, &Outcome)> = affected
         .iter()

@@ -164,6 +164,11 @@ impl SimDisk {
         self.state().operation_count
     }
 
+    /// Files there are.
+    pub fn file_count(&self) -> usize {
+        self.state().names.len()
+    }
+
     /// Has the planned cut come?
     pub fn is_off(&self) -> bool {
         self.state().is_off
@@ -198,13 +203,15 @@ impl SimDisk {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Flips one bit of something that was synced and is not zero; `false` when there is nothing.
-    pub fn flip_bit(&self, seed: u64) -> bool {
-        let (mut state, mut rng) = (self.state(), Rng::new(seed));
-        let count = state.images.len();
-        (0..count * 4).any(|_| {
-            let at = rng.index(count);
-            state.images.values_mut().nth(at).is_some_and(|image| image.flip_bit(&mut rng))
+    /// Flips one bit of something that was synced and is not zero; in which file.
+    pub fn flip_bit(&self, seed: u64) -> Option<String> {
+        let (mut guard, mut rng) = (self.state(), Rng::new(seed));
+        let state = &mut *guard;
+        let names: Vec<(&String, &u64)> = state.names.iter().collect();
+        (0..names.len() * 4).find_map(|_| {
+            let (name, id) = names[rng.index(names.len())];
+            let image = state.images.get_mut(id)?;
+            image.flip_bit(&mut rng).then(|| name.clone())
         })
     }
 }

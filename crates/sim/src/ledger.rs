@@ -149,9 +149,7 @@ impl Ledger {
         for count in 0..=self.submitted.len() {
             if count >= self.acknowledged {
                 if queue == found {
-                    self.submitted.clear();
-                    self.acknowledged = 0;
-                    (self.proven, self.latest) = (found.clone(), found);
+                    self.adopt(found);
                     return Ok(());
                 }
                 least.get_or_insert_with(|| queue.clone());
@@ -161,6 +159,13 @@ impl Ledger {
             }
         }
         Err(self.explain(&found, &least.unwrap_or_default(), &queue))
+    }
+
+    /// Something was damaged: what is left counts from now on.
+    pub fn adopt(&mut self, found: Queue) {
+        self.submitted.clear();
+        self.acknowledged = 0;
+        (self.proven, self.latest) = (found.clone(), found);
     }
 
     /// What differs from both the least and the most that may be there.

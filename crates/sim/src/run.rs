@@ -1,6 +1,9 @@
 //! One seed: a spool in lives that end in power cuts, kills and errors, wherever they strike, checked
 //! against the ledger after each.
 
+mod last;
+mod rot;
+
 use crate::{
     disk::{Fault, SimDisk},
     ledger::{Ledger, Live, Queue},
@@ -8,10 +11,12 @@ use crate::{
     workload::Workload,
 };
 use mail::QueueId;
-use spool::{LogSettings, LogSpool, Mutation, RecoveryReport, Refused, Spool, SpoolFailure, Ticket, Turn};
+use spool::{
+    Durable, LogSettings, LogSpool, Mutation, RecoveryReport, Refused, Spool, SpoolFailure, Ticket, Turn,
+};
 use std::{
     sync::Arc,
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -22,7 +27,7 @@ pub struct Tally {
     pub crash_count: u64,
     /// Of them, those that ended before recovery did.
     pub recovery_crash_count: u64,
-    /// Lives that could not begin because the disk was full.
+    /// Lives that could not begin or go on because the disk was full.
     pub no_room_count: u64,
     /// Messages handed to the spool.
     pub message_count: u64,
@@ -86,7 +91,7 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
         run.life()?;
         run.crash();
     }
-    run.life()?;
+    if run.rng.chance(15) { run.rot() } else { run.last_life() }?;
     run.tally.message_count = run.ledger.message_count();
     Ok(run.tally)
 }
@@ -117,11 +122,9 @@ impl Run {
                 self.tally.recovery_crash_count += 1;
                 Ok(())
             }
-            // Nothing is lost, but the operator has to make room.
             Err(Ended::NoRoom) => {
                 self.tally.no_room_count += 1;
-                self.disk.set_capacity(u64::MAX);
-                self.settings.max_bytes = 0;
+                self.make_room();
                 Ok(())
             }
             Err(Ended::Violation(what)) => Err(what),
@@ -133,7 +136,7 @@ impl Run {
         let failed = |failure: SpoolFailure| {
             if self.disk.is_off() || self.has_errors {
                 Ended::Crash
-            } else if failure.to_string().ends_with("no room") {
+            } else if is_no_room(&failure) {
                 Ended::NoRoom
             } else {
                 Ended::Violation(format!("recovery failed: {failure}"))
@@ -191,18 +194,35 @@ impl Run {
             }
         }
         self.note_durable(spool);
-        Ok(())
+        self.judge_failure(spool)
+    }
+
+    /// The log may fail when the disk did, and for want of room, where its thread would wait.
+    fn judge_failure(&mut self, spool: &LogSpool) -> Result<(), String> {
+        if !spool.pressure().poisoned || self.disk.is_off() || self.has_errors {
+            return Ok(());
+        }
+        match poll(spool.durable(Ticket(u64::MAX))) {
+            Poll::Ready(Err(failure)) if !is_no_room(&failure) => {
+                Err(format!("failed for nothing: {failure}"))
+            }
+            _ => {
+                self.tally.no_room_count += 1;
+                self.make_room();
+                Ok(())
+            }
+        }
+    }
+
+    /// What the operator does; nothing is lost until then.
+    fn make_room(&mut self) {
+        self.disk.set_capacity(u64::MAX);
+        self.settings.max_bytes = 0;
     }
 
     /// What the spool calls durable now.
     fn note_durable(&mut self, spool: &LogSpool) {
-        let is_durable = |ticket: &Ticket| {
-            let mut wait = spool.durable(*ticket);
-            matches!(
-                wait.as_mut().poll(&mut Context::from_waker(Waker::noop())),
-                std::task::Poll::Ready(Ok(()))
-            )
-        };
+        let is_durable = |ticket: &Ticket| matches!(poll(spool.durable(*ticket)), Poll::Ready(Ok(())));
         let tickets: Vec<Ticket> = self.ledger.open_tickets().collect();
         if let Some(last) = tickets.into_iter().take_while(is_durable).last() {
             self.ledger.acknowledged(last);
@@ -217,6 +237,14 @@ impl Run {
             if self.rng.chance(25) { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
         self.has_errors = false;
     }
+}
+
+fn poll(mut wait: Durable) -> Poll<Result<(), SpoolFailure>> {
+    wait.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn is_no_room(failure: &SpoolFailure) -> bool {
+    failure.to_string().ends_with("no room")
 }
 
 /// Why there was no recovery.

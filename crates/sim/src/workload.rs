@@ -89,7 +89,12 @@ impl Workload {
     }
 
     fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
-        let size_bytes = if self.rng.chance(15) { self.rng.index(9000) } else { self.rng.index(900) };
+        let size_bytes = match self.rng.below(200) {
+            // Some are larger than a segment.
+            0 => self.rng.index(70_000),
+            1..30 => self.rng.index(9000),
+            _ => self.rng.index(900),
+        };
         let count = if self.rng.chance(10) { 2 } else { 1 };
         let entries = (0..count).map(|_| self.mail(ledger, "sender@here.test", size_bytes)).collect();
         Self::submit(spool, ledger, entries)

@@ -82,3 +82,72 @@ fn a_restart_does_not_cost_a_segment() {
     }
     assert!(disk.list().unwrap().len() <= 6, "{:?}", disk.list());
 }
+
+#[test]
+fn what_is_larger_than_a_segment_is_refused() {
+    let disk = SimDisk::new(1, u64::MAX);
+    let (spool, _, _) = open(&disk).unwrap();
+    let mut last = 0;
+    for size_bytes in (0..20_000).step_by(100) {
+        let id = size_bytes as u64 + 1;
+        if spool.submit(vec![entry(id, size_bytes)]).is_ok() {
+            last = id;
+            assert!(spool.turn(Turn::Commit) && !spool.pressure().poisoned);
+        }
+    }
+    assert!(last > 2000 && last < 16 * 1024, "{last}");
+    assert_eq!(spool.store(vec![0; 20_000].into()), Err(spool::Refused::Full));
+    let (_, found, report) = open(&disk.after_crash(1)).unwrap();
+    assert_eq!((found.last(), report.corrupt), (Some(&last), vec![]));
+}
+
+/// The bytes of a log's segments that no longer belong to it.
+fn set_aside(disk: &SimDisk) -> usize {
+    disk.list().unwrap().iter().filter(|name| name.ends_with(".bad")).count()
+}
+
+#[test]
+fn a_damaged_segment_is_set_aside_and_not_used_again() {
+    let mut told = 0;
+    for seed in 0..60 {
+        let disk = SimDisk::new(1, u64::MAX);
+        let (spool, _, _) = open(&disk).unwrap();
+        (1..20).for_each(|id| commit(&spool, vec![entry(id, 3000)]));
+        let disk = disk.after_crash(seed);
+        let name = disk.flip_bit(seed).unwrap();
+        let Ok((spool, found, report)) = open(&disk) else { continue };
+        if report.corrupt.is_empty() {
+            continue;
+        }
+        told += 1;
+        let end = |id| Entry::Outcome { id: QueueId(id), results: vec![], last: true };
+        commit(&spool, found.iter().map(|id| end(*id)).collect());
+        while spool.turn(Turn::Prepare) {}
+        // One whose header cannot be read stays under its name.
+        let stays = disk.list().unwrap().contains(&name);
+        assert!(stays || set_aside(&disk) == 1, "seed {seed}: {name}, {report:?}");
+    }
+    assert!(told > 30, "{told}");
+}
+
+#[test]
+fn a_message_that_lost_a_part_of_its_content_is_told_and_not_handed_over() {
+    for seed in 0..100 {
+        let disk = SimDisk::new(1, u64::MAX);
+        let (spool, _, _) = open(&disk).unwrap();
+        let place = spool.store(vec![b'x'; 3000].into()).unwrap();
+        assert!(spool.turn(Turn::Commit));
+        let part = mail::Part::Stored { place, length_bytes: 3000 };
+        let content = Content::new(mail::Facts::default(), [part]);
+        let Entry::Accept(whole) = entry(1, 0) else { unreachable!() };
+        commit(&spool, vec![Entry::Accept(Arc::new(Message { content, ..(*whole).clone() }))]);
+        commit(&spool, vec![entry(2, 100)]);
+        let disk = disk.after_crash(seed);
+        disk.flip_bit(seed);
+        if let Ok((spool, found, report)) = open(&disk) {
+            let is_handed_over = found.contains(&1);
+            assert!(!is_handed_over || spool.load(place).is_ok(), "seed {seed}");
+            assert!(found.len() == 2 || !report.corrupt.is_empty() || report.torn_bytes > 0, "seed {seed}");
+        }
+    }
+}

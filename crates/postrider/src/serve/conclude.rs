@@ -3,7 +3,7 @@
 //! so that neither exists without the other after a crash.
 
 use super::engine::{Engine, State};
-use mail::{Attempt, Enhanced, Fate, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Aged, DestinationId, Taken};
 use report::dsn;
 use spool::{Change, Entry, Ticket, Transaction};
@@ -131,7 +131,7 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
     if conclusion.results.iter().any(|(_, outcome)| outcome.fate == Fate::Deferred) {
         give_up_on_the_old(engine, &mut conclusion);
     }
-    if conclusion.cause != Cause::Deleted && wants_report(&message, &conclusion.results) {
+    if conclusion.cause != Cause::Deleted && wants_report(&message, &conclusion) {
         let engine = engine.clone();
         tokio::spawn(async move { conclude_with_report(&engine, conclusion, message).await });
         return;
@@ -157,13 +157,13 @@ fn give_up_on_the_old(engine: &Engine, conclusion: &mut Conclusion) {
 }
 
 /// Does the sender hear of any of these (RFC 3461 §4.1)?
-fn wants_report(message: &Message, results: &[(u32, Outcome)]) -> bool {
+fn wants_report(message: &Message, conclusion: &Conclusion) -> bool {
     !message.envelope.reverse_path.is_null()
-        && results.iter().any(|(index, outcome)| {
+        && conclusion.results.iter().any(|(index, outcome)| {
             let notify = message.envelope.recipients[*index as usize].notify;
             match outcome.fate {
                 Fate::Failed => notify.failure,
-                Fate::Delivered => notify.success,
+                Fate::Delivered => notify.success && conclusion.attempt.handover != Handover::Passed,
                 Fate::Deferred => false,
             }
         })
@@ -172,7 +172,12 @@ fn wants_report(message: &Message, results: &[(u32, Outcome)]) -> bool {
 async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedMessage) {
     let content = content_up_to(engine, &message, dsn::RETURNED_MAX_BYTES).await;
     let mut reports = Vec::new();
-    for (fate, kind) in [(Fate::Failed, dsn::Kind::Failed), (Fate::Delivered, dsn::Kind::Delivered)] {
+    let success = match conclusion.attempt.handover {
+        Handover::Arrived => Some((Fate::Delivered, dsn::Kind::Delivered)),
+        Handover::Relayed => Some((Fate::Delivered, dsn::Kind::Relayed)),
+        Handover::Passed => None,
+    };
+    for (fate, kind) in [(Fate::Failed, dsn::Kind::Failed)].into_iter().chain(success) {
         let affected: Vec<_> = conclusion.results.iter().filter(|(_, o)| o.fate == fate).cloned().collect();
         if !affected.is_empty() {
             reports.extend(compose(engine, kind, &message, &affected, &conclusion.attempt, &content));

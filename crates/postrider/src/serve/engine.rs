@@ -166,6 +166,28 @@ impl Engine {
         self.lock().queue.set_settings(settings);
     }
 
+    /// Sends what waits already where the routes lead now. Reads the envelope of each message: in a
+    /// large queue that takes a while, and nothing waits for it.
+    pub(crate) async fn reroute(self: Arc<Self>) {
+        let ids = self.lock().queue.ids();
+        let table = self.current().table.clone();
+        let mut count = 0;
+        for id in ids {
+            // Gone meanwhile, or unreadable, which its next attempt will report.
+            let Ok(message) = self.read(id).await else { continue };
+            let names: Vec<Destination> =
+                message.envelope.recipients.iter().map(|r| destination(&table, &r.path)).collect();
+            let now = self.now();
+            let mut state = self.lock();
+            let sites: Vec<_> = names.iter().map(|name| state.queue.destination(name)).collect();
+            count += u64::from(state.queue.reroute(id, |index| sites[index as usize], now));
+            self.follow_orders(state, now);
+        }
+        if count > 0 {
+            tracing::info!("{count} messages follow new routes");
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

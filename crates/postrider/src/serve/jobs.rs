@@ -6,16 +6,22 @@ use delivery::{Job, Jobs};
 use mail::{Attempt, Destination, Enhanced, Fate, Outcome, Place, SharedMessage};
 use queue::{DestinationId, Taken};
 use spool::SpoolFailure;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 use tokio::sync::Notify;
 
 /// Runs one connection for a destination, as the queue ordered.
 pub(crate) fn open(engine: &Arc<Engine>, site: DestinationId, name: Destination) {
     let engine = engine.clone();
     tokio::spawn(async move {
-        let jobs = SiteJobs { engine, site, in_hand: Mutex::default() };
+        let jobs = SiteJobs { engine, site, in_hand: Mutex::default(), has_begun: AtomicBool::new(false) };
         let courier = jobs.engine.current().courier.clone();
-        courier.serve(&name, &jobs).await;
+        tokio::select! {
+            () = courier.serve(&name, &jobs) => {}
+            () = jobs.stop_connecting() => {}
+        }
         // Dropping `jobs` tells the queue.
     });
 }
@@ -31,6 +37,8 @@ pub(crate) struct SiteJobs {
     engine: Arc<Engine>,
     site: DestinationId,
     in_hand: Mutex<Vec<Hand>>,
+    /// It has asked for a job: it is connected.
+    has_begun: AtomicBool,
 }
 
 impl SiteJobs {
@@ -44,6 +52,15 @@ impl SiteJobs {
         })
     }
 
+    /// At shutdown, one that still looks for a host that answers has nothing to finish.
+    async fn stop_connecting(&self) {
+        let mut closing = self.engine.closing.subscribe();
+        let told = closing.wait_for(|closing| *closing).await.is_ok();
+        if !told || self.has_begun.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn let_go(&self, job: &Job) -> Option<Hand> {
         let mut hands = self.hands();
         Self::find(&hands, job).map(|at| hands.swap_remove(at))
@@ -52,6 +69,7 @@ impl SiteJobs {
 
 impl Jobs for SiteJobs {
     fn take(&self) -> Option<Job> {
+        self.has_begun.store(true, Ordering::Relaxed);
         if *self.engine.closing.borrow() {
             return None;
         }

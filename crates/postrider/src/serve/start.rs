@@ -266,10 +266,15 @@ impl Daemon {
         let new =
             config::load_with_origins(Some(source), Purpose::Serve).map_err(|e| e.to_string())?.settings;
         let server_tls = tls::server_config(&new)?;
-        let notes = what_takes_a_restart(&self.engine.current().settings, &new);
+        let old = self.engine.current();
+        let notes = what_takes_a_restart(&old.settings, &new);
+        let is_rerouted = old.settings.routes != new.routes || old.settings.local != new.local;
         self.reception.reconfigure(wiring::reception_settings(&new, true), Some(server_tls));
         self.desk.set_policy(wiring::policy(&new));
         self.engine.replace(wiring::current(new)?);
+        if is_rerouted {
+            tokio::spawn(self.engine.clone().reroute());
+        }
         tracing::info!("the configuration was read again");
         Ok(notes)
     }

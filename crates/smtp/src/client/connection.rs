@@ -80,6 +80,45 @@ pub enum Phase {
     Final,
 }
 
+/// What a reply will be to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Awaited {
+    /// The connection itself.
+    Greeting,
+    /// EHLO, HELO or LHLO.
+    Hello,
+    /// STARTTLS.
+    StartTls,
+    /// MAIL.
+    Mail,
+    /// One RCPT.
+    Rcpt,
+    /// DATA.
+    Data,
+    /// The end of the content.
+    Final,
+    /// RSET.
+    Reset,
+    /// QUIT.
+    Quit,
+}
+
+impl From<Expect> for Awaited {
+    fn from(expect: Expect) -> Self {
+        match expect {
+            Expect::Greeting => Self::Greeting,
+            Expect::Ehlo | Expect::Helo => Self::Hello,
+            Expect::StartTls => Self::StartTls,
+            Expect::Mail => Self::Mail,
+            Expect::Rcpt(_) => Self::Rcpt,
+            Expect::Data => Self::Data,
+            Expect::Final | Expect::FinalFor(_) => Self::Final,
+            Expect::Rset => Self::Reset,
+            Expect::Quit => Self::Quit,
+        }
+    }
+}
+
 /// What a broken connection leaves of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lost {
@@ -176,6 +215,11 @@ impl Connection {
             Some(Expect::Final | Expect::FinalFor(_)) => Phase::Final,
             Some(_) => Phase::Command,
         }
+    }
+
+    /// What each reply still to come will be to, in order; for those who time replies.
+    pub fn awaited(&self) -> impl ExactSizeIterator<Item = Awaited> {
+        self.expected.iter().map(|expect| (*expect).into())
     }
 
     /// No transaction is under way.

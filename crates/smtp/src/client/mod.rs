@@ -10,6 +10,6 @@ pub mod replies;
 pub mod transaction;
 
 pub use capabilities::Capabilities;
-pub use connection::{Connection, Event, Lost, Phase, Piece, Protocol, Settings};
+pub use connection::{Awaited, Connection, Event, Lost, Phase, Piece, Protocol, Settings};
 pub use replies::{Misbehaved, ReplyReader};
 pub use transaction::Transaction;

@@ -5,6 +5,7 @@
 use super::{
     Folded, Shared, Work,
     index::{Location, Slot},
+    recover::next_batch,
 };
 use crate::{
     SpoolFailure, Ticket,
@@ -70,7 +71,7 @@ pub(crate) fn warn(failure: &SpoolFailure) {
 
 fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
     let mut cleaning = Cleaning::of_oldest(shared)?;
-    while let Some(ticket) = cleaning.next(shared)? {
+    while let Some(ticket) = cleaning.next(shared) {
         shared.progress.wait_blocking(ticket)?;
     }
     Ok(())
@@ -96,8 +97,14 @@ impl Cleaning {
         file.read_at(0, &mut bytes).map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
         let (mut at, mut seen) = (FIRST_BATCH as usize, HashSet::new());
         let mut records = VecDeque::new();
-        while let Ok((head, found)) = read_batch(&bytes[at.min(bytes.len())..], at as u64, header.seed, true)
-        {
+        let mut last = 0;
+        while at < bytes.len() {
+            let Ok((head, found)) = read_batch(&bytes[at..], at as u64, header.seed, true) else {
+                // What stands behind damage lives, too.
+                at = next_batch(&bytes, at, header.seed, last).unwrap_or(bytes.len());
+                continue;
+            };
+            last = head.sequence;
             for (_, _, record) in found {
                 let is_moved = matches!(record.kind, Kind::Message | Kind::Chunk);
                 if is_moved && seen.insert((record.kind as u8, record.name)) {
@@ -110,17 +117,20 @@ impl Cleaning {
     }
 
     /// Has the next record that still lives written again; `None` at the end.
-    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<Ticket>, SpoolFailure> {
+    pub(crate) fn next(&mut self, shared: &Shared) -> Option<Ticket> {
         while let Some((kind, name)) = self.records.pop_front() {
-            let ticket = match kind {
-                Kind::Chunk => move_chunk(shared, self.segment, name)?,
-                _ => move_message(shared, self.segment, name)?,
+            let moved = match kind {
+                Kind::Chunk => move_chunk(shared, self.segment, name),
+                _ => move_message(shared, self.segment, name),
             };
-            if ticket.is_some() {
-                return Ok(ticket);
+            match moved {
+                Ok(None) => {}
+                Ok(ticket) => return ticket,
+                // It stays; the others can go.
+                Err(failure) => warn(&failure),
             }
         }
-        Ok(None)
+        None
     }
 }
 

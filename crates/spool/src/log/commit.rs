@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Change, Entry, Mutation, SpoolFailure, Ticket,
     format::{
-        block::{ALIGN, BATCH_HEAD_BYTES, Chain, FIRST_BATCH, begin_batch, end_batch},
+        block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
         message::{write_message, write_results},
         record::{self, Kind},
     },
@@ -145,10 +145,11 @@ impl Committer {
                 }
                 Work::Move(moved) => {
                     self.settle_index()?;
-                    if self.shared.index().messages.get(&moved.name) == Some(&moved.slot) {
-                        self.make_room(
-                            super::message_bytes(&moved.folded.message) + moved.folded.states_bytes(),
-                        )?;
+                    let size = super::message_bytes(&moved.folded.message) + moved.folded.states_bytes();
+                    // With its past it may have become too large for a segment: then it stays.
+                    let may_move = size as u64 <= self.shared.record_bytes_max();
+                    if may_move && self.shared.index().messages.get(&moved.name) == Some(&moved.slot) {
+                        self.make_room(size)?;
                         self.moved(&moved);
                     }
                 }
@@ -193,11 +194,6 @@ impl Committer {
     fn next_segment(&mut self) -> Result<(), SpoolFailure> {
         let segment = self.shared.pool.take().map_err(SpoolFailure::Io)?;
         self.current = Current::of(&segment);
-        if !self.fits(BATCH_HEAD_BYTES) {
-            return Err(SpoolFailure::Unusable(
-                "the segment size is too small for one transaction".to_owned(),
-            ));
-        }
         self.shared.index().segments.insert(self.current.number, segment);
         super::clean::begin_if_due(&self.shared);
         Ok(())
@@ -263,6 +259,11 @@ impl Committer {
         }
         let current = &mut self.current;
         end_batch(&mut self.buffer, current.position, current.seed, self.batch_sequence, self.chain);
+        if current.position + self.buffer.len() as u64 > current.size {
+            // Recovery does not look for it there.
+            let text = "the segment size is too small for one transaction";
+            return Err(SpoolFailure::Unusable(text.to_owned()));
+        }
         let failed = |what: &str, e: &std::io::Error| SpoolFailure::Io(format!("{what} the log: {e}"));
         let mutation = &self.shared.mutation;
         current.file.write_at(current.position, &self.buffer).map_err(|e| failed("write", &e))?;
@@ -289,7 +290,7 @@ impl Committer {
 }
 
 /// At least what an entry takes in the batch.
-fn entry_bytes(entry: &Entry) -> usize {
+pub(super) fn entry_bytes(entry: &Entry) -> usize {
     match entry {
         Entry::Accept(message) => super::message_bytes(message),
         Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),

@@ -48,7 +48,7 @@ impl Hand {
             Some(cleaning) => cleaning,
             None => self.cleaning.insert(Cleaning::of_oldest(shared)?),
         };
-        self.moving = cleaning.next(shared)?;
+        self.moving = cleaning.next(shared);
         Ok(self.moving.is_some())
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn File>,
     /// Bytes of records that are still needed.
     pub(crate) live_bytes: u64,
+    /// Part of it cannot be read: it is never used again, in case somebody can rescue something.
+    pub(crate) is_damaged: bool,
 }
 
 #[derive(Default)]

@@ -13,6 +13,7 @@ use crate::{
     Ticket, Transaction,
     disk::{Disk, RealDisk},
     format::{
+        block::ALIGN,
         message::{fold, read_message, read_results},
         record::{self, Kind},
     },
@@ -130,6 +131,12 @@ impl Shared {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment,
+    /// besides whose header it has its own and is padded.
+    fn record_bytes_max(&self) -> u64 {
+        self.settings.segment_bytes.saturating_sub(3 * ALIGN as u64)
+    }
+
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
     /// is nothing urgent; outcomes alone wait a little for company. `None`: closed.
     fn next_works(&self) -> Option<(Vec<Work>, Ticket)> {
@@ -225,7 +232,7 @@ impl Shared {
         ids.sort_unstable_by_key(|(at, _)| (at.segment, at.offset));
         for (_, id) in ids {
             let id = QueueId(id);
-            match self.slot(id).and_then(|slot| self.fold(id, &slot, false)) {
+            match self.slot(id).and_then(|slot| self.whole(id, &slot)) {
                 Ok(Folded { message, states, held }) => {
                     report.message_count += 1;
                     visit(Recovered { message: SharedMessage::new(message), recipients: states, held });
@@ -233,6 +240,17 @@ impl Shared {
                 Err(failure) => report.corrupt.push(failure.to_string()),
             }
         }
+    }
+
+    /// A message all of whose chunks are there: half a message must not be delivered.
+    fn whole(&self, id: QueueId, slot: &Slot) -> Result<Folded, SpoolFailure> {
+        let mut chunks = slot.more.iter().flat_map(|more| &more.chunks);
+        let index = self.index();
+        if let Some(place) = chunks.find(|place| !index.chunks.contains_key(place)) {
+            return Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")));
+        }
+        drop(index);
+        self.fold(id, slot, false)
     }
 
     /// Somebody waits for this ticket: if only outcomes are before it, they wait no longer.
@@ -384,7 +402,7 @@ impl LogSpool {
     }
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Inbox>, Refused> {
-        if !internal && self.shared.pool.is_low() {
+        if !internal && self.shared.pool.is_low() || bytes > self.shared.record_bytes_max() {
             return Err(Refused::Full);
         }
         let inbox = self.shared.inbox();
@@ -439,7 +457,7 @@ fn read_record(
 /// At least what a message takes in a batch.
 fn message_bytes(message: &Message) -> usize {
     let in_memory: usize =
-        message.content.parts().iter().map(|p| if let Part::Memory(b) = p { b.len() } else { 16 }).sum();
+        message.content.parts().iter().map(|p| 16 + if let Part::Memory(b) = p { b.len() } else { 0 }).sum();
     let names: usize = message
         .envelope
         .recipients
@@ -456,14 +474,14 @@ impl Spool for LogSpool {
         for entry in &transaction {
             match entry {
                 Entry::Accept(message) => {
-                    bytes += message_bytes(message) as u64;
                     // Reports on what leaves may use the reserve.
                     internal &= message.envelope.reverse_path.is_null();
                     urgent = true;
                 }
-                Entry::Outcome { results, .. } => bytes += 64 * results.len() as u64,
+                Entry::Outcome { .. } => {}
                 Entry::Amend { .. } => urgent = true,
             }
+            bytes += commit::entry_bytes(entry) as u64;
         }
         let inbox = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);

@@ -22,6 +22,8 @@ pub(crate) const RESERVE: usize = 2;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How the name of a segment ends that is being made.
 pub(crate) const UNFINISHED: &str = ".new";
+/// How the name of a segment ends that is damaged and holds nothing else that is needed.
+const DAMAGED: &str = ".bad";
 /// Zeros are written in pieces of this.
 static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
 
@@ -187,6 +189,7 @@ impl Pool {
         state.next_sequence += 1;
         drop(state);
         let made = match old {
+            Some(old) if old.is_damaged => self.set_aside(&old).map(|()| None),
             Some(old) if enough => self.remove(&old).map(|()| None),
             Some(old) => self.renew(old, sequence).map(Some),
             None if !self.has_room(count) => {
@@ -262,7 +265,7 @@ impl Pool {
         self.disk.rename(unfinished, name)?;
         // Its name must be there before anything in it is acknowledged.
         self.sync_names()?;
-        Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0 })
+        Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0, is_damaged: false })
     }
 
     /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
@@ -284,6 +287,16 @@ impl Pool {
         old.file.sync_data()?;
         self.disk.remove(&old.name)?;
         self.disk.sync_dir()?;
+        self.lock().segment_count -= 1;
+        Ok(())
+    }
+
+    /// Under a name that is not the log's, what is in it can be rescued and does not come back.
+    fn set_aside(&self, old: &Segment) -> io::Result<()> {
+        let name = old.name.replace(".seg", DAMAGED);
+        tracing::warn!("{} is damaged: kept as {name}", old.name);
+        self.disk.rename(&old.name, &name)?;
+        self.sync_names()?;
         self.lock().segment_count -= 1;
         Ok(())
     }

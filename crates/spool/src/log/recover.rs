@@ -75,7 +75,7 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
         match SegmentHeader::decode(&head[..length]) {
-            Ok(header) => segments.push(Segment { name, header, file, live_bytes: 0 }),
+            Ok(header) => segments.push(Segment { name, header, file, live_bytes: 0, is_damaged: false }),
             Err(BadHeader::Version(other)) => {
                 let text = format!("{name}: format {other}; this version reads and writes {VERSION}");
                 return Err(SpoolFailure::Unusable(text));
@@ -89,7 +89,7 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
                 // Never finished being made, or about to be removed.
                 found.segment_count += 1;
                 let header = SegmentHeader { sequence: 0, seed: 0, size_bytes };
-                found.empty.push(Segment { name, header, file, live_bytes: 0 });
+                found.empty.push(Segment { name, header, file, live_bytes: 0, is_damaged: false });
             }
         }
     }
@@ -126,6 +126,7 @@ fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Resu
                     break;
                 };
                 found.report.corrupt.push(format!("{name}: bytes {at} to {next}: {}", why.0));
+                found.mark_damaged(number);
                 at = next;
             }
         }
@@ -139,7 +140,7 @@ fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Resu
 }
 
 /// A batch of a later number behind damage.
-fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Option<usize> {
+pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Option<usize> {
     let blocks = (from + ALIGN..bytes.len()).step_by(ALIGN);
     blocks
         .into_iter()
@@ -153,18 +154,19 @@ fn torn_bytes(tail: &[u8]) -> u64 {
 
 /// The batch before this one is proven: its sync returned before this one was written.
 fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, records: &[Placed<'_>]) {
-    if let Some((last, _)) = &found.last {
-        if sequence < *last {
+    if let Some(last) = found.last.as_ref().map(|last| last.0) {
+        if sequence < last {
             return; // written again after a crash: read already
         }
-        if sequence > *last + 1 {
+        if sequence > last + 1 {
             found.report.corrupt.push(format!(
                 "{name}: batches {} to {} are missing before it",
                 last + 1,
                 sequence - 1
             ));
+            found.mark_gap(segment);
         }
-        if sequence > *last {
+        if sequence > last {
             settle_last(found);
             found.alone.clear();
         }
@@ -182,6 +184,24 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
 }
 
 impl Found {
+    fn mark_damaged(&mut self, number: u32) {
+        if let Some(segment) = self.index.segments.get_mut(&number) {
+            segment.is_damaged = true;
+        }
+    }
+
+    /// Batches are missing: they were in what looked like the torn tail behind the last one, or in
+    /// segments that looked empty.
+    fn mark_gap(&mut self, before: u32) {
+        if self.index.segments.get(&before).is_some_and(|segment| segment.is_damaged) {
+            return; // they were in this one
+        }
+        let from = self.last_places.first().map_or(0, |at| at.segment);
+        self.mark_damaged(from);
+        let between = |s: &&mut Segment| (u64::from(from)..u64::from(before)).contains(&s.header.sequence);
+        self.empty.iter_mut().filter(between).for_each(|segment| segment.is_damaged = true);
+    }
+
     /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
     /// by batches that are proven.
     pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {

@@ -1,0 +1,458 @@
+//! Couriers against servers that follow a script: what they say, and what becomes of each recipient.
+
+use bytes::Bytes;
+use delivery::{Courier, Job, Jobs, Settings, TlsClient};
+use mail::{
+    Attempt, Content, Destination, Envelope, Fate, ForwardPath, Handover, Message, Outcome, Part, Place,
+    QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
+};
+use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target, TlsMode};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader},
+    net::TcpListener,
+    sync::Notify,
+};
+
+// ---- the queue's side ----
+
+/// A job's id, what became of its recipients, and how.
+type Settled = (u64, Vec<(u32, Outcome)>, Attempt);
+
+#[derive(Default)]
+struct Desk {
+    waiting: Mutex<VecDeque<Job>>,
+    settled: Mutex<Vec<Settled>>,
+    put_back: Mutex<Vec<u64>>,
+    unreachable: Mutex<Vec<Outcome>>,
+    more: Notify,
+    closing: Mutex<bool>,
+}
+
+/// The queue for one connection.
+struct Queue(Arc<Desk>);
+
+impl Jobs for Queue {
+    fn take(&self) -> Option<Job> {
+        self.0.waiting.lock().unwrap().pop_front()
+    }
+
+    async fn ready(&self) {
+        if self.0.waiting.lock().unwrap().is_empty() {
+            self.0.more.notified().await;
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        *self.0.closing.lock().unwrap()
+    }
+
+    async fn message(&self, job: &Job) -> Result<SharedMessage, Outcome> {
+        Ok(job.message.clone().unwrap())
+    }
+
+    async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
+        Ok(Bytes::from(format!(".chunk {}\r\n", place.0)))
+    }
+
+    fn settle(&self, job: Job, mut results: Vec<(u32, Outcome)>, attempt: &Attempt) {
+        results.sort_by_key(|row| row.0);
+        let indexes: Vec<u32> = results.iter().map(|row| row.0).collect();
+        assert_eq!(indexes, job.recipients, "every recipient exactly once");
+        self.0.settled.lock().unwrap().push((job.id.0, results, attempt.clone()));
+    }
+
+    fn put_back(&self, job: Job) {
+        self.0.put_back.lock().unwrap().push(job.id.0);
+    }
+
+    fn unreachable(&self, outcome: Outcome, _attempt: &Attempt) {
+        self.0.unreachable.lock().unwrap().push(outcome);
+    }
+}
+
+impl Desk {
+    fn with(jobs: impl IntoIterator<Item = Job>) -> Arc<Self> {
+        let desk = Self { waiting: Mutex::new(jobs.into_iter().collect()), ..Self::default() };
+        *desk.closing.lock().unwrap() = true;
+        Arc::new(desk)
+    }
+
+    /// `sent`, `deferred`, `bounced` of each recipient of a job.
+    fn fates(&self, id: u64) -> Vec<&'static str> {
+        let settled = self.settled.lock().unwrap();
+        let row = settled.iter().find(|row| row.0 == id).unwrap_or_else(|| panic!("{id} is not settled"));
+        row.1.iter().map(|(_, outcome)| outcome.fate.as_str()).collect()
+    }
+
+    fn attempt(&self, id: u64) -> Attempt {
+        self.settled.lock().unwrap().iter().find(|row| row.0 == id).unwrap().2.clone()
+    }
+}
+
+fn job(id: u64, recipients: u32) -> Job {
+    job_of(id, recipients, Content::from_bytes(format!("Subject: {id}\r\n\r\n.dot\r\n")))
+}
+
+fn job_of(id: u64, recipients: u32, content: Content) -> Job {
+    let mut envelope = Envelope::new(ReversePath::parse("a@a.test", false).unwrap());
+    let path = |n| ForwardPath::parse(&format!("r{n}@b.test"), false).unwrap();
+    envelope.recipients = (0..recipients).map(|n| Recipient::new(path(n))).collect();
+    let message = Message { id: QueueId(id), arrived: UnixMillis(0), origin: "".into(), envelope, content };
+    Job {
+        id: QueueId(id),
+        recipients: (0..recipients).collect(),
+        message: Some(Arc::new(message)),
+        queued_ms: 0,
+    }
+}
+
+fn courier(
+    port: u16,
+    tls: TlsMode,
+    lmtp: bool,
+    authorities: Option<Vec<CertificateDer<'static>>>,
+) -> (Courier, Destination) {
+    let (host, timeout) = ("localhost".to_owned(), Duration::from_secs(10));
+    let target =
+        if lmtp { Target::Lmtp(LmtpServer::Tcp { host, port }) } else { Target::Smarthost { host, port } };
+    let table = Arc::new(Table::new(
+        [(Box::new(|_: &str| true) as route::Matcher, Rule { target, tls })],
+        TlsMode::May,
+    ));
+    let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
+    let hosts = HashMap::from([("localhost".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
+    let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
+    let router =
+        Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port: 25 });
+    let settings = Settings {
+        hello: "us.test".into(),
+        source_address: None,
+        messages_per_connection: 100,
+        pipeline_depth: 2,
+        idle_timeout: Duration::from_millis(200),
+        connect_timeout: timeout,
+        greeting_timeout: timeout,
+        command_timeout: timeout,
+        data_timeout: timeout,
+        final_timeout: timeout,
+    };
+    let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
+    let destination = table.destination("b.test");
+    (Courier::new(table, router, settings, client), destination)
+}
+
+// ---- the server's side ----
+
+#[derive(Clone, Default)]
+struct Server {
+    /// Answers by the beginning of a command; `CLOSE` ends the connection; `.` is the end of content.
+    answers: Vec<(&'static str, &'static str)>,
+    extensions: Vec<&'static str>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    lmtp: bool,
+    /// Connections end after so many transactions.
+    transactions_max: usize,
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    fn new(answers: &[(&'static str, &'static str)]) -> Self {
+        let extensions = vec!["PIPELINING", "8BITMIME"];
+        Self { answers: answers.to_vec(), extensions, transactions_max: usize::MAX, ..Self::default() }
+    }
+
+    async fn start(&self) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = self.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let server = server.clone();
+                tokio::spawn(async move { server.connection(stream).await });
+            }
+        });
+        port
+    }
+
+    async fn connection(self, stream: tokio::net::TcpStream) {
+        let mut stream = BufReader::new(stream);
+        if self.talk(&mut stream, true).await == Some("STARTTLS") {
+            let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone().unwrap());
+            if let Ok(stream) = acceptor.accept(stream.into_inner()).await {
+                self.talk(&mut BufReader::new(stream), false).await;
+            }
+        }
+    }
+
+    fn answer(&self, command: &str) -> Option<&'static str> {
+        self.answers.iter().find(|(begin, _)| command.starts_with(begin)).map(|(_, answer)| *answer)
+    }
+
+    async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: &mut BufReader<S>,
+        greet: bool,
+    ) -> Option<&'static str> {
+        if greet {
+            say(stream, self.answer("CONNECT").unwrap_or("220 there")).await?;
+        }
+        let (mut accepted, mut transactions) = (0, 0);
+        loop {
+            let command = read_line(stream).await?;
+            self.seen.lock().unwrap().push(command.clone());
+            let answer = self.answer(&command);
+            if answer == Some("CLOSE") {
+                return None;
+            }
+            let is_hello = command.starts_with("EHLO") || command.starts_with("LHLO");
+            let default = match command.get(..4).unwrap_or_default() {
+                "MAIL" => {
+                    transactions += 1;
+                    accepted = 0;
+                    if transactions > self.transactions_max {
+                        return None;
+                    }
+                    "250 ok"
+                }
+                "DATA" if accepted == 0 => "554 no recipients",
+                "DATA" => "354 go",
+                "QUIT" => {
+                    say(stream, "221 bye").await?;
+                    return None;
+                }
+                _ => "250 ok",
+            };
+            if is_hello && answer.is_none() {
+                let all: String = self.extensions.iter().map(|e| format!("250-{e}\r\n")).collect();
+                say(stream, &format!("{all}250 there")).await?;
+                continue;
+            }
+            let answer = answer.unwrap_or(default);
+            say(stream, answer).await?;
+            if command.starts_with("RCPT") && answer.starts_with('2') {
+                accepted += 1;
+            }
+            if command == "STARTTLS" && answer.starts_with("220") {
+                return Some("STARTTLS");
+            }
+            if answer.starts_with("354") {
+                while read_line(stream).await? != "." {}
+                match self.answer(".") {
+                    Some("CLOSE") => return None,
+                    Some(answer) => say(stream, answer).await?,
+                    None if self.lmtp => {
+                        for n in 0..accepted {
+                            say(stream, if n % 2 == 0 { "250 taken" } else { "452 4.2.2 full" }).await?;
+                        }
+                    }
+                    None => say(stream, "250 taken").await?,
+                }
+            }
+        }
+    }
+
+    fn count(&self, begin: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|command| command.starts_with(begin)).count()
+    }
+}
+
+async fn read_line<S: AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Option<String> {
+    let mut line = String::new();
+    (stream.read_line(&mut line).await.ok()? > 0).then(|| line.trim_end().to_owned())
+}
+
+async fn say<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut BufReader<S>, text: &str) -> Option<()> {
+    stream.write_all(format!("{text}\r\n").as_bytes()).await.ok()?;
+    stream.flush().await.ok()
+}
+
+fn tls_server(name: &str) -> (Arc<rustls::ServerConfig>, CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    (Arc::new(config), certificate)
+}
+
+async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Arc<Desk> {
+    let port = server.start().await;
+    let desk = Desk::with(jobs);
+    let (courier, destination) = courier(port, tls, server.lmtp, None);
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    desk
+}
+
+// ---- what is promised ----
+
+#[tokio::test]
+async fn many_messages_go_over_one_connection() {
+    let server = Server::new(&[]);
+    let desk = deliver(&server, TlsMode::Off, (0..20).map(|id| job(id, 2)).collect()).await;
+    for id in 0..20 {
+        assert_eq!(desk.fates(id), ["sent", "sent"]);
+    }
+    assert_eq!((server.count("EHLO"), server.count("MAIL"), server.count("QUIT")), (1, 20, 1));
+    assert_eq!(desk.attempt(3).handover, Handover::Relayed);
+    assert!(desk.attempt(3).relay.starts_with("localhost[127.0.0.1]:"));
+}
+
+#[tokio::test]
+async fn each_recipient_gets_its_own_outcome() {
+    let server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no"), ("RCPT TO:<r2@", "450 4.2.1 later")]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+    assert_eq!(desk.fates(1), ["sent", "bounced", "deferred", "sent"]);
+}
+
+#[tokio::test]
+async fn recipients_that_were_too_many_follow_at_once() {
+    let server = Server::new(&[]);
+    let mut limited = server.clone();
+    limited.extensions.push("LIMITS RCPTMAX=3");
+    let desk = deliver(&limited, TlsMode::Off, vec![job(1, 7)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 7]);
+    assert_eq!((server.count("MAIL"), server.count("RCPT")), (3, 7));
+    // A server that says so only when it happens.
+    let server = Server::new(&[("RCPT TO:<r5@", "452 4.5.3 too many")]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
+    assert_eq!(desk.fates(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
+    assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
+}
+
+#[tokio::test]
+async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back() {
+    let mut server = Server::new(&[]);
+    server.transactions_max = 0;
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+    assert_eq!(desk.fates(1), ["deferred"]);
+    let mut server = Server::new(&[]);
+    server.transactions_max = 2;
+    let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
+    assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"], vec!["sent"]));
+    assert_eq!(*desk.put_back.lock().unwrap(), [2], "no attempt was made of it");
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_the_content_defers_and_never_bounces() {
+    let desk = deliver(&Server::new(&[(".", "CLOSE")]), TlsMode::Off, vec![job(1, 2)]).await;
+    assert_eq!(desk.fates(1), ["deferred", "deferred"]);
+    let desk = deliver(&Server::new(&[(".", "nonsense")]), TlsMode::Off, vec![job(1, 1)]).await;
+    assert_eq!(desk.fates(1), ["deferred"]);
+}
+
+#[tokio::test]
+async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_fail() {
+    for answers in [[("CONNECT", "554 no service")], [("EHLO", "550 go away")], [("CONNECT", "421 busy")]] {
+        let desk = deliver(&Server::new(&answers), TlsMode::Off, vec![job(1, 1)]).await;
+        let unreachable = desk.unreachable.lock().unwrap();
+        assert_eq!(unreachable.len(), 1);
+        assert_eq!(unreachable[0].fate, Fate::Deferred);
+        assert_eq!(desk.waiting.lock().unwrap().len(), 1, "no message was touched");
+    }
+}
+
+#[tokio::test]
+async fn lmtp_answers_for_each_recipient() {
+    let mut server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no")]);
+    server.lmtp = true;
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+    assert_eq!(desk.fates(1), ["sent", "bounced", "deferred", "sent"]);
+    assert_eq!(desk.attempt(1).handover, Handover::Arrived);
+}
+
+#[tokio::test]
+async fn content_in_the_spool_is_read_while_it_is_sent() {
+    let server = Server::new(&[]);
+    let facts = mail::Facts { has_dot_line: true, ..mail::Facts::default() };
+    let parts: Vec<Part> = (0..5).map(|n| Part::Stored { place: Place(n), length_bytes: 10 }).collect();
+    let job = job_of(1, 1, Content::new(facts, parts));
+    let desk = deliver(&server, TlsMode::Off, vec![job]).await;
+    assert_eq!(desk.fates(1), ["sent"]);
+}
+
+#[tokio::test]
+async fn tls_is_used_when_offered_and_given_up_only_where_that_is_allowed() {
+    let (config, certificate) = tls_server("localhost");
+    let mut good = Server::new(&[("STARTTLS", "220 go")]);
+    good.extensions.push("STARTTLS");
+    good.tls = Some(config);
+    let mut broken = good.clone();
+    broken.answers = vec![("STARTTLS", "454 not now")];
+    let plain = Server::new(&[]);
+    for (server, mode, is_sent, is_secured) in [
+        (&good, TlsMode::Off, true, false),
+        (&good, TlsMode::May, true, true),
+        (&good, TlsMode::Require, true, true),
+        (&good, TlsMode::Verify, false, false),
+        (&broken, TlsMode::May, true, false),
+        (&broken, TlsMode::Require, false, false),
+        (&plain, TlsMode::May, true, false),
+        (&plain, TlsMode::Require, false, false),
+        (&plain, TlsMode::Verify, false, false),
+    ] {
+        let desk = deliver(server, mode, vec![job(1, 1)]).await;
+        assert_eq!(desk.unreachable.lock().unwrap().is_empty(), is_sent, "{mode:?}");
+        if is_sent {
+            assert_eq!(desk.fates(1), ["sent"], "{mode:?}");
+            assert_eq!(desk.attempt(1).tls.starts_with("TLSv1.3:TLS_"), is_secured, "{mode:?}");
+        }
+    }
+    // With its authority the host is who it says it is.
+    let port = good.start().await;
+    let desk = Desk::with([job(1, 1)]);
+    let (courier, destination) = courier(port, TlsMode::Verify, false, Some(vec![certificate]));
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    assert!(desk.attempt(1).tls.ends_with(":verified"), "{}", desk.attempt(1).tls);
+}
+
+#[tokio::test]
+async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
+    // Offers STARTTLS, says go, and then has no certificate to show.
+    let mut server = Server::new(&[("STARTTLS", "220 go")]);
+    server.extensions.push("STARTTLS");
+    let mut no_tls = server;
+    no_tls.tls = Some(Arc::new(
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new())),
+    ));
+    let desk = deliver(&no_tls, TlsMode::May, vec![job(1, 1)]).await;
+    assert_eq!(desk.fates(1), ["sent"]);
+    assert_eq!(&*desk.attempt(1).tls, "");
+    let desk = deliver(&no_tls, TlsMode::Require, vec![job(1, 1)]).await;
+    assert_eq!(desk.unreachable.lock().unwrap()[0].status, mail::Enhanced(4, 7, 4));
+}
+
+#[tokio::test]
+async fn a_resting_connection_takes_the_next_job_and_leaves_when_there_is_none() {
+    let server = Server::new(&[]);
+    let port = server.start().await;
+    let desk = Desk::with([job(1, 1)]);
+    *desk.closing.lock().unwrap() = false;
+    let (courier, destination) = courier(port, TlsMode::Off, false, None);
+    let (queue, giving) = (Queue(desk.clone()), desk.clone());
+    let serving = courier.serve(&destination, &queue);
+    let giving = async move {
+        while giving.settled.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        giving.waiting.lock().unwrap().push_back(job(2, 1));
+        giving.more.notify_one();
+    };
+    tokio::join!(serving, giving);
+    assert_eq!(desk.fates(2), ["sent"]);
+    assert_eq!((server.count("EHLO"), server.count("QUIT")), (1, 1));
+}

@@ -1,0 +1,155 @@
+//! `--model thread` and `--model pool`: a thread has one session at a time and waits in its calls.
+
+use super::{
+    hall::Hall,
+    session::{Session, Wish},
+};
+use crate::address::host_of;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    fd::OwnedFd,
+    io::Errno,
+    net::{SocketAddrAny, SocketFlags, acceptfrom_with, sockopt},
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
+
+/// A thread for each connection.
+pub(crate) fn serve_threads(hall: &Arc<Hall>, listeners: &[OwnedFd], wake: &OwnedFd) -> Result<(), String> {
+    let active = Arc::new(AtomicUsize::new(0));
+    let wake_again = Arc::new(wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?);
+    while !hall.is_stopping() {
+        let has_room = active.load(SeqCst) < hall.bounds.sessions;
+        let accepted = accept(if has_room { listeners } else { &[] }, wake);
+        // Read until empty, so that the next session's end wakes us again.
+        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+        let Some((socket, peer)) = accepted.map_err(|e| format!("accept a connection: {e}"))? else {
+            continue;
+        };
+        active.fetch_add(1, SeqCst);
+        let (hall, active, wake) = (hall.clone(), active.clone(), wake_again.clone());
+        let started = thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+            serve(&hall, &socket, peer.as_ref());
+            if active.fetch_sub(1, SeqCst) == hall.bounds.sessions {
+                let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+            }
+        });
+        started.map_err(|e| format!("start a thread: {e}"))?;
+    }
+    Ok(())
+}
+
+/// A fixed number of threads, each of which accepts for itself.
+pub(crate) fn serve_pool(
+    hall: &Arc<Hall>,
+    listeners: &Arc<[OwnedFd]>,
+    wake: &OwnedFd,
+    workers: usize,
+) -> Result<(), String> {
+    for _ in 0..workers.min(hall.bounds.sessions) {
+        let wake = wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?;
+        let (hall, listeners) = (hall.clone(), listeners.clone());
+        let work = move || {
+            while !hall.is_stopping() {
+                match accept(&listeners, &wake) {
+                    Ok(Some((socket, peer))) => serve(&hall, &socket, peer.as_ref()),
+                    Ok(None) => {}
+                    Err(error) => {
+                        eprintln!("postlab: accept a connection: {}", io::Error::from(error));
+                        return hall.stop();
+                    }
+                }
+            }
+        };
+        let started = thread::Builder::new().stack_size(256 * 1024).spawn(work);
+        started.map_err(|e| format!("start a thread: {e}"))?;
+    }
+    // The wake-up stays unread, so that every worker sees it too; those inside a session end with us.
+    wait_for_end(hall, wake)
+}
+
+/// Returns when the hall stops.
+pub(crate) fn wait_for_end(hall: &Hall, wake: &OwnedFd) -> Result<(), String> {
+    let mut ended = [PollFd::new(wake, PollFlags::IN)];
+    while !hall.is_stopping() {
+        match poll(&mut ended, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(format!("wait for the end: {}", io::Error::from(error))),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a connection; none when woken, or when another thread took it.
+fn accept(listeners: &[OwnedFd], wake: &OwnedFd) -> Result<Option<(OwnedFd, Option<SocketAddrAny>)>, Errno> {
+    let watched = std::iter::once(wake).chain(listeners);
+    let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    match poll(&mut fds, None) {
+        Err(Errno::INTR) => return Ok(None),
+        other => other?,
+    };
+    let Some(ready) = fds[1..].iter().position(|fd| !fd.revents().is_empty()) else { return Ok(None) };
+    match acceptfrom_with(&listeners[ready], SocketFlags::CLOEXEC) {
+        Ok(accepted) => Ok(Some(accepted)),
+        Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// One session, from the greeting to the end.
+fn serve(hall: &Arc<Hall>, socket: &OwnedFd, peer: Option<&SocketAddrAny>) {
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        // Zero would mean for ever.
+        let _ = sockopt::set_socket_timeout(socket, side, Some(hall.bounds.timeout.max(MIN_TIMEOUT)));
+    }
+    let mut session = Session::new(hall, &peer.map(host_of).unwrap_or_default());
+    let mut buffer = vec![0; READ_BYTES];
+    let mut wish = session.advance(hall, &[]);
+    loop {
+        if write_all(socket, session.output()).is_err() {
+            break;
+        }
+        wish = match wish {
+            Wish::Close => break,
+            Wish::Pause(time) => {
+                thread::sleep(time);
+                session.advance(hall, &[])
+            }
+            Wish::Read => match rustix::io::read(socket, &mut buffer[..]) {
+                Ok(0) => break,
+                Ok(length) => session.advance(hall, &buffer[..length]),
+                Err(Errno::INTR) => Wish::Read,
+                Err(Errno::AGAIN) => {
+                    session.timed_out(hall);
+                    Wish::Close
+                }
+                Err(_) => break,
+            },
+        };
+    }
+    session.closed(hall);
+}
+
+/// Smaller than the event loop's buffer: here each session has one.
+const READ_BYTES: usize = 16 * 1024;
+const MIN_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1);
+
+fn write_all(socket: &OwnedFd, output: &mut Vec<u8>) -> Result<(), Errno> {
+    let mut rest = &output[..];
+    while !rest.is_empty() {
+        match rustix::io::write(socket, rest) {
+            Ok(length) => rest = &rest[length..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    output.clear();
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! `--model event`: loops, each a thread, that each wait for all their sessions at once.
+
+use super::{
+    hall::Hall,
+    session::{Session, Wish},
+};
+use crate::{address::host_of, slots::Slots};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+    fd::{AsFd, OwnedFd},
+    io::Errno,
+    net::{SocketFlags, acceptfrom_with, sockopt},
+};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Read at once; more would only wait in our memory instead of the kernel's.
+const READ_BYTES: usize = 64 * 1024;
+/// Names of what is no session.
+const WAKE: u64 = u64::MAX;
+const LISTENERS: u64 = u64::MAX - 1024;
+
+#[derive(Debug)]
+struct Visitor {
+    socket: OwnedFd,
+    session: Session,
+    /// The client has to do something until then.
+    deadline: Instant,
+    paused: bool,
+    /// Output did not fit: wait until it does, then do this.
+    blocked: Option<Wish>,
+    watched: epoll::EventFlags,
+}
+
+/// One loop.
+#[derive(Debug)]
+pub(crate) struct Loop<'a> {
+    hall: &'a Arc<Hall>,
+    epoll: OwnedFd,
+    listeners: &'a [OwnedFd],
+    /// This loop's share of the sessions.
+    room: usize,
+    accepting: bool,
+    visitors: Slots<Visitor>,
+    pauses: BinaryHeap<Reverse<(Instant, u64)>>,
+    next_sweep: Instant,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Loop<'a> {
+    /// A loop with `room` for sessions, which ends when `wake` is readable.
+    pub(crate) fn new(
+        hall: &'a Arc<Hall>,
+        listeners: &'a [OwnedFd],
+        wake: impl AsFd,
+        room: usize,
+    ) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        let mut this = Self {
+            hall,
+            epoll,
+            listeners,
+            room,
+            accepting: false,
+            visitors: Slots::default(),
+            pauses: BinaryHeap::new(),
+            next_sweep: Instant::now() + Duration::from_secs(1),
+            buffer: vec![0; READ_BYTES],
+        };
+        this.accept_while_room()?;
+        Ok(this)
+    }
+
+    /// Serves until the hall stops.
+    pub(crate) fn run(mut self) -> Result<(), Errno> {
+        let mut events = Vec::with_capacity(256);
+        while !self.hall.is_stopping() {
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    WAKE => {}
+                    name if name >= LISTENERS => self.accept((name - LISTENERS) as usize)?,
+                    name => self.ready(name)?,
+                }
+            }
+            self.end_pauses()?;
+            self.sweep()?;
+        }
+        Ok(())
+    }
+
+    /// Until the next pause ends, or clients have to be looked after.
+    fn timeout(&self) -> Timespec {
+        let now = Instant::now();
+        let until = self.pauses.peek().map_or(self.next_sweep, |Reverse((at, _))| self.next_sweep.min(*at));
+        let left = until.saturating_duration_since(now);
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    }
+
+    /// Listens as long as this loop has room; the others may have some when it has not.
+    fn accept_while_room(&mut self) -> Result<(), Errno> {
+        let wanted = self.visitors.len() < self.room;
+        if wanted == self.accepting {
+            return Ok(());
+        }
+        self.accepting = wanted;
+        for (i, listener) in self.listeners.iter().enumerate() {
+            if wanted {
+                let data = epoll::EventData::new_u64(LISTENERS + i as u64);
+                epoll::add(
+                    &self.epoll,
+                    listener,
+                    data,
+                    epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
+                )?;
+            } else {
+                epoll::delete(&self.epoll, listener)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: usize) -> Result<(), Errno> {
+        if !self.accepting {
+            return Ok(());
+        }
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (socket, peer) = match acceptfrom_with(&self.listeners[listener], flags) {
+            Ok(accepted) => accepted,
+            // Another loop was faster, or the client is gone already.
+            Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return Ok(()),
+            Err(error @ (Errno::MFILE | Errno::NFILE)) => {
+                eprintln!(
+                    "postlab: accept a connection: {error}; staying at {} sessions",
+                    self.visitors.len()
+                );
+                self.room = self.visitors.len().max(1);
+                return self.accept_while_room();
+            }
+            Err(error) => return Err(error),
+        };
+        // Replies are whole when they are written; waiting for more would only delay them.
+        let _ = sockopt::set_tcp_nodelay(&socket, true);
+        let peer = peer.filter(|_| self.hall.dump.is_some()).map(|p| host_of(&p)).unwrap_or_default();
+        let session = Session::new(self.hall, &peer);
+        let deadline = Instant::now() + self.hall.bounds.timeout;
+        let watched = epoll::EventFlags::IN;
+        let visitor = Visitor { socket, session, deadline, paused: false, blocked: None, watched };
+        let name = self.visitors.insert(visitor);
+        let visitor = self.visitors.get(name).unwrap_or_else(|| unreachable!("it was just put in"));
+        epoll::add(&self.epoll, &visitor.socket, epoll::EventData::new_u64(name), watched)?;
+        let wish = visitor.session.advance(self.hall, &[]);
+        self.fulfil(name, wish)?;
+        self.accept_while_room()
+    }
+
+    /// A session's socket can be read, or written again.
+    fn ready(&mut self, name: u64) -> Result<(), Errno> {
+        let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
+        if let Some(wish) = visitor.blocked.take() {
+            return self.fulfil(name, wish);
+        }
+        if visitor.paused {
+            // Nothing is watched in a pause: the event says that the connection broke.
+            return self.close(name);
+        }
+        let length = match rustix::io::read(&visitor.socket, &mut self.buffer[..]) {
+            Ok(0) => return self.close(name),
+            Ok(length) => length,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            // The client broke the connection: its affair, and counted as a session without QUIT.
+            Err(_) => return self.close(name),
+        };
+        visitor.deadline = Instant::now() + self.hall.bounds.timeout;
+        let wish = visitor.session.advance(self.hall, &self.buffer[..length]);
+        self.fulfil(name, wish)
+    }
+
+    /// Writes the output, then does what the session wants.
+    fn fulfil(&mut self, name: u64, wish: Wish) -> Result<(), Errno> {
+        let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
+        let output = visitor.session.output();
+        while !output.is_empty() {
+            match rustix::io::write(&visitor.socket, output) {
+                Ok(length) if length == output.len() => output.clear(),
+                Ok(length) => drop(output.drain(..length)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    visitor.blocked = Some(wish);
+                    return self.watch(name, epoll::EventFlags::OUT);
+                }
+                Err(_) => return self.close(name),
+            }
+        }
+        match wish {
+            Wish::Read => self.listen_again(name),
+            Wish::Close => self.close(name),
+            Wish::Pause(time) => {
+                self.pauses.push(Reverse((Instant::now() + time, name)));
+                visitor.paused = true;
+                self.watch(name, epoll::EventFlags::empty())
+            }
+        }
+    }
+    fn watch(&mut self, name: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
+        let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
+        visitor.watched = flags;
+        epoll::modify(&self.epoll, &visitor.socket, epoll::EventData::new_u64(name), flags)
+    }
+
+    /// Waits for input; mostly that is so already, and costs nothing.
+    fn listen_again(&mut self, name: u64) -> Result<(), Errno> {
+        match self.visitors.get(name) {
+            Some(visitor) if visitor.watched != epoll::EventFlags::IN => {
+                self.watch(name, epoll::EventFlags::IN)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self, name: u64) -> Result<(), Errno> {
+        if let Some(visitor) = self.visitors.remove(name) {
+            // Closing the socket takes it out of the epoll set.
+            drop(visitor.socket);
+            visitor.session.closed(self.hall);
+        }
+        self.accept_while_room()
+    }
+
+    fn end_pauses(&mut self) -> Result<(), Errno> {
+        while let Some(Reverse((at, name))) = self.pauses.peek().copied() {
+            if at > Instant::now() {
+                break;
+            }
+            self.pauses.pop();
+            let Some(visitor) = self.visitors.get(name) else { continue };
+            visitor.paused = false;
+            visitor.deadline = Instant::now() + self.hall.bounds.timeout;
+            let wish = visitor.session.advance(self.hall, &[]);
+            self.fulfil(name, wish)?;
+        }
+        Ok(())
+    }
+
+    /// Once a second: clients that were silent for too long.
+    fn sweep(&mut self) -> Result<(), Errno> {
+        let now = Instant::now();
+        if now < self.next_sweep {
+            return Ok(());
+        }
+        self.next_sweep = now + Duration::from_secs(1);
+        let late = |(name, v): (u64, &Visitor)| (!v.paused && v.deadline <= now).then_some(name);
+        for name in self.visitors.iter().filter_map(late).collect::<Vec<_>>() {
+            let Some(visitor) = self.visitors.get(name) else { continue };
+            visitor.session.timed_out(self.hall);
+            // Best effort: the client may not read either.
+            let _ = rustix::io::write(&visitor.socket, visitor.session.output());
+            self.close(name)?;
+        }
+        Ok(())
+    }
+}

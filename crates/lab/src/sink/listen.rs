@@ -1,0 +1,75 @@
+//! The sink's listening sockets.
+
+use crate::address::{Endpoint, Family};
+use rustix::{
+    fd::OwnedFd,
+    io::Errno,
+    net::{
+        AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, getsockname, listen, socket_with,
+        sockopt,
+    },
+};
+
+/// What -4, -6, -T and the backlog say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) family: Family,
+    pub(crate) backlog: i32,
+    pub(crate) window_bytes: Option<usize>,
+}
+
+/// Listens on every address of `endpoint`. A wildcard IPv6 that the kernel lacks is left out as long as
+/// another address is there.
+pub(crate) fn open(endpoint: &Endpoint, settings: Settings) -> Result<Vec<OwnedFd>, String> {
+    if let Endpoint::Unix(path) = endpoint {
+        remove_old_socket(path)?;
+    }
+    let mut listeners = Vec::new();
+    let mut refused = None;
+    for address in endpoint.resolve(settings.family)? {
+        match open_one(&address, settings) {
+            Ok(listener) => listeners.push(listener),
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if !listeners.is_empty() => {}
+            Err(error) => refused = Some(format!("listen on {endpoint}: {}", std::io::Error::from(error))),
+        }
+    }
+    match refused {
+        Some(error) => Err(error),
+        None => Ok(listeners),
+    }
+}
+
+/// A socket that nobody listens on is in the way; anything else stays.
+fn remove_old_socket(path: &std::path::Path) -> Result<(), String> {
+    use std::os::unix::{fs::FileTypeExt as _, net::UnixStream};
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path).map_err(|e| format!("remove the old socket {}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn open_one(address: &SocketAddrAny, settings: Settings) -> Result<OwnedFd, Errno> {
+    let family = address.address_family();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    if family != AddressFamily::UNIX {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    if family == AddressFamily::INET6 {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    if let Some(bytes) = settings.window_bytes {
+        // Before listen(2), so that connections inherit it (tcp(7)).
+        sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        sockopt::set_socket_send_buffer_size(&socket, bytes)?;
+    }
+    bind(&socket, address)?;
+    listen(&socket, settings.backlog)?;
+    Ok(socket)
+}
+
+/// The address that was really taken: the kernel chooses for port 0.
+pub(crate) fn local_address(listener: &OwnedFd) -> Result<SocketAddrAny, Errno> {
+    getsockname(listener)
+}

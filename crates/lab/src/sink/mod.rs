@@ -1,0 +1,105 @@
+//! `postlab sink`: takes mail and throws it away, with every letter of Postfix's smtp-sink(1).
+//!
+//! [`talk`] is one session without I/O; [`event`] and its sisters are the ways to drive many. Read
+//! first: [`talk::Talk`] and [`event::Loop`].
+
+mod args;
+mod blocking;
+mod dump;
+mod event;
+mod hall;
+mod listen;
+mod log;
+mod privilege;
+mod rules;
+mod session;
+mod talk;
+mod tasks;
+mod verb;
+
+pub(crate) use args::SinkArgs;
+pub(crate) use rules::seconds_of;
+
+use crate::address;
+use args::Model;
+use hall::Hall;
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fd::OwnedFd,
+};
+use std::{io, sync::Arc, thread};
+
+/// As many as S4's thrpool had at its best.
+const POOL_WORKERS: usize = 64;
+
+/// Runs until it is enough, or a signal says so.
+pub(crate) fn run(args: &SinkArgs) -> Result<(), String> {
+    let listeners = listen::open(&args.endpoint, args.listening())?;
+    for listener in &listeners {
+        let address = listen::local_address(listener).map_err(|e| format!("name the socket: {e}"))?;
+        eprintln!("postlab: the sink listens on {}", address::shown(&address));
+    }
+    privilege::drop(args.root.as_deref(), args.user.as_deref())?;
+    let threads = args.threads.map(usize::from);
+    // The other half is for who sends, on this machine or in the kernel.
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let loops = threads.unwrap_or(cores.div_ceil(2));
+    let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
+    let shared = talk::Shared::new(Arc::new(args.rules()));
+    let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
+    let hall = Hall::new(shared, args.bounds(), args.dump(), args.counters, copies);
+    let hall = Arc::new(hall);
+    crate::signals::on_end({
+        let hall = hall.clone();
+        move || hall.stop()
+    })?;
+    match args.model {
+        Model::Event => serve_events(&hall, &listeners, &wakers)?,
+        Model::Thread => blocking::serve_threads(&hall, &listeners, &wakers[0])?,
+        Model::Pool => {
+            blocking::serve_pool(&hall, &listeners.into(), &wakers[0], threads.unwrap_or(POOL_WORKERS))?;
+        }
+        Model::Async => tasks::serve(&hall, listeners, &wakers[0], loops)?,
+    }
+    finish(&hall, args)
+}
+
+fn wakers(count: usize) -> io::Result<Vec<OwnedFd>> {
+    let one = || Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    (0..count).map(|_| one()).collect()
+}
+
+fn copies(fds: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    fds.iter().map(OwnedFd::try_clone).collect()
+}
+
+/// One loop for each waker. The bound on sessions is dealt out, so that no loop asks another.
+fn serve_events(hall: &Arc<Hall>, listeners: &[OwnedFd], wakers: &[OwnedFd]) -> Result<(), String> {
+    let count = wakers.len().min(hall.bounds.sessions);
+    let share = |i: usize| hall.bounds.sessions / count + usize::from(i < hall.bounds.sessions % count);
+    let serve = |i: usize| {
+        let served = event::Loop::new(hall, listeners, &wakers[i], share(i)).and_then(event::Loop::run);
+        served.map_err(|e| {
+            hall.stop();
+            format!("serve sessions: {}", io::Error::from(e))
+        })
+    };
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..count).map(|i| scope.spawn(move || serve(i))).collect();
+        let mine = serve(0);
+        let theirs = others.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a loop panicked".into())));
+        theirs.fold(mine, Result::and)
+    })
+}
+
+fn finish(hall: &Hall, args: &SinkArgs) -> Result<(), String> {
+    let tally = hall.tally();
+    if args.counters {
+        println!();
+    }
+    if args.json {
+        let text = serde_json::to_string(&tally).map_err(|e| format!("print the result: {e}"))?;
+        println!("{text}");
+    }
+    Ok(())
+}

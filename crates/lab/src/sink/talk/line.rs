@@ -1,0 +1,199 @@
+//! A line of the client, through the options to the connection; and content, straight to it.
+
+use super::{Next, Note, Talk, Verb};
+use memchr::memchr;
+use smtp::server::{Step, replies};
+
+impl Talk {
+    pub(super) fn line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Next<'a>> {
+        let Some(end) = memchr(b'\n', input) else {
+            if input.len() >= self.limit {
+                replies::LINE_TOO_LONG.write_to(&mut self.output);
+                self.closing = true;
+                return None;
+            }
+            return Some(Next::Read);
+        };
+        let (line, rest) = input.split_at(end + 1);
+        *input = rest;
+        if self.rules.verbose {
+            self.notes.push(Note::Shown(format!(">>> {}", text_of(line))));
+        }
+        if self.auth_lines > 0 {
+            self.go_on_with_auth();
+            return None;
+        }
+        let verb = Verb::of_line(line);
+        if self.rules.log.has(verb) {
+            self.notes.push(Note::Logged(text_of(line)));
+        }
+        self.answered = Some(verb);
+        if self.refused(verb) || self.handled_here(verb, line) {
+            return None;
+        }
+        let next = self.pass(verb, line);
+        self.remember(verb, line);
+        next
+    }
+
+    /// Commands the connection does not know; true if it is one.
+    fn handled_here(&mut self, verb: Verb, line: &[u8]) -> bool {
+        let offer = self.rules.offer;
+        match verb {
+            Verb::Xclient if offer.xclient => {
+                let greeting = self.rules.greeting();
+                self.say(&greeting);
+            }
+            Verb::Xforward if offer.xforward => self.say("250 2.0.0 Ok"),
+            Verb::Auth if offer.auth => self.begin_auth(line),
+            Verb::Ehlo if !offer.esmtp || self.rules.lmtp => self.say("500 5.5.1 Error: unknown command"),
+            Verb::Lhlo if !self.rules.lmtp => self.say("500 5.5.1 Error: unknown command"),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Any name and password will do: a sink has no users.
+    fn begin_auth(&mut self, line: &[u8]) {
+        let words: Vec<&[u8]> = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).collect();
+        self.auth_lines = match words.get(1) {
+            Some(word) if word.eq_ignore_ascii_case(b"PLAIN") => u8::from(words.len() < 3),
+            Some(word) if word.eq_ignore_ascii_case(b"LOGIN") => 2 - u8::from(words.len() > 2),
+            _ => return self.say("504 5.5.4 Error: mechanism not supported"),
+        };
+        self.ask_for_auth();
+    }
+
+    fn go_on_with_auth(&mut self) {
+        self.auth_lines -= 1;
+        self.answered = Some(Verb::Auth);
+        self.ask_for_auth();
+    }
+
+    fn ask_for_auth(&mut self) {
+        self.say(if self.auth_lines > 0 { "334 " } else { "235 2.7.0 Authentication successful" });
+    }
+
+    /// Hands one line to the connection and takes its answer.
+    fn pass<'a>(&mut self, verb: Verb, line: &'a [u8]) -> Option<Next<'a>> {
+        let as_ehlo: Vec<u8>;
+        let mut rest = line;
+        if verb == Verb::Lhlo {
+            as_ehlo = [b"EHLO", &line[4..]].concat();
+            // The answer to EHLO never borrows from the line.
+            self.drive(&mut &as_ehlo[..]);
+            rest = &[];
+        }
+        let next = if rest.is_empty() { None } else { self.drive(&mut rest) };
+        if matches!(verb, Verb::Ehlo | Verb::Lhlo) && self.connection.output().starts_with(b"250") {
+            let hello = self.rules.hello();
+            *self.connection.output() = hello.into_bytes();
+        }
+        next.filter(|n| *n != Next::Read)
+    }
+
+    /// What later steps and the dump need to know of a line that was passed.
+    fn remember(&mut self, verb: Verb, line: &[u8]) {
+        let accepted = matches!(self.connection.output().first(), Some(b'2' | b'3'));
+        match verb {
+            Verb::Helo | Verb::Ehlo | Verb::Lhlo if accepted => {
+                let name = text_of(line).split_once(' ').map(|(_, name)| name.trim().into());
+                self.hello = name.filter(|_| self.rules.keeps_content);
+            }
+            Verb::Mail if accepted && self.rules.keeps_content => {
+                self.arguments = vec![argument_of(line)];
+            }
+            Verb::Rcpt if accepted && self.rules.keeps_content => self.arguments.push(argument_of(line)),
+            Verb::Data => self.data_begins = accepted,
+            Verb::Bdat if self.connection.reads_content() => self.chunk_left = chunk_size(line),
+            Verb::Quit => self.quit = true,
+            _ => {}
+        }
+    }
+
+    /// Content of a chunk, and not one octet behind it.
+    pub(super) fn chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Next<'a>> {
+        let left = self.chunk_left?;
+        if left > 0 && input.is_empty() {
+            return Some(Next::Read);
+        }
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+        let (mut piece, rest) = input.split_at(length);
+        let next = self.drive(&mut piece);
+        *input = rest;
+        self.chunk_left = Some(left - length as u64);
+        if !self.connection.reads_content() {
+            self.chunk_left = None;
+            self.answered.get_or_insert(Verb::Bdat);
+        }
+        next.filter(|n| *n != Next::Read)
+    }
+
+    /// Lets the connection read, with every address accepted.
+    pub(super) fn drive<'a>(&mut self, input: &mut &'a [u8]) -> Option<Next<'a>> {
+        loop {
+            match self.connection.step(input) {
+                Step::NeedInput => return Some(Next::Read),
+                Step::JudgeSender => self.connection.verdict(replies::SENDER_OK),
+                Step::JudgeRecipient => self.connection.verdict(replies::RECIPIENT_OK),
+                Step::Begin => {}
+                Step::Content(bytes) if self.rules.keeps_content => return Some(Next::Content(bytes)),
+                Step::Content(_) => {}
+                Step::Drop => {
+                    self.answered = Some(Verb::Dot);
+                    return Some(Next::Dropped);
+                }
+                Step::Commit(envelope) => return Some(self.end_of_content(envelope)),
+                Step::StartTls => unreachable!("STARTTLS is never offered"),
+                Step::Close => {
+                    self.closing = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn end_of_content<'a>(&mut self, envelope: Box<mail::Envelope>) -> Next<'a> {
+        self.connection.verdict(replies::ACCEPTED);
+        self.connection.output().clear();
+        self.answered = Some(Verb::Dot);
+        let refused = self.refused(Verb::Dot);
+        if !refused {
+            self.say("250 2.0.0 Ok");
+        }
+        if self.rules.lmtp && !self.closing {
+            // One reply for each recipient (RFC 2033 §4.2).
+            let one = self.connection.output().clone();
+            *self.connection.output() = one.repeat(envelope.recipients.len());
+        }
+        if refused { Next::Dropped } else { Next::Message(envelope) }
+    }
+}
+
+fn text_of(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.trim_ascii_end()).into_owned()
+}
+
+/// `<a@b> SIZE=1` of `MAIL FROM:<a@b> SIZE=1`.
+fn argument_of(line: &[u8]) -> String {
+    let text = text_of(line);
+    text.split_once(':').map_or_else(|| text.clone(), |(_, rest)| rest.trim().to_owned())
+}
+
+fn chunk_size(line: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(line).ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The same replies, as a server says them that does not know RFC 2034.
+pub(super) fn without_enhanced_codes(replies: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(replies.len());
+    for line in replies.split_inclusive(|b| *b == b'\n') {
+        let (code, rest) = line.split_at(line.len().min(4));
+        let text = std::str::from_utf8(rest).unwrap_or_default();
+        let bare = mail::Enhanced::parse_prefix(text).map_or(rest, |(_, text)| text.as_bytes());
+        out.extend_from_slice(code);
+        out.extend_from_slice(bare);
+    }
+    out
+}

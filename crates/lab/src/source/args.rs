@@ -1,0 +1,184 @@
+//! The command line of `postlab source`: smtp-source's letters, and ours as words.
+
+use super::{
+    caller::{PATIENCE, Style},
+    letter::{Body, Letters, Wishes, read_file},
+    setup::{Rest, Setup},
+};
+use crate::address::{Endpoint, Family};
+use clap::{ArgAction, Args};
+use rustix::system::uname;
+use smtp::client::{Protocol, Settings};
+use std::{path::PathBuf, sync::atomic::AtomicUsize, time::Duration};
+
+/// Send mail, and measure how it is taken
+///
+/// The letters are those of Postfix's smtp-source(1). Failures are counted and never end the run; with any,
+/// the exit code is 1.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct SourceArgs {
+    /// Show this help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+    /// Speak EHLO and pipeline commands; with a depth, also so many messages at once on a connection
+    #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "1", require_equals = true,
+        value_parser = clap::value_parser!(u16).range(1..))]
+    pipeline: Option<u16>,
+    /// STARTTLS first; the certificate is not checked
+    #[arg(long)]
+    tls: bool,
+    /// Messages a second, whether the server keeps up or not; each one's time counts from when it was due
+    #[arg(long, value_name = "PER SECOND", value_parser = rate_of)]
+    pub(crate) rate: Option<f64>,
+    /// Show times by phase
+    #[arg(long)]
+    pub(crate) percentiles: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Event loops [default: one for two cores]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// Time for each answer
+    #[arg(long, value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
+    timeout: Option<Duration>,
+    /// Use IPv4 only
+    #[arg(short = '4', conflicts_with = "ipv6")]
+    ipv4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6')]
+    ipv6: bool,
+    /// Exit with 0 even if replies refused messages
+    #[arg(short = 'A')]
+    pub(crate) refusals_are_fine: bool,
+    /// Show a running counter of messages
+    #[arg(short = 'c')]
+    pub(crate) counter: bool,
+    /// Attempts at a connection that is reset because the server's queue is full
+    #[arg(short = 'C', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    connect_tries: u32,
+    /// Send the next message over the same connection
+    #[arg(short = 'd')]
+    keep: bool,
+    /// Sender [default: foo@ our name; "" is the null sender]
+    #[arg(short = 'f', value_name = "ADDRESS")]
+    from: Option<String>,
+    /// Send the message in this file
+    #[arg(short = 'F', value_name = "FILE", conflicts_with_all = ["length", "subject"])]
+    file: Option<PathBuf>,
+    /// Octets of payload
+    #[arg(short = 'l', value_name = "BYTES", value_parser = clap::value_parser!(u64).range(..=1 << 30))]
+    length: Option<u64>,
+    /// Speak LMTP
+    #[arg(short = 'L')]
+    lmtp: bool,
+    /// How many messages
+    #[arg(short = 'm', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) messages: u64,
+    /// Our name in HELO and in the default addresses [default: the machine's]
+    #[arg(short = 'M', value_name = "NAME")]
+    hostname: Option<String>,
+    /// Prepend a number that never repeats to each recipient
+    #[arg(short = 'N')]
+    numbered: bool,
+    /// Old mode: no HELO, no message header
+    #[arg(short = 'o', conflicts_with_all = ["tls", "pipeline"])]
+    old: bool,
+    /// Recipients of each message; a number is prepended
+    #[arg(short = 'r', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    recipients: u32,
+    /// Rest for a random time up to this between a session's messages
+    #[arg(short = 'R', value_name = "SECONDS", value_parser = crate::sink::seconds_of, conflicts_with = "wait")]
+    random_wait: Option<Duration>,
+    /// Sessions at the same time
+    #[arg(short = 's', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) sessions: u32,
+    /// Subject
+    #[arg(short = 'S', value_name = "TEXT")]
+    subject: Option<String>,
+    /// Recipient [default: foo@ our name]
+    #[arg(short = 't', value_name = "ADDRESS")]
+    to: Option<String>,
+    /// TCP window
+    #[arg(short = 'T', value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..65536))]
+    window: Option<u32>,
+    /// Show the conversations
+    #[arg(short = 'v', action = ArgAction::Count)]
+    verbose: u8,
+    /// Rest so long between a session's messages
+    #[arg(short = 'w', value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
+    wait: Option<Duration>,
+    /// Where to: [inet:]host[:port] or unix:path; the port is 25 unless said
+    #[arg(value_parser = |t: &str| Endpoint::parse(t, Some(25)))]
+    endpoint: Endpoint,
+}
+
+fn rate_of(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        _ => Err(format!("`{text}` is no rate above zero")),
+    }
+}
+
+impl SourceArgs {
+    /// Everything checked and looked up.
+    pub(crate) fn setup(&self) -> Result<Setup, String> {
+        let hostname = self.hostname.clone().unwrap_or_else(machine_name);
+        let default_address = || format!("foo@{hostname}");
+        let wishes = Wishes {
+            from: self.from.clone().unwrap_or_else(default_address),
+            to: self.to.clone().unwrap_or_else(default_address),
+            hostname: hostname.clone(),
+            recipients: self.recipients,
+            numbered: self.numbered,
+            subject: self.subject.clone(),
+            body: match (&self.file, self.length) {
+                (Some(path), _) => Body::File(read_file(path)?),
+                (None, Some(length)) => Body::Length(length),
+                (None, None) => Body::Short,
+            },
+        };
+        Ok(Setup {
+            client: Settings {
+                protocol: if self.lmtp { Protocol::Lmtp } else { Protocol::Smtp },
+                hello: hostname.into(),
+                depth: self.pipeline.unwrap_or(1).into(),
+                eight_bit_anyway: true,
+            },
+            style: match self.old {
+                true => Style::Mute,
+                false if self.pipeline.is_some() => Style::Extended,
+                false if self.tls => Style::Secure,
+                false => Style::Plain,
+            },
+            keeps: self.keep,
+            tls: self.tls.then(|| super::tls::client(&self.endpoint)).transpose()?,
+            timeout: self.timeout.unwrap_or(PATIENCE),
+            connect_tries: self.connect_tries,
+            letters: Letters::new(wishes, !self.old)?,
+            window_bytes: self.window.map(|w| w as usize),
+            rest: self.wait.map(Rest::Fixed).or(self.random_wait.map(Rest::Random)),
+            shows_count: self.counter,
+            verbose: self.verbose > 0,
+            addresses: self.addresses()?,
+            next_address: AtomicUsize::new(0),
+        })
+    }
+
+    fn addresses(&self) -> Result<Vec<rustix::net::SocketAddrAny>, String> {
+        let family = match (self.ipv4, self.ipv6) {
+            (true, _) => Family::V4,
+            (_, true) => Family::V6,
+            _ => Family::Any,
+        };
+        self.endpoint.resolve(family)
+    }
+}
+
+/// As uname(2) says it, where that can stand in an address.
+fn machine_name() -> String {
+    let name = uname().nodename().to_string_lossy().into_owned();
+    let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c));
+    if good { name } else { "localhost".to_owned() }
+}

@@ -1,0 +1,222 @@
+//! The loop that keeps many sessions busy at once. One loop has a thread, some sessions and a tally of
+//! its own; loops share the plan only.
+
+use super::{
+    line::{Line, Moved},
+    plan::Plan,
+    session::{Session, Turn},
+    setup::Setup,
+    tally::{Fault, Tally},
+};
+use rustix::{
+    buffer::spare_capacity,
+    event::{Timespec, epoll},
+    fd::OwnedFd,
+    io::Errno,
+};
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    time::{Duration, Instant},
+};
+
+/// Replies are short; a server that sends more is read more often.
+const READ_BYTES: usize = 64 * 1024;
+
+/// One place of the loop: a session, and its connection while it has one.
+#[derive(Debug)]
+struct Place {
+    session: Session,
+    line: Option<Line>,
+    /// Counts connections, so that an event for an old one is known.
+    age: u32,
+    /// The server has to answer until then.
+    deadline: Instant,
+    done: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Loop<'a> {
+    setup: &'a Setup,
+    plan: &'a Plan,
+    epoll: OwnedFd,
+    places: Vec<Place>,
+    busy: usize,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    next_sweep: Instant,
+    buffer: Vec<u8>,
+    tally: Tally,
+}
+
+impl<'a> Loop<'a> {
+    /// A loop with `count` sessions.
+    pub(crate) fn new(setup: &'a Setup, plan: &'a Plan, count: usize) -> Result<Self, Errno> {
+        let now = Instant::now();
+        let place = |_| Place { session: Session::default(), line: None, age: 0, deadline: now, done: false };
+        Ok(Self {
+            setup,
+            plan,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            places: (0..count).map(place).collect(),
+            busy: count,
+            timers: BinaryHeap::new(),
+            next_sweep: now + SWEEP,
+            buffer: vec![0; READ_BYTES],
+            tally: Tally::default(),
+        })
+    }
+
+    /// Sends until the plan is through, and returns what was measured.
+    pub(crate) fn run(mut self) -> Result<Tally, Errno> {
+        for i in 0..self.places.len() {
+            self.turn(i)?;
+        }
+        let mut events = Vec::with_capacity(256);
+        while self.busy > 0 {
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            for event in events.drain(..) {
+                let name = event.data.u64();
+                let (age, i) = ((name >> 32) as u32, name as u32 as usize);
+                if self.places[i].age == age {
+                    self.ready(i, event.flags)?;
+                }
+            }
+            self.end_waits()?;
+            self.sweep()?;
+        }
+        Ok(self.tally)
+    }
+
+    fn timeout(&self) -> Timespec {
+        let until = self.timers.peek().map_or(self.next_sweep, |Reverse((at, _))| self.next_sweep.min(*at));
+        let left = until.saturating_duration_since(Instant::now());
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    }
+
+    /// A place's connection was made, can be read, or can be written again.
+    fn ready(&mut self, i: usize, flags: epoll::EventFlags) -> Result<(), Errno> {
+        let Self { setup, places, buffer, tally, .. } = self;
+        let place = &mut places[i];
+        let Some(line) = &mut place.line else { return Ok(()) };
+        let now = Instant::now();
+        place.deadline = now + setup.timeout;
+        let (mut more, mut again) = (true, false);
+        while more {
+            let moved = if line.is_connecting() { line.connected() } else { line.read(buffer) };
+            // An edge is told once: what it stands for must be used up.
+            more = match moved {
+                Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
+                // The end may stand behind what was read, and has its edge already.
+                Moved::Read(length) => length == buffer.len() || flags.contains(epoll::EventFlags::RDHUP),
+                Moved::Secured => true,
+                Moved::Nothing | Moved::Broken(_) => false,
+            };
+            match moved {
+                Moved::Connected => place.session.connected(setup, now, tally),
+                Moved::Read(length) => {
+                    tally.bytes_in += length as u64;
+                    place.session.received(setup, &buffer[..length], now, tally);
+                }
+                Moved::Secured => place.session.secured(now, tally),
+                Moved::Nothing => {}
+                Moved::Broken(Fault::Reset) if place.session.was_reset(setup, now) => again = true,
+                Moved::Broken(fault) => place.session.broken(&fault, tally),
+            }
+        }
+        if again {
+            place.line = None;
+        }
+        self.turn(i)
+    }
+
+    /// Lets a session do what it can: connect, speak, wait, or end.
+    fn turn(&mut self, i: usize) -> Result<(), Errno> {
+        loop {
+            let Self { setup, plan, epoll, places, tally, .. } = self;
+            let place = &mut places[i];
+            let now = Instant::now();
+            match place.session.turn(setup, plan, now, tally) {
+                Turn::Connect => {
+                    place.age = place.age.wrapping_add(1);
+                    place.deadline = now + setup.timeout;
+                    match Line::connect(setup, epoll, u64::from(place.age) << 32 | i as u64) {
+                        Ok(line) => place.line = Some(line),
+                        Err(Fault::Reset) if place.session.was_reset(setup, now) => {}
+                        Err(fault) => place.session.broken(&fault, tally),
+                    }
+                }
+                Turn::Speak => {
+                    let (Some(line), Some(output)) = (&mut place.line, place.session.output()) else {
+                        return Ok(());
+                    };
+                    match line.write(output) {
+                        Ok(length) => tally.bytes_out += length as u64,
+                        Err(fault) => place.session.broken(&fault, tally),
+                    }
+                    if place.session.output().is_some_and(|output| !output.is_empty()) {
+                        // It did not fit; there will be an event when it does.
+                        return Ok(());
+                    }
+                }
+                Turn::Secure => {
+                    let started = place.line.as_mut().map(|line| line.start_tls(setup));
+                    if let Some(Err(fault)) = started {
+                        place.session.broken(&fault, tally);
+                    }
+                }
+                Turn::HangUp => {
+                    place.line = None;
+                    place.age = place.age.wrapping_add(1);
+                }
+                Turn::Wait(until) => {
+                    self.timers.push(Reverse((until, i)));
+                    return Ok(());
+                }
+                Turn::Listen => return Ok(()),
+                Turn::Done => {
+                    self.busy -= usize::from(!std::mem::replace(&mut place.done, true));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn end_waits(&mut self) -> Result<(), Errno> {
+        while let Some(Reverse((at, i))) = self.timers.peek().copied() {
+            if at > Instant::now() {
+                break;
+            }
+            self.timers.pop();
+            self.turn(i)?;
+        }
+        Ok(())
+    }
+
+    /// Now and then: servers that owe an answer for too long, and whether the run was stopped.
+    fn sweep(&mut self) -> Result<(), Errno> {
+        let now = Instant::now();
+        if now < self.next_sweep {
+            return Ok(());
+        }
+        self.next_sweep = now + SWEEP;
+        let stopped = self.plan.is_stopped();
+        for i in 0..self.places.len() {
+            let place = &mut self.places[i];
+            if place.session.waits() && (place.deadline <= now || stopped) {
+                place.session.timed_out(stopped, &mut self.tally);
+                self.turn(i)?;
+            } else if stopped {
+                self.turn(i)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Between two looks at silent servers.
+const SWEEP: Duration = Duration::from_millis(500);

@@ -1,0 +1,84 @@
+//! `postlab source`: sends mail, with every letter of Postfix's smtp-source(1), and measures.
+//!
+//! [`session`] decides what one session does next, [`caller`] speaks for it, [`event`] drives many.
+//! Read first: [`session::Session::turn`] and [`event::Loop`].
+
+mod args;
+mod caller;
+mod event;
+mod letter;
+mod line;
+mod plan;
+mod report;
+mod session;
+mod setup;
+mod tally;
+mod tls;
+
+pub(crate) use args::SourceArgs;
+
+use plan::Plan;
+use report::Report;
+use setup::Setup;
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use tally::Tally;
+
+/// Sends everything, prints the result; true if all went well.
+pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
+    let setup = args.setup()?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(cores.div_ceil(2), usize::from).min(args.sessions as usize);
+    let plan = Arc::new(Plan::new(args.messages, args.rate, Instant::now()));
+    crate::signals::on_end({
+        let plan = plan.clone();
+        move || plan.stop()
+    })?;
+    let report = measure(&setup, &plan, args.sessions as usize, threads)?;
+    if args.counter {
+        println!();
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&report).map_err(|e| format!("print the result: {e}"))?);
+    } else {
+        print!("{}", report.text(args.percentiles));
+    }
+    let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
+    Ok(report.messages_failed == 0 || (args.refusals_are_fine && refusals_only))
+}
+
+/// One loop a thread, the sessions dealt out among them.
+fn measure(setup: &Setup, plan: &Plan, sessions: usize, threads: usize) -> Result<Report, String> {
+    let share = |i: usize| sessions / threads + usize::from(i < sessions % threads);
+    let send = |i: usize| {
+        let sent = event::Loop::new(setup, plan, share(i)).and_then(event::Loop::run);
+        sent.map_err(|e| {
+            plan.stop();
+            format!("send mail: {}", io::Error::from(e))
+        })
+    };
+    let cpu = cpu_time();
+    let tallies: Vec<Result<Tally, String>> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|i| scope.spawn(move || send(i))).collect();
+        let mine = send(0);
+        let theirs = others.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a loop panicked".into())));
+        std::iter::once(mine).chain(theirs).collect()
+    });
+    let elapsed = plan.begin().elapsed();
+    let mut all = Tally::default();
+    for tally in tallies {
+        all.add(&tally?);
+    }
+    let (done, count) = plan.progress();
+    Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))
+}
+
+/// Of this process, all threads.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}

@@ -1,0 +1,113 @@
+//! What a source prints at its end: for people, or as JSON.
+
+use super::tally::{Phase, Tally};
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+/// One phase's times in microseconds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Times {
+    pub(crate) count: u64,
+    pub(crate) mean_us: f64,
+    pub(crate) min_us: f64,
+    pub(crate) p50_us: f64,
+    pub(crate) p90_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) max_us: f64,
+}
+
+/// A run's result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) messages_sent: u64,
+    pub(crate) messages_failed: u64,
+    pub(crate) recipients: u64,
+    pub(crate) connections: u64,
+    pub(crate) seconds: f64,
+    /// Sent messages a second.
+    pub(crate) rate: f64,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+    /// This process's processor time a message.
+    pub(crate) cpu_us_per_message: f64,
+    pub(crate) stopped_early: bool,
+    pub(crate) times: BTreeMap<Phase, Times>,
+    /// `RCPT 450` and the like, with how often.
+    pub(crate) failures: BTreeMap<String, u64>,
+}
+
+impl Report {
+    /// From a tally, and how long the run took.
+    pub(crate) fn new(tally: &Tally, elapsed: Duration, cpu: Duration, stopped_early: bool) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        let times = Phase::ALL.iter().filter_map(|phase| Some((*phase, times(tally, *phase)?)));
+        let failures =
+            tally.faults.iter().map(|((phase, fault), count)| (format!("{phase} {fault}"), *count));
+        Self {
+            messages_sent: tally.sent,
+            messages_failed: tally.failed,
+            recipients: tally.recipients,
+            connections: tally.connections,
+            seconds,
+            rate: tally.sent as f64 / seconds.max(1e-9),
+            bytes_out: tally.bytes_out,
+            bytes_in: tally.bytes_in,
+            cpu_us_per_message: cpu.as_secs_f64() * 1e6 / (tally.sent + tally.failed).max(1) as f64,
+            stopped_early,
+            times: times.collect(),
+            failures: failures.collect(),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self, percentiles: bool) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "{} messages sent in {:.3} s: {:.1} a second, {} connections, {:.1} µs of CPU a message here",
+            self.messages_sent, self.seconds, self.rate, self.connections, self.cpu_us_per_message
+        );
+        if self.stopped_early {
+            let _ = writeln!(out, "stopped before the end");
+        }
+        if percentiles {
+            let _ = writeln!(
+                out,
+                "{:<8}{:>10}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}",
+                "µs", "count", "min", "mean", "p50", "p90", "p99", "max"
+            );
+            for (phase, t) in &self.times {
+                let _ = writeln!(
+                    out,
+                    "{phase:<8}{:>10}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}",
+                    t.count, t.min_us, t.mean_us, t.p50_us, t.p90_us, t.p99_us, t.max_us
+                );
+            }
+        }
+        if self.messages_failed > 0 {
+            let _ = writeln!(out, "{} messages failed", self.messages_failed);
+        }
+        for (kind, count) in &self.failures {
+            let _ = writeln!(out, "{count:>10}  {kind}");
+        }
+        out
+    }
+}
+
+fn times(tally: &Tally, phase: Phase) -> Option<Times> {
+    let histogram = tally.times(phase);
+    let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+    let at = |quantile: f64| us(histogram.value_at_quantile(quantile));
+    (!histogram.is_empty()).then(|| Times {
+        count: histogram.len(),
+        mean_us: histogram.mean() / 1e3,
+        min_us: us(histogram.min()),
+        p50_us: at(0.5),
+        p90_us: at(0.9),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: us(histogram.max()),
+    })
+}

@@ -1,0 +1,301 @@
+//! What one of the source's sessions does next: take a ticket, connect, send, rest, say goodbye. Knows
+//! time as an argument and no sockets.
+
+use super::{
+    caller::Caller,
+    plan::{Plan, Ticket},
+    setup::Setup,
+    tally::{Fault, Phase, Tally},
+};
+use bytes::Bytes;
+use mail::{Fate, Outcome};
+use smtp::client::{Event, Transaction};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// What the loop does for a session.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Make a connection.
+    Connect,
+    /// Write the output.
+    Speak,
+    /// Begin the TLS handshake.
+    Secure,
+    /// Close the connection.
+    HangUp,
+    /// Ask again then, or when something was read.
+    Wait(Instant),
+    /// Nothing until something is read.
+    Listen,
+    /// This session is over.
+    Done,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    caller: Option<Caller>,
+    /// When the attempt under way began.
+    connecting: Option<Instant>,
+    /// Attempts at this connection that met a reset.
+    resets: u32,
+    /// Taken, and not begun.
+    ticket: Option<Ticket>,
+    /// Begun, and not settled: names, and since when their time counts.
+    under_way: VecDeque<(u64, Instant)>,
+    rest_until: Option<Instant>,
+    /// Messages settled since the last turn.
+    done: u64,
+    nothing_begun: bool,
+    ready: bool,
+    is_secure: bool,
+    shaking_hands: Option<Instant>,
+    wants_handshake: bool,
+    quits: bool,
+    closing: bool,
+    hangs_up: bool,
+}
+
+/// Between two attempts where the server's queue is full (-C).
+const RESET_PAUSE: Duration = Duration::from_millis(10);
+
+impl Session {
+    /// What is to be written.
+    pub(crate) fn output(&mut self) -> Option<&mut VecDeque<Bytes>> {
+        self.caller.as_mut().map(Caller::output)
+    }
+
+    /// Does the server owe something?
+    pub(crate) fn waits(&self) -> bool {
+        let owes = self.caller.as_ref().is_some_and(|c| c.waits_for().is_some());
+        self.connecting.is_some() || self.shaking_hands.is_some() || owes
+    }
+
+    /// The connection was made.
+    pub(crate) fn connected(&mut self, setup: &Setup, now: Instant, tally: &mut Tally) {
+        let began = self.connecting.take().unwrap_or(now);
+        tally.connections += 1;
+        tally.took(Phase::Connect, now.saturating_duration_since(began));
+        self.caller = Some(Caller::new(setup.client.clone(), setup.style, setup.verbose, now));
+        self.nothing_begun = true;
+        self.resets = 0;
+    }
+
+    /// Bytes from the server.
+    pub(crate) fn received(&mut self, setup: &Setup, bytes: &[u8], now: Instant, tally: &mut Tally) {
+        let Some(caller) = &mut self.caller else { return };
+        let received = caller.receive(bytes, now, tally);
+        // What was said before the end, or before the nonsense, counts.
+        self.hear(setup, now, tally);
+        if let Err(error) = received {
+            self.broken(&Fault::Protocol(error.to_string()), tally);
+        }
+    }
+
+    /// The TLS handshake is done.
+    pub(crate) fn secured(&mut self, now: Instant, tally: &mut Tally) {
+        let began = self.shaking_hands.take().unwrap_or(now);
+        tally.took(Phase::Tls, now.saturating_duration_since(began));
+        self.is_secure = true;
+        if let Some(caller) = &mut self.caller {
+            caller.secured(now);
+        }
+    }
+
+    /// The connection broke, or could not be made.
+    pub(crate) fn broken(&mut self, fault: &Fault, tally: &mut Tally) {
+        if self.hangs_up {
+            return;
+        }
+        let phase = match &self.caller {
+            _ if self.connecting.is_some() => Phase::Connect,
+            _ if self.shaking_hands.is_some() => Phase::Tls,
+            Some(caller) => caller.waits_for().unwrap_or(Phase::Message),
+            None => Phase::Connect,
+        };
+        tally.failed_in(phase, fault.clone());
+        self.give_up(tally);
+    }
+
+    /// The connection met a reset; true if another attempt may be made.
+    pub(crate) fn was_reset(&mut self, setup: &Setup, now: Instant) -> bool {
+        self.resets += 1;
+        let again = self.connecting.is_some() && self.resets < setup.connect_tries;
+        if again {
+            self.connecting = None;
+            self.rest_until = Some(now + RESET_PAUSE);
+        }
+        again
+    }
+
+    /// The server was silent for too long, or the run was stopped, which is nobody's fault.
+    pub(crate) fn timed_out(&mut self, stopped: bool, tally: &mut Tally) {
+        if stopped {
+            self.under_way.clear();
+            self.ticket = None;
+            self.hangs_up = true;
+        } else {
+            self.broken(&Fault::Timeout, tally);
+        }
+    }
+
+    /// Messages on this connection fail with it.
+    fn give_up(&mut self, tally: &mut Tally) {
+        let lost = self.under_way.len() + usize::from(self.ticket.is_some());
+        tally.failed += lost as u64;
+        self.done += lost as u64;
+        self.under_way.clear();
+        self.ticket = None;
+        self.resets = 0;
+        self.hangs_up = true;
+    }
+
+    /// What comes next. May be asked at any time.
+    pub(crate) fn turn(&mut self, setup: &Setup, plan: &Plan, now: Instant, tally: &mut Tally) -> Turn {
+        self.hear(setup, now, tally);
+        for _ in 0..std::mem::take(&mut self.done) {
+            setup.show_done(plan.done());
+        }
+        if self.hangs_up {
+            let kept = Self { ticket: self.ticket, rest_until: self.rest_until, ..Self::default() };
+            *self = kept;
+            return Turn::HangUp;
+        }
+        if self.connecting.is_some() || self.shaking_hands.is_some() {
+            return Turn::Listen;
+        }
+        if std::mem::take(&mut self.wants_handshake) {
+            self.shaking_hands = Some(now);
+            return Turn::Secure;
+        }
+        let next = if self.caller.is_none() {
+            self.before_connecting(plan, now)
+        } else {
+            self.go_on(setup, plan, now)
+        };
+        if self.output().is_some_and(|output| !output.is_empty()) { Turn::Speak } else { next }
+    }
+
+    fn before_connecting(&mut self, plan: &Plan, now: Instant) -> Turn {
+        match self.next_ticket(plan, now) {
+            Ok(true) => {
+                self.connecting = Some(now);
+                Turn::Connect
+            }
+            Ok(false) => Turn::Done,
+            Err(until) => Turn::Wait(until),
+        }
+    }
+
+    /// Has a ticket in hand whose time has come; or not, and never will; or has to wait until then.
+    fn next_ticket(&mut self, plan: &Plan, now: Instant) -> Result<bool, Instant> {
+        if let Some(until) = self.rest_until.filter(|until| *until > now && !plan.is_stopped()) {
+            return Err(until);
+        }
+        self.rest_until = None;
+        self.ticket = self.ticket.filter(|_| !plan.is_stopped()).or_else(|| plan.take());
+        match self.ticket {
+            None => Ok(false),
+            Some(Ticket { due: Some(due), .. }) if due > now => Err(due),
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// Begins messages on the open connection, and says goodbye behind the last.
+    fn go_on(&mut self, setup: &Setup, plan: &Plan, now: Instant) -> Turn {
+        while self.ready && !self.quits {
+            let Some(caller) = &self.caller else { break };
+            if !caller.can_begin() {
+                return Turn::Listen;
+            }
+            let pipelines = caller.pipelines();
+            let wanted =
+                if setup.keeps || self.nothing_begun { self.next_ticket(plan, now) } else { Ok(false) };
+            match wanted {
+                Ok(true) => self.begin(setup, now),
+                // QUIT may stand behind the content, before its reply is there (RFC 2920 §3.1).
+                Ok(false) if self.under_way.is_empty() || pipelines => {
+                    self.quits = true;
+                    if let Some(caller) = &mut self.caller {
+                        caller.quit(now);
+                    }
+                }
+                Ok(false) => break,
+                Err(until) => return Turn::Wait(until),
+            }
+        }
+        Turn::Listen
+    }
+
+    fn begin(&mut self, setup: &Setup, now: Instant) {
+        let (Some(caller), Some(ticket)) = (&mut self.caller, self.ticket.take()) else { return };
+        self.nothing_begun = false;
+        self.under_way.push_back((ticket.number, ticket.due.unwrap_or(now)));
+        let message = setup.letters.next();
+        let recipients = (0..message.envelope.recipients.len() as u32).collect();
+        caller.begin(Transaction { name: ticket.number, message, recipients }, now);
+    }
+
+    /// Takes the news.
+    fn hear(&mut self, setup: &Setup, now: Instant, tally: &mut Tally) {
+        while let Some(event) = self.caller.as_mut().and_then(Caller::next_event) {
+            match event {
+                Event::Hello if setup.tls.is_some() && !self.is_secure => self.ask_for_tls(now, tally),
+                Event::Hello => self.ready = true,
+                Event::StartTls => self.wants_handshake = true,
+                Event::NoTls(_) | Event::Refused(_) => self.give_up(tally),
+                Event::Settled(name, outcomes) => {
+                    self.rest_until = setup.rest().map(|rest| now + rest);
+                    self.settled(name, &outcomes, now, tally);
+                }
+                Event::Closing => self.closing = true,
+            }
+        }
+        if self.closing && !self.hangs_up {
+            self.server_closes(tally);
+        }
+    }
+
+    /// QUIT was answered, or the server said 421. What it said of each message was heard before.
+    fn server_closes(&mut self, tally: &mut Tally) {
+        let kept = self.ticket.filter(|_| !self.nothing_begun);
+        if kept.is_some() {
+            // It closes between two messages: the next one gets a new connection.
+            self.ticket = None;
+        }
+        if !self.under_way.is_empty() {
+            tally.failed_in(Phase::Message, Fault::Lost);
+        }
+        self.give_up(tally);
+        self.ticket = kept;
+    }
+
+    fn ask_for_tls(&mut self, now: Instant, tally: &mut Tally) {
+        match &mut self.caller {
+            Some(caller) if caller.offers_tls() => caller.start_tls(now),
+            _ => self.broken(&Fault::Protocol("STARTTLS is not offered".into()), tally),
+        }
+    }
+
+    fn settled(&mut self, name: u64, outcomes: &[(u32, Outcome)], now: Instant, tally: &mut Tally) {
+        let delivered = outcomes.iter().filter(|(_, o)| o.fate == Fate::Delivered).count();
+        if let Some((_, since)) = self.under_way.iter().find(|(n, _)| *n == name).copied() {
+            self.under_way.retain(|(n, _)| *n != name);
+            tally.took(Phase::Message, now.saturating_duration_since(since));
+        }
+        self.done += 1;
+        tally.recipients += delivered as u64;
+        if delivered > 0 {
+            tally.sent += 1;
+            return;
+        }
+        tally.failed += 1;
+        // Refusals were counted where they were heard; this one was never said to the server.
+        if let Some((_, own)) = outcomes.iter().find(|(_, o)| !o.from_remote) {
+            tally.failed_in(Phase::Message, Fault::Protocol(own.text.to_string()));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! A running sink, shared by the tests.
+#![allow(dead_code)] // each test file uses its part
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::{Child, Command, Output, Stdio},
+};
+
+/// A running sink; killed when dropped.
+pub(crate) struct Sink {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Sink {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+        command.arg("sink").args(arguments).arg("127.0.0.1:0");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        stderr.read_line(&mut line).unwrap();
+        let address = line.trim().rsplit(' ').next().unwrap_or_default().to_owned();
+        assert!(line.contains("listens on"), "{line}");
+        // Read on, so that the sink never waits for us.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        Self { child, address }
+    }
+
+    /// Says all of `input` and reads until the sink closes.
+    pub(crate) fn talk(&self, input: &str) -> String {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.write_all(input.as_bytes()).unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    /// Waits for its end and returns what it printed.
+    pub(crate) fn output(mut self) -> String {
+        let mut out = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        out
+    }
+
+    /// The same, read as JSON.
+    pub(crate) fn tally(self) -> serde_json::Value {
+        serde_json::from_str(self.output().trim()).unwrap()
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `postlab` to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_postlab")).args(arguments).output().unwrap()
+}

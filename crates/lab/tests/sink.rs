@@ -1,0 +1,115 @@
+//! `postlab sink` over real sockets, in each of its models.
+
+mod common;
+
+use common::{Sink, run};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    process::{Command, Stdio},
+};
+
+const ONE: &str = "EHLO me\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nSubject: x\r\n\r\n..dot\r\n.\r\nQUIT\r\n";
+
+#[test]
+fn every_model_takes_mail_and_ends_when_it_has_enough() {
+    for model in ["event", "thread", "pool", "async"] {
+        let sink = Sink::start(&["--model", model, "-M", "2", "--json", "-m", "1"]);
+        for _ in 0..2 {
+            let said = sink.talk(ONE);
+            assert!(said.starts_with("220 postlab-sink ESMTP\r\n250-postlab-sink\r\n"), "{model}: {said}");
+            assert!(said.ends_with("250 2.0.0 Ok\r\n221 2.0.0 Bye\r\n"), "{model}: {said}");
+        }
+        let tally: serde_json::Value = serde_json::from_str(sink.output().trim()).unwrap();
+        assert_eq!((&tally["messages"], &tally["quits"]), (&2.into(), &2.into()), "{model}");
+    }
+}
+
+#[test]
+fn every_model_waits_closes_and_refuses_as_told() {
+    for model in ["event", "thread", "pool", "async"] {
+        let sink = Sink::start(&["--model", model, "-W", "MAIL:0.2", "-f", "VRFY", "-Q", "RCPT"]);
+        let begun = std::time::Instant::now();
+        let said = sink.talk(ONE.replace("EHLO", "VRFY").as_str());
+        assert!(begun.elapsed().as_millis() >= 200, "{model}");
+        assert!(said.contains("500 5.3.0 Error: command failed\r\n250 2.1.0 Ok\r\n421 "), "{model}: {said}");
+    }
+}
+
+#[test]
+fn every_model_ends_a_silent_session() {
+    for model in ["event", "thread", "pool", "async"] {
+        let sink = Sink::start(&["--model", model, "-t", "0.2", "-n", "1", "--json"]);
+        assert!(sink.talk("").ends_with("421 4.4.2 Timeout exceeded\r\n"), "{model}");
+        assert!(sink.output().contains("\"timeouts\":1"), "{model}");
+    }
+}
+
+#[test]
+fn messages_are_kept_in_files_with_smtp_sinks_headers() {
+    let directory = tempfile::tempdir().unwrap();
+    let template = directory.path().join("new/%Y.").display().to_string();
+    let sink = Sink::start(&["-d", &template, "-S", "-- \\101\\n", "-n", "1", "-h", "sink.example"]);
+    sink.talk(ONE);
+    sink.output();
+    let files: Vec<_> = std::fs::read_dir(directory.path().join("new")).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    let text = std::fs::read_to_string(files[0].as_ref().unwrap().path()).unwrap();
+    let head = "-- A\nX-Client-Addr: 127.0.0.1\nX-Client-Proto: ESMTP\nX-Helo-Args: me\nX-Mail-Args: <a@b.example>\n\
+                X-Rcpt-Args: <c@d.example>\nReceived: from me ([127.0.0.1])\n\tby sink.example ";
+    assert!(text.starts_with(head), "{text}");
+    assert!(text.ends_with("\nSubject: x\n\n.dot\n\n"), "{text}");
+}
+
+#[test]
+fn appended_messages_share_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("all");
+    let sink = Sink::start(&["-D", &file.display().to_string(), "-n", "2"]);
+    sink.talk(ONE);
+    sink.talk(ONE);
+    sink.output();
+    assert_eq!(std::fs::read_to_string(file).unwrap().matches("X-Client-Addr").count(), 2);
+}
+
+#[test]
+fn running_counters_look_like_smtp_sinks() {
+    let sink = Sink::start(&["-c", "-n", "1"]);
+    sink.talk(ONE);
+    assert_eq!(sink.output(), "sess=0 quit=0 mesg=1\rsess=1 quit=1 mesg=1\r\n");
+}
+
+#[test]
+fn wrong_arguments_get_one_clear_line() {
+    for (arguments, words) in [
+        (&["sink", "-f", "SEND", "127.0.0.1:0"][..], "`SEND` is no command"),
+        (&["sink", "127.0.0.1"], "has no port"),
+        (&["sink", "-u", "nobody-here", "127.0.0.1:0"], "no such user in /etc/passwd"),
+        (&["sink", "192.0.2.1:0"], "listen on 192.0.2.1:0: Cannot assign requested address"),
+        (&["sink", "-W", "MAIL:1:200", "127.0.0.1:0"], "odds are 1 to 99"),
+    ] {
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_unix_socket_will_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let endpoint = format!("unix:{}", path.display());
+    for model in ["event", "thread", "pool", "async"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+        command.args(["sink", "-L", "-n", "1", "--model", model, &endpoint]).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        stderr.read_line(&mut line).unwrap();
+        let mut socket = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        socket.write_all(b"LHLO me\r\nQUIT\r\n").unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with("220 postlab-sink LMTP\r\n250-"), "{model}: {said}");
+        assert!(child.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,194 @@
+//! `postlab source` over real sockets, mostly into our own sink.
+
+mod common;
+
+use common::{Sink, run};
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+/// Runs a source with `arguments` against `address`, and reads its JSON.
+fn source(arguments: &[&str], address: &str) -> serde_json::Value {
+    let output = run(&[&["source", "--json", "--timeout", "20"], arguments, &[address]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(text.trim()).unwrap_or_else(|e| panic!("{e}: {text} {output:?}"))
+}
+
+#[test]
+fn every_message_arrives_in_every_way_of_sending() {
+    for (arguments, connections) in [
+        (&["-s", "3"][..], 20),
+        (&["-s", "3", "-d"], 3),
+        (&["-s", "3", "-d", "--threads", "2"], 3),
+        (&["-s", "2", "-d", "--pipeline"], 2),
+        (&["-s", "2", "-d", "--pipeline=4"], 2),
+        (&["-s", "2", "--pipeline=2"], 20),
+        (&["-o"], 20),
+        (&["-s", "2", "-d", "-r", "3", "-N", "-l", "100000"], 2),
+        (&["-s", "2", "-T", "1024", "-l", "30000", "-C", "3"], 20),
+    ] {
+        let sink = Sink::start(&["-M", "20", "--json"]);
+        let report = source(&[&["-m", "20"], arguments].concat(), &sink.address);
+        assert_eq!(
+            (&report["messages_sent"], &report["messages_failed"]),
+            (&20.into(), &0.into()),
+            "{arguments:?}"
+        );
+        assert_eq!(report["connections"], connections, "{arguments:?}");
+        assert_eq!(report["times"]["message"]["count"], 20, "{arguments:?}");
+        let tally = sink.tally();
+        assert_eq!(tally["messages"], 20, "{arguments:?}");
+        assert_eq!(tally["recipients"], report["recipients"], "{arguments:?}");
+        assert_eq!(tally["bytes"], report["bytes_out"], "{arguments:?}");
+    }
+}
+
+#[test]
+fn lmtp_has_a_reply_for_each_recipient() {
+    let sink = Sink::start(&["-L", "-M", "2", "--json"]);
+    let report = source(&["-L", "-m", "2", "-d", "-r", "3"], &sink.address);
+    assert_eq!((&report["messages_sent"], &report["recipients"]), (&2.into(), &6.into()));
+    assert_eq!(report["times"]["final"]["count"], 6);
+}
+
+#[test]
+fn refusals_are_counted_by_phase_and_code_and_end_nothing() {
+    for (option, verbs, kind) in [
+        ("-r", "RCPT", "RCPT 450"),
+        ("-f", "MAIL", "MAIL 500"),
+        ("-f", ".", "final 500"),
+        ("-r", "CONNECT", "banner 450"),
+        ("-Q", "DATA", "DATA 421"),
+        ("-q", "RCPT", "RCPT lost connection"),
+    ] {
+        let sink = Sink::start(&[option, verbs]);
+        let report = source(&["-m", "5", "-s", "2", "-d"], &sink.address);
+        assert_eq!(report["messages_failed"], 5, "{option} {verbs}: {report}");
+        assert_eq!(report["failures"][kind], 5, "{option} {verbs}: {report}");
+    }
+}
+
+#[test]
+fn a_server_that_closes_between_messages_costs_none() {
+    // It takes one message a connection, and says 421 behind it without being asked.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            let mut socket = BufReader::new(socket.unwrap());
+            let say = |reader: &mut BufReader<std::net::TcpStream>, reply: &str| {
+                reader.get_mut().write_all(reply.as_bytes()).unwrap();
+            };
+            say(&mut socket, "220 hi\r\n");
+            for reply in ["250 a\r\n", "250 b\r\n", "250 c\r\n", "354 d\r\n"] {
+                socket.read_line(&mut String::new()).unwrap();
+                say(&mut socket, reply);
+            }
+            let mut line = String::new();
+            while line != ".\r\n" {
+                line.clear();
+                socket.read_line(&mut line).unwrap();
+            }
+            say(&mut socket, "250 ok\r\n421 enough\r\n");
+        }
+    });
+    let report = source(&["-m", "3", "-d", "-w", "0.05"], &address);
+    assert_eq!((&report["messages_sent"], &report["connections"]), (&3.into(), &3.into()), "{report}");
+}
+
+#[test]
+fn failures_set_the_exit_code_unless_refusals_are_fine() {
+    let sink = Sink::start(&["-r", "RCPT"]);
+    assert_eq!(run(&["source", &sink.address]).status.code(), Some(1));
+    assert_eq!(run(&["source", "-A", &sink.address]).status.code(), Some(0));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_counted_failure() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let report = source(&["-m", "4", "-C", "2"], &free);
+    assert_eq!(report["failures"]["connect connection refused"], 4, "{report}");
+}
+
+#[test]
+fn a_silent_server_is_a_timeout_in_its_phase() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(b"220 hi\r\n").unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    });
+    let output = run(&["source", "--json", "--timeout", "0.2", "-M", "me.example", &address]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failures"]["hello timeout"], 1, "{report}");
+    assert_eq!(server.join().unwrap(), "HELO me.example\r\n");
+}
+
+#[test]
+fn a_server_that_speaks_another_language_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"SSH-2.0-x\r\n"));
+    let report = source(&[], &address);
+    assert_eq!(report["failures"]["banner the server sent no valid reply code"], 1, "{report}");
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_counts_from_when_a_message_was_due() {
+    // One session, each message takes 50 ms and 10 are due in each 100 ms: the last waits nearly a second.
+    let sink = Sink::start(&["-W", ".:0.05"]);
+    let begun = Instant::now();
+    let report = source(&["-m", "20", "-d", "--rate", "100"], &sink.address);
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let (message, end) = (&report["times"]["message"], &report["times"]["final"]);
+    assert!(message["max_us"].as_f64().unwrap() > 700_000.0, "{message}");
+    assert!(end["min_us"].as_f64().unwrap() >= 50_000.0, "{end}");
+    // And a fast sink gets them no sooner than they are due.
+    let sink = Sink::start(&[]);
+    let begun = Instant::now();
+    source(&["-m", "11", "-s", "5", "--rate", "50"], &sink.address);
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn sessions_rest_between_their_messages() {
+    let sink = Sink::start(&[]);
+    for keep in [&["-d"][..], &[]] {
+        let begun = Instant::now();
+        source(&[&["-m", "3", "-w", "0.1"], keep].concat(), &sink.address);
+        assert!(begun.elapsed() >= Duration::from_millis(200), "{keep:?}");
+    }
+}
+
+#[test]
+fn the_message_of_a_file_arrives_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let (letter, dump) = (directory.path().join("letter"), directory.path().join("dump"));
+    std::fs::write(&letter, "Subject: file\n\n.dot\nlast\n").unwrap();
+    let sink = Sink::start(&["-D", dump.to_str().unwrap(), "-n", "1"]);
+    source(&["-F", letter.to_str().unwrap(), "-f", "", "-t", "x@y.example"], &sink.address);
+    sink.output();
+    let text = std::fs::read_to_string(dump).unwrap();
+    assert!(text.ends_with("\nSubject: file\n\n.dot\nlast\n\n"), "{text}");
+    assert!(text.contains("X-Mail-Args: <>\nX-Rcpt-Args: <x@y.example>\n"), "{text}");
+}
+
+#[test]
+fn wrong_arguments_get_one_clear_line() {
+    for (arguments, words) in [
+        (&["source", "-t", "no at", "127.0.0.1:1"][..], "recipient <no at>:"),
+        (&["source", "-F", "/no/file", "127.0.0.1:1"], "read /no/file: No such file"),
+        (&["source", "--rate", "0", "127.0.0.1:1"], "`0` is no rate above zero"),
+        (&["source", "no-such-host.invalid"], "look up no-such-host.invalid:"),
+        (&["source", "-w", "1", "-R", "1", "127.0.0.1:1"], "cannot be used with"),
+    ] {
+        let output = run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! A daemon of its own for a test, and the other ends of its conversations.
+
+#![allow(dead_code, unreachable_pub)] // each test file uses its part
+
+pub mod client;
+pub mod sink;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
+
+/// Nothing a test waits for takes this long.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port nobody listens on now.
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Asks again until it is so; between two questions the processor belongs to those who are asked.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A daemon that runs until it is dropped.
+pub struct Postrider {
+    pub dir: TempDir,
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Postrider {
+    /// Starts with `hostname = "mx.test"`, one listener, and what is added.
+    pub fn start(more: &str) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), free_address(), more)
+    }
+
+    /// The same in a folder where one may have run before.
+    pub fn start_in(dir: TempDir, address: SocketAddr, more: &str) -> Self {
+        configure(dir.path(), address, more);
+        let child = launch(dir.path());
+        Self { dir, address, child }
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("postrider.toml")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes another configuration, which a reload reads.
+    pub fn reconfigure(&self, more: &str) {
+        configure(self.dir.path(), self.address, more);
+    }
+
+    /// A command of the same binary against this daemon; its standard output.
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        self.try_ask(arguments).unwrap_or_else(|said| panic!("{arguments:?}: {said}"))
+    }
+
+    /// The same; what it says on standard error when it fails.
+    pub fn try_ask(&self, arguments: &[&str]) -> Result<String, String> {
+        let output =
+            Command::new(BINARY).args(arguments).env("POSTRIDER_CONFIG", self.config()).output().unwrap();
+        let said = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
+    }
+
+    /// One column of the ledger.
+    pub fn ledger(&self, column: &str) -> u64 {
+        let said = self.ask(&["status", "--json"]);
+        let ledger: serde_json::Value = serde_json::from_str(&said).unwrap();
+        ledger[column].as_u64().unwrap_or_else(|| panic!("no {column} in {said}"))
+    }
+
+    /// The delivery log, if it is in `mail.log`.
+    pub fn log(&self) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.dir.path().join("mail.log")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Files in a local user's Maildir.
+    pub fn mailbox(&self, user: &str) -> Vec<PathBuf> {
+        let new = self.dir.path().join("data/mail").join(user).join("new");
+        fs::read_dir(new).map(|dir| dir.map(|e| e.unwrap().path()).collect()).unwrap_or_default()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// No goodbye: what a power cut leaves of a process.
+    pub fn kill(mut self) -> (TempDir, SocketAddr) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        (dir, self.address)
+    }
+
+    /// SIGTERM; its exit status.
+    pub fn stop(mut self) -> (TempDir, std::process::ExitStatus) {
+        self.signal(rustix::process::Signal::TERM);
+        let status = self.child.wait().unwrap();
+        (std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap()), status)
+    }
+}
+
+impl Drop for Postrider {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn configure(dir: &Path, address: SocketAddr, more: &str) {
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
+         [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{more}"
+    );
+    fs::write(dir.join("postrider.toml"), text).unwrap();
+}
+
+/// Starts the daemon in this folder and waits until it listens.
+fn launch(dir: &Path) -> Child {
+    let mut child = Command::new(BINARY)
+        .args(["serve", "--config", "postrider.toml"])
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = child.stderr.take().unwrap();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            if std::env::var_os("POSTRIDER_TEST_LOG").is_some() {
+                eprintln!("{line}");
+            }
+            let _ = tell.send(line);
+        }
+    });
+    let mut said = Vec::new();
+    loop {
+        match told.recv_timeout(PATIENCE) {
+            Ok(line) if line.contains("listening on") => return child,
+            Ok(line) => said.push(line),
+            Err(_) => panic!("the daemon did not start: {said:#?}"),
+        }
+    }
+}
+
+/// Where programs are besides `PATH`, below the root of a tree.
+const FOLDERS: [&str; 3] = ["usr/sbin", "usr/bin", "usr/lib/dovecot"];
+
+/// A program of the machine or of those `cargo xtask setup` unpacked; or a word in the test's output
+/// that it is missing, which the test command counts.
+pub fn program(name: &str) -> Option<Command> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let own = std::env::split_paths(&path).chain(FOLDERS.map(|folder| Path::new("/").join(folder)));
+    if let Some(found) = own.map(|dir| dir.join(name)).find(|path| path.is_file()) {
+        return Some(Command::new(found));
+    }
+    let tree = Path::new(BINARY).ancestors().nth(2)?.join("interop");
+    let Some(found) =
+        FOLDERS.map(|folder| tree.join(folder).join(name)).into_iter().find(|path| path.is_file())
+    else {
+        println!("SKIPPED: {name} is not installed (cargo xtask setup)");
+        return None;
+    };
+    let mut command = Command::new(found);
+    let libraries =
+        ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu", "usr/lib/dovecot"].map(|lib| tree.join(lib));
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).ok()?);
+    Some(command)
+}

@@ -1,0 +1,38 @@
+//! The end of a seed: the disk is sound and has room, and everything is delivered.
+
+use super::Run;
+use mail::QueueId;
+use spool::{Entry, Spool, Turn};
+
+/// One in use, three ready, and one on its way between the two.
+const SEGMENTS_MAX: usize = 5;
+
+impl Run {
+    /// The spool works, and is empty when everything was delivered.
+    pub(super) fn last_life(&mut self) -> Result<(), String> {
+        self.make_room();
+        self.life()?;
+        self.disk = self.disk.after_kill();
+        self.deliver_all()?;
+        self.disk = self.disk.after_crash(self.rng.bits());
+        self.recover().map(drop).map_err(|_| "no recovery of an empty spool".to_owned())
+    }
+
+    pub(super) fn deliver_all(&mut self) -> Result<(), String> {
+        let (spool, _) = self.recover().map_err(|_| "no recovery on a sound disk".to_owned())?;
+        let ids: Vec<u64> = self.ledger.latest().keys().copied().collect();
+        for id in ids {
+            let done = vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }];
+            let ticket = spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
+            self.ledger.submitted(ticket, done);
+            spool.turn(Turn::Commit);
+        }
+        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {}
+        self.note_durable(&spool);
+        let (left, files) = (self.ledger.open_tickets().count(), self.disk.file_count());
+        if left > 0 || spool.pressure().message_count > 0 || files > SEGMENTS_MAX {
+            return Err(format!("all was delivered, but {left} transactions wait and {files} files remain"));
+        }
+        Ok(())
+    }
+}
