@@ -2,6 +2,10 @@
 //! invariant breaks. `cargo test -p fuzz` runs each on its corpus and on random input; with
 //! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
 
+mod client;
+
+pub use client::{client_replies, client_session};
+
 use mail::{Facts, Mailbox, Reply, header::Scanner};
 use smtp::{
     Limits, command,
@@ -198,6 +202,19 @@ const WORDS: &[&str] = &[
     "abc",
     "..",
     "LAST",
+    "220 mx\r\n",
+    "250-mx\r\n",
+    "250-PIPELINING\r\n",
+    "250-STARTTLS\r\n",
+    "250-CHUNKING\r\n",
+    "250-SMTPUTF8\r\n",
+    "250 8BITMIME\r\n",
+    "250 2.0.0 Ok\r\n",
+    "250 ",
+    "354 go\r\n",
+    "421 4.3.2 closing\r\n",
+    "450 4.2.0 later\r\n",
+    "550 5.1.1 no\r\n",
 ];
 
 /// Spells the bytes as words, and a few as themselves.

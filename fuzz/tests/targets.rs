@@ -12,4 +12,4 @@ macro_rules! targets {
     )* };
 }
 
-targets!(command_line, address, data_content, chunk_content, server_session);
+targets!(command_line, address, data_content, chunk_content, server_session, client_replies, client_session,);

@@ -4,9 +4,7 @@
 
 use crate::shell::{Done, Failure, output, program, run, target_dir};
 use std::{
-    env,
-    ffi::OsString,
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -42,17 +40,9 @@ const WANTED: [Wanted; 8] = [
 /// Where distributions keep programs, below the root of a tree.
 const FOLDERS: [&str; 6] = ["usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin", "usr/lib"];
 
-/// Where servers are unpacked.
-pub(crate) fn interop_dir() -> PathBuf {
+/// Where servers are unpacked; the interoperability tests look there.
+fn interop_dir() -> PathBuf {
     target_dir().join("interop")
-}
-
-/// `PATH` with what was unpacked behind the machine's own.
-pub(crate) fn path_with_interop() -> OsString {
-    let own = env::var_os("PATH").unwrap_or_default();
-    let unpacked = FOLDERS.iter().map(|folder| interop_dir().join(folder));
-    let all = env::split_paths(&own).chain(unpacked);
-    env::join_paths(all).unwrap_or(own)
 }
 
 /// Where a program is, if it is there.
@@ -193,11 +183,5 @@ mod tests {
                     Inst postfix [3.7.10] (3.7.11 Debian:12.11/stable [amd64])\n\
                     Conf ssl-cert (1.1.2 Debian:12.11/stable [all])\n";
         assert_eq!(planned(plan), ["ssl-cert", "postfix"]);
-    }
-
-    #[test]
-    fn what_was_unpacked_stands_behind_the_machines_own() {
-        let all: Vec<PathBuf> = env::split_paths(&path_with_interop()).collect();
-        assert!(all.ends_with(&FOLDERS.map(|folder| interop_dir().join(folder))));
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fmt,
+    io::{self, BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -64,6 +65,24 @@ pub(crate) fn run(command: &mut Command) -> Done {
         Ok(status) => Err(Failure(format!("`{shown}` failed: {status}"))),
         Err(error) => Err(Failure(format!("run `{shown}`: {error}"))),
     }
+}
+
+/// The same, and shows each line of its standard output to `see` as well.
+pub(crate) fn run_watched(command: &mut Command, mut see: impl FnMut(&str)) -> Done {
+    let shown = show(command);
+    eprintln!("$ {shown}");
+    let fail = |error: io::Error| Failure(format!("run `{shown}`: {error}"));
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
+    let mut lines = BufReader::new(child.stdout.take().expect("it was piped"));
+    let (mut line, mut out) = (Vec::new(), io::stdout());
+    while lines.read_until(b'\n', &mut line).map_err(fail)? > 0 {
+        // With standard output gone the program's end still counts.
+        let _ = out.write_all(&line);
+        see(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    let status = child.wait().map_err(fail)?;
+    if status.success() { Ok(()) } else { Err(Failure(format!("`{shown}` failed: {status}"))) }
 }
 
 /// Runs a program and takes its standard output; what it says on standard error is passed through.

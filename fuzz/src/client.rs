@@ -1,0 +1,144 @@
+//! A server that says anything: its replies, and a whole client connection against it.
+
+use bytes::Bytes;
+use mail::{
+    Content, Envelope, Facts, Fate, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
+};
+use smtp::client::{Connection, Event, Misbehaved, Piece, Protocol, ReplyReader, Settings, Transaction};
+use std::sync::Arc;
+
+type Replies = (Vec<(u16, Vec<u8>)>, Option<Misbehaved>);
+
+/// Replies are the same however the bytes are split; each is whole lines of one code, and what is
+/// made of it prints nothing dangerous. The first byte says how the input is split.
+pub fn client_replies(bytes: &[u8]) {
+    let Some((split, wire)) = bytes.split_first() else { return };
+    let (replies, error) = read(wire, usize::from(*split).max(1));
+    assert_eq!((&replies, error), (&read(wire, wire.len().max(1)).0, read(wire, 1).1));
+    let length: usize = replies.iter().map(|reply| reply.1.len()).sum();
+    assert!(
+        length <= wire.len()
+            && wire.starts_with(&replies.iter().flat_map(|r| r.1.clone()).collect::<Vec<_>>())
+    );
+    for (code, raw) in &replies {
+        assert!((200..600).contains(code) && raw.ends_with(b"\n"));
+        assert!(
+            raw.split_inclusive(|b| *b == b'\n').all(|line| line.starts_with(code.to_string().as_bytes()))
+        );
+        let reply = smtp::client::replies::to_reply(*code, raw);
+        assert_eq!(reply.code, *code);
+        reply.text().split('\n').for_each(super::printable);
+    }
+}
+
+fn read(wire: &[u8], size: usize) -> Replies {
+    let (mut reader, mut replies) = (ReplyReader::default(), Vec::new());
+    for piece in wire.chunks(size) {
+        reader.receive(piece);
+        loop {
+            match reader.next_raw() {
+                Ok(Some((code, raw))) => replies.push((code, raw.to_vec())),
+                Ok(None) => break,
+                Err(error) => return (replies, Some(error)),
+            }
+        }
+    }
+    (replies, None)
+}
+
+/// A connection with three messages against a server that says these bytes: every recipient is
+/// settled once or left over once, never delivered before its content was sent, and what is written
+/// has whole lines. The first byte says how the input is split, and which language is spoken.
+pub fn client_session(bytes: &[u8]) {
+    let Some((choice, wire)) = bytes.split_first() else { return };
+    let protocol = if choice % 2 == 0 { Protocol::Smtp } else { Protocol::Lmtp };
+    let depth = usize::from(choice / 2 % 3) + 1;
+    let settings = Settings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };
+    let mut run = Run { connection: Connection::new(settings), begun: 0, settled: vec![0; 3 * RECIPIENTS] };
+    for piece in wire.chunks(usize::from(choice / 16).max(1)) {
+        if run.connection.receive(piece).is_err() {
+            break;
+        }
+        run.follow();
+    }
+    run.follow_events();
+    for lost in run.connection.lost() {
+        lost.refused.iter().for_each(|(index, _)| run.count(lost.name, *index));
+        lost.open.iter().for_each(|index| run.count(lost.name, *index));
+    }
+    let begun = run.begun as usize * RECIPIENTS;
+    assert!(run.settled[..begun].iter().all(|count| *count == 1), "{:?}", run.settled);
+    assert!(run.settled[begun..].iter().all(|count| *count == 0));
+}
+
+const RECIPIENTS: usize = 3;
+
+struct Run {
+    connection: Connection,
+    /// Messages.
+    begun: u64,
+    /// How often each recipient of each message was told of.
+    settled: Vec<u32>,
+}
+
+impl Run {
+    fn count(&mut self, name: u64, index: u32) {
+        self.settled[name as usize * RECIPIENTS + index as usize] += 1;
+    }
+
+    fn follow_events(&mut self) {
+        while let Some(event) = self.connection.next_event() {
+            match event {
+                Event::Settled(name, results) => {
+                    for (index, outcome) in results {
+                        self.count(name, index);
+                        outcome.text.split('\n').for_each(super::printable);
+                        assert!(outcome.fate != Fate::Delivered || outcome.status.0 == 2);
+                    }
+                }
+                Event::Hello if self.begun == 0 && self.connection.capabilities().starttls => {
+                    self.connection.start_tls();
+                }
+                Event::StartTls => self.connection.secured(),
+                _ => {}
+            }
+        }
+    }
+
+    /// As a driver does.
+    fn follow(&mut self) {
+        self.follow_events();
+        while self.begun < 3 && self.connection.can_begin() {
+            self.connection.begin(transaction(self.begun));
+            self.begun += 1;
+            self.follow_events();
+        }
+        if self.begun == 3 && self.connection.is_idle() && !self.connection.is_closing() {
+            self.connection.quit();
+        }
+        while let Some(piece) = self.connection.next_piece() {
+            match piece {
+                Piece::Text(text) => assert!(!text.is_empty()),
+                Piece::Content(_) => {}
+                Piece::Load(_) => self.connection.loaded(Bytes::from_static(b"chunk\r\n")),
+            }
+        }
+    }
+}
+
+fn transaction(name: u64) -> Transaction {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).expect("an address"));
+    let paths = ["c@d.test", "postmaster", "ä@e.test"];
+    let recipient = |path: &str| Recipient::new(ForwardPath::parse(path, true).expect("an address"));
+    // The first one asks for nothing that a server may lack.
+    let last = if name == 0 { "f@e.test" } else { paths[2] };
+    envelope.recipients = [paths[0], paths[1], last].map(recipient).into();
+    envelope.smtputf8 = name > 0;
+    let facts = Facts { has_dot_line: true, is_8bit: name == 2, lacks_final_crlf: true, ..Facts::default() };
+    let stored = Part::Stored { place: Place(1), length_bytes: 7 };
+    let content = Content::new(facts, [stored, Part::Memory(Bytes::from_static(b".x\r\n.\r\nend"))]);
+    let (id, arrived) = (QueueId(name), UnixMillis(0));
+    let message: SharedMessage = Arc::new(Message { id, arrived, origin: "".into(), envelope, content });
+    Transaction { name, message, recipients: (0..RECIPIENTS as u32).collect() }
+}
