@@ -1,6 +1,7 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
 mod address;
+mod postmark;
 mod signals;
 mod sink;
 mod slots;
@@ -22,6 +23,7 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    Postmark(postmark::PostmarkArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
+        Verb::Postmark(args) => postmark::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {
