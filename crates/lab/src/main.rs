@@ -1,6 +1,7 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
 mod address;
+mod disk;
 mod postmark;
 mod signals;
 mod sink;
@@ -24,6 +25,10 @@ enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
     Postmark(postmark::PostmarkArgs),
+    Diskhonesty(disk::honesty::HonestyArgs),
+    Readwrite(disk::readwrite::ReadwriteArgs),
+    #[command(name = "fsperf1")]
+    Fsperf(disk::fsperf::FsperfArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -41,6 +46,9 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Diskhonesty(args) => disk::honesty::run(&args),
+        Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
+        Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {
