@@ -3,6 +3,7 @@
 mod address;
 mod disk;
 mod postmark;
+mod run;
 mod signals;
 mod sink;
 mod slots;
@@ -24,6 +25,7 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    Run(run::RunArgs),
     Postmark(postmark::PostmarkArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
+        Verb::Run(args) => run::run(&args),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {
