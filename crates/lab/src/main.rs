@@ -1,6 +1,9 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
 mod address;
+mod disk;
+mod postmark;
+mod run;
 mod signals;
 mod sink;
 mod slots;
@@ -22,6 +25,12 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    Run(run::RunArgs),
+    Postmark(postmark::PostmarkArgs),
+    Diskhonesty(disk::honesty::HonestyArgs),
+    Readwrite(disk::readwrite::ReadwriteArgs),
+    #[command(name = "fsperf1")]
+    Fsperf(disk::fsperf::FsperfArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -38,6 +47,11 @@ fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
+        Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Diskhonesty(args) => disk::honesty::run(&args),
+        Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
+        Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
+        Verb::Run(args) => run::run(&args),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {

@@ -165,6 +165,12 @@ impl Hall {
         self.stopping.load(Relaxed)
     }
 
+    /// When the last message was taken.
+    pub(crate) fn last_message(&self) -> Option<Instant> {
+        let at = self.last_ns.load(Relaxed);
+        (at > 0).then(|| self.started + Duration::from_nanos(at))
+    }
+
     /// What happened so far.
     pub(crate) fn tally(&self) -> Tally {
         let c = &self.counts;

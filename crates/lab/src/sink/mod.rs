@@ -21,8 +21,8 @@ pub(crate) use args::SinkArgs;
 pub(crate) use rules::seconds_of;
 
 use crate::address;
-use args::Model;
-use hall::Hall;
+pub(crate) use args::Model;
+pub(crate) use hall::Hall;
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
@@ -34,34 +34,66 @@ const POOL_WORKERS: usize = 64;
 
 /// Runs until it is enough, or a signal says so.
 pub(crate) fn run(args: &SinkArgs) -> Result<(), String> {
-    let listeners = listen::open(&args.endpoint, args.listening())?;
-    for listener in &listeners {
+    let sink = Sink::open(args)?;
+    for listener in &sink.listeners {
         let address = listen::local_address(listener).map_err(|e| format!("name the socket: {e}"))?;
         eprintln!("postlab: the sink listens on {}", address::shown(&address));
     }
     privilege::drop(args.root.as_deref(), args.user.as_deref())?;
-    let threads = args.threads.map(usize::from);
-    // The other half is for who sends, on this machine or in the kernel.
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let loops = threads.unwrap_or(cores.div_ceil(2));
-    let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
-    let shared = talk::Shared::new(Arc::new(args.rules()));
-    let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
-    let hall = Hall::new(shared, args.bounds(), args.dump(), args.counters, copies);
-    let hall = Arc::new(hall);
+    let hall = sink.hall.clone();
     crate::signals::on_end({
         let hall = hall.clone();
         move || hall.stop()
     })?;
-    match args.model {
-        Model::Event => serve_events(&hall, &listeners, &wakers)?,
-        Model::Thread => blocking::serve_threads(&hall, &listeners, &wakers[0])?,
-        Model::Pool => {
-            blocking::serve_pool(&hall, &listeners.into(), &wakers[0], threads.unwrap_or(POOL_WORKERS))?;
-        }
-        Model::Async => tasks::serve(&hall, listeners, &wakers[0], loops)?,
-    }
+    sink.serve(args.model, args.threads.map(usize::from))?;
     finish(&hall, args)
+}
+
+/// A sink that listens and does not serve yet.
+pub(crate) struct Sink {
+    hall: Arc<Hall>,
+    listeners: Vec<OwnedFd>,
+    wakers: Vec<OwnedFd>,
+}
+
+impl Sink {
+    /// Listens.
+    pub(crate) fn open(args: &SinkArgs) -> Result<Self, String> {
+        let listeners = listen::open(&args.endpoint, args.listening())?;
+        // The other half is for who sends, on this machine or in the kernel.
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let loops = args.threads.map_or(cores.div_ceil(2), usize::from);
+        let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
+        let shared = talk::Shared::new(Arc::new(args.rules()));
+        let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
+        let hall = Arc::new(Hall::new(shared, args.bounds(), args.dump(), args.counters, copies));
+        Ok(Self { hall, listeners, wakers })
+    }
+
+    /// What it counts, and how it is stopped.
+    pub(crate) fn hall(&self) -> Arc<Hall> {
+        self.hall.clone()
+    }
+
+    /// The address it was given, the first if there are several.
+    pub(crate) fn address(&self) -> Result<String, String> {
+        let first = self.listeners.first().ok_or("the sink has no socket")?;
+        let address = listen::local_address(first).map_err(|e| format!("name the socket: {e}"))?;
+        Ok(address::shown(&address))
+    }
+
+    /// Serves until the hall stops.
+    pub(crate) fn serve(self, model: Model, threads: Option<usize>) -> Result<(), String> {
+        let Self { hall, listeners, wakers } = self;
+        match model {
+            Model::Event => serve_events(&hall, &listeners, &wakers),
+            Model::Thread => blocking::serve_threads(&hall, &listeners, &wakers[0]),
+            Model::Pool => {
+                blocking::serve_pool(&hall, &listeners.into(), &wakers[0], threads.unwrap_or(POOL_WORKERS))
+            }
+            Model::Async => tasks::serve(&hall, listeners, &wakers[0], wakers.len()),
+        }
+    }
 }
 
 fn wakers(count: usize) -> io::Result<Vec<OwnedFd>> {

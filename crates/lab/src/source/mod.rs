@@ -17,8 +17,8 @@ mod tls;
 
 pub(crate) use args::SourceArgs;
 
-use plan::Plan;
-use report::Report;
+pub(crate) use plan::Plan;
+pub(crate) use report::Report;
 use setup::Setup;
 use std::{
     io,
@@ -31,14 +31,12 @@ use tally::Tally;
 /// Sends everything, prints the result; true if all went well.
 pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
     let setup = args.setup()?;
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = args.threads.map_or(cores.div_ceil(2), usize::from).min(args.sessions as usize);
     let plan = Arc::new(Plan::new(args.messages, args.rate, Instant::now()));
     crate::signals::on_end({
         let plan = plan.clone();
         move || plan.stop()
     })?;
-    let report = measure(&setup, &plan, args.sessions as usize, threads)?;
+    let report = measure(args, &setup, &plan)?;
     if args.counter {
         println!();
     }
@@ -52,7 +50,10 @@ pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
 }
 
 /// One loop a thread, the sessions dealt out among them.
-fn measure(setup: &Setup, plan: &Plan, sessions: usize, threads: usize) -> Result<Report, String> {
+pub(crate) fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
+    let sessions = args.sessions as usize;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(cores.div_ceil(2), usize::from).min(sessions);
     let share = |i: usize| sessions / threads + usize::from(i < sessions % threads);
     let send = |i: usize| {
         let sent = event::Loop::new(setup, plan, share(i)).and_then(event::Loop::run);

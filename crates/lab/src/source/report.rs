@@ -1,11 +1,11 @@
 //! What a source prints at its end: for people, or as JSON.
 
 use super::tally::{Phase, Tally};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 /// One phase's times in microseconds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Times {
     pub(crate) count: u64,
     pub(crate) mean_us: f64,
@@ -18,7 +18,7 @@ pub(crate) struct Times {
 }
 
 /// A run's result.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) messages_sent: u64,
     pub(crate) messages_failed: u64,
@@ -58,6 +58,11 @@ impl Report {
             times: times.collect(),
             failures: failures.collect(),
         }
+    }
+
+    /// What 99 of 100 messages took no longer than.
+    pub(crate) fn p99_ms(&self) -> Option<f64> {
+        self.times.get(&Phase::Message).map(|times| times.p99_us / 1e3)
     }
 
     /// For people.

@@ -6,7 +6,7 @@ use smtp::client::Awaited;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// What is timed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub(crate) enum Phase {

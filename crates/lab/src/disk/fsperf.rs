@@ -1,0 +1,139 @@
+//! `postlab fsperf1`: sendmail X's fsperf1, the life of a queue file over and over: open or create, write,
+//! sync, close, rename.
+
+use super::{Times, device::Device, scratch::Scratch};
+use clap::{ArgAction, Args};
+use std::{
+    collections::HashSet,
+    fs::{self, OpenOptions},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// Operate on queue-like files: OPERATIONS in turn on FILES names
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct FsperfArgs {
+    /// Show this help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+    /// Create each file and remove it when its name comes round again; otherwise files are there before the
+    /// clock starts
+    #[arg(short = 'c')]
+    create: bool,
+    /// Rename each file twice
+    #[arg(short = 'r')]
+    rename: bool,
+    /// Do not sync
+    #[arg(short = 'S')]
+    no_sync: bool,
+    /// Octets written by each operation
+    #[arg(short = 's', value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    size: u32,
+    /// Levels of directories, 00 to 99 each
+    #[arg(short = 'h', value_name = "LEVELS", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=2))]
+    levels: u8,
+    /// Make all files before the clock starts, and use those
+    #[arg(short = 'p')]
+    populate: bool,
+    /// How many
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    operations: u32,
+    /// Names they take turns on
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    files: u32,
+    /// Where
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+}
+
+/// Measures and prints.
+pub(crate) fn run(args: &FsperfArgs) -> Result<(), String> {
+    let device = Device::below(&args.directory)?;
+    let scratch = Scratch::new(&args.directory)?;
+    let paths: Vec<PathBuf> = (0..args.files).map(|i| scratch.path().join(name(i, args.levels))).collect();
+    prepare(args, &paths)?;
+    let text = vec![b'x'; args.size as usize];
+    let (mut syncs, mut done) = (Times::default(), 0);
+    let before = device.traffic();
+    let begin = Instant::now();
+    for i in 0..args.operations {
+        if scratch.is_stopped() {
+            break;
+        }
+        let path = &paths[i as usize % paths.len()];
+        // A name that comes round again is that of an old message.
+        let is_old = i >= args.files;
+        operate(args, path, is_old, &text, &mut syncs).map_err(|e| format!("use {}: {e}", path.display()))?;
+        done += 1;
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    println!(
+        "{done} operations on {} files in {seconds:.3} s: {:.1} a second",
+        args.files,
+        f64::from(done) / seconds
+    );
+    print!("{}", syncs.line("fsync"));
+    if let (Some(before), Some(after)) = (before, device.traffic()) {
+        let t = after.since(before);
+        println!("{} writes and {} flushes on {}, others' included", t.writes, t.flushes, device.disk);
+    }
+    println!("{}", device.text());
+    Ok(())
+}
+
+/// `07/31/123` with two levels: neighbours lie apart.
+fn name(number: u32, levels: u8) -> PathBuf {
+    let level = |l: u8| format!("{:02}", number / 100u32.pow(l.into()) % 100);
+    (0..levels).map(level).chain([number.to_string()]).collect()
+}
+
+fn prepare(args: &FsperfArgs, paths: &[PathBuf]) -> Result<(), String> {
+    let directories: HashSet<&Path> = paths.iter().filter_map(|p| p.parent()).collect();
+    for directory in directories {
+        fs::create_dir_all(directory).map_err(|e| format!("create {}: {e}", directory.display()))?;
+    }
+    if args.populate || !args.create {
+        for path in paths {
+            let text = vec![b'x'; args.size as usize];
+            fs::write(path, text).map_err(|e| format!("create {}: {e}", path.display()))?;
+        }
+        // What was made before the clock starts shall not be written while it runs.
+        rustix::fs::sync();
+    }
+    Ok(())
+}
+
+fn operate(args: &FsperfArgs, path: &Path, is_old: bool, text: &[u8], syncs: &mut Times) -> io::Result<()> {
+    let creates = args.create && !args.populate;
+    if creates && is_old {
+        fs::remove_file(path)?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(creates).open(path)?;
+    file.write_all(text)?;
+    if !args.no_sync {
+        let begin = Instant::now();
+        file.sync_all()?;
+        syncs.took(begin.elapsed());
+    }
+    drop(file);
+    if args.rename {
+        let other = path.with_extension("r");
+        fs::rename(path, &other)?;
+        fs::rename(&other, path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_hashed_over_the_levels() {
+        assert_eq!(name(1234, 0), PathBuf::from("1234"));
+        assert_eq!(name(1234, 1), PathBuf::from("34/1234"));
+        assert_eq!(name(1234, 2), PathBuf::from("34/12/1234"));
+    }
+}

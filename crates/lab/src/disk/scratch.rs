@@ -1,0 +1,47 @@
+//! A directory of our own inside the measured one; it goes when the measurement ends, however it ends.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+}
+
+impl Scratch {
+    /// A new directory in `parent`, and an ear for Ctrl-C.
+    pub(crate) fn new(parent: &Path) -> Result<Self, String> {
+        let path = parent.join(format!("postlab-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
+        let scratch = Self { path, stop: Arc::default() };
+        let stop = scratch.stop.clone();
+        crate::signals::on_end(move || stop.store(true, Relaxed))?;
+        Ok(scratch)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ctrl-C was pressed.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("postlab: remove {}: {error}", self.path.display());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `postlab run`: a scenario, round for round, into a result directory.
+//!
+//! Every run is appended to `runs.jsonl` at once, so that Ctrl-C keeps what was measured.
+
+pub(crate) mod machine;
+pub(crate) mod rig;
+pub(crate) mod scenario;
+pub(crate) mod table;
+
+use clap::Args;
+use machine::Machine;
+use rig::{Kind, Run};
+use scenario::{Experiment, Scenario};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+/// Run a scenario: source into sink, or source through an MTA into sink
+///
+/// A relay run ends only when the sink has everything, and its ceiling is measured beside it.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to do
+    scenario: PathBuf,
+    /// Where results go; a new directory is made there
+    #[arg(long, value_name = "DIRECTORY", default_value = "results")]
+    results: PathBuf,
+}
+
+/// Runs; true if every run was complete.
+pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
+    let scenario = Scenario::read(&args.scenario)?;
+    let directory = make_directory(&args.results, &scenario)?;
+    let copy = directory.join("scenario.toml");
+    fs::copy(&args.scenario, &copy).map_err(|e| format!("write {}: {e}", copy.display()))?;
+    let machine =
+        serde_json::to_vec_pretty(&Machine::here(&directory)).map_err(|e| format!("write JSON: {e}"))?;
+    let card = directory.join("machine.json");
+    fs::write(&card, machine).map_err(|e| format!("write {}: {e}", card.display()))?;
+    let path = directory.join("runs.jsonl");
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    let file = file.map_err(|e| format!("write {}: {e}", path.display()))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    crate::signals::on_end({
+        let stop = stop.clone();
+        move || stop.store(true, Relaxed)
+    })?;
+    let runs = rounds(&scenario, &file, &stop)?;
+    if !scenario.hypothesis.is_empty() {
+        println!("{}\n", scenario.hypothesis.trim());
+    }
+    print!("{}", table::text(&runs));
+    println!("\n{}", directory.display());
+    Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))
+}
+
+fn rounds(scenario: &Scenario, file: &File, stop: &AtomicBool) -> Result<Vec<Run>, String> {
+    let kinds: &[Kind] = match scenario.experiment {
+        Experiment::Ceiling => &[Kind::Ceiling],
+        Experiment::Relay => &[Kind::Ceiling, Kind::Relay],
+    };
+    let mut runs = Vec::new();
+    let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len();
+    let begin = Instant::now();
+    for round in 1..=scenario.repeats {
+        for sessions in &scenario.load.sessions {
+            for kind in kinds {
+                if stop.load(Relaxed) {
+                    return Ok(runs);
+                }
+                progress(runs.len(), total, begin);
+                let run = rig::run(scenario, *kind, round, *sessions, stop)?;
+                append(file, &run)?;
+                runs.push(run);
+            }
+        }
+    }
+    progress(runs.len(), total, begin);
+    Ok(runs)
+}
+
+/// How far, and how long still; where somebody looks.
+fn progress(done: usize, total: usize, begin: Instant) {
+    let mut err = std::io::stderr();
+    if !err.is_terminal() {
+        return;
+    }
+    let left = (done > 0).then(|| begin.elapsed().mul_f64((total - done) as f64 / done as f64));
+    let left = left.map_or_else(String::new, |t| format!(", about {:.0} s left", t.as_secs_f64()));
+    let end = if done == total { "\n" } else { "" };
+    // Nothing can be done where nobody can see it.
+    let _ = write!(err, "\rrun {done} of {total}{left}      {end}");
+    let _ = err.flush();
+}
+
+fn append(mut file: &File, run: &Run) -> Result<(), String> {
+    let mut line = serde_json::to_vec(run).map_err(|e| format!("write JSON: {e}"))?;
+    line.push(b'\n');
+    file.write_all(&line).map_err(|e| format!("write a result: {e}"))
+}
+
+/// `results/20261121-104900-relay-through-postfix`
+fn make_directory(results: &Path, scenario: &Scenario) -> Result<PathBuf, String> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let title: String = scenario.title.chars().map(plain).collect();
+    let time = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
+    let directory = results.join(format!("{time}-{title}"));
+    fs::create_dir_all(&directory).map_err(|e| format!("create {}: {e}", directory.display()))?;
+    Ok(directory)
+}

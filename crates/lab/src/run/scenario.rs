@@ -1,0 +1,186 @@
+//! A scenario: a short TOML file that says what is tried, and what it should show.
+
+use crate::{sink::SinkArgs, source::SourceArgs};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// As it is written.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// Names the result.
+    pub(crate) title: String,
+    /// What is believed before the run.
+    #[serde(default)]
+    pub(crate) hypothesis: String,
+    pub(crate) experiment: Experiment,
+    /// Rounds; each walks through all cases, so that noise meets them all.
+    #[serde(default = "three")]
+    pub(crate) repeats: u32,
+    pub(crate) load: Load,
+    #[serde(default)]
+    pub(crate) sink: SinkTable,
+    /// Where the mail goes through; `relay` needs it.
+    pub(crate) mta: Option<Mta>,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Experiment {
+    /// Source straight into sink.
+    Ceiling,
+    /// Source into an MTA, and the MTA into the sink; the ceiling is measured beside it.
+    Relay,
+}
+
+/// What the source sends.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Load {
+    pub(crate) messages: u64,
+    /// A case for each.
+    pub(crate) sessions: Vec<u32>,
+    /// More letters of `postlab source`.
+    #[serde(default)]
+    pub(crate) letters: String,
+    /// Messages before each measured run of a relay.
+    #[serde(default)]
+    pub(crate) warm_up: u64,
+}
+
+/// Where the mail ends.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SinkTable {
+    #[serde(default = "any_port")]
+    pub(crate) listen: String,
+    /// More letters of `postlab sink`.
+    #[serde(default)]
+    pub(crate) letters: String,
+}
+
+/// The subject.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mta {
+    pub(crate) name: String,
+    pub(crate) endpoint: String,
+    /// Run by the shell before each run; `$SINK_PORT` is the sink's port.
+    pub(crate) start: Option<String>,
+    /// Run by the shell behind each run.
+    pub(crate) stop: Option<String>,
+    /// Its control group, for processor time: /sys/fs/cgroup/…
+    pub(crate) cgroup: Option<String>,
+    /// Without a new message at the sink for so long, the run is over.
+    #[serde(default = "minute")]
+    pub(crate) patience_seconds: u64,
+}
+
+impl Default for SinkTable {
+    fn default() -> Self {
+        Self { listen: any_port(), letters: String::new() }
+    }
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn minute() -> u64 {
+    60
+}
+
+fn any_port() -> String {
+    "127.0.0.1:0".to_owned()
+}
+
+impl Scenario {
+    /// Reads and checks a file: what is wrong is said before anything starts.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let say = |e: String| format!("read the scenario {}: {e}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|e| say(e.to_string()))?;
+        Self::parse(&text).map_err(say)
+    }
+
+    /// Checks a scenario's text.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let scenario: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.title.trim().is_empty() {
+            return Err("title is empty".into());
+        }
+        if self.repeats == 0 || self.load.messages == 0 || self.load.sessions.is_empty() {
+            return Err("repeats, load.messages and load.sessions must not be nothing".into());
+        }
+        if self.experiment == Experiment::Relay && self.mta.is_none() {
+            return Err("a relay experiment needs an [mta] table".into());
+        }
+        let endpoint = self.mta.as_ref().map_or("127.0.0.1:1", |mta| &mta.endpoint);
+        for sessions in &self.load.sessions {
+            self.source(*sessions, self.load.messages, endpoint)?;
+        }
+        self.sink().map(|_| ())
+    }
+
+    /// The source's command line for a case.
+    pub(crate) fn source(&self, sessions: u32, messages: u64, endpoint: &str) -> Result<SourceArgs, String> {
+        let fixed = format!("-s {sessions} -m {messages}");
+        arguments(&[&fixed, &self.load.letters, endpoint]).map_err(|e| format!("load: {e}"))
+    }
+
+    /// The sink's command line.
+    pub(crate) fn sink(&self) -> Result<SinkArgs, String> {
+        // Room for what an MTA opens at its worst, unless the letters say else.
+        let is_bound = |word: &str| word.starts_with("-m") && !word.starts_with("--");
+        let room = if self.sink.letters.split_whitespace().any(is_bound) { "" } else { "-m 20000" };
+        arguments(&[room, &self.sink.letters, &self.sink.listen]).map_err(|e| format!("sink: {e}"))
+    }
+}
+
+/// Reads words as a command line of `T`.
+fn arguments<T: Args>(words: &[&str]) -> Result<T, String> {
+    let command = T::augment_args(clap::Command::new("letters").no_binary_name(true));
+    let words = words.iter().flat_map(|w| w.split_whitespace());
+    let matches = command.try_get_matches_from(words).map_err(first_line)?;
+    T::from_arg_matches(&matches).map_err(first_line)
+}
+
+#[allow(clippy::needless_pass_by_value)] // as map_err gives it
+fn first_line(error: clap::Error) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELAY: &str = "title = \"x\"\nexperiment = \"relay\"\n[load]\nmessages = 10\nsessions = [1, 5]\n\
+                         letters = \"-l 100 -d\"\n[mta]\nname = \"m\"\nendpoint = \"127.0.0.1:25\"\n";
+
+    #[test]
+    fn a_scenario_says_what_its_tools_are_told() {
+        let scenario = Scenario::parse(RELAY).unwrap();
+        let source = scenario.source(5, 10, "127.0.0.1:25").unwrap();
+        assert_eq!((source.sessions, source.messages, scenario.repeats), (5, 10, 3));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_before_anything_starts() {
+        let error = |from: &str, to: &str| Scenario::parse(&RELAY.replace(from, to)).unwrap_err();
+        assert!(error("title", "titel").contains("unknown field `titel`"));
+        assert!(error("[1, 5]", "[]").contains("must not be nothing"));
+        assert!(error("-l 100", "-l x").contains("load: invalid value 'x'"));
+        assert!(error("\"relay\"", "\"race\"").contains("unknown variant `race`"));
+        assert_eq!(
+            Scenario::parse(RELAY.split("[mta]").next().unwrap()).unwrap_err(),
+            "a relay experiment needs an [mta] table"
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! The disk's measurements as programs: they print what they did and leave nothing behind.
+
+mod common;
+
+use common::run;
+
+fn ok(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn each_measurement_reports_and_cleans_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    for (arguments, words) in [
+        (&["readwrite", "-f", "5", "-p", "3"][..], "15 files in "),
+        (&["readwrite", "-s", "-f", "3", "-p", "2"], "6 times, p50 "),
+        (&["fsperf1", "20", "5"], "20 operations on 5 files in "),
+        (&["fsperf1", "-c", "-r", "-h", "1", "12", "4"], "12 times, p50 "),
+        (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
+    ] {
+        let text = ok(&[arguments, &[path]].concat());
+        assert!(text.contains(words), "{arguments:?}: {text}");
+        assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "{arguments:?}");
+    }
+}
+
+#[test]
+fn memory_is_not_durable_and_the_exit_code_says_so() {
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        eprintln!("SKIPPED: there is no /dev/shm here");
+        return;
+    }
+    let output = run(&["diskhonesty", "-n", "10", "/dev/shm"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("NOT DURABLE: this file system is memory"));
+    let json = run(&["diskhonesty", "--json", "-n", "10", "/dev/shm"]);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&value["verdict"], &value["evidence"]["syncs"]), (&"memory".into(), &10.into()));
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_one_clear_line() {
+    for verb in [&["readwrite"][..], &["fsperf1", "1", "1"], &["diskhonesty"]] {
+        let output = run(&[verb, &["/no/dir"]].concat());
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            "postlab: look at /no/dir: No such file or directory (os error 2)\n"
+        );
+    }
+}

@@ -1,0 +1,111 @@
+//! `postlab run`: scenarios into result directories.
+
+mod common;
+
+use common::run;
+use std::{
+    net::{TcpListener, TcpStream},
+    path::Path,
+    thread,
+};
+
+fn runs(results: &Path) -> Vec<serde_json::Value> {
+    let directory = std::fs::read_dir(results).unwrap().next().unwrap().unwrap().path();
+    assert!(directory.join("scenario.toml").exists() && directory.join("machine.json").exists());
+    let text = std::fs::read_to_string(directory.join("runs.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn write(directory: &Path, text: &str) -> String {
+    let path = directory.join("scenario.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// Passes octets between whoever connects and `to`: the thinnest of all relays.
+fn wire(to: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for near in listener.incoming() {
+            let near = near.unwrap();
+            // Whoever looks whether we are there is gone before the sink is reached.
+            let Ok(far) = TcpStream::connect(&to) else { continue };
+            let pass = |mut from: TcpStream, mut to: TcpStream| {
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            };
+            pass(near.try_clone().unwrap(), far.try_clone().unwrap());
+            pass(far, near);
+        }
+    });
+    address
+}
+
+#[test]
+fn a_ceiling_is_measured_for_each_number_of_sessions_and_round() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"Ceiling!\"\nhypothesis = \"It is high.\"\nexperiment = \"ceiling\"\nrepeats = 2\n\
+         [load]\nmessages = 50\nsessions = [1, 4]\nletters = \"-d\"\n",
+    );
+    let results = directory.path().join("results");
+    let output = run(&["run", "--results", results.to_str().unwrap(), &scenario]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        text.contains("It is high.") && text.contains("ceiling") && text.contains("too short to trust"),
+        "{text}"
+    );
+    let runs = runs(&results);
+    assert_eq!(runs.len(), 4);
+    assert!(runs.iter().all(|r| r["received"] == 50 && r["complete"] == true), "{runs:?}");
+}
+
+#[test]
+fn a_relay_run_ends_when_the_sink_has_everything_and_has_its_ceiling_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mta = wire(sink.clone());
+    let started = directory.path().join("started").display().to_string();
+    let scenario = write(
+        directory.path(),
+        &format!(
+            "title = \"relay\"\nexperiment = \"relay\"\nrepeats = 1\n[load]\nmessages = 40\nsessions = [2]\n\
+             warm_up = 3\n[sink]\nlisten = \"{sink}\"\nletters = \"-W .:0.01\"\n[mta]\nname = \"wire\"\n\
+             endpoint = \"{mta}\"\nstart = \"echo $SINK_PORT >> {started}\"\n"
+        ),
+    );
+    let results = directory.path().join("results");
+    let output = run(&["run", "--results", results.to_str().unwrap(), &scenario]);
+    assert!(output.status.success(), "{output:?}");
+    let runs = runs(&results);
+    assert_eq!((&runs[0]["kind"], &runs[1]["kind"]), (&"ceiling".into(), &"relay".into()));
+    assert_eq!((&runs[1]["received"], &runs[1]["complete"]), (&40.into(), &true.into()));
+    assert!(runs[1]["drained_seconds"].as_f64().unwrap() >= 0.2);
+    assert!(runs[1]["moments"].as_array().unwrap().len() > 2);
+    let port = sink.rsplit(':').next().unwrap();
+    assert_eq!(std::fs::read_to_string(started).unwrap().trim(), port);
+}
+
+#[test]
+fn what_cannot_run_is_one_clear_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results").display().to_string();
+    let base = "title = \"x\"\nexperiment = \"relay\"\n[load]\nmessages = 1\nsessions = [1]\n";
+    for (text, words) in [
+        (base.to_owned(), "a relay experiment needs an [mta] table"),
+        (
+            format!("{base}[mta]\nname = \"m\"\nendpoint = \"127.0.0.1:1\"\nstart = \"exit 3\"\n"),
+            "run `exit 3`: it ended with",
+        ),
+        (format!("{base}[mta]\nname = \"m\"\nendpoint = \"nonsense\"\n"), "nonsense"),
+    ] {
+        let output = run(&["run", "--results", &results, &write(directory.path(), &text)]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(words), "{error}");
+    }
+}
