@@ -3,6 +3,7 @@
 mod address;
 mod disk;
 mod postmark;
+mod report;
 mod run;
 mod signals;
 mod sink;
@@ -26,6 +27,7 @@ enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
     Run(run::RunArgs),
+    Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
         Verb::Run(args) => run::run(&args),
+        Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {

@@ -109,3 +109,40 @@ fn what_cannot_run_is_one_clear_line() {
         assert!(!output.status.success() && error.contains(words), "{error}");
     }
 }
+
+#[test]
+fn a_report_is_one_page_that_needs_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"A <b> & C\"\nexperiment = \"ceiling\"\nrepeats = 2\n[load]\nmessages = 20\nsessions = [1, 3]\n",
+    );
+    let results = directory.path().join("results");
+    assert!(run(&["run", "--results", results.to_str().unwrap(), &scenario]).status.success());
+    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    let page = directory.path().join("page.html");
+    let output = run(&["report", result.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.contains("<h2>A &lt;b&gt; &amp; C</h2>"));
+    assert_eq!(html.matches("<circle").count(), 4, "a dot for each run");
+    for foreign in ["http://", "https://", "<script", "src=", "@import"] {
+        assert!(!html.contains(foreign), "{foreign}");
+    }
+    let output = run(&["report", "/no/dir"]);
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .starts_with("postlab: read /no/dir/scenario.toml: No such file")
+    );
+}
+
+#[test]
+fn the_scenarios_that_come_with_the_lab_can_be_read() {
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap() {
+        let path = entry.unwrap().path();
+        // Results cannot be made below a file: nothing runs, but the scenario was read by then.
+        let output = run(&["run", "--results", "/dev/null/x", path.to_str().unwrap()]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.starts_with("postlab: create /dev/null/x/"), "{}: {error}", path.display());
+    }
+}

@@ -115,3 +115,20 @@ fn make_directory(results: &Path, scenario: &Scenario) -> Result<PathBuf, String
     fs::create_dir_all(&directory).map_err(|e| format!("create {}: {e}", directory.display()))?;
     Ok(directory)
 }
+
+/// Reads what [`run`] wrote.
+pub(crate) fn read(directory: &Path) -> Result<(Scenario, Machine, Vec<Run>), String> {
+    let text = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(|e| format!("read {}: {e}", path.display()))
+    };
+    let scenario =
+        Scenario::parse(&text("scenario.toml")?).map_err(|e| format!("read scenario.toml: {e}"))?;
+    let machine =
+        serde_json::from_str(&text("machine.json")?).map_err(|e| format!("read machine.json: {e}"))?;
+    let lines = text("runs.jsonl")?;
+    let parse =
+        |(i, line)| serde_json::from_str(line).map_err(|e| format!("read runs.jsonl, line {}: {e}", i + 1));
+    let runs = lines.lines().enumerate().map(parse).collect::<Result<Vec<Run>, _>>()?;
+    Ok((scenario, machine, runs))
+}

@@ -125,7 +125,7 @@ fn send(
         let report = measure(&args, &args.setup()?, &plan)?;
         drain(sink, report.messages_sent, patience, stop);
     }
-    let args = scenario.source(sessions, scenario.load.messages, endpoint)?;
+    let args = scenario.source(sessions, scenario.messages(mta.is_none()), endpoint)?;
     let setup = args.setup()?;
     let first = sink.hall.tally().messages;
     let cpu = mta.and_then(cpu_time);

@@ -45,6 +45,9 @@ pub(crate) struct Load {
     /// More letters of `postlab source`.
     #[serde(default)]
     pub(crate) letters: String,
+    /// For the ceiling, which is so much faster that fewer would be over before anything is measured
+    /// [default: ten times `messages` beside a relay, else as many].
+    pub(crate) ceiling_messages: Option<u64>,
     /// Messages before each measured run of a relay.
     #[serde(default)]
     pub(crate) warm_up: u64,
@@ -126,6 +129,16 @@ impl Scenario {
             self.source(*sessions, self.load.messages, endpoint)?;
         }
         self.sink().map(|_| ())
+    }
+
+    /// How many messages a run has.
+    pub(crate) fn messages(&self, is_ceiling: bool) -> u64 {
+        let load = &self.load;
+        match (is_ceiling, self.experiment) {
+            (false, _) => load.messages,
+            (true, Experiment::Ceiling) => load.ceiling_messages.unwrap_or(load.messages),
+            (true, Experiment::Relay) => load.ceiling_messages.unwrap_or(load.messages.saturating_mul(10)),
+        }
     }
 
     /// The source's command line for a case.

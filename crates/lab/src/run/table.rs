@@ -21,10 +21,20 @@ impl Spread {
         Some(Self { median: f64::midpoint(low, high), min, max })
     }
 
-    /// `1,234 (1,100–1,300)`, with no digit more than is known.
+    /// `1234 (1100–1300)`.
     pub(crate) fn text(&self) -> String {
-        format!("{:.0} ({:.0}–{:.0})", self.median, self.min, self.max)
+        format!("{} ({}–{})", shown(self.median), shown(self.min), shown(self.max))
     }
+}
+
+/// Three digits are more than such figures bear.
+pub(crate) fn shown(value: f64) -> String {
+    let decimals = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$}")
 }
 
 /// The runs of each case.
@@ -52,15 +62,15 @@ pub(crate) fn text(runs: &[Run]) -> String {
         head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8]
     );
     for ((sessions, kind), runs) in cases(runs) {
-        let shown =
+        let spread =
             |value: &dyn Fn(&Run) -> Option<f64>| column(&runs, value).map(|s| s.text()).unwrap_or_default();
         let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
         let _ = writeln!(
             out,
             "{sessions:>8} {kind:8} {:>24} {:>24} {:>18} {:>10} {:>12} {:>5} {}",
-            shown(&|r| Some(r.source.rate)),
-            shown(&|r| Some(r.drained_rate)),
-            shown(&|r| r.source.p99_ms()),
+            spread(&|r| Some(r.source.rate)),
+            spread(&|r| Some(r.drained_rate)),
+            spread(&|r| r.source.message_ms(|t| t.p99_us)),
             column(&runs, |r| Some(r.backlog_peak as f64))
                 .map(|s| format!("{:.0}", s.max))
                 .unwrap_or_default(),

@@ -60,9 +60,9 @@ impl Report {
         }
     }
 
-    /// What 99 of 100 messages took no longer than.
-    pub(crate) fn p99_ms(&self) -> Option<f64> {
-        self.times.get(&Phase::Message).map(|times| times.p99_us / 1e3)
+    /// A figure of the whole messages' times, in milliseconds.
+    pub(crate) fn message_ms(&self, figure_us: impl Fn(&Times) -> f64) -> Option<f64> {
+        self.times.get(&Phase::Message).map(|times| figure_us(times) / 1e3)
     }
 
     /// For people.

@@ -1,0 +1,174 @@
+//! `postlab report`: result directories on one HTML page that needs nothing else, not even a network.
+
+mod svg;
+
+use crate::run::{
+    machine::Machine,
+    read,
+    rig::{Kind, Run},
+    scenario::Scenario,
+    table::{Spread, cases, column, remarks, shown},
+};
+use clap::Args;
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+use svg::{Group, dots, escape, lines};
+
+/// Make one HTML page of result directories
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// What `postlab run` made
+    #[arg(required = true)]
+    directories: Vec<PathBuf>,
+    /// The page
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+}
+
+/// Reads, draws, writes.
+pub(crate) fn run(args: &ReportArgs) -> Result<(), String> {
+    let sections = args.directories.iter().map(|d| section(d)).collect::<Result<Vec<String>, String>>()?;
+    let page = page(&sections.concat());
+    std::fs::write(&args.output, page).map_err(|e| format!("write {}: {e}", args.output.display()))?;
+    println!("{}", args.output.display());
+    Ok(())
+}
+
+fn page(body: &str) -> String {
+    let style = include_str!("style.css");
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Postlab report</title>\n<style>\n{style}</style>\n<main>\n<h1>Postlab report</h1>\n{body}</main>\n</html>\n"
+    )
+}
+
+fn section(directory: &Path) -> Result<String, String> {
+    let (scenario, machine, runs) = read(directory)?;
+    if runs.is_empty() {
+        return Err(format!("{} has no runs yet", directory.display()));
+    }
+    let mut out = format!("<section>\n<h2>{}</h2>\n", escape(&scenario.title));
+    // Writing to a string cannot fail.
+    if !scenario.hypothesis.is_empty() {
+        let _ = writeln!(out, "<p class=\"hypothesis\">{}</p>", escape(scenario.hypothesis.trim()));
+    }
+    out.push_str(&pictures(&scenario, &runs));
+    out.push_str(&table(&runs));
+    out.push_str(&phases(&runs));
+    out.push_str(&card(&machine));
+    let toml = std::fs::read_to_string(directory.join("scenario.toml")).unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "<details><summary>Scenario</summary><pre>{}</pre></details>\n</section>",
+        escape(&toml)
+    );
+    Ok(out)
+}
+
+fn name(scenario: &Scenario, kind: Kind) -> String {
+    match (kind, &scenario.mta) {
+        (Kind::Relay, Some(mta)) => mta.name.clone(),
+        _ => "ceiling".to_owned(),
+    }
+}
+
+fn pictures(scenario: &Scenario, runs: &[Run]) -> String {
+    let mut out = String::new();
+    let relays = runs.iter().any(|run| run.kind == Kind::Relay);
+    // A ceiling ten times as high would press the relay's dots together: each has its picture.
+    for kind in [Kind::Relay, Kind::Ceiling] {
+        let groups: Vec<Group> = cases(runs)
+            .into_iter()
+            .filter(|((_, k), _)| *k == kind)
+            .map(|((sessions, _), runs)| {
+                let values: Vec<f64> = runs.iter().map(|run| run.drained_rate).collect();
+                let median = Spread::of(values.iter().copied()).map_or(0.0, |s| s.median);
+                let series = usize::from(kind == Kind::Ceiling);
+                Group { label: sessions.to_string(), series, values, median }
+            })
+            .collect();
+        if groups.is_empty() {
+            continue;
+        }
+        let title =
+            format!("{}: messages a second until the sink had all, by sessions", name(scenario, kind));
+        figure(&mut out, &title, &dots(&title, &groups));
+    }
+    if let Some(run) = runs.iter().rev().find(|run| run.kind == Kind::Relay).filter(|_| relays) {
+        let settled = run.moments.iter().map(|m| (m.seconds, m.settled as f64)).collect();
+        let received = run.moments.iter().map(|m| (m.seconds, m.received as f64)).collect();
+        let title = format!(
+            "Accepted (upper line) and at the sink (lower): the last run with {} sessions. Between them lies the queue",
+            run.sessions
+        );
+        figure(&mut out, &title, &lines(&title, &[settled, received]));
+    }
+    out
+}
+
+fn figure(out: &mut String, title: &str, svg: &str) {
+    let _ = writeln!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(title));
+}
+
+fn table(runs: &[Run]) -> String {
+    let mut out = "<div class=\"wide\"><table>\n<tr><th>sessions<th><th>accepted/s<th>drained/s<th>p50 ms<th>p99 ms<th>backlog\
+                   <th>MTA CPU µs<th>lab CPU µs<th>runs<th>remarks</tr>\n"
+        .to_owned();
+    for ((sessions, kind), runs) in cases(runs) {
+        let cell = |spread: Option<Spread>| spread.map(|s| s.text()).unwrap_or_default();
+        let of = |value: &dyn Fn(&Run) -> Option<f64>| cell(column(&runs, value));
+        let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
+        let _ = writeln!(
+            out,
+            "<tr><td>{sessions}<td>{kind}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            of(&|r| Some(r.source.rate)),
+            of(&|r| Some(r.drained_rate)),
+            of(&|r| r.source.message_ms(|t| t.p50_us)),
+            of(&|r| r.source.message_ms(|t| t.p99_us)),
+            of(&|r| Some(r.backlog_peak as f64)),
+            of(&|r| r.mta_cpu_us_per_message),
+            of(&|r| Some(r.source.cpu_us_per_message)),
+            runs.len(),
+            escape(&remarks(&runs).join("; "))
+        );
+    }
+    out + "</table></div>\n<p class=\"note\">Median of the runs (smallest–largest). Lab CPU is source and sink together.</p>\n"
+}
+
+/// Where the time of a message goes, for the last run of each case.
+fn phases(runs: &[Run]) -> String {
+    let mut out =
+        "<details><summary>Times by phase, last run of each case</summary><div class=\"wide\"><table>\n\
+                   <tr><th>sessions<th><th>phase<th>count<th>p50 µs<th>p90 µs<th>p99 µs<th>max µs</tr>\n"
+            .to_owned();
+    for ((sessions, kind), runs) in cases(runs) {
+        let Some(run) = runs.last() else { continue };
+        let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
+        for (phase, t) in &run.source.times {
+            let [p50, p90, p99, max] = [t.p50_us, t.p90_us, t.p99_us, t.max_us].map(shown);
+            let _ = writeln!(
+                out,
+                "<tr><td>{sessions}<td>{kind}<td>{phase}<td>{}<td>{p50}<td>{p90}<td>{p99}<td>{max}</tr>",
+                t.count
+            );
+        }
+    }
+    out + "</table></div></details>\n"
+}
+
+fn card(machine: &Machine) -> String {
+    let facts = [
+        ("Processor", format!("{} × {}", machine.cores, machine.cpu)),
+        ("Memory", format!("{} MiB", machine.memory_mib)),
+        ("System", format!("{}, {}", machine.system, machine.kernel)),
+        ("Disk of the results", machine.disk.clone()),
+        ("Load before", machine.load_average.clone()),
+        ("Postlab", format!("{} at {}", machine.postlab, machine.commit)),
+        ("Time", machine.time.clone()),
+    ];
+    let row = |(name, value): &(&str, String)| format!("<dt>{name}<dd>{}\n", escape(value));
+    format!("<dl>\n{}</dl>\n", facts.iter().map(row).collect::<String>())
+}
