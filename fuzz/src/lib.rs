@@ -3,8 +3,10 @@
 //! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
 
 mod client;
+mod store;
 
 pub use client::{client_replies, client_session};
+pub use store::{spool_format, spool_recovery};
 
 use mail::{Facts, Mailbox, Reply, header::Scanner};
 use smtp::{
