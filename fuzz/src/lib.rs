@@ -5,7 +5,7 @@
 mod client;
 mod store;
 
-pub use client::{client_replies, client_session};
+pub use client::{client_conversation, client_replies, client_session};
 pub use store::{spool_format, spool_recovery};
 
 use mail::{Facts, Mailbox, Reply, header::Scanner};

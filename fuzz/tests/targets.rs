@@ -20,6 +20,7 @@ targets!(
     server_session,
     client_replies,
     client_session,
+    client_conversation,
     spool_format,
     spool_recovery
 );
