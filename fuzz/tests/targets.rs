@@ -21,6 +21,7 @@ targets!(
     client_replies,
     client_session,
     client_conversation,
+    configuration,
     spool_format,
     spool_recovery
 );
