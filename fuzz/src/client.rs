@@ -112,7 +112,7 @@ struct Run {
 
 impl Run {
     fn new(choice: u8) -> Self {
-        let protocol = if choice % 2 == 0 { Protocol::Smtp } else { Protocol::Lmtp };
+        let protocol = if choice.is_multiple_of(2) { Protocol::Smtp } else { Protocol::Lmtp };
         let depth = usize::from(choice / 2 % 3) + 1;
         let settings =
             Settings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };

@@ -32,7 +32,7 @@ pub fn spool_recovery(bytes: &[u8]) {
     let disk = Memory::default();
     disk.put("0000000000000001.seg", spool::fuzz::segment(&batches, 1, SEGMENT_BYTES));
     let mut second = spool::fuzz::segment(&batches[batches.len() - 1..], 2, SEGMENT_BYTES);
-    if choice % 2 == 0 {
+    if choice.is_multiple_of(2) {
         let at = usize::from(*choice) * 64 % (SEGMENT_BYTES - bytes.len().min(SEGMENT_BYTES - 1));
         let length = bytes.len().min(SEGMENT_BYTES - at);
         second[at..at + length].copy_from_slice(&bytes[..length]);
