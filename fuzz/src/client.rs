@@ -5,7 +5,9 @@ use mail::{
     Content, Envelope, Facts, Fate, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use smtp::client::{Connection, Event, Misbehaved, Piece, Protocol, ReplyReader, Settings, Transaction};
+use smtp::client::{
+    Awaited, Connection, Event, Misbehaved, Piece, Protocol, ReplyReader, Settings, Transaction,
+};
 use std::sync::Arc;
 
 type Replies = (Vec<(u16, Vec<u8>)>, Option<Misbehaved>);
@@ -48,28 +50,54 @@ fn read(wire: &[u8], size: usize) -> Replies {
 }
 
 /// A connection with three messages against a server that says these bytes: every recipient is
-/// settled once or left over once, never delivered before its content was sent, and what is written
-/// has whole lines. The first byte says how the input is split, and which language is spoken.
+/// settled once or left over once, never delivered without a 2yz, and what is told prints nothing
+/// dangerous. The first byte says how the input is split, and which language is spoken.
 pub fn client_session(bytes: &[u8]) {
     let Some((choice, wire)) = bytes.split_first() else { return };
-    let protocol = if choice % 2 == 0 { Protocol::Smtp } else { Protocol::Lmtp };
-    let depth = usize::from(choice / 2 % 3) + 1;
-    let settings = Settings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };
-    let mut run = Run { connection: Connection::new(settings), begun: 0, settled: vec![0; 3 * RECIPIENTS] };
+    let mut run = Run::new(*choice);
     for piece in wire.chunks(usize::from(choice / 16).max(1)) {
         if run.connection.receive(piece).is_err() {
             break;
         }
         run.follow();
     }
-    run.follow_events();
-    for lost in run.connection.lost() {
-        lost.refused.iter().for_each(|(index, _)| run.count(lost.name, *index));
-        lost.open.iter().for_each(|index| run.count(lost.name, *index));
+    run.end();
+}
+
+/// The same against a server that mostly answers what it was asked: each byte is a reply.
+pub fn client_conversation(bytes: &[u8]) {
+    let Some((choice, answers)) = bytes.split_first() else { return };
+    let mut run = Run::new(*choice);
+    run.follow();
+    for answer in answers {
+        let reply = answer_to(*answer, run.connection.awaited().next());
+        if run.connection.receive(reply).is_err() {
+            break;
+        }
+        run.follow();
     }
-    let begun = run.begun as usize * RECIPIENTS;
-    assert!(run.settled[..begun].iter().all(|count| *count == 1), "{:?}", run.settled);
-    assert!(run.settled[begun..].iter().all(|count| *count == 0));
+    run.end();
+}
+
+fn answer_to(answer: u8, awaited: Option<Awaited>) -> &'static [u8] {
+    match (answer % 16, awaited) {
+        (0, _) => b"450 4.2.0 later\r\n",
+        (1, _) => b"550 5.1.1 no\r\n",
+        (2, _) => b"250 Ok\r\n",
+        (3, _) => b"421 4.3.2 closing\r\n250 ",
+        (4, _) => b"354 go\r\n",
+        (_, Some(Awaited::Greeting | Awaited::StartTls)) => b"220 mx\r\n",
+        (n, Some(Awaited::Hello)) => match n % 4 {
+            0 => b"250 mx\r\n",
+            1 => b"250-mx\r\n250-PIPELINING\r\n250-SMTPUTF8\r\n250 8BITMIME\r\n",
+            2 => b"250-mx\r\n250-STARTTLS\r\n250-PIPELINING\r\n250 SIZE 10\r\n",
+            _ => b"250-mx\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250-PIPELINING\r\n250 SMTPUTF8\r\n",
+        },
+        (_, Some(Awaited::Data)) => b"354 go\r\n",
+        (_, Some(Awaited::Quit)) => b"221 bye\r\n",
+        (_, Some(_)) => b"250 2.0.0 Ok\r\n",
+        (_, None) => b"",
+    }
 }
 
 const RECIPIENTS: usize = 3;
@@ -83,6 +111,26 @@ struct Run {
 }
 
 impl Run {
+    fn new(choice: u8) -> Self {
+        let protocol = if choice.is_multiple_of(2) { Protocol::Smtp } else { Protocol::Lmtp };
+        let depth = usize::from(choice / 2 % 3) + 1;
+        let settings =
+            Settings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };
+        Self { connection: Connection::new(settings), begun: 0, settled: vec![0; 3 * RECIPIENTS] }
+    }
+
+    /// The connection is gone: what was not settled is left over.
+    fn end(mut self) {
+        self.follow_events();
+        for lost in self.connection.lost() {
+            lost.refused.iter().for_each(|(index, _)| self.count(lost.name, *index));
+            lost.open.iter().for_each(|index| self.count(lost.name, *index));
+        }
+        let (begun, rest) = self.settled.split_at(self.begun as usize * RECIPIENTS);
+        assert!(begun.iter().all(|count| *count == 1), "{begun:?}");
+        assert!(rest.iter().all(|count| *count == 0), "{rest:?}");
+    }
+
     fn count(&mut self, name: u64, index: u32) {
         self.settled[name as usize * RECIPIENTS + index as usize] += 1;
     }

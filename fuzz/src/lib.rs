@@ -3,8 +3,12 @@
 //! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
 
 mod client;
+mod settings;
+mod store;
 
-pub use client::{client_replies, client_session};
+pub use client::{client_conversation, client_replies, client_session};
+pub use settings::configuration;
+pub use store::{spool_format, spool_recovery};
 
 use mail::{Facts, Mailbox, Reply, header::Scanner};
 use smtp::{

@@ -12,4 +12,16 @@ macro_rules! targets {
     )* };
 }
 
-targets!(command_line, address, data_content, chunk_content, server_session, client_replies, client_session,);
+targets!(
+    command_line,
+    address,
+    data_content,
+    chunk_content,
+    server_session,
+    client_replies,
+    client_session,
+    client_conversation,
+    configuration,
+    spool_format,
+    spool_recovery
+);

@@ -23,6 +23,8 @@ mod value;
 pub use choice::{Engine, ListenTls, LogFormat, RouteTls, TlsVersion};
 pub use domain::DomainPattern;
 pub use listing::{Effective, Origin};
+#[doc(hidden)]
+pub use load::load_text;
 pub use load::{Loaded, Purpose, load, load_with_origins};
 pub use problem::{Problem, Problems};
 pub use route::{HostPort, LmtpTarget, MaildirTemplate, Route, Target};

@@ -56,7 +56,8 @@ impl Problems {
         let count = self.list.len();
         let plural = if count == 1 { "problem" } else { "problems" };
         out.push_str(&format!("{}: {count} {plural}", self.path.display()));
-        out
+        // The renderer leaves these as they are; in some terminals U+009B begins a command.
+        out.replace(|c| matches!(c, '\u{80}'..='\u{9f}'), "\u{fffd}")
     }
 
     fn render_one(&self, renderer: &Renderer, problem: &Problem) -> String {
@@ -117,6 +118,15 @@ mod tests {
                 assert!(problems.render(colour).contains("wrong"), "{source:?}");
             }
         }
+    }
+
+    #[test]
+    fn nothing_that_is_shown_commands_a_terminal() {
+        let span = Some(0..1);
+        let problem = Problem { what: "wrong".to_owned(), label: "here".to_owned(), help: None, span };
+        let shown =
+            Problems::new(Path::new("f"), "a = \"\u{9b}2J\u{1b}[2J\u{7}\"\n", vec![problem]).render(false);
+        assert!(shown.contains("2J") && !shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 mod cli;
 mod control;
+#[cfg(test)]
+mod fuzz;
 mod sendmail;
 mod serve;
 mod sysexits;

@@ -7,6 +7,8 @@
 
 pub mod disk;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod inspect;
 mod log;
 mod mutation;

@@ -1,7 +1,7 @@
 //! The binary under the names `sendmail`, `mailq` and `newaliases`: what every program on a Unix
 //! machine that sends mail expects. Exit codes are those of sysexits.h.
 
-mod addresses;
+pub(crate) mod addresses;
 mod bs;
 mod message;
 pub(crate) mod options;
