@@ -17,7 +17,11 @@ mod progress;
 mod sched;
 
 pub use inspect::inspect;
-pub use log::{LogSettings, LogSpool, Turn};
+pub use log::{
+    LogSettings, LogSpool, Turn,
+    examine::{Said, Seen, examine},
+    salvage::{SalvageReport, Salvaged, salvage},
+};
 pub use mutation::Mutation;
 pub use null::NullSpool;
 

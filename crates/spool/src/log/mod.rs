@@ -3,10 +3,12 @@
 
 mod clean;
 mod commit;
+pub(crate) mod examine;
 mod hand;
 mod index;
 mod pool;
 mod recover;
+pub(crate) mod salvage;
 
 use crate::{
     Durable, Entry, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
