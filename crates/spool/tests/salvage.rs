@@ -10,7 +10,7 @@ use std::{
     fs::{self, OpenOptions},
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    task::{Context, Poll, Waker},
+    task::{Context, Waker},
 };
 
 fn message(id: u64, content: Content) -> SharedMessage {
@@ -40,7 +40,7 @@ fn open(dir: &Path) -> LogSpool {
 /// The spool's thread works on its own; until it is done this one looks again and again.
 fn commit(spool: &LogSpool, transaction: Vec<Entry>) {
     let mut durable = spool.durable(spool.submit(transaction).unwrap());
-    while let Poll::Pending = durable.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    while durable.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
         std::thread::yield_now();
     }
 }

@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Look at queued messages and change them
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Look into the spool, and check it; the daemon need not run
+    #[command(subcommand)]
+    Spool(SpoolCommand),
     /// Tell where a message is, what was last said about it, and when it is tried next
     Why {
         /// Queue id
@@ -125,6 +128,39 @@ pub(crate) enum QueueCommand {
     Bounce(Change),
     /// Forget messages, without a word to anyone
     Delete(Change),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SpoolCommand {
+    /// Verify every record and say what they come to; fails when something is not what was written
+    Check {
+        /// Another spool than the configured one
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show records as text, one a line, in the order in which they were written
+    Dump {
+        /// Only those of this message
+        id: Option<String>,
+        /// Content, too
+        #[arg(long)]
+        content: bool,
+        /// Another spool than the configured one
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+    },
+    /// Bring what can be proved out of damaged segments into files, and say what is missing
+    Salvage {
+        /// Write the files here instead of `quarantine` in the data folder
+        #[arg(long, value_name = "DIR")]
+        into: Option<PathBuf>,
+        /// Another spool than the configured one
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+    },
 }
 
 impl QueueCommand {
