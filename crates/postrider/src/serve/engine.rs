@@ -3,12 +3,15 @@
 
 use super::{clock::Clock, journal::Journal, residents::Residents};
 use delivery::Courier;
-use mail::{Destination, ForwardPath, IdSource, Message, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, DestinationId, Millis, Order, Queue};
+use mail::{
+    Destination, ForwardPath, IdSource, Message, Outcome, QueueId, ReversePath, SharedMessage, UnixMillis,
+};
+use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
 use spool::{Entry, Recovered, Refused, Spool, Transaction};
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -41,6 +44,26 @@ pub(crate) struct Current {
     pub(crate) settings: config::Settings,
     pub(crate) table: Arc<Table>,
     pub(crate) courier: Arc<Courier>,
+}
+
+impl Current {
+    /// Where each recipient goes, and in which queue group.
+    pub(crate) fn ways(&self, message: &Message) -> Vec<(Destination, GroupId)> {
+        let envelope = &message.envelope;
+        let sender = match &envelope.reverse_path {
+            ReversePath::Mailbox(mailbox) if !self.settings.queue_groups.is_empty() => {
+                Some(mailbox.domain().key())
+            }
+            _ => None,
+        };
+        let way = |path: &ForwardPath| {
+            // Postmaster without a domain was given one at acceptance.
+            let key = path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key());
+            let group = self.settings.queue_group(&key, sender.as_deref());
+            (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
+        };
+        envelope.recipients.iter().map(|recipient| way(&recipient.path)).collect()
+    }
 }
 
 /// The daemon's heart.
@@ -76,23 +99,23 @@ impl State {
     pub(crate) fn restore(
         &mut self,
         found: &Recovered,
-        table: &Table,
+        current: &Current,
         settings: &queue::Settings,
         clock: &Clock,
     ) -> u64 {
         let (now, message) = (clock.now(), &found.message);
+        let ways = current.ways(message);
         let (mut rows, mut notes) = (Vec::new(), Notes::new());
-        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients))
-        {
+        for (index, ((name, group), past)) in (0..).zip(ways.iter().zip(&found.recipients)) {
             if past.settled {
                 continue;
             }
-            let site = self.queue.destination(&destination(table, &recipient.path));
+            let site = self.queue.destination_in(name, *group);
             let due = past.last.as_ref().map(|(at, outcome)| {
                 notes.push((index, self.share(outcome), *at));
                 let age = at.since(message.arrived).as_millis() as Millis;
                 // Spread by id: what was deferred together is not tried together.
-                clock.of_wall(*at) + settings.retry_after(age, (message.id.0 % 1000) as f64 / 1000.0)
+                clock.of_wall(*at) + settings.retry_after(*group, age, (message.id.0 % 1000) as f64 / 1000.0)
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
@@ -170,16 +193,16 @@ impl Engine {
     /// large queue that takes a while, and nothing waits for it.
     pub(crate) async fn reroute(self: Arc<Self>) {
         let ids = self.lock().queue.ids();
-        let table = self.current().table.clone();
+        let current = self.current();
         let mut count = 0;
         for id in ids {
             // Gone meanwhile, or unreadable, which its next attempt will report.
             let Ok(message) = self.read(id).await else { continue };
-            let names: Vec<Destination> =
-                message.envelope.recipients.iter().map(|r| destination(&table, &r.path)).collect();
+            let ways = current.ways(&message);
             let now = self.now();
             let mut state = self.lock();
-            let sites: Vec<_> = names.iter().map(|name| state.queue.destination(name)).collect();
+            let sites: Vec<_> =
+                ways.iter().map(|(name, group)| state.queue.destination_in(name, *group)).collect();
             count += u64::from(state.queue.reroute(id, |index| sites[index as usize], now));
             self.follow_orders(state, now);
         }
@@ -208,15 +231,13 @@ impl Engine {
 
     /// Queues a message that is durable.
     pub(crate) fn enqueue(self: &Arc<Self>, message: &SharedMessage) {
-        let current = self.current();
-        let names: Vec<Destination> =
-            message.envelope.recipients.iter().map(|r| destination(&current.table, &r.path)).collect();
-        self.ledger.accepted(names.len() as u64);
+        let ways = self.current().ways(message);
+        self.ledger.accepted(ways.len() as u64);
         let now = self.now();
         let mut state = self.lock();
-        let mut rows = Vec::with_capacity(names.len());
-        for (index, name) in names.iter().enumerate() {
-            rows.push((index as u32, state.queue.destination(name), 0, None));
+        let mut rows = Vec::with_capacity(ways.len());
+        for (index, (name, group)) in (0..).zip(&ways) {
+            rows.push((index, state.queue.destination_in(name, *group), 0, None));
         }
         let size_bytes = message.content.size_bytes();
         // What a dead destination collects would only push out what is about to leave.
@@ -319,13 +340,5 @@ impl Engine {
             super::conclude::aged(self, aged);
         }
         wake
-    }
-}
-
-/// Where a recipient goes. Postmaster without a domain was given one at acceptance.
-fn destination(table: &Table, path: &ForwardPath) -> Destination {
-    match path.mailbox() {
-        Some(mailbox) => table.destination(&mailbox.domain().key()),
-        None => table.destination("localhost"),
     }
 }

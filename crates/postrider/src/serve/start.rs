@@ -113,7 +113,7 @@ fn serve(runtime: &Runtime, settings: Settings, source: Option<PathBuf>) -> Resu
     let report = spool
         .recover(&mut |found| {
             ids.never_before(found.message.id);
-            let count = state.restore(&found, &current.table, &queue_settings, &clock);
+            let count = state.restore(&found, &current, &queue_settings, &clock);
             ledger.accepted(count);
             if count == 0 {
                 leftovers.push(found.message.id);
