@@ -5,6 +5,7 @@
 mod dependencies;
 mod docs;
 mod licence;
+mod proof;
 mod setup;
 mod shell;
 mod tidy;
@@ -38,6 +39,27 @@ enum Verb {
         #[arg(long)]
         check: bool,
     },
+    /// Crash the spool on a simulated disk, at each point of a seed's choice
+    Sim {
+        /// The first seed; one names a point
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Points, each of several crashes
+        #[arg(long, default_value_t = 10_000)]
+        points: u64,
+    },
+    /// Kill the daemon under load with SIGKILL; whatever it answered 250 must arrive
+    Kill9 {
+        /// Kills
+        #[arg(long, default_value_t = 20)]
+        rounds: u64,
+        /// Chooses the moments
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The release build, as it is shipped
+        #[arg(long)]
+        release: bool,
+    },
     /// Install the programs that tests talk to, as far as this machine and user allow
     Setup,
     /// What CI runs: setup, lint, test, docs --check
@@ -60,6 +82,8 @@ fn run(verb: &Verb) -> Done {
         Verb::Test { filter } => test(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Docs { check } => docs::run(*check),
+        Verb::Sim { seed, points } => proof::sim(*seed, *points),
+        Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }

@@ -225,7 +225,7 @@ impl Committer {
                 self.record(Kind::Done, id.0, Vec::new(), |_| {});
             }
             Entry::Outcome { id, results, last: false } => {
-                let now = UnixMillis::now();
+                let now = self.now();
                 self.record(Kind::Outcome, id.0, Vec::new(), |out| write_results(out, now, results));
             }
             Entry::Amend { id, change } => {
@@ -233,6 +233,11 @@ impl Committer {
                 self.record(Kind::Hold, id.0, Vec::new(), |out| out.push(held));
             }
         }
+    }
+
+    /// By hand nothing happens that a seed does not decide, and the bytes of a time would.
+    fn now(&self) -> UnixMillis {
+        if self.shared.pool.is_by_hand() { UnixMillis(self.batch_sequence) } else { UnixMillis::now() }
     }
 
     fn moved(&mut self, moved: &super::clean::Moved) {
