@@ -4,6 +4,7 @@ mod address;
 mod disk;
 mod postmark;
 mod report;
+mod rounds;
 mod run;
 mod signals;
 mod sink;
@@ -12,6 +13,7 @@ mod source;
 mod stat;
 
 use clap::{Parser, Subcommand};
+use disk::fsseq::Kind;
 use std::process::ExitCode;
 
 /// The laboratory for mail transfer agents
@@ -33,6 +35,14 @@ enum Verb {
     Readwrite(disk::readwrite::ReadwriteArgs),
     #[command(name = "fsperf1")]
     Fsperf(disk::fsperf::FsperfArgs),
+    /// Log formatted lines, and sync after so many (fsseq1 of sendmail X)
+    Fsseq1(disk::fsseq::FsseqArgs),
+    /// Log buffered records of 256 to 16384 octets, and sync after so many
+    Fsseq2(disk::fsseq::FsseqArgs),
+    /// Log 40,000 KB with a write for each record, and sync after so many
+    Fsseq3(disk::fsseq::FsseqArgs),
+    /// Log 100,000 small records with a write for each, and sync after so many
+    Fsseq4(disk::fsseq::FsseqArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -53,6 +63,10 @@ fn main() -> ExitCode {
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
+        Verb::Fsseq1(args) => disk::fsseq::run(&args, Kind::Lines).map(|()| true),
+        Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
+        Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
+        Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),

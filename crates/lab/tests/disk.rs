@@ -19,6 +19,10 @@ fn each_measurement_reports_and_cleans_up() {
         (&["readwrite", "-s", "-f", "3", "-p", "2"], "6 times, p50 "),
         (&["fsperf1", "20", "5"], "20 operations on 5 files in "),
         (&["fsperf1", "-c", "-r", "-h", "1", "12", "4"], "12 times, p50 "),
+        (&["fsseq1", "-C", "10", "-f", "-n", "20", "--rounds", "2"], "24 octets: C=10 is "),
+        (&["fsseq2", "-C", "5", "-s", "256,512", "-n", "10"], "     5    512       10"),
+        (&["fsseq3", "-C", "7", "-s", "8192", "-n", "10", "--rounds", "1"], "N=1"),
+        (&["fsseq4", "-C", "1,3", "-s", "20", "-n", "9", "--limit", "1"], "synced (fsync) after every C"),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());

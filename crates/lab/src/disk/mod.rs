@@ -2,6 +2,7 @@
 
 pub(crate) mod device;
 pub(crate) mod fsperf;
+pub(crate) mod fsseq;
 pub(crate) mod honesty;
 pub(crate) mod readwrite;
 mod scratch;
