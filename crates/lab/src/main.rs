@@ -11,6 +11,7 @@ mod sink;
 mod slots;
 mod source;
 mod stat;
+mod usage;
 
 use clap::{Parser, Subcommand};
 use disk::fsseq::Kind;
@@ -31,6 +32,8 @@ enum Verb {
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Dd(disk::dd::DdArgs),
+    Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
     #[command(name = "fsperf1")]
@@ -60,6 +63,8 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
+        Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),

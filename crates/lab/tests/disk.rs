@@ -47,11 +47,39 @@ fn memory_is_not_durable_and_the_exit_code_says_so() {
 
 #[test]
 fn a_directory_that_is_not_there_is_one_clear_line() {
-    for verb in [&["readwrite"][..], &["fsperf1", "1", "1"], &["diskhonesty"]] {
+    for verb in [&["readwrite"][..], &["fsseq2"], &["iostat", "-d"], &["fsperf1", "1", "1"], &["diskhonesty"]]
+    {
         let output = run(&[verb, &["/no/dir"]].concat());
         assert_eq!(
             String::from_utf8_lossy(&output.stderr),
             "postlab: look at /no/dir: No such file or directory (os error 2)\n"
         );
     }
+}
+
+#[test]
+fn dd_writes_its_file_twice_as_told_and_tells_cache_from_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("incq");
+    let of = format!("of={}", file.display());
+    let text = ok(&["dd", "--rounds", "2", "ibs=8192", "if=/dev/zero", "obs=8192", "count=10", &of]);
+    assert!(text.contains("0.08192 MB in blocks of 8192 octets") && text.contains("N=2) MB/s"), "{text}");
+    assert!(!file.exists());
+    std::fs::write(&file, "mine").unwrap();
+    let output = run(&["dd", "count=1", &of]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("File exists"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine", "what is there is not ours to remove");
+}
+
+#[test]
+fn iostat_counts_a_command_and_ends_as_it_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let text = ok(&["iostat", "-d", path, "-m", "2", "--", "sh", "-c", "exit 0"]);
+    assert!(text.contains("\nsh ") && text.contains("for one message"), "{text}");
+    assert_eq!(run(&["iostat", "-d", path, "--", "false"]).status.code(), Some(1));
+    let me = std::process::id().to_string();
+    let text = ok(&["iostat", "-w", "0.01", "-c", "1", "-p", &me, "-d", path]);
+    assert!(text.contains("oublock"), "{text}");
 }
