@@ -2,6 +2,9 @@
 
 mod address;
 mod disk;
+mod format;
+mod lookup;
+mod net;
 mod postmark;
 mod report;
 mod rounds;
@@ -32,6 +35,9 @@ enum Verb {
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Net(net::NetArgs),
+    Lookup(lookup::LookupArgs),
+    Format(format::FormatArgs),
     Dd(disk::dd::DdArgs),
     Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
@@ -63,6 +69,9 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Net(args) => net::run(&args).map(|()| true),
+        Verb::Lookup(args) => lookup::run(&args).map(|()| true),
+        Verb::Format(args) => format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),

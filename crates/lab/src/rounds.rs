@@ -62,6 +62,11 @@ impl Drop for Progress {
 pub(crate) struct Figure(Vec<f64>);
 
 impl Figure {
+    /// Not measured yet.
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
     /// Measured once more.
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);

@@ -9,6 +9,8 @@ pub(crate) mod iostat;
 pub(crate) mod readwrite;
 mod scratch;
 
+pub(crate) use scratch::Scratch;
+
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
