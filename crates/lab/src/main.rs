@@ -1,6 +1,7 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
 mod address;
+mod bonnie;
 mod disk;
 mod format;
 mod lookup;
@@ -35,6 +36,7 @@ enum Verb {
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Bonnie(bonnie::BonnieArgs),
     Net(net::NetArgs),
     Lookup(lookup::LookupArgs),
     Format(format::FormatArgs),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
         Verb::Net(args) => net::run(&args).map(|()| true),
         Verb::Lookup(args) => lookup::run(&args).map(|()| true),
         Verb::Format(args) => format::run(&args).map(|()| true),

@@ -83,3 +83,41 @@ fn iostat_counts_a_command_and_ends_as_it_does() {
     let text = ok(&["iostat", "-w", "0.01", "-c", "1", "-p", &me, "-d", path]);
     assert!(text.contains("oublock"), "{text}");
 }
+
+#[test]
+fn bonnie_does_all_its_phases_and_shows_short_ones_as_plus_signs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let text = ok(&[
+        "bonnie",
+        "-d",
+        path,
+        "-r",
+        "0",
+        "-s",
+        "1:4096:20:2",
+        "-f",
+        "4k",
+        "-n",
+        "1:100:0:3",
+        "-m",
+        "box",
+        "-x",
+        "2",
+    ]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("box,1M,")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(lines[0].split(',').count(), 2 + 24 + 1, "{text}");
+    assert!(lines[0].contains(",+++++,+++,1:100:0/3,"), "{text}");
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+    let text = ok(&["bonnie", "-d", path, "-r", "0", "-s", "0", "-n", "1", "-b", "-q"]);
+    assert_eq!(text.lines().count(), 1, "only the CSV line: {text}");
+    let error = |arguments: &[&str]| {
+        let output = run(&[&["bonnie", "-d", path], arguments].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(error(&["-r", "100", "-s", "150"]).contains("make it twice as large"));
+    assert!(error(&["-r", "0", "-s", "1:1000"]).contains("no power of two"));
+    assert!(error(&["-s", "x"]).contains("`x` is no size"));
+}

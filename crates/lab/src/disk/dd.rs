@@ -46,7 +46,7 @@ pub(crate) fn run(args: &DdArgs) -> Result<(), String> {
     let device = Device::below(&directory)?;
     let scratch = Scratch::new(&directory)?;
     let bytes = order.block.saturating_mul(order.count);
-    enough_room(&directory, bytes)?;
+    scratch.needs(bytes)?;
     let path = order.path.clone().unwrap_or_else(|| scratch.path().join("zeros"));
     let progress = Progress::new("write", u64::from(args.rounds.count));
     let (mut written, mut synced) = (Figure::default(), Figure::default());
@@ -107,21 +107,6 @@ fn write(order: &Order, mut file: File, scratch: &Scratch) -> io::Result<(Durati
     let taken = begin.elapsed();
     file.sync_all()?;
     Ok((taken, begin.elapsed(), done))
-}
-
-fn enough_room(directory: &Path, bytes: u64) -> Result<(), String> {
-    let say = |e: rustix::io::Errno| format!("look at {}: {}", directory.display(), io::Error::from(e));
-    let stat = rustix::fs::statvfs(directory).map_err(say)?;
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    if bytes > free {
-        return Err(format!(
-            "write {} MB to {}: only {} MB are free",
-            bytes / 1_000_000,
-            directory.display(),
-            free / 1_000_000
-        ));
-    }
-    Ok(())
 }
 
 fn memory_bytes() -> u64 {
