@@ -1,17 +1,24 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
 mod address;
+mod bonnie;
 mod disk;
+mod format;
+mod lookup;
+mod net;
 mod postmark;
 mod report;
+mod rounds;
 mod run;
 mod signals;
 mod sink;
 mod slots;
 mod source;
 mod stat;
+mod usage;
 
 use clap::{Parser, Subcommand};
+use disk::fsseq::Kind;
 use std::process::ExitCode;
 
 /// The laboratory for mail transfer agents
@@ -29,10 +36,24 @@ enum Verb {
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Bonnie(bonnie::BonnieArgs),
+    Net(net::NetArgs),
+    Lookup(lookup::LookupArgs),
+    Format(format::FormatArgs),
+    Dd(disk::dd::DdArgs),
+    Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
     #[command(name = "fsperf1")]
     Fsperf(disk::fsperf::FsperfArgs),
+    /// Log formatted lines, and sync after so many (fsseq1 of sendmail X)
+    Fsseq1(disk::fsseq::FsseqArgs),
+    /// Log buffered records of 256 to 16384 octets, and sync after so many
+    Fsseq2(disk::fsseq::FsseqArgs),
+    /// Log 40,000 KB with a write for each record, and sync after so many
+    Fsseq3(disk::fsseq::FsseqArgs),
+    /// Log 100,000 small records with a write for each, and sync after so many
+    Fsseq4(disk::fsseq::FsseqArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -50,9 +71,19 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
+        Verb::Net(args) => net::run(&args).map(|()| true),
+        Verb::Lookup(args) => lookup::run(&args).map(|()| true),
+        Verb::Format(args) => format::run(&args).map(|()| true),
+        Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
+        Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
+        Verb::Fsseq1(args) => disk::fsseq::run(&args, Kind::Lines).map(|()| true),
+        Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
+        Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
+        Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),

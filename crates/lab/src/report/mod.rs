@@ -2,12 +2,15 @@
 
 mod svg;
 
-use crate::run::{
-    machine::Machine,
-    read,
-    rig::{Kind, Run},
-    scenario::Scenario,
-    table::{Spread, cases, column, remarks, shown},
+use crate::{
+    run::{
+        machine::Machine,
+        read,
+        rig::{Kind, Run},
+        scenario::Scenario,
+        table::{cases, column, remarks},
+    },
+    stat::spread::{Spread, shown},
 };
 use clap::Args;
 use std::{

@@ -7,6 +7,7 @@ mod format;
 mod other;
 mod plot;
 mod sample;
+pub(crate) mod spread;
 mod student;
 
 use clap::{ArgAction, Args};
