@@ -47,6 +47,45 @@ fn a_groups_order_decides_who_goes_first_when_the_next_hop_is_back() {
 }
 
 #[test]
+fn a_queue_run_delivers_in_its_order_and_says_what_it_took() {
+    let address = free_address();
+    let daemon = Postrider::start(&config(address, ""));
+    queue_sizes(&daemon, &[3000, 9000, 100]);
+    let said = daemon.try_ask(&["queue", "run"]).unwrap_err();
+    assert!(said.contains("the daemon is running"), "{said}");
+    let sorted: serde_json::Value =
+        serde_json::from_str(&daemon.ask(&["queue", "run", "--dry-run", "--json"])).unwrap();
+    assert_eq!((&sorted["messages"], &sorted["time_to_empty_us"]), (&3.into(), &serde_json::Value::Null));
+    let (dir, _) = daemon.kill();
+
+    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |command| {
+        command.contains("RCPT").then(|| "450 4.2.0 not yet".to_owned())
+    });
+    let ran = run_queue(dir.path(), "time");
+    assert_eq!((&ran["deferred"], &ran["delivered"]), (&3.into(), &0.into()));
+    drop(sink);
+    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let ran = run_queue(dir.path(), "priority");
+    assert_eq!(
+        (&ran["messages"], &ran["delivered"], &ran["order"]),
+        (&3.into(), &3.into(), &"priority".into())
+    );
+    assert!(ran["time_to_first_delivery_us"].as_u64() <= ran["time_to_empty_us"].as_u64());
+    assert_eq!(subjects(&sink), ["100", "3000", "9000"]);
+    assert_eq!(run_queue(dir.path(), "host")["messages"], 0);
+}
+
+fn run_queue(dir: &std::path::Path, order: &str) -> serde_json::Value {
+    let output = std::process::Command::new(common::BINARY)
+        .args(["queue", "run", "--json", "--order", order])
+        .env("POSTRIDER_CONFIG", dir.join("postrider.toml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
 fn a_group_never_has_more_connections_than_runners() {
     let (open, most) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
     let (opened, peak) = (open.clone(), most.clone());

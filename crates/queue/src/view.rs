@@ -1,6 +1,10 @@
 //! The queue as operators see it.
 
-use crate::{DestinationId, GroupId, Millis, Queue, destination::Health, message::Place};
+use crate::{
+    DestinationId, GroupId, Millis, Queue,
+    destination::{Health, Site},
+    message::Place,
+};
 use mail::{Destination, Outcome, QueueId};
 
 /// Where a unit is, and until when.
@@ -116,6 +120,15 @@ impl Queue {
     /// Not to be tried now?
     pub fn is_suspended(&self, id: DestinationId) -> bool {
         matches!(self.site(id).health, Health::Suspended { .. })
+    }
+
+    /// Units that are under way, or would be if there were connections.
+    pub fn busy_count(&self) -> u64 {
+        let busy = |site: &Site| {
+            let ready = if matches!(site.health, Health::Suspended { .. }) { 0 } else { site.ready_count };
+            u64::from(ready) + u64::from(site.in_flight_count)
+        };
+        self.sites.iter().map(busy).sum()
     }
 
     /// All destinations with something to say of.

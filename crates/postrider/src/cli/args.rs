@@ -128,6 +128,26 @@ pub(crate) enum QueueCommand {
     Bounce(Change),
     /// Forget messages, without a word to anyone
     Delete(Change),
+    /// Go through the queue once, as `sendmail -q` does, and say what each phase took; the daemon
+    /// must not be running
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Which message goes first: fair, none, priority, filename, host, modification, random, time or
+    /// deadline
+    #[arg(long, default_value = "priority", value_name = "ORDER")]
+    pub(crate) order: queue::SortOrder,
+    /// Connections at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runners: u32,
+    /// Only read and sort; the daemon may be running
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -172,7 +192,7 @@ impl QueueCommand {
             Self::Retry(change) | Self::Flush(change) => Some((Action::Retry, change)),
             Self::Bounce(change) => Some((Action::Bounce, change)),
             Self::Delete(change) => Some((Action::Delete, change)),
-            Self::List { .. } | Self::Count { .. } | Self::Show { .. } => None,
+            Self::List { .. } | Self::Count { .. } | Self::Show { .. } | Self::Run(_) => None,
         }
     }
 }

@@ -14,8 +14,8 @@ use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicI64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -26,6 +26,15 @@ const OFFER_AGAIN: Duration = Duration::from_millis(100);
 
 /// The last outcomes of a message's deferred recipients, for `why` and the listing.
 pub(crate) type Notes = Vec<(u32, Arc<Outcome>, UnixMillis)>;
+
+/// When what was tried before is tried again after a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// When it would have been.
+    AsBefore,
+    /// At once.
+    NoMore,
+}
 
 /// Everything behind the queue's lock.
 pub(crate) struct State {
@@ -76,6 +85,7 @@ pub(crate) struct Engine {
     /// The spool can promise nothing any more: the process must end.
     pub(crate) failed: Notify,
     state: Mutex<State>,
+    conflicts: AtomicU64,
     current: RwLock<Arc<Current>>,
     timer: Notify,
     /// When the timer wakes by itself.
@@ -102,6 +112,7 @@ impl State {
         current: &Current,
         settings: &queue::Settings,
         clock: &Clock,
+        waits: Waits,
     ) -> u64 {
         let (now, message) = (clock.now(), &found.message);
         let ways = current.ways(message);
@@ -111,11 +122,12 @@ impl State {
                 continue;
             }
             let site = self.queue.destination_in(name, *group);
-            let due = past.last.as_ref().map(|(at, outcome)| {
+            let due = past.last.as_ref().and_then(|(at, outcome)| {
                 notes.push((index, self.share(outcome), *at));
                 let age = at.since(message.arrived).as_millis() as Millis;
                 // Spread by id: what was deferred together is not tried together.
-                clock.of_wall(*at) + settings.retry_after(*group, age, (message.id.0 % 1000) as f64 / 1000.0)
+                let wait = settings.retry_after(*group, age, (message.id.0 % 1000) as f64 / 1000.0);
+                (waits == Waits::AsBefore).then(|| clock.of_wall(*at) + wait)
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
@@ -166,6 +178,7 @@ impl Engine {
             closing: watch::Sender::new(false),
             failed: Notify::new(),
             state: Mutex::new(state),
+            conflicts: AtomicU64::new(0),
             current: RwLock::new(Arc::new(current)),
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),
@@ -212,7 +225,19 @@ impl Engine {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                self.state.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
+
+    /// Times somebody had to wait for the queue's lock.
+    pub(crate) fn conflict_count(&self) -> u64 {
+        self.conflicts.load(Ordering::Relaxed)
     }
 
     /// A commit failed: what was written before is safe, but nothing more can be promised until the

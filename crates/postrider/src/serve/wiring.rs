@@ -50,7 +50,7 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
     }
 }
 
-fn sort_order(order: config::SortOrder) -> queue::SortOrder {
+pub(crate) fn sort_order(order: config::SortOrder) -> queue::SortOrder {
     match order {
         config::SortOrder::Fair => queue::SortOrder::Fair,
         config::SortOrder::None => queue::SortOrder::None,
@@ -191,6 +191,17 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
             Ok(Box::new(opened.map_err(|e| format!("open the spool {}: {e}", s.path.display()))?))
         }
     }
+}
+
+/// What the spool holds, without opening it.
+///
+/// # Errors
+/// As for [`spool::inspect`].
+pub(crate) fn inspect(
+    settings: &Settings,
+    found: &mut dyn FnMut(spool::Recovered),
+) -> Result<spool::RecoveryReport, spool::SpoolFailure> {
+    spool::inspect(&settings.spool.path, found)
 }
 
 /// # Errors
