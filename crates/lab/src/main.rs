@@ -4,6 +4,7 @@ mod address;
 mod bonnie;
 mod disk;
 mod format;
+mod kv;
 mod lookup;
 mod net;
 mod postmark;
@@ -36,6 +37,7 @@ enum Verb {
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Kv(kv::KvArgs),
     Bonnie(bonnie::BonnieArgs),
     Net(net::NetArgs),
     Lookup(lookup::LookupArgs),
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Kv(args) => kv::run(&args).map(|()| true),
         Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
         Verb::Net(args) => net::run(&args).map(|()| true),
         Verb::Lookup(args) => lookup::run(&args).map(|()| true),
