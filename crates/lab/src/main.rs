@@ -2,8 +2,10 @@
 
 mod address;
 mod bonnie;
+mod checksum;
 mod disk;
 mod format;
+mod front;
 mod kv;
 mod lookup;
 mod net;
@@ -34,6 +36,10 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    Slam(front::slam::SlamArgs),
+    Smtpc(front::smtpc::SmtpcArgs),
+    Gatling(front::gatling::GatlingArgs),
+    Postal(front::postal::PostalArgs),
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
@@ -87,6 +93,10 @@ fn main() -> ExitCode {
         Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
         Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
         Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
+        Verb::Slam(args) => front::slam::run(&args),
+        Verb::Smtpc(args) => front::smtpc::run(&args),
+        Verb::Gatling(args) => front::gatling::run(&args),
+        Verb::Postal(args) => front::postal::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),

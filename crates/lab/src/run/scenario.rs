@@ -157,7 +157,7 @@ impl Scenario {
 }
 
 /// Reads words as a command line of `T`.
-fn arguments<T: Args>(words: &[&str]) -> Result<T, String> {
+pub(crate) fn arguments<T: Args>(words: &[&str]) -> Result<T, String> {
     let command = T::augment_args(clap::Command::new("letters").no_binary_name(true));
     let words = words.iter().flat_map(|w| w.split_whitespace());
     let matches = command.try_get_matches_from(words).map_err(first_line)?;

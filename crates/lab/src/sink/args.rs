@@ -42,6 +42,9 @@ pub(crate) struct SinkArgs {
     /// At the end, print what happened as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Compare each message with the checksum in its header, as `source --random-size` sends it
+    #[arg(long)]
+    verify: bool,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -194,7 +197,8 @@ impl SinkArgs {
             abort_data: self.abort_delay,
             read_delay: self.read_delay,
             delays,
-            keeps_content: self.dump_template.is_some() || self.append_template.is_some(),
+            verifies: self.verify,
+            keeps_content: self.verify || self.dump_template.is_some() || self.append_template.is_some(),
             verbose: self.verbose > 0,
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Rules {
     pub(crate) delays: [Option<Delay>; COUNT],
     /// Content is passed on to be kept.
     pub(crate) keeps_content: bool,
+    /// Each message is compared with its own checksum.
+    pub(crate) verifies: bool,
     /// Commands and replies are shown.
     pub(crate) verbose: bool,
 }
@@ -134,6 +136,7 @@ impl Default for Rules {
             read_delay: None,
             delays: [None; COUNT],
             keeps_content: false,
+            verifies: false,
             verbose: false,
         }
     }

@@ -14,6 +14,7 @@ mod session;
 mod setup;
 mod tally;
 mod tls;
+mod transcript;
 
 pub(crate) use args::SourceArgs;
 
