@@ -7,6 +7,7 @@ mod disk;
 mod format;
 mod front;
 mod kv;
+mod limits;
 mod lookup;
 mod net;
 mod postmark;
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
         }
     };
+    limits::raise_files();
     let done = match cli.verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),

@@ -23,6 +23,7 @@ pub(crate) use plan::Plan;
 pub(crate) use report::Report;
 use setup::Setup;
 use std::{io, sync::Arc, thread, time::Instant};
+pub(crate) use tally::Phase;
 use tally::Tally;
 
 /// Sends everything, prints the result; true if all went well.
