@@ -2,7 +2,7 @@
 //! named.
 
 use super::rig::{Kind, Run};
-use crate::stat::spread::Spread;
+use crate::{source::Times, stat::spread::Spread};
 
 /// A run that is over sooner is mostly its beginning and its end.
 const TOO_SHORT_SECONDS: f64 = 0.5;
@@ -39,10 +39,15 @@ pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
 
 /// Times that are multiples of a delayed acknowledgement are the network's, not the server's.
 fn delayed_acks(runs: &[&Run]) -> Option<String> {
-    let p50 = Spread::of(runs.iter().filter_map(|run| run.source.message_ms(|t| t.p50_us)))?.median;
+    let median = |figure: fn(&Times) -> f64| {
+        Spread::of(runs.iter().filter_map(|run| run.source.message_ms(figure))).map(|s| s.median)
+    };
+    let (p50, p90) = (median(|t| t.p50_us)?, median(|t| t.p90_us)?);
+    // A wait for a clock takes the same time again and again; work does not.
     let step = DELAYED_ACKS_MS.into_iter().find(|step| {
         let times = (p50 / step).round();
-        (1.0..=3.0).contains(&times) && (p50 - times * step).abs() < step * STEP_SHARE
+        let is_near = |ms: f64| (ms - times * step).abs() < step * STEP_SHARE;
+        (1.0..=3.0).contains(&times) && is_near(p50) && is_near(p90)
     })?;
     Some(format!(
         "DELAYED ACK: half of the messages take {p50:.0} ms, a multiple of {step:.0} ms: a sender waits for an acknowledgement"

@@ -5,7 +5,13 @@ use crate::{
     disk::device::{Device, Traffic},
     usage::{Usage, Watch, members},
 };
-use std::{collections::BTreeMap, fs, path::Path, sync::Mutex, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    time::Duration,
+};
 
 /// From now on, until it is read.
 #[derive(Debug)]
@@ -38,8 +44,8 @@ impl<'a> Gauge<'a> {
 
     /// Looks at the processes: those that end between two looks are seen by their group's processor time only.
     pub(super) fn look(&self) {
-        let Some(group) = self.mta.cgroup.as_deref() else { return };
-        let pids = members(Path::new(group));
+        let Some(group) = group(self.mta) else { return };
+        let pids = members(&group);
         let resident: u64 = pids.iter().filter_map(|pid| resident_kib(*pid)).sum();
         if let Ok(mut watch) = self.watch.lock() {
             watch.0.look(pids);
@@ -72,15 +78,22 @@ fn resident_kib(pid: u32) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Of the MTA's control group, either version.
+/// Where the MTA's control group is; one that is only named, in either version's place.
+fn group(mta: &Mta) -> Option<PathBuf> {
+    let name = mta.cgroup.as_deref()?;
+    let places = ["/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"].map(|place| Path::new(place).join(name));
+    places.into_iter().find(|place| place.is_dir())
+}
+
+/// Processor time of the MTA's control group.
 fn cpu_time(mta: &Mta) -> Option<Duration> {
-    let group = mta.cgroup.as_deref()?;
-    let second = fs::read_to_string(format!("{group}/cpu.stat")).ok().and_then(|text| {
+    let group = group(mta)?;
+    let second = fs::read_to_string(group.join("cpu.stat")).ok().and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
         line.trim().parse().ok().map(Duration::from_micros)
     });
     second.or_else(|| {
-        let text = fs::read_to_string(format!("{group}/cpuacct.usage")).ok()?;
+        let text = fs::read_to_string(group.join("cpuacct.usage")).ok()?;
         text.trim().parse().ok().map(Duration::from_nanos)
     })
 }

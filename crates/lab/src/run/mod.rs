@@ -31,6 +31,15 @@ use std::{
 pub(crate) struct RunArgs {
     /// What to do
     scenario: PathBuf,
+    /// So many rounds instead of the scenario's
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
+    /// So many messages a run instead of the scenario's
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    messages: Option<u64>,
+    /// These numbers of sessions instead of the scenario's
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    sessions: Vec<u32>,
     /// Where results go; a new directory is made there
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
@@ -38,10 +47,15 @@ pub(crate) struct RunArgs {
 
 /// Runs; true if every run was complete.
 pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
-    let scenario = Scenario::read(&args.scenario)?;
+    let mut scenario = Scenario::read(&args.scenario)?;
+    let changed = args.change(&mut scenario);
     let directory = make_directory(&args.results, &scenario)?;
     let copy = directory.join("scenario.toml");
-    fs::copy(&args.scenario, &copy).map_err(|e| format!("write {}: {e}", copy.display()))?;
+    let copied = match changed {
+        false => fs::copy(&args.scenario, &copy).map(|_| ()),
+        true => fs::write(&copy, toml::to_string(&scenario).map_err(|e| format!("write TOML: {e}"))?),
+    };
+    copied.map_err(|e| format!("write {}: {e}", copy.display()))?;
     let machine =
         serde_json::to_vec_pretty(&Machine::here(&directory)).map_err(|e| format!("write JSON: {e}"))?;
     let card = directory.join("machine.json");
@@ -66,6 +80,23 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     print!("\n{}", table::text(&scenario, &runs));
     println!("\n{}", directory.display());
     Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))
+}
+
+impl RunArgs {
+    /// Takes what is said instead of the scenario's; true if anything is.
+    fn change(&self, scenario: &mut Scenario) -> bool {
+        if let Some(repeats) = self.repeats {
+            scenario.repeats = repeats;
+        }
+        if let Some(messages) = self.messages {
+            scenario.load.messages = messages;
+            scenario.load.ceiling_messages = None;
+        }
+        if !self.sessions.is_empty() {
+            scenario.load.sessions.clone_from(&self.sessions);
+        }
+        self.repeats.is_some() || self.messages.is_some() || !self.sessions.is_empty()
+    }
 }
 
 fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) -> Result<Vec<Run>, String> {

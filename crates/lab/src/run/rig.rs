@@ -159,7 +159,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
     let setup = args.setup()?;
     let first = sink.hall.tally().messages;
-    let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, scenario.load.idle))?;
+    let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
     let gauge = mta.map(Gauge::new);
     let plan = Plan::new(args.messages, args.rate, Instant::now());
     let begin = plan.begin();

@@ -44,6 +44,9 @@ pub(crate) struct Variant {
     pub(crate) letters: String,
     #[serde(default)]
     pub(crate) sink_letters: String,
+    /// Connections that are open and silent while the mail goes through.
+    #[serde(default)]
+    pub(crate) idle: u32,
     /// For the commands.
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
@@ -81,9 +84,6 @@ pub(crate) struct Load {
     /// For the ceiling, which is so much faster that fewer would be over before anything is measured
     /// [default: ten times `messages` beside a relay, else as many].
     pub(crate) ceiling_messages: Option<u64>,
-    /// Connections that are open and silent while the mail goes through.
-    #[serde(default)]
-    pub(crate) idle: u32,
     /// Messages before each measured run of a relay.
     #[serde(default)]
     pub(crate) warm_up: u64,
@@ -110,7 +110,7 @@ pub(crate) struct Mta {
     pub(crate) start: Option<String>,
     /// Run by the shell behind each run.
     pub(crate) stop: Option<String>,
-    /// Its control group, for processor time: /sys/fs/cgroup/…
+    /// Its control group, for processor time and memory: a path, or a name below /sys/fs/cgroup or its cpuacct
     pub(crate) cgroup: Option<String>,
     /// What its 250 means for a message, where no variant says so.
     #[serde(default)]

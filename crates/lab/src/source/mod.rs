@@ -20,7 +20,7 @@ pub(crate) use args::SourceArgs;
 
 use crate::usage::cpu_time;
 pub(crate) use plan::Plan;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Times};
 use setup::Setup;
 use std::{io, sync::Arc, thread, time::Instant};
 pub(crate) use tally::Phase;
