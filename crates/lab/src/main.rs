@@ -2,8 +2,12 @@
 
 mod address;
 mod bonnie;
+mod checksum;
 mod disk;
 mod format;
+mod front;
+mod kv;
+mod limits;
 mod lookup;
 mod net;
 mod postmark;
@@ -33,9 +37,14 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    Slam(front::slam::SlamArgs),
+    Smtpc(front::smtpc::SmtpcArgs),
+    Gatling(front::gatling::GatlingArgs),
+    Postal(front::postal::PostalArgs),
     Run(run::RunArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Kv(kv::KvArgs),
     Bonnie(bonnie::BonnieArgs),
     Net(net::NetArgs),
     Lookup(lookup::LookupArgs),
@@ -67,10 +76,12 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
         }
     };
+    limits::raise_files();
     let done = match cli.verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Kv(args) => kv::run(&args).map(|()| true),
         Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
         Verb::Net(args) => net::run(&args).map(|()| true),
         Verb::Lookup(args) => lookup::run(&args).map(|()| true),
@@ -84,6 +95,10 @@ fn main() -> ExitCode {
         Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
         Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
         Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
+        Verb::Slam(args) => front::slam::run(&args),
+        Verb::Smtpc(args) => front::smtpc::run(&args),
+        Verb::Gatling(args) => front::gatling::run(&args),
+        Verb::Postal(args) => front::postal::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),

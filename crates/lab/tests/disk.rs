@@ -121,3 +121,18 @@ fn bonnie_does_all_its_phases_and_shows_short_ones_as_plus_signs() {
     assert!(error(&["-r", "0", "-s", "1:1000"]).contains("no power of two"));
     assert!(error(&["-s", "x"]).contains("`x` is no size"));
 }
+
+#[test]
+fn records_go_into_each_store_and_none_stays_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let text = ok(&["kv", "-n", "50", "-T", "20,50", "-l", "20,100", "-C", "30", "--rounds", "2", path]);
+    for engine in ["file", "log", "redb", "sqlite"] {
+        let rows = text.lines().filter(|line| line.split(' ').next() == Some(engine));
+        assert_eq!(rows.filter(|line| line.contains("N=2)")).count(), 4, "{engine}: {text}");
+    }
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+    let output = run(&["kv", "--engine", "abacus"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("`abacus` is none of file, log, redb, sqlite"), "{error}");
+}

@@ -14,14 +14,16 @@ mod session;
 mod setup;
 mod tally;
 mod tls;
+mod transcript;
 
 pub(crate) use args::SourceArgs;
 
 use crate::usage::cpu_time;
 pub(crate) use plan::Plan;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Times};
 use setup::Setup;
 use std::{io, sync::Arc, thread, time::Instant};
+pub(crate) use tally::Phase;
 use tally::Tally;
 
 /// Sends everything, prints the result; true if all went well.
