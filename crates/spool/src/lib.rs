@@ -5,6 +5,8 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
+#[allow(dead_code, unused_imports)] // the engine is not there yet
+mod dirs;
 pub mod disk;
 mod format;
 #[doc(hidden)]

@@ -1,0 +1,6 @@
+//! Queue directories.
+
+mod envelope;
+mod intent;
+mod line;
+mod note;
