@@ -11,6 +11,7 @@ pub mod disk;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+mod inbox;
 mod inspect;
 mod log;
 mod mutation;
