@@ -5,7 +5,6 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
-#[allow(dead_code, unused_imports)] // the engine is not there yet
 mod dirs;
 pub mod disk;
 mod format;
@@ -19,6 +18,7 @@ mod null;
 mod progress;
 mod sched;
 
+pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
 pub use inspect::inspect;
 pub use log::{LogSettings, LogSpool, Turn};
 pub use mutation::Mutation;

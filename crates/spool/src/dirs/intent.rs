@@ -52,15 +52,11 @@ pub(super) fn write(out: &mut Vec<u8>, seal: Seal, number: u64, steps: &[Step]) 
     });
 }
 
-/// The steps of a whole intent. With `whole` false, those that can be read.
-pub(super) fn read(name: u64, bytes: &[u8], seal: Seal, whole: bool) -> Result<Vec<Step>, Malformed> {
+/// The steps of a whole intent.
+pub(super) fn read(name: u64, bytes: &[u8], seal: Seal) -> Result<Vec<Step>, Malformed> {
     let mut steps = Vec::new();
     for (count, line) in lines(bytes, seal).enumerate() {
-        let text = line.text.ok_or(Malformed("wrong checksum"));
-        let text = match text {
-            Err(_) if !whole => continue,
-            text => text?,
-        };
+        let text = line.text.ok_or(Malformed("wrong checksum"))?;
         let mut words = text.split(' ');
         let mut next = || words.next().ok_or(Malformed("a word is missing"));
         match (count, next()?) {
@@ -80,7 +76,7 @@ pub(super) fn read(name: u64, bytes: &[u8], seal: Seal, whole: bool) -> Result<V
             _ => return Err(Malformed("unknown line")),
         }
     }
-    if whole { Err(Malformed("cut short")) } else { Ok(steps) }
+    Err(Malformed("cut short"))
 }
 
 fn id(word: &str) -> Result<QueueId, Malformed> {
@@ -113,20 +109,20 @@ mod tests {
     #[test]
     fn an_intent_is_read_whole_or_not_at_all() {
         let bytes = file();
-        assert_eq!(read(3, &bytes, Seal::new(3), true), Ok(steps()));
+        assert_eq!(read(3, &bytes, Seal::new(3)), Ok(steps()));
         for cut in 0..bytes.len() {
-            assert!(read(3, &bytes[..cut], Seal::new(3), true).is_err(), "cut at {cut}");
+            assert!(read(3, &bytes[..cut], Seal::new(3)).is_err(), "cut at {cut}");
         }
     }
 
     proptest! {
         #[test]
         fn arbitrary_and_damaged_bytes_never_panic(arbitrary: Vec<u8>, at in any::<usize>(), flip in 1u8..) {
-            let _ = read(3, &arbitrary, Seal::new(3), true);
+            let _ = read(3, &arbitrary, Seal::new(3));
             let mut bytes = file();
             let at = at % bytes.len();
             bytes[at] ^= flip;
-            prop_assert!(read(3, &bytes, Seal::new(3), true).is_err());
+            prop_assert!(read(3, &bytes, Seal::new(3)).is_err());
         }
     }
 }

@@ -12,11 +12,12 @@ const END_BYTES: usize = 10;
 pub(super) struct Seal(Option<u64>);
 
 impl Seal {
-    /// For the file of this number.
+    #[cfg(test)]
     pub(super) fn new(number: u64) -> Self {
         Self(Some(number))
     }
 
+    /// For the file of this number.
     pub(super) fn mutated(number: u64, mutation: Mutation) -> Self {
         Self((mutation != Mutation::IgnoreSeed).then_some(number))
     }

@@ -199,8 +199,16 @@ impl LogSpool {
     /// Opens the log in a directory, which is made when missing. Nothing else may have it open.
     ///
     /// # Errors
-    /// [`SpoolFailure::Unusable`] when another process has it or another version wrote it.
+    /// [`SpoolFailure::Unusable`] when another process has it, or another version or engine wrote it.
     pub fn open(path: &Path, settings: LogSettings) -> Result<Self, SpoolFailure> {
+        if crate::dirs::find::has_queues(path) {
+            let text = format!(
+                "{} has queue directories, of the engine \"directories\"; `postrider spool convert` moves \
+                 their messages",
+                path.display()
+            );
+            return Err(SpoolFailure::Unusable(text));
+        }
         let disk =
             RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
         Self::on(Arc::new(disk), settings, Mutation::default())
