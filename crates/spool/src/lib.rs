@@ -5,10 +5,12 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
+mod dirs;
 pub mod disk;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+mod inbox;
 mod inspect;
 mod log;
 mod mutation;
@@ -16,6 +18,7 @@ mod null;
 mod progress;
 mod sched;
 
+pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
 pub use inspect::inspect;
 pub use log::{
     LogSettings, LogSpool, Turn,

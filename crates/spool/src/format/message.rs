@@ -9,7 +9,7 @@ use mail::{
 };
 
 /// A remote's longest text that is kept for `why`.
-const TEXT_MAX: usize = 1000;
+pub(crate) const TEXT_MAX: usize = 1000;
 
 /// Writes a message; with `past`, also what became of its recipients and whether it is held.
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(&[RecipientState], bool)>) {

@@ -87,7 +87,7 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
-        while let Some((works, ticket)) = self.shared.next_works() {
+        while let Some((works, ticket)) = self.shared.inbox.next() {
             if !self.serve(works, ticket) {
                 return;
             }

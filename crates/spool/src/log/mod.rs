@@ -21,6 +21,7 @@ use crate::{
         message::{fold, read_message, read_results},
         record::{self, Kind},
     },
+    inbox::{Inbox, Line},
     mutation::Mutation,
     progress::Progress,
 };
@@ -32,10 +33,9 @@ use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Pool, Room};
 use std::{
-    collections::VecDeque,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -77,45 +77,12 @@ pub(crate) enum Work {
     MoveChunk(Box<clean::MovedChunk>),
 }
 
-#[derive(Default)]
-struct Inbox {
-    works: VecDeque<Work>,
-    bytes: u64,
-    next_ticket: u64,
-    /// Something waits that somebody waits for.
-    urgent: bool,
-    /// The commit thread sleeps until it is woken, or until outcomes have waited long enough.
-    asleep: Sleep,
-    closing: bool,
-    poisoned: bool,
-}
-
-impl Inbox {
-    /// Everything that waits and the last ticket in it.
-    fn take(&mut self) -> (Vec<Work>, Ticket) {
-        self.urgent = false;
-        self.bytes = 0;
-        (self.works.drain(..).collect(), Ticket(self.next_ticket))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Sleep {
-    #[default]
-    Awake,
-    Sound,
-    Light,
-}
-
 pub(crate) struct Shared {
     settings: LogSettings,
     pool: Arc<Pool>,
     progress: Arc<Progress>,
-    inbox: Mutex<Inbox>,
-    bell: Condvar,
+    inbox: Inbox<Work>,
     index: Mutex<Index>,
-    /// The last ticket that was urgent from the beginning.
-    urgent_up_to: AtomicU64,
     next_chunk: AtomicU64,
     commit_count: AtomicU64,
     transaction_count: AtomicU64,
@@ -136,66 +103,10 @@ impl Shared {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment,
     /// besides whose header it has its own and is padded.
     fn record_bytes_max(&self) -> u64 {
         self.settings.segment_bytes.saturating_sub(3 * ALIGN as u64)
-    }
-
-    /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
-    /// is nothing urgent; outcomes alone wait a little for company. `None`: closed.
-    fn next_works(&self) -> Option<(Vec<Work>, Ticket)> {
-        let mut inbox = self.inbox();
-        loop {
-            if inbox.urgent || (inbox.closing && !inbox.works.is_empty()) {
-                break;
-            }
-            if inbox.closing {
-                return None;
-            }
-            if inbox.works.is_empty() {
-                inbox.asleep = Sleep::Sound;
-                inbox = self.bell.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-            } else {
-                inbox.asleep = Sleep::Light;
-                let slept = self.bell.wait_timeout(inbox, self.settings.outcome_delay);
-                let (woken, waited) = slept.unwrap_or_else(PoisonError::into_inner);
-                inbox = woken;
-                if waited.timed_out() {
-                    break;
-                }
-            }
-            inbox.asleep = Sleep::Awake;
-        }
-        inbox.asleep = Sleep::Awake;
-        Some(inbox.take())
-    }
-
-    fn push(&self, mut inbox: MutexGuard<'_, Inbox>, work: Work, bytes: u64, urgent: bool) -> Ticket {
-        inbox.next_ticket += 1;
-        let ticket = Ticket(inbox.next_ticket);
-        inbox.works.push_back(work);
-        inbox.bytes += bytes;
-        let first = urgent && !inbox.urgent;
-        inbox.urgent |= urgent;
-        if urgent {
-            self.urgent_up_to.store(ticket.0, Ordering::Relaxed);
-        }
-        // Outcomes wake a sound sleeper once, so that it looks at the clock.
-        let wake = match inbox.asleep {
-            Sleep::Awake => false,
-            Sleep::Light => first,
-            Sleep::Sound => true,
-        };
-        drop(inbox);
-        if wake {
-            self.bell.notify_one();
-        }
-        ticket
     }
 
     /// The bytes of a record, checked.
@@ -245,35 +156,19 @@ impl Shared {
         self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
     }
 
-    /// Somebody waits for this ticket: if only outcomes are before it, they wait no longer.
-    fn hurry(&self, ticket: Ticket) {
-        if self.urgent_up_to.load(Ordering::Relaxed) >= ticket.0 {
-            return;
-        }
-        let mut inbox = self.inbox();
-        if !inbox.works.is_empty() && !inbox.urgent {
-            inbox.urgent = true;
-            drop(inbox);
-            self.bell.notify_one();
-        }
-    }
-
     fn done(&self, ticket: Ticket) {
         self.progress.publish(ticket);
     }
 
     fn poison(&self, failure: SpoolFailure) {
         self.poisoned.store(true, Ordering::Relaxed);
-        let mut inbox = self.inbox();
-        inbox.poisoned = true;
-        inbox.works.clear();
-        drop(inbox);
+        self.inbox.poison();
         tracing::error!("the spool has failed and accepts nothing more: {failure}");
         self.progress.fail(failure);
     }
 
     fn closed(&self) {
-        self.inbox().poisoned = true;
+        self.inbox.poison();
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
     }
 }
@@ -291,8 +186,16 @@ impl LogSpool {
     /// Opens the log in a directory, which is made when missing. Nothing else may have it open.
     ///
     /// # Errors
-    /// [`SpoolFailure::Unusable`] when another process has it or another version wrote it.
+    /// [`SpoolFailure::Unusable`] when another process has it, or another version or engine wrote it.
     pub fn open(path: &Path, settings: LogSettings) -> Result<Self, SpoolFailure> {
+        if crate::dirs::find::has_queues(path) {
+            let text = format!(
+                "{} has queue directories, of the engine \"directories\"; `postrider spool convert` moves \
+                 their messages",
+                path.display()
+            );
+            return Err(SpoolFailure::Unusable(text));
+        }
         let disk =
             RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
         Self::on(Arc::new(disk), settings, Mutation::default())
@@ -346,13 +249,11 @@ impl LogSpool {
         let old = std::mem::take(&mut found.empty);
         let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, found.next_sequence, old);
         Shared {
+            inbox: Inbox::new(settings.queued_bytes_max, settings.outcome_delay),
             settings,
             pool: Arc::new(pool),
             progress: Arc::default(),
-            inbox: Mutex::default(),
-            bell: Condvar::new(),
             index: Mutex::new(std::mem::take(&mut found.index)),
-            urgent_up_to: AtomicU64::new(0),
             next_chunk: AtomicU64::new(found.next_chunk),
             commit_count: AtomicU64::new(0),
             transaction_count: AtomicU64::new(0),
@@ -394,17 +295,11 @@ impl LogSpool {
         if matches!(first, Err(SpoolFailure::Missing | SpoolFailure::Corrupt(_))) { read() } else { first }
     }
 
-    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Inbox>, Refused> {
+    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<Work>>, Refused> {
         if !internal && self.shared.pool.is_low() || bytes > self.shared.record_bytes_max() {
             return Err(Refused::Full);
         }
-        let inbox = self.shared.inbox();
-        if inbox.poisoned || inbox.closing {
-            return Err(Refused::Poisoned);
-        }
-        // Outcomes free room: they may wait in a longer line than what takes it.
-        let max = self.shared.settings.queued_bytes_max * if internal { 2 } else { 1 };
-        if inbox.bytes + bytes > max && inbox.bytes > 0 { Err(Refused::Busy) } else { Ok(inbox) }
+        self.shared.inbox.admit(bytes, internal)
     }
 }
 
@@ -478,7 +373,7 @@ impl Spool for LogSpool {
         }
         let inbox = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.push(inbox, Work::Transaction(transaction), bytes, urgent))
+        Ok(self.shared.inbox.push(inbox, Work::Transaction(transaction), bytes, urgent))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -486,7 +381,7 @@ impl Spool for LogSpool {
         let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
         let bytes = chunk.len() as u64;
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.push(inbox, Work::Chunk(place, chunk), bytes, true);
+        self.shared.inbox.push(inbox, Work::Chunk(place, chunk), bytes, true);
         Ok(Place(place))
     }
 
@@ -497,7 +392,7 @@ impl Spool for LogSpool {
     }
 
     fn durable(&self, ticket: Ticket) -> Durable {
-        self.shared.hurry(ticket);
+        self.shared.inbox.hurry(ticket);
         self.shared.progress.wait(ticket)
     }
 
@@ -557,7 +452,7 @@ impl Spool for LogSpool {
             ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
-            queued_bytes: shared.inbox().bytes,
+            queued_bytes: shared.inbox.lock().bytes,
             free_bytes,
             message_count: shared.index().messages.len() as u64,
             commit_count: shared.commit_count.load(Ordering::Relaxed),
@@ -568,8 +463,7 @@ impl Spool for LogSpool {
     }
 
     fn close(&self) {
-        self.shared.inbox().closing = true;
-        self.shared.bell.notify_all();
+        self.shared.inbox.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A thread that panicked has said so.
