@@ -1,7 +1,7 @@
 //! The state that sessions, deliveries, the timer and operators share, and the few things that may
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
-use super::{clock::Clock, journal::Journal, residents::Residents};
+use super::{clock::Clock, journal::Journal, phases::Phase, residents::Residents};
 use delivery::Courier;
 use mail::{
     Destination, ForwardPath, IdSource, Message, Outcome, QueueId, ReversePath, SharedMessage, UnixMillis,
@@ -86,6 +86,8 @@ pub(crate) struct Engine {
     pub(crate) failed: Notify,
     state: Mutex<State>,
     conflicts: AtomicU64,
+    /// From handing a message to the spool until it is durable.
+    pub(crate) queue_create: Phase,
     current: RwLock<Arc<Current>>,
     timer: Notify,
     /// When the timer wakes by itself.
@@ -179,6 +181,7 @@ impl Engine {
             failed: Notify::new(),
             state: Mutex::new(state),
             conflicts: AtomicU64::new(0),
+            queue_create: Phase::default(),
             current: RwLock::new(Arc::new(current)),
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),

@@ -6,6 +6,7 @@ mod engine;
 mod jobs;
 mod journal;
 mod operator;
+mod phases;
 pub(crate) mod queue_run;
 mod residents;
 mod service;

@@ -106,6 +106,7 @@ pub(crate) fn run(
     let current = wiring::current(settings.clone())?;
     let begun = Instant::now();
     let mut items = Vec::new();
+    probe::probe!(postrider, queue_read_start);
     let mut take = |found: Recovered| {
         let ways = current.ways(&found.message);
         items.push(Item { found, ways });
@@ -120,7 +121,10 @@ pub(crate) fn run(
         Some(spool)
     };
     let read = begun.elapsed();
+    probe::probe!(postrider, queue_read_done, items.len());
+    probe::probe!(postrider, queue_sort_start);
     sort(&mut items, options.order);
+    probe::probe!(postrider, queue_sort_done, items.len());
     let sum = begun.elapsed();
     drop(context);
     let mut report = Report {
@@ -133,7 +137,9 @@ pub(crate) fn run(
         ..Report::default()
     };
     if let Some(spool) = spool {
+        probe::probe!(postrider, queue_run_start);
         deliver(&runtime, settings, current, spool, &items, options, begun, &mut report)?;
+        probe::probe!(postrider, queue_run_done, items.len());
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
     print(&report, json, out).map_err(|e| e.to_string())?;

@@ -278,7 +278,9 @@ impl Committer {
             let again = |e| if *mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
             current.file.sync_data().or_else(again).map_err(|e| failed("sync", &e))?;
         }
-        self.shared.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        let sync_us = started.elapsed().as_micros() as u64;
+        probe::probe!(postrider, commit, self.written.len(), self.buffer.len(), sync_us);
+        self.shared.last_sync_us.store(sync_us, Ordering::Relaxed);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
         current.position += self.buffer.len() as u64;
         self.batch_sequence += 1;
