@@ -60,9 +60,11 @@ enum Verb {
         #[arg(long)]
         release: bool,
     },
+    /// Cut the power under real file systems; whatever was called durable must be there
+    Powercut(proof::PowerCut),
     /// Install the programs that tests talk to, as far as this machine and user allow
     Setup,
-    /// What CI runs: setup, lint, test, docs --check
+    /// What CI runs: setup, lint, test, docs --check, and the crashes it has time for
     Ci,
 }
 
@@ -84,6 +86,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Docs { check } => docs::run(*check),
         Verb::Sim { seed, points } => proof::sim(*seed, *points),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
+        Verb::Powercut(options) => proof::powercut(options),
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }
@@ -115,8 +118,13 @@ fn lint() -> Done {
 /// A step of CI.
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 4] =
-    [("setup", setup::setup), ("lint", lint), ("test", || test(None)), ("docs", || docs::run(true))];
+const STEPS: [Step; 5] = [
+    ("setup", setup::setup),
+    ("lint", lint),
+    ("test", || test(None)),
+    ("docs", || docs::run(true)),
+    ("proof", proof::ci),
+];
 
 /// Every step, also after one that failed: whoever waits for CI wants to know all of it.
 fn ci() -> Done {

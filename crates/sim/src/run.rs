@@ -3,9 +3,12 @@
 
 mod last;
 mod rot;
+mod sweep;
+
+pub use sweep::{Swept, sweep};
 
 use crate::{
-    disk::{Fault, SimDisk},
+    disk::{EIO, Fault, SimDisk},
     ledger::{Ledger, Live, Queue},
     seed::Rng,
     workload::Workload,
@@ -56,6 +59,8 @@ struct Run {
     workload: Workload,
     /// Something was planned that makes the disk say EIO.
     has_errors: bool,
+    /// Of the workload in a life that nothing ends.
+    steps: u64,
     tally: Tally,
 }
 
@@ -66,26 +71,7 @@ const STEPS: u64 = 150;
 
 /// Runs a seed; an error says which promise was broken.
 pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
-    let mut rng = Rng::new(seed);
-    let segment_bytes = 1024 * (24 + 8 * rng.below(4));
-    let settings = LogSettings {
-        segment_bytes,
-        max_bytes: if rng.chance(20) { segment_bytes * 12 } else { 0 },
-        min_free_bytes: 0,
-        queued_bytes_max: 12 * 1024,
-        outcome_delay: Duration::ZERO,
-    };
-    let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
-    let mut run = Run {
-        disk: SimDisk::new(rng.bits(), capacity_bytes),
-        workload: Workload::new(rng.bits()),
-        rng,
-        settings,
-        mutation,
-        ledger: Ledger::default(),
-        has_errors: false,
-        tally: Tally::default(),
-    };
+    let mut run = Run::new(seed, mutation);
     for _ in 0..LIVES {
         run.plan();
         run.life()?;
@@ -97,13 +83,38 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
 }
 
 impl Run {
+    /// A new disk, large or small, with nothing on it.
+    fn new(seed: u64, mutation: Mutation) -> Self {
+        let mut rng = Rng::new(seed);
+        let segment_bytes = 1024 * (24 + 8 * rng.below(4));
+        let settings = LogSettings {
+            segment_bytes,
+            max_bytes: if rng.chance(20) { segment_bytes * 12 } else { 0 },
+            min_free_bytes: 0,
+            queued_bytes_max: 12 * 1024,
+            outcome_delay: Duration::ZERO,
+        };
+        let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
+        Self {
+            disk: SimDisk::new(rng.bits(), capacity_bytes),
+            workload: Workload::new(rng.bits()),
+            rng,
+            settings,
+            mutation,
+            ledger: Ledger::default(),
+            has_errors: false,
+            steps: STEPS,
+            tally: Tally::default(),
+        }
+    }
+
     /// What shall go wrong in the next life. Early operations belong to recovery.
     fn plan(&mut self) {
         let within = if self.rng.chance(30) { 40 } else { 400 };
         let cut = 1 + self.rng.below(within);
         self.has_errors = self.rng.chance(15);
         if self.has_errors {
-            let fault = [Fault::Once, Fault::ForGood, Fault::Sync][self.rng.index(3)];
+            let fault = [Fault::Once(EIO), Fault::ForGood(EIO), Fault::Sync][self.rng.index(3)];
             self.disk.plan(1 + self.rng.below(cut), fault);
         }
         self.disk.plan(cut, Fault::Cut);
@@ -173,7 +184,7 @@ impl Run {
     }
 
     fn work(&mut self, spool: &LogSpool) -> Result<(), String> {
-        for _ in 0..STEPS {
+        for _ in 0..self.steps {
             match self.workload.step(spool, &mut self.ledger) {
                 Ok(()) | Err(Refused::Busy | Refused::Full) => {}
                 Err(Refused::Poisoned) => break,

@@ -1,0 +1,49 @@
+//! Every operation of a run fails in turn, in every way, once and for good, until a run passes clean.
+
+use sim::{
+    disk::{EIO, EMFILE, ENOSPC, Fault},
+    run::{Swept, sweep},
+};
+use spool::Mutation;
+
+/// Every way in which an operation can fail.
+const FAULTS: [Fault; 8] = [
+    Fault::Once(EIO),
+    Fault::ForGood(EIO),
+    Fault::Once(ENOSPC),
+    Fault::ForGood(ENOSPC),
+    Fault::Once(EMFILE),
+    Fault::ForGood(EMFILE),
+    Fault::Short,
+    Fault::Sync,
+];
+
+/// Operations of a run, when all of them were tried.
+fn swept(seed: u64, fault: Fault, mutation: Mutation) -> Result<u64, String> {
+    for at in 1.. {
+        let struck = sweep(seed, at, fault, mutation);
+        match struck.map_err(|what| format!("seed {seed}, {fault:?} at {at}: {what}"))? {
+            Swept::Struck => {}
+            Swept::Clean => return Ok(at - 1),
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn an_error_at_any_operation_loses_nothing_that_was_acknowledged() {
+    for fault in FAULTS {
+        let mut operations = 0;
+        for seed in 1..=2 {
+            operations += swept(seed, fault, Mutation::None).unwrap_or_else(|what| panic!("{what}"));
+        }
+        println!("{fault:?}: {operations} operations failed in turn");
+        assert!(operations > 300);
+    }
+}
+
+#[test]
+fn a_sync_that_is_tried_again_is_noticed_at_the_first_sweeps() {
+    let noticed = (1..=3).find_map(|seed| swept(seed, Fault::Sync, Mutation::RetrySync).err());
+    println!("{}", noticed.expect("a sync that failed was believed"));
+}
