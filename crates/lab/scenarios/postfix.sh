@@ -38,6 +38,7 @@ mynetworks = 127.0.0.0/8
 relayhost = [127.0.0.1]:$SINK_PORT
 smtp_dns_support_level = disabled
 smtp_host_lookup = native
+smtpd_peername_lookup = no
 smtpd_client_connection_count_limit = 0
 default_process_limit = 200
 default_destination_concurrency_limit = 50

@@ -42,6 +42,7 @@ enum Verb {
     Gatling(front::gatling::GatlingArgs),
     Postal(front::postal::PostalArgs),
     Run(run::RunArgs),
+    Compare(run::compare::CompareArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
     Kv(kv::KvArgs),
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
         Verb::Gatling(args) => front::gatling::run(&args),
         Verb::Postal(args) => front::postal::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Compare(args) => run::compare::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };

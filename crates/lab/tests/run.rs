@@ -149,3 +149,32 @@ fn the_scenarios_that_come_with_the_lab_can_be_read() {
         assert!(error.starts_with("postlab: create /dev/null/x/"), "{}: {error}", path.display());
     }
 }
+
+#[test]
+fn two_results_are_compared_case_by_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 3\n[load]\nmessages = 30\nsessions = [1]\n\
+         [[variant]]\nname = \"small\"\n[[variant]]\nname = \"large\"\nletters = \"-l 20000\"\n",
+    );
+    let results: Vec<String> = ["a", "b"]
+        .iter()
+        .map(|name| {
+            let results = directory.path().join(name);
+            let output = run(&["run", "--results", results.to_str().unwrap(), "--messages", "40", &scenario]);
+            assert!(output.status.success(), "{output:?}");
+            let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+            result.display().to_string()
+        })
+        .collect();
+    let output = run(&["compare", &results[0], &results[1]]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "a ceiling that moves is no fault: {output:?}");
+    assert!(
+        text.contains("ceiling, small") && text.contains("ceiling, large") && text.contains("N=3)"),
+        "{text}"
+    );
+    let output = run(&["compare", &results[0], "/no/dir"]);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: read /no/dir/scenario.toml"));
+}

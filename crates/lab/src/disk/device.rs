@@ -1,6 +1,6 @@
 //! What lies below a directory: file system, mount options, block device, and what that has counted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
@@ -8,7 +8,8 @@ use std::{
 };
 
 /// See the module's text. What the kernel does not tell is empty.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Device {
     pub(crate) file_system: String,
     pub(crate) options: String,

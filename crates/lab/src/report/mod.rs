@@ -165,15 +165,6 @@ fn phases(scenario: &Scenario, runs: &[Run]) -> String {
 }
 
 fn card(machine: &Machine) -> String {
-    let facts = [
-        ("Processor", format!("{} × {}", machine.cores, machine.cpu)),
-        ("Memory", format!("{} MiB", machine.memory_mib)),
-        ("System", format!("{}, {}", machine.system, machine.kernel)),
-        ("Disk of the results", machine.disk.clone()),
-        ("Load before", machine.load_average.clone()),
-        ("Postlab", format!("{} at {}", machine.postlab, machine.commit)),
-        ("Time", machine.time.clone()),
-    ];
-    let row = |(name, value): &(&str, String)| format!("<dt>{name}<dd>{}\n", escape(value));
-    format!("<dl>\n{}</dl>\n", facts.iter().map(row).collect::<String>())
+    let row = |(name, value): &(String, String)| format!("<dt>{}<dd>{}\n", escape(name), escape(value));
+    format!("<dl>\n{}</dl>\n", machine.facts().iter().map(row).collect::<String>())
 }

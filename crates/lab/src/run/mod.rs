@@ -2,6 +2,7 @@
 //!
 //! Every run is appended to `runs.jsonl` at once, so that Ctrl-C keeps what was measured.
 
+pub(crate) mod compare;
 pub(crate) mod detect;
 mod gauge;
 pub(crate) mod machine;
@@ -56,8 +57,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         true => fs::write(&copy, toml::to_string(&scenario).map_err(|e| format!("write TOML: {e}"))?),
     };
     copied.map_err(|e| format!("write {}: {e}", copy.display()))?;
-    let machine =
-        serde_json::to_vec_pretty(&Machine::here(&directory)).map_err(|e| format!("write JSON: {e}"))?;
+    let here = Machine::here(&directory);
+    let machine = serde_json::to_vec_pretty(&here).map_err(|e| format!("write JSON: {e}"))?;
     let card = directory.join("machine.json");
     fs::write(&card, machine).map_err(|e| format!("write {}: {e}", card.display()))?;
     let path = directory.join("runs.jsonl");
@@ -78,6 +79,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         }
     }
     print!("\n{}", table::text(&scenario, &runs));
+    if let Some(busy) = here.busy() {
+        println!("{busy}");
+    }
     println!("\n{}", directory.display());
     Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))
 }
