@@ -92,10 +92,24 @@ choice! {
 
 choice! {
     /// What keeps messages.
-    Engine: "one of \"log\" and \"null\"" {
+    Engine: "one of \"log\", \"directories\" and \"null\"" {
         /// The log of segments.
         Log = "log",
+        /// Queue directories with files for every message.
+        Directories = "directories",
         /// Keeps nothing: for the laboratory, and only in its builds.
         Null = "null",
+    }
+}
+
+choice! {
+    /// How a queue directory is chosen for a message.
+    DirectoryChoice: "one of \"round-robin\", \"random\" and \"fewest\"" {
+        /// One after the other.
+        RoundRobin = "round-robin",
+        /// By chance.
+        Random = "random",
+        /// The one with the fewest messages.
+        Fewest = "fewest",
     }
 }

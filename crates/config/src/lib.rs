@@ -20,7 +20,7 @@ pub mod settings;
 mod units;
 mod value;
 
-pub use choice::{Engine, ListenTls, LogFormat, RouteTls, TlsVersion};
+pub use choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, TlsVersion};
 pub use domain::DomainPattern;
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
