@@ -92,9 +92,11 @@ choice! {
 
 choice! {
     /// What keeps messages.
-    Engine: "one of \"log\" and \"null\"" {
+    Engine: "one of \"log\", \"directories\" and \"null\"" {
         /// The log of segments.
         Log = "log",
+        /// Queue directories with files for every message.
+        Directories = "directories",
         /// Keeps nothing: for the laboratory, and only in its builds.
         Null = "null",
     }
@@ -121,5 +123,17 @@ choice! {
         Time = "time",
         /// Soonest to expire first.
         Deadline = "deadline",
+    }
+}
+
+choice! {
+    /// How a queue directory is chosen for a message.
+    DirectoryChoice: "one of \"round-robin\", \"random\" and \"fewest\"" {
+        /// One after the other.
+        RoundRobin = "round-robin",
+        /// By chance.
+        Random = "random",
+        /// The one with the fewest messages.
+        Fewest = "fewest",
     }
 }

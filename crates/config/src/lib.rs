@@ -21,7 +21,7 @@ pub mod settings;
 mod units;
 mod value;
 
-pub use choice::{Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion};
+pub use choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion};
 pub use domain::DomainPattern;
 pub use group::QueueGroup;
 pub use listing::{Effective, Origin};

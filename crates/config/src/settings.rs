@@ -2,7 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
+    choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -338,12 +338,26 @@ section! {
 section! {
     /// Where mail waits.
     pub Spool = "spool" {
-        /// What keeps it. `null` keeps nothing, and is for the laboratory's own builds.
+        /// What keeps it: `log`, which writes one log for all messages; `directories`, which keeps files
+        /// for every message in queue directories as Sendmail does, to look at and to compare with. `null`
+        /// keeps nothing, and is for the laboratory's own builds. `postrider spool convert` moves mail
+        /// from one to the other.
         engine: Engine = "\"log\"",
-        /// Its folder.
+        /// Its folder. With `engine = "directories"` also a pattern with one `*` in its last part,
+        /// `"/var/spool/postrider/q*"`: the queue directories are those it names, which must be there,
+        /// perhaps on several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
         /// Size of one file of the log.
         segment_size: ByteSize = "\"64MiB\"",
+        /// Queue directories, `q00`, `q01` and so on, made when missing. With fewer than before the
+        /// others are emptied, and can be removed when they are.
+        directories: usize = "1",
+        /// How a queue directory is chosen for a message: one after the other, by chance, or the one with
+        /// the fewest messages.
+        choice: DirectoryChoice = "\"round-robin\"",
+        /// Levels of sixteen directories each below every queue directory: 0, 1 or 2. For file systems
+        /// that are slow with many files in one directory.
+        hashed: u32 = "0",
         /// Room it may take. More: 452 4.3.1. 0: what the disk has.
         max_size: ByteSize = "0",
         /// Room that must stay free on its disk. Less: 452 4.3.1.

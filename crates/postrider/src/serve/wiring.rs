@@ -1,13 +1,13 @@
 //! The configuration's terms turned into each part's own.
 
 use super::{engine::Current, service::CHUNK_BYTES, tls};
-use config::{Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::Domain;
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table, TlsMode};
-use spool::{LogSpool, Spool};
+use spool::{DirSpool, LogSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) fn policy(settings: &Settings) -> Policy {
@@ -178,8 +178,23 @@ pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
 /// In words.
 pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
     let s = &settings.spool;
+    let failed = |e: spool::SpoolFailure| format!("open the spool {}: {e}", s.path.display());
     match s.engine {
         Engine::Null => Ok(Box::new(spool::NullSpool::default())),
+        Engine::Directories => {
+            let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
+            let directories = spool::DirSettings {
+                max_bytes: s.max_size.0,
+                min_free_bytes: s.min_free.0,
+                choice: match s.choice {
+                    DirectoryChoice::RoundRobin => spool::Choice::RoundRobin,
+                    DirectoryChoice::Random => spool::Choice::Random,
+                    DirectoryChoice::Fewest => spool::Choice::Fewest,
+                },
+                ..spool::DirSettings::default()
+            };
+            Ok(Box::new(DirSpool::open(&s.path, layout, directories).map_err(failed)?))
+        }
         Engine::Log => {
             let log = spool::LogSettings {
                 segment_bytes: s.segment_size.0,
@@ -187,8 +202,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
                 min_free_bytes: s.min_free.0,
                 ..spool::LogSettings::default()
             };
-            let opened = LogSpool::open(&s.path, log);
-            Ok(Box::new(opened.map_err(|e| format!("open the spool {}: {e}", s.path.display()))?))
+            Ok(Box::new(LogSpool::open(&s.path, log).map_err(failed)?))
         }
     }
 }
