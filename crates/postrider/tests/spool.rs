@@ -93,3 +93,57 @@ fn another_spool_can_be_named_and_one_that_is_not_there_is_said() {
     let said = daemon.try_ask(&["spool", "dump", "0abqxsh585000"]).unwrap_err();
     assert!(said.contains("no record of it"), "{said}");
 }
+
+#[test]
+fn messages_move_to_another_engine_and_back_with_their_past() {
+    let nowhere = nowhere();
+    let daemon = Postrider::start(&nowhere);
+    let mut client = Client::connect(daemon.address).unwrap();
+    let large = format!("Subject: large\r\n\r\n{}", "0123456789\r\n".repeat(60_000));
+    for content in ["Subject: m1\r\n\r\nhi\r\n", &large] {
+        assert_eq!(
+            client.send("a@else.test", &["x@else.test", "y@mx.test"], content.as_bytes()).unwrap().0,
+            250
+        );
+    }
+    until("all were tried", || daemon.mailbox("y").len() == 2 && daemon.ledger("queued") == 2);
+    let ids = daemon.ask(&["queue", "list", "--ids"]);
+    daemon.ask(&["queue", "hold", ids.lines().next().unwrap()]);
+    let refused = daemon.try_ask(&["spool", "convert", "--to", "directories", "--into", "/nowhere/x"]);
+    assert!(refused.unwrap_err().contains("is another process using it"));
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+
+    let list = |dir: &Path| {
+        let output = command(dir, &["queue", "list", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let text = text(&output);
+        let mut messages: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for message in &mut messages {
+            // The time of the last attempt becomes that of the move.
+            message["recipients"].as_array_mut().unwrap().iter_mut().for_each(|r| r["last_ms"] = 0.into());
+        }
+        messages
+    };
+    let before = list(dir.path());
+    assert_eq!(before.len(), 2);
+    let config = fs::read_to_string(dir.path().join("postrider.toml")).unwrap();
+    let with = |keys: &str| config.replace("[spool]\n", &format!("[spool]\n{keys}"));
+    let from_directories = "engine = \"directories\"\npath = \"as-directories\"\n";
+    for (to, from) in [("directories", ""), ("log", from_directories)] {
+        fs::write(dir.path().join("postrider.toml"), with(from)).unwrap();
+        let into = dir.path().join(format!("as-{to}"));
+        let moved = command(dir.path(), &["spool", "convert", "--to", to, "--into", into.to_str().unwrap()]);
+        assert!(moved.status.success(), "{moved:?}");
+        assert!(text(&moved).starts_with("2 messages, "), "{}", text(&moved));
+        let check = command(dir.path(), &["spool", "check", "--path", into.to_str().unwrap()]);
+        assert!(check.status.success(), "{}", text(&check));
+    }
+    fs::write(dir.path().join("postrider.toml"), with("path = \"as-log\"\n")).unwrap();
+    assert_eq!(list(dir.path()), before);
+    let dump = text(&command(dir.path(), &["spool", "dump", "--content"]));
+    // Chunks end in the middle of lines.
+    let content: String = dump.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
+    assert_eq!(content.matches("0123456789").count(), 60_000);
+}

@@ -19,7 +19,7 @@ mod progress;
 mod sched;
 
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
-pub use inspect::inspect;
+pub use inspect::{has_queue_directories, inspect};
 pub use log::{
     LogSettings, LogSpool, Turn,
     examine::{Said, Seen, examine},

@@ -181,6 +181,24 @@ pub(crate) enum SpoolCommand {
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
     },
+    /// Move every message into a new spool of another engine; the daemon must not be running
+    Convert {
+        /// The engine
+        #[arg(long, value_enum)]
+        to: NewEngine,
+        /// The new spool's folder, empty or still to be made
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+    },
+}
+
+/// What a spool can be converted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NewEngine {
+    /// The log of segments
+    Log,
+    /// Queue directories: two files a message
+    Directories,
 }
 
 impl QueueCommand {

@@ -12,7 +12,7 @@ mod residents;
 mod service;
 mod start;
 mod tls;
-mod wiring;
+pub(crate) mod wiring;
 
 pub(crate) use start::run;
 

@@ -36,16 +36,19 @@ struct Live {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    written: Count,
+    /// What is in the files; of the log only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<Count>,
     live: Live,
     corrupt: Vec<String>,
     is_sound: bool,
 }
 
 pub(super) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Ending {
-    let written = count(dir)?;
+    let written = if spool::has_queue_directories(dir) { None } else { Some(count(dir)?) };
     let (live, recovery) = live(dir)?;
-    let is_sound = written.damage.is_empty() && recovery.corrupt.is_empty();
+    let is_damaged = written.as_ref().is_some_and(|written| !written.damage.is_empty());
+    let is_sound = !is_damaged && recovery.corrupt.is_empty();
     let report = Report { written, live, corrupt: recovery.corrupt, is_sound };
     if json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
@@ -100,13 +103,27 @@ fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
 }
 
 fn print(dir: &Path, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let (w, l) = (&report.written, &report.live);
     writeln!(out, "{}", dir.display())?;
-    writeln!(
-        out,
-        "  segments       {:>12}   ({} empty, {} set aside)",
-        w.segments, w.empty_segments, w.set_aside_segments
-    )?;
+    if let Some(written) = &report.written {
+        print_written(written, out)?;
+    }
+    let l = &report.live;
+    writeln!(out, "  live messages  {:>12}   ({} bytes, {} held)", l.messages, l.bytes, l.held_messages)?;
+    let (left, tried) = (l.recipients_left, l.deferred_recipients);
+    writeln!(out, "    recipients   {:>12}   ({left} left, {tried} of them tried)", l.recipients)?;
+    let damage = report.written.iter().flat_map(|written| &written.damage);
+    damage.into_iter().try_for_each(|what| writeln!(out, "damaged: {what}"))?;
+    report.corrupt.iter().try_for_each(|what| writeln!(out, "corrupt: {what}"))?;
+    if report.is_sound {
+        writeln!(out, "sound: every record is what was written")
+    } else {
+        writeln!(out, "not sound: see `postrider spool salvage`")
+    }
+}
+
+fn print_written(w: &Count, out: &mut dyn Write) -> io::Result<()> {
+    let (empty, aside) = (w.empty_segments, w.set_aside_segments);
+    writeln!(out, "  segments       {:>12}   ({empty} empty, {aside} set aside)", w.segments)?;
     writeln!(out, "  batches        {:>12}", w.batches)?;
     writeln!(out, "  records        {:>12}", w.messages + w.outcomes + w.done + w.holds + w.chunks)?;
     writeln!(out, "    messages     {:>12}", w.messages)?;
@@ -114,22 +131,6 @@ fn print(dir: &Path, report: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "    done         {:>12}", w.done)?;
     writeln!(out, "    holds        {:>12}", w.holds)?;
     writeln!(out, "    chunks       {:>12}", w.chunks)?;
-    writeln!(
-        out,
-        "  torn bytes     {:>12}   (behind the last batch: nothing acknowledged was in them)",
-        w.torn_bytes
-    )?;
-    writeln!(out, "  live messages  {:>12}   ({} bytes, {} held)", l.messages, l.bytes, l.held_messages)?;
-    writeln!(
-        out,
-        "    recipients   {:>12}   ({} left, {} of them tried)",
-        l.recipients, l.recipients_left, l.deferred_recipients
-    )?;
-    w.damage.iter().try_for_each(|what| writeln!(out, "damaged: {what}"))?;
-    report.corrupt.iter().try_for_each(|what| writeln!(out, "corrupt: {what}"))?;
-    if report.is_sound {
-        writeln!(out, "sound: every record is what was written")
-    } else {
-        writeln!(out, "not sound: see `postrider spool salvage`")
-    }
+    let note = "(behind the last batch: nothing acknowledged was in them)";
+    writeln!(out, "  torn bytes     {:>12}   {note}", w.torn_bytes)
 }

@@ -1,10 +1,14 @@
 //! `postrider spool`: what lies in the spool, and whether it is sound.
 
 mod check;
+mod convert;
 mod dump;
 mod salvage;
 
-use super::{CliError, Ending, args::SpoolCommand};
+use super::{
+    CliError, Ending,
+    args::{NewEngine, SpoolCommand},
+};
 use crate::sysexits::Exit;
 use config::{Engine, Settings};
 use spool::SpoolFailure;
@@ -21,6 +25,13 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
         SpoolCommand::Salvage { path, into } => {
             let into = into.clone().unwrap_or_else(|| settings.data_dir.join("quarantine"));
             salvage::run(log_only(settings, &dir(path))?, &into, out)
+        }
+        SpoolCommand::Convert { to, into } => {
+            let engine = match to {
+                NewEngine::Log => Engine::Log,
+                NewEngine::Directories => Engine::Directories,
+            };
+            convert::run(settings, engine, into, out)
         }
     }
 }
