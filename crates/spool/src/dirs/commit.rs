@@ -17,12 +17,19 @@ use std::{
 /// What the thread holds between its rounds.
 pub(super) struct Committer {
     shared: Arc<Shared>,
-    next_intent: u64,
+    next: Next,
+}
+
+/// Numbers that nothing on the disk has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Next {
+    pub(super) intent: u64,
+    pub(super) round: u64,
 }
 
 impl Committer {
-    pub(super) fn new(shared: Arc<Shared>, next_intent: u64) -> Self {
-        Self { shared, next_intent }
+    pub(super) fn new(shared: Arc<Shared>, next: Next) -> Self {
+        Self { shared, next }
     }
 
     /// The thread: until closed or failed.
@@ -41,7 +48,7 @@ impl Committer {
             self.shared.progress.publish(last);
         }
         let mut ticket = Ticket(last.0 - works.len() as u64);
-        let mut round = Round::default();
+        let mut round = self.begin();
         for (work, blocks) in works {
             round.blocks += blocks;
             ticket.0 += 1;
@@ -51,14 +58,20 @@ impl Committer {
                 Work::Forget(place, dir) => round.forgotten.push((place, dir)),
             }
             if ticket == last || round.is_full() {
-                if let Err(failure) = self.commit(std::mem::take(&mut round)) {
+                if let Err(failure) = self.commit(std::mem::replace(&mut round, Round::new(0))) {
                     self.shared.poison(failure);
                     return false;
                 }
                 self.shared.progress.publish(ticket);
+                round = self.begin();
             }
         }
         true
+    }
+
+    fn begin(&mut self) -> Round {
+        self.next.round += 1;
+        Round::new(self.next.round - 1)
     }
 
     fn commit(&mut self, round: Round) -> Result<(), SpoolFailure> {
@@ -118,8 +131,8 @@ impl Committer {
         if steps.is_empty() {
             return Ok(None);
         }
-        let number = self.next_intent;
-        self.next_intent += 1;
+        let number = self.next.intent;
+        self.next.intent += 1;
         let mut bytes = Vec::new();
         intent::write(&mut bytes, self.shared.seal(number), number, &steps);
         let mut written = Written::new(&self.shared);

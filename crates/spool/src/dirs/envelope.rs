@@ -7,7 +7,10 @@ mod tests;
 
 pub(super) use read::read;
 
-use super::line::{Lines, Seal, Words};
+use super::{
+    line::{Lines, Seal, Words},
+    note::Append,
+};
 use crate::RecipientState;
 use mail::{BodyType, Envelope, Facts, Message, Notify, Part, Recipient, Ret};
 use std::fmt;
@@ -33,6 +36,8 @@ pub(super) struct Filed {
     pub(super) pieces: Vec<Piece>,
     pub(super) states: Vec<RecipientState>,
     pub(super) held: bool,
+    /// What wrote the last line behind the envelope.
+    pub(super) last: Option<Append>,
     /// Where the next line belongs.
     pub(super) end: u64,
     /// Behind the end: an append that was under way.

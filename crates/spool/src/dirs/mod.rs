@@ -24,6 +24,7 @@
 mod commit;
 mod envelope;
 pub(crate) mod find;
+mod finish;
 mod hand;
 mod index;
 mod intent;
@@ -221,8 +222,8 @@ impl Spool for DirSpool {
         if std::mem::replace(&mut self.recovered, true) {
             return Err(SpoolFailure::Unusable("recovered already".to_owned()));
         }
-        let (report, next_intent) = recover::recover(&self.shared, visit)?;
-        let committer = Committer::new(self.shared.clone(), next_intent);
+        let (report, next) = recover::recover(&self.shared, visit)?;
+        let committer = Committer::new(self.shared.clone(), next);
         if let Some(hand) = &mut self.hand {
             *hand = Mutex::new(Some(committer));
             return Ok(report);

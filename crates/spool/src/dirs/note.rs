@@ -1,5 +1,6 @@
 //! What is noted behind an envelope: outcomes, holds, releases. Each line says where the append began
-//! that wrote it, so that a torn append can be told from damage before a later one.
+//! that wrote it, so that a torn append can be told from damage before a later one, and in which round:
+//! all rounds but the last are proven.
 
 use super::line::{Lines, Words, number, unescape_text};
 use crate::{
@@ -17,8 +18,17 @@ pub(super) enum Note {
     Past(u32, RecipientState),
 }
 
-/// Appends the line of a note to an append that began at `base`.
-pub(super) fn write(to: &mut Lines<'_>, base: u64, note: &Note) {
+/// Which append wrote a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Append {
+    /// Where in the file it began.
+    pub(super) base: u64,
+    /// The round it was part of, over all messages and lives of the spool.
+    pub(super) round: u64,
+}
+
+/// Writes the line of a note.
+pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
     let word = match note {
         Note::Outcomes(..) => "outcome",
         Note::Held(true) => "hold",
@@ -26,7 +36,7 @@ pub(super) fn write(to: &mut Lines<'_>, base: u64, note: &Note) {
         Note::Past(..) => "past",
     };
     to.line(word, |w| {
-        w.word(format_args!("@{base}"));
+        w.word(format_args!("@{}", append.base)).word(format_args!("#{}", append.round));
         match note {
             Note::Outcomes(at, results) => {
                 w.word(at.0);
@@ -62,12 +72,13 @@ fn fate_word(fate: Fate) -> &'static str {
     }
 }
 
-/// A note, and where its append began.
-pub(super) fn read(text: &str) -> Result<(u64, Note), Malformed> {
+/// A note, and what wrote it.
+pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
     let mut words = text.split(' ');
     let mut next = || words.next().ok_or(Malformed("a word is missing"));
     let first = next()?;
     let base = number(next()?.strip_prefix('@').ok_or(Malformed("no base"))?)?;
+    let round = number(next()?.strip_prefix('#').ok_or(Malformed("no round"))?)?;
     let note = match first {
         "hold" => Note::Held(true),
         "release" => Note::Held(false),
@@ -92,7 +103,7 @@ pub(super) fn read(text: &str) -> Result<(u64, Note), Malformed> {
         }
         _ => return Err(Malformed("unknown line")),
     };
-    Ok((base, note))
+    Ok((Append { base, round }, note))
 }
 
 fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {

@@ -2,12 +2,15 @@
 
 use super::{
     Shared,
+    commit::Next,
     envelope::{self, Filed, Piece, Unreadable},
+    finish::finish,
     index::{Chunk, Slot, content_of},
-    intent::Step,
     listing::Listing,
     names::Named,
+    note::Append,
     shared::read_envelope,
+    written::told,
 };
 use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure};
 use mail::{QueueId, SharedMessage};
@@ -22,16 +25,18 @@ struct Scan {
     report: RecoveryReport,
     /// Envelope files with a torn end: where it begins.
     torn: Vec<(u64, u16, u64)>,
+    /// The last append of every file that was written in the last round: to what offset.
+    unproven: Vec<(u64, u16, Append, u64)>,
     chunks: HashSet<u64>,
     /// An envelope cannot be read: nobody knows which chunks are its own.
     lost_chunks: bool,
 }
 
-/// Everything found, and a number no intent has.
+/// Everything found, and numbers for what comes.
 pub(super) fn recover(
     shared: &Shared,
     visit: &mut dyn FnMut(Recovered),
-) -> Result<(RecoveryReport, u64), SpoolFailure> {
+) -> Result<(RecoveryReport, Next), SpoolFailure> {
     // Whoever wrote this may have been killed before it was durable: what is told from here on is.
     if !matches!(shared.mutation, Mutation::KeepTail | Mutation::SkipDirSync) {
         for home in shared.queues.homes() {
@@ -39,10 +44,11 @@ pub(super) fn recover(
         }
     }
     let mut listing = Listing::of(&shared.queues)?;
-    let next_intent = listing.next_intent();
+    let intent = listing.next_intent();
     let (steps, unread) = listing.steps(&shared.queues, shared.mutation)?;
     let mut scan = Scan::default();
-    if !steps.is_empty() && shared.mutation != Mutation::IgnoreBatchEnd {
+    if !steps.is_empty() {
+        let steps = if shared.mutation == Mutation::IgnoreBatchEnd { Vec::new() } else { steps };
         scan.report.batch_count = listing.intents.len() as u64 - unread.len() as u64;
         finish(shared, &mut listing, &steps, unread.is_empty())?;
     }
@@ -52,7 +58,8 @@ pub(super) fn recover(
     scan.tidy(shared, &listing, keep_unfinished)?;
     shared.next_chunk.fetch_max(listing.next_chunk(), std::sync::atomic::Ordering::Relaxed);
     shared.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))?;
-    Ok((scan.report, next_intent))
+    let round = scan.last_round() + 1;
+    Ok((scan.report, Next { intent, round }))
 }
 
 /// The same for a reader that changes nothing.
@@ -69,65 +76,17 @@ pub(super) fn inspect(
     Ok(scan.report)
 }
 
-fn failed(shared: &Shared, doing: &str, dir: u16, named: Named, e: &io::Error) -> SpoolFailure {
-    SpoolFailure::Io(format!("{doing} {}/{}: {e}", shared.queues.dir(dir).name, named.file()))
+pub(super) fn failed(shared: &Shared, doing: &str, dir: u16, named: Named, e: &io::Error) -> SpoolFailure {
+    SpoolFailure::Io(format!("{doing} {}/{}: {}", shared.queues.dir(dir).name, named.file(), told(e)))
 }
 
-fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFailure> {
+pub(super) fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFailure> {
     if shared.mutation == Mutation::SkipDirSync {
         return Ok(());
     }
     dirs.iter().map(|dir| shared.queues.dir(*dir)).try_for_each(|dir| {
         dir.disk.sync_dir().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", dir.name)))
     })
-}
-
-/// Does what the intents say, as far as it was not done; then the intents go, unless one of them cannot
-/// be read: it may come before the others.
-fn finish(shared: &Shared, listing: &mut Listing, steps: &[Step], may_go: bool) -> Result<(), SpoolFailure> {
-    let mut dirs = BTreeSet::new();
-    for step in steps {
-        let id = step.id().0;
-        let (named, unfinished) = (Named::Envelope(id), Named::Unfinished(id));
-        let there = listing.envelopes.get(&id).map(|(dir, _)| *dir);
-        match (step, there) {
-            (Step::Finish(_), None) => {
-                let Some(dir) = listing.unfinished.remove(&id) else { continue };
-                let disk = &shared.queues.dir(dir).disk;
-                let renamed = disk.rename(&unfinished.file(), &named.file());
-                renamed.map_err(|e| failed(shared, "rename", dir, unfinished, &e))?;
-                listing.envelopes.insert(id, (dir, named));
-                dirs.insert(dir);
-            }
-            (Step::Append(_, offset, bytes), Some(dir)) => {
-                let file = shared.queues.dir(dir).disk.open(&named.file());
-                let appended = file.and_then(|file| {
-                    file.write_at(*offset, bytes)?;
-                    file.sync_data()
-                });
-                appended.map_err(|e| failed(shared, "append to", dir, named, &e))?;
-            }
-            (Step::Remove(_), Some(dir)) => {
-                let removed = shared.queues.dir(dir).disk.remove(&named.file());
-                removed.map_err(|e| failed(shared, "remove", dir, named, &e))?;
-                listing.envelopes.remove(&id);
-                dirs.insert(dir);
-            }
-            _ => {}
-        }
-    }
-    sync(shared, &dirs)?;
-    if may_go {
-        let mut homes = BTreeSet::new();
-        for (number, dir) in std::mem::take(&mut listing.intents) {
-            let named = Named::Intent(number);
-            let removed = shared.queues.dir(dir).disk.remove(&named.file());
-            removed.map_err(|e| failed(shared, "remove", dir, named, &e))?;
-            homes.insert(dir);
-        }
-        sync(shared, &homes)?;
-    }
-    Ok(())
 }
 
 impl Scan {
@@ -192,6 +151,14 @@ impl Scan {
             self.report.torn_bytes += filed.torn_bytes;
             self.torn.push((id, dir, filed.end));
         }
+        if let Some(append) = filed.last {
+            if append.round > self.last_round() {
+                self.unproven.clear();
+            }
+            if append.round >= self.last_round() {
+                self.unproven.push((id, dir, append, filed.end));
+            }
+        }
         let mut index = shared.index();
         for piece in &filed.pieces {
             let Piece::Chunk { place, length_bytes, sum } = *piece else { continue };
@@ -203,6 +170,27 @@ impl Scan {
         self.report.message_count += 1;
         let message = SharedMessage::new(filed.message);
         visit(Recovered { message, recipients: filed.states, held: filed.held });
+    }
+
+    fn last_round(&self) -> u64 {
+        self.unproven.first().map_or(0, |(_, _, append, _)| append.round)
+    }
+
+    /// When the sync of the last round failed, what it appended can still be read and is not on the disk,
+    /// and no sync brings it there: only writing it again does.
+    fn write_again(&self, shared: &Shared) -> Result<(), SpoolFailure> {
+        for (id, dir, append, end) in &self.unproven {
+            let named = Named::Envelope(*id);
+            let file = shared.queues.dir(*dir).disk.open(&named.file());
+            let written = file.and_then(|file| {
+                let mut bytes = vec![0; (end - append.base) as usize];
+                file.read_at(append.base, &mut bytes)?;
+                file.write_at(append.base, &bytes)?;
+                file.sync_data()
+            });
+            written.map_err(|e| failed(shared, "write again", *dir, named, &e))?;
+        }
+        Ok(())
     }
 
     /// Cuts torn ends, removes what belongs to nobody.
@@ -217,6 +205,7 @@ impl Scan {
                 });
                 cut.map_err(|e| failed(shared, "cut", *dir, named, &e))?;
             }
+            self.write_again(shared)?;
         }
         let mut scraps = listing.drafts.clone();
         if !keep_unfinished {

@@ -5,7 +5,7 @@ use super::{
     index::Slot,
     intent::Step,
     line::Lines,
-    note::{self, Note},
+    note::{self, Append, Note},
 };
 use crate::{Change, Entry, Mutation};
 use bytes::Bytes;
@@ -38,8 +38,8 @@ pub(super) struct NewChunk {
     pub(super) bytes: Bytes,
 }
 
-#[derive(Default)]
 pub(super) struct Round {
+    number: u64,
     pub(super) touched: Vec<Touched>,
     by_id: HashMap<u64, usize>,
     pub(super) chunks: Vec<NewChunk>,
@@ -51,6 +51,11 @@ pub(super) struct Round {
 }
 
 impl Round {
+    pub(super) fn new(number: u64) -> Self {
+        let (touched, by_id, chunks, forgotten) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
+        Self { number, touched, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.touched.len() + self.chunks.len() >= FILES_MAX || self.bytes >= BYTES_MAX
     }
@@ -140,7 +145,8 @@ impl Round {
         let at = self.touch(shared, id)?;
         let touched = &mut self.touched[at];
         // All that the round appends is one append; what is new was never there without it.
-        let append = if touched.accepted.is_some() { touched.lines.len() as u64 } else { touched.base };
+        let base = if touched.accepted.is_some() { touched.lines.len() as u64 } else { touched.base };
+        let append = Append { base, round: self.number };
         let here = touched.base + touched.lines.len() as u64;
         let mut lines = Vec::new();
         let mut to = Lines::new(&mut lines, shared.seal(id.0), here);

@@ -95,7 +95,7 @@ impl<'a> Written<'a> {
 }
 
 /// An error in words; a full disk always in the same.
-fn told(e: &io::Error) -> String {
+pub(super) fn told(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "the disk has no room for one".to_owned()

@@ -5,7 +5,7 @@ use crate::{
     RecipientState,
     dirs::{
         line::{Line, Seal, hex, lines, number, unescape_text},
-        note::{self, Note},
+        note::{self, Append, Note},
     },
     format::{
         message::{NOWHERE, fold},
@@ -30,6 +30,7 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: Seal) -> Result<Fil
         pieces: Vec::new(),
         states: Vec::new(),
         held: false,
+        last: None,
         end: 0,
         torn_bytes: 0,
         damaged: Vec::new(),
@@ -162,30 +163,36 @@ fn read_facts<'a>(words: impl Iterator<Item = &'a str>) -> Result<Facts, Malform
 }
 
 /// A bad line was proven when a later append stands behind it; else it, and what stands behind it, is
-/// the torn end of the last append and was never acknowledged.
+/// the torn end of the last append and was never acknowledged. Rounds grow: a line of an earlier one is
+/// what is left of an append that was cut.
 fn read_notes<'a>(filed: &mut Filed, all: impl Iterator<Item = Line<'a>>) {
-    let mut open: Vec<(Line<'a>, Option<Note>)> = Vec::new();
+    let mut open: Vec<(Line<'a>, Option<(Append, Note)>)> = Vec::new();
     for line in all {
         let noted = line.text.and_then(|text| note::read(text).ok());
-        let is_proof = |base| open.first().is_none_or(|(bad, _)| bad.offset < base);
-        match noted {
-            Some((base, note)) if is_proof(base) => {
-                for (line, note) in open.drain(..) {
-                    filed.take(line, note);
-                }
-                filed.take(line, Some(note));
+        let is_proof = |append: &Append| {
+            open.first().is_none_or(|(bad, _)| bad.offset < append.base)
+                && filed.last.is_none_or(|last| last.round <= append.round)
+        };
+        if noted.as_ref().is_some_and(|(append, _)| is_proof(append)) {
+            for (line, noted) in open.drain(..) {
+                filed.take(line, noted);
             }
-            noted => open.push((line, noted.map(|(_, note)| note))),
+            filed.take(line, noted);
+        } else {
+            open.push((line, noted));
         }
     }
     filed.torn_bytes = open.iter().map(|(line, _)| line.length).sum();
 }
 
 impl Filed {
-    fn take(&mut self, line: Line<'_>, note: Option<Note>) {
+    fn take(&mut self, line: Line<'_>, noted: Option<(Append, Note)>) {
         self.end = line.offset + line.length;
-        match note {
-            Some(note) => self.apply(note),
+        match noted {
+            Some((append, note)) => {
+                self.last = Some(append);
+                self.apply(note);
+            }
             None => self.damaged.push(line.offset),
         }
     }

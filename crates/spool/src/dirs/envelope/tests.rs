@@ -1,7 +1,7 @@
 //! The bytes of an envelope file, as docs/spool-directories.md shows them.
 
 use super::*;
-use crate::dirs::note::{self, Note};
+use crate::dirs::note::{self, Append, Note};
 use bytes::Bytes;
 use mail::{Content, Enhanced, ForwardPath, Outcome, Place, QueueId, ReversePath, UnixMillis};
 use proptest::prelude::*;
@@ -33,11 +33,13 @@ fn file() -> (Vec<u8>, Vec<usize>) {
     let deferred = Outcome::deferred(Enhanced(4, 2, 1), "full up");
     let delivered = Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "250 ok") };
     let outcomes = Note::Outcomes(UnixMillis(1000), vec![(0, delivered), (1, deferred)]);
-    for notes in [vec![outcomes.clone()], vec![outcomes, Note::Held(true)], vec![Note::Held(false)]] {
+    for (round, notes) in
+        (7..).zip([vec![outcomes.clone()], vec![outcomes, Note::Held(true)], vec![Note::Held(false)]])
+    {
         let base = out.len() as u64;
         let mut append = Vec::new();
         let mut lines = Lines::new(&mut append, Seal::new(ID.0), base);
-        notes.iter().for_each(|note| note::write(&mut lines, base, note));
+        notes.iter().for_each(|note| note::write(&mut lines, Append { base, round }, note));
         out.extend(append);
         ends.push(out.len());
     }
@@ -101,6 +103,25 @@ fn a_hole_in_the_last_append_is_torn_and_one_before_it_is_damage() {
     assert_eq!(filed.states[0].attempt_count, 0);
 }
 
+/// What is left behind a cut whose sync failed may fit behind a new line.
+#[test]
+fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
+    let mut out = Vec::new();
+    write(&mut out, Seal::new(ID.0), &message(), |_| 0);
+    let base = out.len() as u64;
+    for (round, held) in [(9, false), (8, true)] {
+        let (mut line, at) = (Vec::new(), out.len() as u64);
+        note::write(
+            &mut Lines::new(&mut line, Seal::new(ID.0), at),
+            Append { base, round },
+            &Note::Held(held),
+        );
+        out.extend(line);
+    }
+    let filed = read(ID, &out, Seal::new(ID.0)).unwrap();
+    assert!(!filed.held && filed.torn_bytes > 0 && filed.damaged.is_empty());
+}
+
 #[test]
 fn another_version_is_told() {
     let mut out = Vec::new();
@@ -122,7 +143,7 @@ proptest! {
         let note = Note::Outcomes(UnixMillis(at), vec![(1, Outcome::deferred(Enhanced(4, 0, 0), text.clone()))]);
         let base = out.len() as u64;
         let mut append = Vec::new();
-        note::write(&mut Lines::new(&mut append, Seal::new(ID.0), base), base, &note);
+        note::write(&mut Lines::new(&mut append, Seal::new(ID.0), base), Append { base, round: 1 }, &note);
         out.extend(append);
         let filed = read(ID, &out, Seal::new(ID.0)).unwrap();
         prop_assert_eq!(&filed.message.envelope, &message.envelope);
