@@ -45,6 +45,9 @@ pub(crate) struct Found {
     first: Option<u64>,
     /// Segments whose first batch was written and cannot be read: the segment's number and the batch's.
     unread: Vec<(u64, u64)>,
+    /// Segments with the last batch, which was written again since. Who did that may have been killed
+    /// before the sync: until it is written once more, these may be the only ones the disk has.
+    copies: Vec<u32>,
     /// Segments that hold nothing but the last batch.
     alone: Vec<u32>,
     /// Segments that hold nothing but a batch that was written again since.
@@ -227,6 +230,9 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
         if sequence > last {
             settle_last(found);
             found.alone.clear();
+            found.copies.clear();
+        } else {
+            found.copies.extend(found.last_places.first().map(|at| at.segment));
         }
         found.superseded.append(&mut found.alone);
     }
@@ -276,7 +282,9 @@ impl Found {
     /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
     /// by batches that are proven.
     pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
-        self.last_places.first().map(|at| index.take_dead(at.segment)).unwrap_or_default()
+        let last = self.last_places.first().map(|at| at.segment);
+        let first_needed = self.copies.iter().copied().chain(last).min();
+        first_needed.map(|number| index.take_dead(number)).unwrap_or_default()
     }
 
     /// Segments nobody needs any more once the last batch was written again. Without this every restart
