@@ -19,6 +19,7 @@ mod sink;
 mod slots;
 mod source;
 mod stat;
+mod syscalls;
 mod usage;
 
 use clap::{Parser, Subcommand};
@@ -51,6 +52,7 @@ enum Verb {
     Lookup(lookup::LookupArgs),
     Format(format::FormatArgs),
     Dd(disk::dd::DdArgs),
+    Syscalls(syscalls::SyscallsArgs),
     Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Verb::Lookup(args) => lookup::run(&args).map(|()| true),
         Verb::Format(args) => format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
+        Verb::Syscalls(args) => syscalls::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),

@@ -136,3 +136,19 @@ fn records_go_into_each_store_and_none_stays_behind() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("`abacus` is none of file, log, redb, sqlite"), "{error}");
 }
+
+#[test]
+fn system_calls_of_a_command_are_counted() {
+    let output = run(&["syscalls", "--csv", "--", "cat", "/dev/null"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("strace: it is not installed") || error.contains("Operation not permitted") {
+        eprintln!("SKIPPED: strace cannot be used here");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("phase,syscall,count,total us,average us,errors\n"), "{text}{error}");
+    assert!(text.contains("command,openat,"), "{text}");
+    let me = std::process::id().to_string();
+    let gone = run(&["syscalls", "-p", "4194300", "--", "true"]);
+    assert!(!gone.status.success() || me.is_empty());
+}
