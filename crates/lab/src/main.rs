@@ -11,6 +11,7 @@ mod limits;
 mod lookup;
 mod net;
 mod postmark;
+mod qdir;
 mod report;
 mod rounds;
 mod run;
@@ -52,6 +53,8 @@ enum Verb {
     Lookup(lookup::LookupArgs),
     Format(format::FormatArgs),
     Dd(disk::dd::DdArgs),
+    Queuedirs(qdir::dirs::QueuedirsArgs),
+    Queuerun(qdir::order::QueuerunArgs),
     Syscalls(syscalls::SyscallsArgs),
     Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
@@ -90,6 +93,8 @@ fn main() -> ExitCode {
         Verb::Lookup(args) => lookup::run(&args).map(|()| true),
         Verb::Format(args) => format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
+        Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),
+        Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
         Verb::Syscalls(args) => syscalls::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
