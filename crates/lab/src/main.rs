@@ -11,6 +11,7 @@ mod limits;
 mod lookup;
 mod net;
 mod postmark;
+mod qdir;
 mod report;
 mod rounds;
 mod run;
@@ -19,6 +20,7 @@ mod sink;
 mod slots;
 mod source;
 mod stat;
+mod syscalls;
 mod usage;
 
 use clap::{Parser, Subcommand};
@@ -51,6 +53,9 @@ enum Verb {
     Lookup(lookup::LookupArgs),
     Format(format::FormatArgs),
     Dd(disk::dd::DdArgs),
+    Queuedirs(qdir::dirs::QueuedirsArgs),
+    Queuerun(qdir::order::QueuerunArgs),
+    Syscalls(syscalls::SyscallsArgs),
     Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
@@ -88,6 +93,9 @@ fn main() -> ExitCode {
         Verb::Lookup(args) => lookup::run(&args).map(|()| true),
         Verb::Format(args) => format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
+        Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),
+        Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
+        Verb::Syscalls(args) => syscalls::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),

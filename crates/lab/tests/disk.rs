@@ -23,6 +23,12 @@ fn each_measurement_reports_and_cleans_up() {
         (&["fsseq2", "-C", "5", "-s", "256,512", "-n", "10"], "     5    512       10"),
         (&["fsseq3", "-C", "7", "-s", "8192", "-n", "10", "--rounds", "1"], "N=1"),
         (&["fsseq4", "-C", "1,3", "-s", "20", "-n", "9", "--limit", "1"], "synced (fsync) after every C"),
+        (&["queuedirs", "-q", "1,3", "-s", "1,2", "-m", "20", "--rounds", "2"], "      2     3       20"),
+        (
+            &["queuedirs", "-q", "1", "-s", "1", "-m", "2500", "-S", "--slope", "--rounds", "1"],
+            "µs an entry for each 1000",
+        ),
+        (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());
@@ -135,4 +141,20 @@ fn records_go_into_each_store_and_none_stays_behind() {
     let output = run(&["kv", "--engine", "abacus"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("`abacus` is none of file, log, redb, sqlite"), "{error}");
+}
+
+#[test]
+fn system_calls_of_a_command_are_counted() {
+    let output = run(&["syscalls", "--csv", "--", "cat", "/dev/null"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("strace: it is not installed") || error.contains("Operation not permitted") {
+        eprintln!("SKIPPED: strace cannot be used here");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("phase,syscall,count,total us,average us,errors\n"), "{text}{error}");
+    assert!(text.contains("command,openat,"), "{text}");
+    let me = std::process::id().to_string();
+    let gone = run(&["syscalls", "-p", "4194300", "--", "true"]);
+    assert!(!gone.status.success() || me.is_empty());
 }
