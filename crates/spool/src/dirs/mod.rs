@@ -25,6 +25,7 @@ mod commit;
 mod envelope;
 pub(crate) mod find;
 mod finish;
+pub(crate) mod fuzz;
 mod hand;
 mod index;
 mod intent;
