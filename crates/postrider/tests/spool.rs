@@ -118,13 +118,7 @@ fn messages_move_to_another_engine_and_back_with_their_past() {
         let output = command(dir, &["queue", "list", "--json"]);
         assert!(output.status.success(), "{output:?}");
         let text = text(&output);
-        let mut messages: Vec<serde_json::Value> =
-            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        for message in &mut messages {
-            // The time of the last attempt becomes that of the move.
-            message["recipients"].as_array_mut().unwrap().iter_mut().for_each(|r| r["last_ms"] = 0.into());
-        }
-        messages
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<serde_json::Value>>()
     };
     let before = list(dir.path());
     assert_eq!(before.len(), 2);

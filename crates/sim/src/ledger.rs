@@ -55,6 +55,9 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
                 let recipients = vec![Past::default(); message.envelope.recipients.len()];
                 queue.insert(message.id.0, Live { recipients, held: false });
             }
+            Entry::Adopt(found) => {
+                queue.insert(found.message.id.0, Live::recovered(&found.recipients, found.held));
+            }
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 queue.remove(&id.0);
             }
@@ -134,6 +137,7 @@ impl Ledger {
     pub fn readable(&self) -> Vec<QueueId> {
         let accepted = |entry: &Entry| match entry {
             Entry::Accept(message) => Some(message.id.0),
+            Entry::Adopt(found) => Some(found.message.id.0),
             Entry::Outcome { .. } | Entry::Amend { .. } => None,
         };
         let durable = self.submitted[..self.acknowledged].iter().flat_map(|(_, t)| t).filter_map(accepted);

@@ -30,6 +30,10 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_all(&self) -> io::Result<()>;
     /// Room that is left for us.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// Files that can still be made.
+    fn free_files(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 /// An open file.
@@ -130,6 +134,12 @@ impl Disk for RealDisk {
     fn free_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(&self.path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn free_files(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.path)?;
+        // File systems that make inodes as they need them say that they have none.
+        Ok(if stat.f_files == 0 { u64::MAX } else { stat.f_favail })
     }
 }
 

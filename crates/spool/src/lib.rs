@@ -5,6 +5,7 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
+mod carry;
 mod dirs;
 pub mod disk;
 mod format;
@@ -18,6 +19,7 @@ mod null;
 mod progress;
 mod sched;
 
+pub use carry::carry;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
 pub use inspect::{has_queue_directories, inspect};
 pub use log::{
@@ -41,6 +43,9 @@ pub struct Ticket(pub u64);
 pub enum Entry {
     /// A new message. Parts of its content that are [`mail::Part::Stored`] came from [`Spool::store`].
     Accept(SharedMessage),
+    /// A message from another spool with what became of it there, by [`carry`]. Parts of its content that
+    /// are stored came from this spool's [`Spool::store`].
+    Adopt(Box<Recovered>),
     /// Results of attempts: `(recipient index, outcome)`. With `last`, no recipient is left and the
     /// message's space may be freed once this is durable.
     Outcome {

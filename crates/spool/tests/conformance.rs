@@ -7,7 +7,7 @@ use mail::{
 };
 use spool::{
     Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Mutation, NullSpool,
-    Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Turn, inspect,
+    Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Turn, carry, inspect,
 };
 use std::{
     path::Path,
@@ -468,5 +468,39 @@ fn a_spool_of_the_other_engine_is_refused_in_words() {
         drop(first.open(dir.path()));
         let Err(failure) = second.opened(dir.path(), 0) else { panic!("{second:?}") };
         assert!(failure.to_string().contains("postrider spool convert"), "{failure}");
+    }
+}
+
+#[test]
+fn a_message_is_carried_from_each_engine_to_each_other() {
+    for (from, to) in ENGINES.iter().flat_map(|from| ENGINES.map(|to| (*from, to))) {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (spool, ..) = from.open(old.path());
+        let chunk = Bytes::from(vec![b'x'; 70_000]);
+        let stored = Part::Stored { place: spool.store(chunk.clone()).unwrap(), length_bytes: 70_000 };
+        let parts = [stored, Part::Memory("end\r\n".into())];
+        commit(&*spool, vec![Entry::Accept(message(1, 3, Content::new(Facts::default(), parts)))]);
+        let results = vec![delivered(0), deferred(1)];
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: results.clone(), last: false }]);
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
+        commit(&*spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
+        commit(&*spool, vec![Entry::Accept(small(2))]);
+        drop(spool);
+        let (spool, found, _) = from.open(old.path());
+        let (other, ..) = to.open(new.path());
+        for found in &found {
+            let ticket = carry(&*spool, found, &*other).unwrap().unwrap();
+            block_on(other.durable(ticket)).unwrap();
+        }
+        drop(other);
+        let (other, arrived, report) = to.open(new.path());
+        assert_eq!((arrived.len(), report.corrupt), (2, vec![]));
+        for (was, is) in found.iter().zip(&arrived) {
+            assert_eq!((was.message.id, was.held, &was.recipients), (is.message.id, is.held, &is.recipients));
+            assert_eq!(was.message.envelope, is.message.envelope);
+        }
+        let content = other.read(QueueId(1)).unwrap().content.clone();
+        let [Part::Stored { place, .. }, Part::Memory(end)] = content.parts() else { panic!("{content:?}") };
+        assert_eq!((other.load(*place).unwrap(), &**end), (chunk, &b"end\r\n"[..]));
     }
 }

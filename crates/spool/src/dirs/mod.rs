@@ -25,6 +25,7 @@ mod commit;
 mod envelope;
 pub(crate) mod find;
 mod finish;
+pub(crate) mod fuzz;
 mod hand;
 mod index;
 mod intent;
@@ -43,13 +44,13 @@ pub use find::Layout;
 pub use queues::{Choice, QueueDirectory};
 
 use crate::{
-    Durable, Entry, Mutation, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
-    Transaction, disk::RealDisk, inbox::Line,
+    Durable, Entry, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Ticket, Transaction, disk::RealDisk, inbox::Line,
 };
 use bytes::Bytes;
 use commit::Committer;
 use index::{Chunk, blocks};
-use mail::{Place, QueueId, SharedMessage};
+use mail::{Message, Place, QueueId, Recipient, SharedMessage};
 use queues::Queues;
 use shared::{Shared, Work};
 use std::{
@@ -142,21 +143,25 @@ impl DirSpool {
 /// What an entry takes in memory while it waits, and at most on the disk.
 fn size(entry: &Entry) -> (u64, u64) {
     match entry {
-        Entry::Accept(message) => {
-            let names = |r: &mail::Recipient| r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len());
-            let recipients = &message.envelope.recipients;
-            // Each byte of a name may take three; each recipient and part has a line.
-            let names: usize = recipients.iter().map(|r| 64 + 3 * names(r)).sum();
-            let envelope = 512 + 3 * message.origin.len() + names + 64 * message.content.parts().len();
-            let content = round::memory_bytes(message) as u64;
-            (envelope as u64 + content, blocks([envelope as u64, content]))
-        }
+        Entry::Accept(message) => message_size(message, &[]),
+        Entry::Adopt(found) => message_size(&found.message, &found.recipients),
         Entry::Outcome { last: true, .. } | Entry::Amend { .. } => (64, 0),
         Entry::Outcome { results, .. } => {
             let bytes = 64 + results.iter().map(|r| 32 + r.1.text.len() as u64).sum::<u64>();
             (bytes, blocks([bytes]))
         }
     }
+}
+
+fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
+    // Each byte of a name or text may take three; each recipient and part has a line.
+    let names = |r: &Recipient| 64 + 3 * (r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len()));
+    let names: usize = message.envelope.recipients.iter().map(names).sum();
+    let past = |s: &RecipientState| 128 + 3 * s.last.as_ref().map_or(0, |(_, outcome)| outcome.text.len());
+    let past: usize = states.iter().map(past).sum();
+    let envelope = 512 + 3 * message.origin.len() + names + past + 64 * message.content.parts().len();
+    let content = round::memory_bytes(message) as u64;
+    (envelope as u64 + content, blocks([envelope as u64, content]))
 }
 
 impl Spool for DirSpool {
@@ -170,6 +175,7 @@ impl Spool for DirSpool {
                     internal &= message.envelope.reverse_path.is_null();
                     urgent = true;
                 }
+                Entry::Adopt(_) => (internal, urgent) = (false, true),
                 Entry::Outcome { .. } => {}
                 Entry::Amend { .. } => urgent = true,
             }

@@ -7,7 +7,7 @@ use super::{
     line::Lines,
     note::{self, Append, Note},
 };
-use crate::{Change, Entry, Mutation};
+use crate::{Change, Entry, Mutation, RecipientState, Recovered};
 use bytes::Bytes;
 use mail::{Message, Part, QueueId, SharedMessage, UnixMillis};
 use std::collections::HashMap;
@@ -92,6 +92,11 @@ impl Round {
     fn entry(&mut self, shared: &Shared, entry: Entry) -> Option<usize> {
         match entry {
             Entry::Accept(message) => self.accept(shared, message),
+            Entry::Adopt(found) => {
+                let at = self.accept(shared, found.message.clone())?;
+                self.note(shared, found.message.id, &past(&found))?;
+                Some(at)
+            }
             Entry::Outcome { .. } if shared.mutation == Mutation::DropOutcome => None,
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 let at = self.touch(shared, id)?;
@@ -185,6 +190,14 @@ impl Touched {
             chunks: message.content.parts().iter().filter_map(place).collect(),
         }
     }
+}
+
+/// What another spool knew of a message, in notes.
+fn past(found: &Recovered) -> Vec<Note> {
+    let states = (0..).zip(&found.recipients).filter(|(_, state)| **state != RecipientState::default());
+    let mut notes: Vec<Note> = states.map(|(index, state)| Note::Past(index, state.clone())).collect();
+    notes.extend(found.held.then_some(Note::Held(true)));
+    notes
 }
 
 /// What of a message's content is in memory.

@@ -24,6 +24,10 @@ use std::{
 /// No envelope file is that long; a longer one is not believed.
 const ENVELOPE_MAX: u64 = 1 << 30;
 
+/// With fewer files left to be made the disk is full, whatever room it has: those of the messages that
+/// wait come to thousands.
+const FREE_FILES_MIN: u64 = 10_000;
+
 /// What waits for the commit thread.
 pub(super) enum Work {
     Transaction(Transaction),
@@ -80,6 +84,9 @@ impl Shared {
         let mut free_bytes = u64::MAX;
         for home in self.queues.homes() {
             free_bytes = free_bytes.min(home.disk.free_bytes()?);
+            if home.disk.free_files()? < FREE_FILES_MIN {
+                free_bytes = 0;
+            }
         }
         let allowed = Allowed {
             max_bytes: self.settings.max_bytes,

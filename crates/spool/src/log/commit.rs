@@ -145,7 +145,8 @@ impl Committer {
                 }
                 Work::Move(moved) => {
                     self.settle_index()?;
-                    let size = super::message_bytes(&moved.folded.message) + moved.folded.states_bytes();
+                    let size = super::message_bytes(&moved.folded.message)
+                        + super::states_bytes(&moved.folded.states);
                     // With its past it may have become too large for a segment: then it stays.
                     let may_move = size as u64 <= self.shared.record_bytes_max();
                     if may_move && self.shared.index().messages.get(&moved.name) == Some(&moved.slot) {
@@ -219,6 +220,13 @@ impl Committer {
             Entry::Accept(message) => {
                 let chunks = places(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
+            }
+            Entry::Adopt(found) => {
+                let (message, past) = (&found.message, (&found.recipients[..], found.held));
+                let chunks = places(&message.content);
+                self.record(Kind::Message, message.id.0, chunks, |out| {
+                    write_message(out, message, Some(past));
+                });
             }
             Entry::Outcome { .. } if self.shared.mutation == Mutation::DropOutcome => {}
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
@@ -300,6 +308,7 @@ impl Committer {
 pub(super) fn entry_bytes(entry: &Entry) -> usize {
     match entry {
         Entry::Accept(message) => super::message_bytes(message),
+        Entry::Adopt(found) => super::message_bytes(&found.message) + super::states_bytes(&found.recipients),
         Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),
         Entry::Amend { .. } => 64,
     }

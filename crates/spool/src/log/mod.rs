@@ -310,11 +310,9 @@ pub(crate) struct Folded {
     held: bool,
 }
 
-impl Folded {
-    /// At least what the past takes in a batch.
-    fn states_bytes(&self) -> usize {
-        self.states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
-    }
+/// At least what the past of a message takes in a batch.
+fn states_bytes(states: &[RecipientState]) -> usize {
+    states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
 }
 
 /// Reads and checks one record.
@@ -366,6 +364,7 @@ impl Spool for LogSpool {
                     internal &= message.envelope.reverse_path.is_null();
                     urgent = true;
                 }
+                Entry::Adopt(_) => (internal, urgent) = (false, true),
                 Entry::Outcome { .. } => {}
                 Entry::Amend { .. } => urgent = true,
             }
