@@ -9,6 +9,7 @@
 
 mod body;
 mod budget;
+mod crew;
 mod driver;
 mod listener;
 mod service;
@@ -16,5 +17,6 @@ mod stream;
 mod trace;
 
 pub use budget::{Budget, Guard};
+pub use crew::Crew;
 pub use listener::{Listener, Reception, TlsMode};
 pub use service::{Client, Service, Settings};

@@ -1,20 +1,22 @@
 //! Listening sockets, and a task for each session.
 
 use crate::{
-    Budget, Client, Service, Settings,
+    Budget, Client, Crew, Service, Settings,
     driver::{Driver, describe, handshake},
     stream::Stream,
 };
 use mail::Reply;
+use rustix::net::{SocketFlags, acceptfrom_with};
 use smtp::server::replies;
 use std::{
     io,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{Interest, unix::AsyncFd},
+    net::TcpStream,
     sync::watch,
 };
 use tokio_rustls::TlsAcceptor;
@@ -36,7 +38,8 @@ pub enum TlsMode {
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
+    /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
+    /// replies are small and awaited.
     pub socket: TcpListener,
     /// Its use of TLS.
     pub tls: TlsMode,
@@ -54,17 +57,32 @@ pub struct Reception<S: Service> {
     budget: Arc<Budget>,
     current: Mutex<Arc<Current>>,
     closing: watch::Sender<bool>,
+    crew: Crew,
+}
+
+/// A socket as it is listened on.
+struct Open {
+    socket: AsyncFd<TcpListener>,
+    /// Known beforehand unless it stands for all of the machine's.
+    address: Option<SocketAddr>,
+    tls: TlsMode,
 }
 
 impl<S: Service> Reception<S> {
     /// Nothing is accepted before [`Reception::listen`].
-    pub fn new(service: Arc<S>, settings: Settings, tls: Option<Arc<rustls::ServerConfig>>) -> Arc<Self> {
+    pub fn new(
+        service: Arc<S>,
+        settings: Settings,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        crew: Crew,
+    ) -> Arc<Self> {
         let current = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
         Arc::new(Self {
             service,
             budget: Arc::default(),
             current: Mutex::new(current),
             closing: watch::Sender::new(false),
+            crew,
         })
     }
 
@@ -84,20 +102,26 @@ impl<S: Service> Reception<S> {
         self.closing.send_replace(true);
     }
 
-    /// Accepts until closed.
+    /// Accepts until closed. Errors that accepting again may mend are logged and waited for.
     ///
     /// # Errors
-    /// None that accepting again would not mend: those are logged and waited for.
-    pub async fn listen(self: Arc<Self>, listener: Listener) {
+    /// When the socket cannot be waited for at all.
+    pub async fn listen(self: Arc<Self>, listener: Listener) -> io::Result<()> {
         let mut closing = self.closing.subscribe();
+        listener.socket.set_nonblocking(true)?;
+        let address = listener.socket.local_addr().ok().filter(|address| !address.ip().is_unspecified());
+        #[allow(deprecated)]
+        // its heir is unsafe, for types that may lie about their descriptor; this one cannot
+        let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
+        let open = Open { socket, address, tls: listener.tls };
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = closing.wait_for(|closing| *closing) => return,
-                accepted = listener.socket.accept() => accepted,
+                _ = closing.wait_for(|closing| *closing) => return Ok(()),
+                accepted = accept(&open.socket) => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => self.begin(stream, peer, listener.tls),
+                Ok((stream, peer)) => self.begin(stream, peer, &open),
                 // The client was gone before we looked.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
@@ -108,10 +132,9 @@ impl<S: Service> Reception<S> {
         }
     }
 
-    fn begin(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, mode: TlsMode) {
-        let Ok(local) = stream.local_addr() else { return };
-        // Replies are small and awaited: never wait for more to send.
-        let _ = stream.set_nodelay(true);
+    fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &Open) {
+        let mode = open.tls;
+        let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
         let client = Client { peer, local, tls: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = &current.settings;
@@ -138,14 +161,29 @@ impl<S: Service> Reception<S> {
             client,
             closing: self.closing.subscribe(),
         };
-        tokio::spawn(async move {
+        self.crew.run(async move {
             let _guard = guard;
             let peer = driver.client.peer;
-            if let Err(e) = run(driver, stream, mode).await {
+            let done = match TcpStream::from_std(stream) {
+                Ok(stream) => run(driver, stream, mode).await,
+                Err(e) => Err(e),
+            };
+            if let Err(e) = done {
                 tracing::debug!("session of {peer}: {e}");
             }
         });
     }
+}
+
+/// The next connection, not yet of any runtime.
+async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    socket
+        .async_io(Interest::READABLE, |socket| {
+            let (stream, peer) = acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+            let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
+            Ok((stream.into(), SocketAddr::try_from(peer)?))
+        })
+        .await
 }
 
 async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<()> {
@@ -161,7 +199,7 @@ async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode
 }
 
 /// Over the limit not even a task is spent: one write that does not wait, and the end.
-fn turn_away(stream: &TcpStream, reply: &Reply) {
+fn turn_away(stream: &std::net::TcpStream, reply: &Reply) {
     let mut line = Vec::new();
     reply.write_to(&mut line);
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;

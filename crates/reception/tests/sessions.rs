@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply};
-use reception::{Client, Listener, Reception, Service, Settings, TlsMode};
+use reception::{Client, Crew, Listener, Reception, Service, Settings, TlsMode};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
@@ -18,7 +18,8 @@ use std::{
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
+    runtime::Handle,
 };
 
 /// Remembers what was committed, stored and abandoned.
@@ -105,8 +106,9 @@ async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) ->
         sessions_per_client: 100,
     };
     let desk = Arc::new(desk);
-    let reception = Reception::new(desk.clone(), settings, Some(Arc::new(config)));
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let reception =
+        Reception::new(desk.clone(), settings, Some(Arc::new(config)), Crew::new([Handle::current()]));
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(reception.clone().listen(Listener { socket, tls }));
     Server { reception, desk, port, certificate: made.cert.der().clone() }

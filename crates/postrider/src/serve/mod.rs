@@ -13,6 +13,7 @@ mod service;
 mod start;
 mod tls;
 pub(crate) mod wiring;
+mod workers;
 
 pub(crate) use start::run;
 

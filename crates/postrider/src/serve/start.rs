@@ -7,6 +7,7 @@ use super::{
     journal::Journal,
     service::Desk,
     tls, wiring,
+    workers::Workers,
 };
 use crate::{
     control::{
@@ -19,13 +20,13 @@ use crate::{
 };
 use config::{ListenTls, Purpose, Settings};
 use mail::IdSource;
-use reception::{Listener, Reception, TlsMode};
+use reception::{Crew, Listener, Reception, TlsMode};
 use report::Ledger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spool::{Change, Entry, Spool};
 use std::{
     fs, io,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -33,8 +34,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::{
-    net::{TcpListener, TcpSocket, UnixListener},
-    runtime::Runtime,
+    net::{TcpSocket, UnixListener},
     signal::unix::{SignalKind, signal},
 };
 
@@ -58,14 +58,9 @@ pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
 fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
     raise_descriptor_limit();
     prepare_folders(&settings)?;
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if settings.workers.count > 0 {
-        builder.worker_threads(settings.workers.count);
-    }
-    let runtime = builder.enable_all().build().map_err(|e| format!("start the runtime: {e}"))?;
-    let exit = serve(&runtime, settings, source);
-    // Blocking work that hangs on a dead disk must not hold up the end.
-    runtime.shutdown_timeout(Duration::from_secs(1));
+    let workers = Workers::start(settings.workers.count).map_err(|e| format!("start the workers: {e}"))?;
+    let exit = serve(&workers, settings, source);
+    workers.end();
     exit
 }
 
@@ -88,8 +83,8 @@ pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
     drop_dir::prepare(&settings.control.drop_dir).map_err(|e| fail(&settings.control.drop_dir, e))
 }
 
-fn serve(runtime: &Runtime, settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
-    let begun = Instant::now();
+fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
+    let (begun, runtime) = (Instant::now(), workers.main());
     // Everything that another process may have comes first: what is refused costs no recovery.
     let listeners = {
         let _context = runtime.enter();
@@ -133,7 +128,8 @@ fn serve(runtime: &Runtime, settings: Settings, source: Option<PathBuf>) -> Resu
         Arc::new(Desk { engine: engine.clone(), policy: RwLock::new(Arc::new(wiring::policy(&settings))) });
     let reception = {
         let _context = runtime.enter();
-        Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls))
+        let crew = Crew::new(workers.handles());
+        Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls), crew)
     };
     let daemon = Arc::new(Daemon { engine, desk, reception, source });
     let recovered = report.message_count;
@@ -174,8 +170,10 @@ fn bind(address: SocketAddr, all: &[SocketAddr]) -> io::Result<TcpListener> {
     if address.is_ipv6() && all.iter().any(|other| other.is_ipv4() && other.port() == address.port()) {
         rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
     }
+    // Its connections inherit it: replies are small and awaited, and never wait for more to send.
+    socket.set_nodelay(true)?;
     socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.listen(BACKLOG)?.into_std()
 }
 
 impl Daemon {
@@ -197,7 +195,12 @@ impl Daemon {
         for listener in listeners {
             let address = listener.socket.local_addr().map_err(say)?;
             tracing::info!("listening on {address}");
-            tokio::spawn(self.reception.clone().listen(listener));
+            let listening = self.reception.clone().listen(listener);
+            tokio::spawn(async move {
+                if let Err(e) = listening.await {
+                    tracing::error!("listen on {address}: {e}");
+                }
+            });
         }
         tokio::spawn(serve_control(control, access, self.clone()));
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));

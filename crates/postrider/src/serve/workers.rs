@@ -1,0 +1,68 @@
+//! One thread and one runtime a core. Sessions and deliveries stay where they began: no task is
+//! stolen, and a commit wakes each worker at most once, however many of its sessions wait for it.
+
+use std::{io, thread::JoinHandle, time::Duration};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::oneshot,
+};
+
+/// How long blocking work that hangs on a dead disk may hold up the end.
+const END_GRACE: Duration = Duration::from_secs(1);
+
+/// All of them; the first is the caller's own thread.
+pub(super) struct Workers {
+    main: Runtime,
+    others: Vec<Other>,
+}
+
+struct Other {
+    handle: Handle,
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    running: oneshot::Sender<()>,
+}
+
+impl Workers {
+    /// So many; none stands for one a core.
+    pub(super) fn start(count: usize) -> io::Result<Self> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let count = if count == 0 { cores() } else { count };
+        let main = Builder::new_current_thread().enable_all().build()?;
+        let others = (1..count).map(Other::start).collect::<io::Result<_>>()?;
+        Ok(Self { main, others })
+    }
+
+    /// Where everything but sessions runs.
+    pub(super) fn main(&self) -> &Runtime {
+        &self.main
+    }
+
+    pub(super) fn handles(&self) -> Vec<Handle> {
+        let others = self.others.iter().map(|other| other.handle.clone());
+        std::iter::once(self.main.handle().clone()).chain(others).collect()
+    }
+
+    /// Ends them, whatever still runs.
+    pub(super) fn end(self) {
+        for Other { thread, running, .. } in self.others {
+            drop(running);
+            // A worker that panicked has said so.
+            let _ = thread.join();
+        }
+        self.main.shutdown_timeout(END_GRACE);
+    }
+}
+
+impl Other {
+    fn start(number: usize) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (handle, (running, ended)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let work = move || {
+            let _ = runtime.block_on(ended);
+            runtime.shutdown_timeout(END_GRACE);
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(work)?;
+        Ok(Self { handle, thread, running })
+    }
+}
