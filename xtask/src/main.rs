@@ -5,6 +5,7 @@
 mod dependencies;
 mod docs;
 mod licence;
+mod proof;
 mod setup;
 mod shell;
 mod tidy;
@@ -38,9 +39,35 @@ enum Verb {
         #[arg(long)]
         check: bool,
     },
+    /// Crash the spool on a simulated disk, at each point of a seed's choice
+    Sim {
+        /// The first seed; one names a point
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Points, each of several crashes
+        #[arg(long, default_value_t = 10_000)]
+        points: u64,
+        /// log or directories
+        #[arg(long, default_value = "log", value_parser = ["log", "directories"])]
+        engine: String,
+    },
+    /// Kill the daemon under load with SIGKILL; whatever it answered 250 must arrive
+    Kill9 {
+        /// Kills
+        #[arg(long, default_value_t = 20)]
+        rounds: u64,
+        /// Chooses the moments
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The release build, as it is shipped
+        #[arg(long)]
+        release: bool,
+    },
+    /// Cut the power under real file systems; whatever was called durable must be there
+    Powercut(proof::PowerCut),
     /// Install the programs that tests talk to, as far as this machine and user allow
     Setup,
-    /// What CI runs: setup, lint, test, docs --check
+    /// What CI runs: setup, lint, test, docs --check, and the crashes it has time for
     Ci,
 }
 
@@ -60,6 +87,9 @@ fn run(verb: &Verb) -> Done {
         Verb::Test { filter } => test(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Docs { check } => docs::run(*check),
+        Verb::Sim { seed, points, engine } => proof::sim(*seed, *points, engine),
+        Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
+        Verb::Powercut(options) => proof::powercut(options),
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }
@@ -91,8 +121,13 @@ fn lint() -> Done {
 /// A step of CI.
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 4] =
-    [("setup", setup::setup), ("lint", lint), ("test", || test(None)), ("docs", || docs::run(true))];
+const STEPS: [Step; 5] = [
+    ("setup", setup::setup),
+    ("lint", lint),
+    ("test", || test(None)),
+    ("docs", || docs::run(true)),
+    ("proof", proof::ci),
+];
 
 /// Every step, also after one that failed: whoever waits for CI wants to know all of it.
 fn ci() -> Done {

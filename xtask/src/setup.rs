@@ -26,13 +26,16 @@ const fn server(file: &'static str, package: &'static str, purpose: &'static str
     Wanted { file, package, server: true, purpose }
 }
 
-const WANTED: [Wanted; 8] = [
+const WANTED: [Wanted; 11] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
     tool("msmtp", "msmtp", "a client with STARTTLS of its own"),
     tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
     tool("valgrind", "valgrind", "counts instructions for `cargo xtask bench`"),
+    tool("mkfs.ext4", "e2fsprogs", "a file system to cut the power of"),
+    tool("mkfs.xfs", "xfsprogs", "a file system to cut the power of"),
+    tool("mkfs.btrfs", "btrfs-progs", "a file system to cut the power of"),
     server("postfix/sbin/smtpd", "postfix", "a next hop, and a sender"),
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
 ];

@@ -103,6 +103,30 @@ choice! {
 }
 
 choice! {
+    /// Which of the messages that are ready goes first.
+    SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\" and \"deadline\"" {
+        /// As they became ready, small ones before bulk.
+        Fair = "fair",
+        /// As they became ready.
+        None = "none",
+        /// Sendmail's formula of size, recipients and attempts.
+        Priority = "priority",
+        /// By queue id.
+        Filename = "filename",
+        /// By destination.
+        Host = "host",
+        /// Unchanged the longest first.
+        Modification = "modification",
+        /// By chance.
+        Random = "random",
+        /// Oldest first.
+        Time = "time",
+        /// Soonest to expire first.
+        Deadline = "deadline",
+    }
+}
+
+choice! {
     /// How a queue directory is chosen for a message.
     DirectoryChoice: "one of \"round-robin\", \"random\" and \"fewest\"" {
         /// One after the other.

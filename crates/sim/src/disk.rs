@@ -17,10 +17,12 @@ use std::{
 pub enum Fault {
     /// This operation is done in part, and from then on every one fails: the power or the process is gone.
     Cut,
-    /// This operation fails with EIO.
-    Once,
-    /// This operation and all after it fail with EIO.
-    ForGood,
+    /// This operation fails with this error number.
+    Once(i32),
+    /// This operation and all after it fail with this error number.
+    ForGood(i32),
+    /// The next write is done in part, and then the disk is full for a moment.
+    Short,
     /// The next sync fails with EIO. What was unsynced never reaches the disk, but can still be read,
     /// and later syncs say that all is well (measured on ext4, xfs and btrfs).
     Sync,
@@ -47,7 +49,8 @@ struct State {
     operation_count: u64,
     faults: Vec<(u64, Fault)>,
     is_off: bool,
-    is_broken: bool,
+    /// Every operation fails with this.
+    broken: Option<i32>,
     rng: Rng,
 }
 
@@ -64,8 +67,23 @@ impl NameChange {
 enum Go {
     Do,
     /// In part, then fail.
-    Half,
+    Half(io::Error),
 }
+
+/// Which faults may strike an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Write,
+    Sync,
+    Other,
+}
+
+/// Input/output error.
+pub const EIO: i32 = 5;
+/// No space left on device.
+pub const ENOSPC: i32 = 28;
+/// Too many open files.
+pub const EMFILE: i32 = 24;
 
 /// One directory of the disk as one process sees it. Clones are the same disk.
 #[derive(Debug, Clone)]
@@ -76,7 +94,7 @@ pub struct SimDisk {
 }
 
 fn eio() -> io::Error {
-    io::Error::from_raw_os_error(5)
+    io::Error::from_raw_os_error(EIO)
 }
 
 fn is_off() -> io::Error {
@@ -89,24 +107,31 @@ fn not_found(name: &str) -> io::Error {
 
 impl State {
     /// Counts an operation and says what becomes of it.
-    fn begin(&mut self, is_sync: bool) -> io::Result<Go> {
+    fn begin(&mut self, deed: Deed) -> io::Result<Go> {
         if self.is_off {
             return Err(is_off());
         }
         self.operation_count += 1;
         let count = self.operation_count;
-        let due = |(at, fault): &(u64, Fault)| *at <= count && (is_sync || *fault != Fault::Sync);
+        let strikes = |fault: &Fault| match fault {
+            Fault::Sync => deed == Deed::Sync,
+            Fault::Short => deed == Deed::Write,
+            Fault::Cut | Fault::Once(_) | Fault::ForGood(_) => true,
+        };
+        let due = |(at, fault): &(u64, Fault)| *at <= count && strikes(fault);
         let fault = self.faults.iter().position(due).map(|at| self.faults.remove(at).1);
         match fault {
             Some(Fault::Cut) => {
                 self.is_off = true;
-                return Ok(Go::Half);
+                return Ok(Go::Half(is_off()));
             }
-            Some(Fault::ForGood) => self.is_broken = true,
-            Some(Fault::Once | Fault::Sync) => return Err(eio()),
+            Some(Fault::Short) => return Ok(Go::Half(io::Error::from_raw_os_error(ENOSPC))),
+            Some(Fault::ForGood(error)) => self.broken = Some(error),
+            Some(Fault::Once(error)) => return Err(io::Error::from_raw_os_error(error)),
+            Some(Fault::Sync) => return Err(eio()),
             None => {}
         }
-        if self.is_broken { Err(eio()) } else { Ok(Go::Do) }
+        self.broken.map_or(Ok(Go::Do), |error| Err(io::Error::from_raw_os_error(error)))
     }
 
     /// A file with no name left and nobody to bring it back: its blocks are free.
@@ -158,7 +183,7 @@ impl SimDisk {
             operation_count: 0,
             faults: Vec::new(),
             is_off: false,
-            is_broken: false,
+            broken: None,
             rng: Rng::new(seed),
         })
     }
@@ -186,6 +211,11 @@ impl SimDisk {
         self.state().operation_count
     }
 
+    /// Is something planned that has not come?
+    pub fn is_planned(&self) -> bool {
+        !self.state().faults.is_empty()
+    }
+
     /// Files there are.
     pub fn file_count(&self) -> usize {
         self.state().names.len()
@@ -208,7 +238,7 @@ impl SimDisk {
 
     fn restarted(&self) -> State {
         let state = self.state().clone();
-        State { operation_count: 0, faults: Vec::new(), is_off: false, is_broken: false, ..state }
+        State { operation_count: 0, faults: Vec::new(), is_off: false, broken: None, ..state }
     }
 
     /// The disk after the process died and the machine did not: what was written can be read, and is

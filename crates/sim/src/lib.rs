@@ -3,6 +3,7 @@
 //! [`disk::SimDisk`] keeps what was synced apart from what was only written, and loses any part of the
 //! latter; [`ledger::Ledger`] knows what may be there afterwards. Real devices are left to the lab.
 
+pub mod args;
 pub mod disk;
 pub mod engine;
 pub mod ledger;

@@ -3,9 +3,12 @@
 
 mod last;
 mod rot;
+mod sweep;
+
+pub use sweep::{Swept, sweep};
 
 use crate::{
-    disk::{Fault, SimDisk},
+    disk::{EIO, Fault, SimDisk},
     engine::{Engine, Setup, Subject},
     ledger::{Ledger, Live, Queue},
     seed::Rng,
@@ -53,6 +56,8 @@ struct Run {
     workload: Workload,
     /// Something was planned that makes the disk say EIO.
     has_errors: bool,
+    /// Of the workload in a life that nothing ends.
+    steps: u64,
     tally: Tally,
 }
 
@@ -63,25 +68,7 @@ const STEPS: u64 = 150;
 
 /// Runs a seed on an engine; an error says which promise was broken.
 pub fn run(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut rng = Rng::new(seed);
-    let segment_bytes = 1024 * (24 + 8 * rng.below(4));
-    let settings = LogSettings {
-        segment_bytes,
-        max_bytes: if rng.chance(20) { segment_bytes * 12 } else { 0 },
-        min_free_bytes: 0,
-        queued_bytes_max: 12 * 1024,
-        outcome_delay: Duration::ZERO,
-    };
-    let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
-    let mut run = Run {
-        disk: SimDisk::new(rng.bits(), capacity_bytes),
-        workload: Workload::new(rng.bits(), engine == Engine::Directories),
-        setup: Setup::new(engine, settings, mutation, seed),
-        rng,
-        ledger: Ledger::default(),
-        has_errors: false,
-        tally: Tally::default(),
-    };
+    let mut run = Run::new(seed, engine, mutation);
     for _ in 0..LIVES {
         run.plan();
         run.life()?;
@@ -93,13 +80,37 @@ pub fn run(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Strin
 }
 
 impl Run {
+    /// A new disk, large or small, with nothing on it.
+    fn new(seed: u64, engine: Engine, mutation: Mutation) -> Self {
+        let mut rng = Rng::new(seed);
+        let segment_bytes = 1024 * (24 + 8 * rng.below(4));
+        let settings = LogSettings {
+            segment_bytes,
+            max_bytes: if rng.chance(20) { segment_bytes * 12 } else { 0 },
+            min_free_bytes: 0,
+            queued_bytes_max: 12 * 1024,
+            outcome_delay: Duration::ZERO,
+        };
+        let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
+        Self {
+            disk: SimDisk::new(rng.bits(), capacity_bytes),
+            workload: Workload::new(rng.bits(), engine == Engine::Directories),
+            setup: Setup::new(engine, settings, mutation, seed),
+            rng,
+            ledger: Ledger::default(),
+            has_errors: false,
+            steps: STEPS,
+            tally: Tally::default(),
+        }
+    }
+
     /// What shall go wrong in the next life. Early operations belong to recovery.
     fn plan(&mut self) {
         let within = if self.rng.chance(30) { 40 } else { 400 };
         let cut = 1 + self.rng.below(within);
         self.has_errors = self.rng.chance(15);
         if self.has_errors {
-            let fault = [Fault::Once, Fault::ForGood, Fault::Sync][self.rng.index(3)];
+            let fault = [Fault::Once(EIO), Fault::ForGood(EIO), Fault::Sync][self.rng.index(3)];
             self.disk.plan(1 + self.rng.below(cut), fault);
         }
         self.disk.plan(cut, Fault::Cut);
@@ -170,7 +181,7 @@ impl Run {
     }
 
     fn work(&mut self, spool: &Subject) -> Result<(), String> {
-        for _ in 0..STEPS {
+        for _ in 0..self.steps {
             match self.workload.step(&**spool, &mut self.ledger) {
                 Ok(()) | Err(Refused::Busy | Refused::Full) => {}
                 Err(Refused::Poisoned) => break,

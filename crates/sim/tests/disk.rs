@@ -1,6 +1,6 @@
 //! The simulated disk loses what real disks lose, and nothing else.
 
-use sim::disk::{Fault, SimDisk};
+use sim::disk::{EIO, Fault, SimDisk};
 use spool::disk::{Disk, File};
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -84,7 +84,7 @@ fn after_the_cut_nothing_works_and_errors_come_where_they_were_planned() {
     let disk = disk();
     let file = synced(&disk, "a", &[0; 512]);
     let now = disk.operation_count();
-    disk.plan(now + 2, Fault::Once);
+    disk.plan(now + 2, Fault::Once(EIO));
     disk.plan(now + 4, Fault::Cut);
     let write = || file.write_at(0, &[1; 512]).is_ok();
     assert_eq!([write(), write(), write(), write(), write()], [true, false, true, false, false]);

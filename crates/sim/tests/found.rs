@@ -101,6 +101,28 @@ fn what_is_larger_than_a_segment_is_refused() {
     assert_eq!((found.last(), report.corrupt), (Some(&last), vec![]));
 }
 
+/// Who writes the last batch again may be killed before the sync. The next start reads the copy, which
+/// is on no disk yet, and must not take the segment with the first one for its own purposes.
+#[test]
+fn a_batch_that_was_written_again_and_not_synced_is_kept_where_it_was() {
+    for (second, third, seed) in
+        (1..30).flat_map(|a| (1..30).flat_map(move |b| (0..4).map(move |c| (a, b, c))))
+    {
+        let disk = SimDisk::new(seed, u64::MAX);
+        let (spool, _, _) = open(&disk).unwrap();
+        assert!(spool.turn(Turn::Prepare));
+        commit(&spool, vec![entry(1, 100)]);
+        let disk = disk.after_crash(seed);
+        disk.plan(second, Fault::Cut);
+        drop(open(&disk));
+        let disk = disk.after_kill();
+        disk.plan(third, Fault::Cut);
+        drop(open(&disk));
+        let (_, found, _) = open(&disk.after_crash(seed)).unwrap();
+        assert_eq!(found, [1], "killed at {second}, cut at {third}, seed {seed}");
+    }
+}
+
 /// The bytes of a log's segments that no longer belong to it.
 fn set_aside(disk: &SimDisk) -> usize {
     disk.list().unwrap().iter().filter(|name| name.ends_with(".bad")).count()

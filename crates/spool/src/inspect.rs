@@ -3,6 +3,11 @@
 use crate::{DirSpool, LogSpool, Recovered, RecoveryReport, SpoolFailure, dirs::find, disk::RealDisk};
 use std::path::Path;
 
+/// Is this a spool of queue directories? Else it is a log, or not there.
+pub fn has_queue_directories(dir: &Path) -> bool {
+    find::has_queues(dir)
+}
+
 /// Every live message once, as [`crate::Spool::recover`] would give it. Takes no lock and writes
 /// nothing; while another process writes, what it sees may be a little old.
 ///

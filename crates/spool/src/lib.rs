@@ -21,8 +21,12 @@ mod sched;
 
 pub use carry::carry;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
-pub use inspect::inspect;
-pub use log::{LogSettings, LogSpool, Turn};
+pub use inspect::{has_queue_directories, inspect};
+pub use log::{
+    LogSettings, LogSpool, Turn,
+    examine::{Said, Seen, examine},
+    salvage::{SalvageReport, Salvaged, salvage},
+};
 pub use mutation::Mutation;
 pub use null::NullSpool;
 

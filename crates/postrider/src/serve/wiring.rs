@@ -21,15 +21,46 @@ pub(crate) fn policy(settings: &Settings) -> Policy {
 pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
     let (queue, delivery) = (&settings.queue, &settings.delivery);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    queue::Settings {
+    let other = queue::Group {
+        name: "default".to_owned(),
+        order: sort_order(queue.order),
+        priority: 100,
+        connections_max: u32::MAX,
         retry_min: queue.retry_min,
         retry_max: queue.retry_max,
-        expire: queue.expire,
-        delay_warning: queue.delay_warning,
         initial_concurrency: count(queue.initial_concurrency),
         concurrency_limit: count(delivery.connections_per_destination),
+    };
+    let group = |group: &config::QueueGroup| queue::Group {
+        name: group.name.clone(),
+        order: group.order.map_or(other.order, sort_order),
+        priority: i32::try_from(group.priority).unwrap_or(i32::MAX),
+        connections_max: group.runners.map_or(u32::MAX, count),
+        retry_min: group.retry_min.unwrap_or(other.retry_min),
+        retry_max: group.retry_max.unwrap_or(other.retry_max),
+        initial_concurrency: group.initial_concurrency.map_or(other.initial_concurrency, count),
+        concurrency_limit: group.connections_per_destination.map_or(other.concurrency_limit, count),
+    };
+    queue::Settings {
+        groups: std::iter::once(other.clone()).chain(settings.queue_groups.iter().map(group)).collect(),
+        expire: queue.expire,
+        delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
         ..queue::Settings::default()
+    }
+}
+
+pub(crate) fn sort_order(order: config::SortOrder) -> queue::SortOrder {
+    match order {
+        config::SortOrder::Fair => queue::SortOrder::Fair,
+        config::SortOrder::None => queue::SortOrder::None,
+        config::SortOrder::Priority => queue::SortOrder::Priority,
+        config::SortOrder::Filename => queue::SortOrder::Filename,
+        config::SortOrder::Host => queue::SortOrder::Host,
+        config::SortOrder::Modification => queue::SortOrder::Modification,
+        config::SortOrder::Random => queue::SortOrder::Random,
+        config::SortOrder::Time => queue::SortOrder::Time,
+        config::SortOrder::Deadline => queue::SortOrder::Deadline,
     }
 }
 
@@ -174,6 +205,17 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
             Ok(Box::new(LogSpool::open(&s.path, log).map_err(failed)?))
         }
     }
+}
+
+/// What the spool holds, without opening it.
+///
+/// # Errors
+/// As for [`spool::inspect`].
+pub(crate) fn inspect(
+    settings: &Settings,
+    found: &mut dyn FnMut(spool::Recovered),
+) -> Result<spool::RecoveryReport, spool::SpoolFailure> {
+    spool::inspect(&settings.spool.path, found)
 }
 
 /// # Errors

@@ -1,6 +1,6 @@
 //! What the spool calls.
 
-use super::{Go, NameChange, SimDisk, State, eio, is_off, not_found};
+use super::{Deed, Go, NameChange, SimDisk, State, eio, not_found};
 use crate::disk::image::{Image, SECTOR};
 use spool::disk::{Disk, File};
 use std::{io, sync::Arc};
@@ -9,14 +9,14 @@ impl SimDisk {
     /// A change of names: at a cut it was made or not.
     fn change<T>(&self, run: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state();
-        match state.begin(false)? {
+        match state.begin(Deed::Other)? {
             Go::Do => run(&mut state),
-            Go::Half => {
+            Go::Half(error) => {
                 if state.rng.chance(50) {
                     // The caller never learns of it.
                     let _ = run(&mut state);
                 }
-                Err(is_off())
+                Err(error)
             }
         }
     }
@@ -24,9 +24,9 @@ impl SimDisk {
     /// Something that leaves no trace.
     fn look<T>(&self, run: impl FnOnce(&State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state();
-        match state.begin(false)? {
+        match state.begin(Deed::Other)? {
             Go::Do => run(&state),
-            Go::Half => Err(is_off()),
+            Go::Half(error) => Err(error),
         }
     }
 
@@ -99,12 +99,12 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self) -> io::Result<()> {
         let mut state = self.state();
-        match state.begin(true) {
+        match state.begin(Deed::Sync) {
             Ok(Go::Do) => {
                 state.sync_names(|path| self.own(path).is_some());
                 Ok(())
             }
-            Ok(Go::Half) => Err(is_off()),
+            Ok(Go::Half(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
                     state.unsynced_names.retain(|change| self.own(change.name()).is_none());
@@ -116,13 +116,13 @@ impl Disk for SimDisk {
 
     fn sync_all(&self) -> io::Result<()> {
         let mut state = self.state();
-        match state.begin(true) {
+        match state.begin(Deed::Sync) {
             Ok(Go::Do) => {
                 state.images.values_mut().for_each(Image::sync);
                 state.sync_names(|_| true);
                 Ok(())
             }
-            Ok(Go::Half) => Err(is_off()),
+            Ok(Go::Half(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
                     state.images.values_mut().for_each(Image::forget_unsynced);
@@ -162,7 +162,7 @@ impl State {
 impl File for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
-        let go = state.begin(false)?;
+        let go = state.begin(Deed::Write)?;
         let at = offset as usize;
         let grows_bytes = (at + bytes.len()).saturating_sub(state.image(self.image)?.now.len()) as u64;
         if grows_bytes > 0 && state.used_bytes() + grows_bytes > state.capacity_bytes {
@@ -175,17 +175,17 @@ impl File for SimFile {
                 image.write(at, bytes);
                 Ok(())
             }
-            Go::Half => {
+            Go::Half(error) => {
                 image.write(at, &bytes[..half.min(bytes.len())]);
-                Err(is_off())
+                Err(error)
             }
         }
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
-        if let Go::Half = state.begin(false)? {
-            return Err(is_off());
+        if let Go::Half(error) = state.begin(Deed::Other)? {
+            return Err(error);
         }
         let rest = state.image(self.image)?.now.get(offset as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
@@ -195,9 +195,9 @@ impl File for SimFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        match state.begin(true) {
+        match state.begin(Deed::Sync) {
             Ok(Go::Do) => state.image(self.image).map(Image::sync),
-            Ok(Go::Half) => Err(is_off()),
+            Ok(Go::Half(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
                     state.image(self.image)?.forget_unsynced();
@@ -209,19 +209,19 @@ impl File for SimFile {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let go = state.begin(false)?;
+        let go = state.begin(Deed::Other)?;
         let is_done = matches!(go, Go::Do) || state.rng.chance(50);
         let image = state.image(self.image)?;
         if is_done {
             image.truncate(length as usize);
         }
-        if let Go::Do = go { Ok(()) } else { Err(is_off()) }
+        if let Go::Half(error) = go { Err(error) } else { Ok(()) }
     }
 
     fn len(&self) -> io::Result<u64> {
         let mut state = self.disk.state();
-        if let Go::Half = state.begin(false)? {
-            return Err(is_off());
+        if let Go::Half(error) = state.begin(Deed::Other)? {
+            return Err(error);
         }
         Ok(state.image(self.image)?.now.len() as u64)
     }

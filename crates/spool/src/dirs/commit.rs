@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{Mutation, SpoolFailure, Ticket, disk::File};
 use mail::Part;
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 /// What the thread holds between its rounds.
 pub(super) struct Committer {
@@ -79,9 +82,12 @@ impl Committer {
         if self.shared.mutation == Mutation::ReuseEarly {
             round.touched.iter().filter(|t| t.ends).for_each(|t| self.remove_content(t));
         }
+        let started = Instant::now();
         self.write_new(&round)?;
         let intent = self.write_intent(&round)?;
         self.apply(&round)?;
+        let took_us = started.elapsed().as_micros() as u64;
+        probe::probe!(postrider, commit, round.touched.len(), round.blocks, took_us);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
         let blocks = round.blocks;
         self.note(round);

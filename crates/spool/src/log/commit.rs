@@ -233,7 +233,7 @@ impl Committer {
                 self.record(Kind::Done, id.0, Vec::new(), |_| {});
             }
             Entry::Outcome { id, results, last: false } => {
-                let now = UnixMillis::now();
+                let now = self.now();
                 self.record(Kind::Outcome, id.0, Vec::new(), |out| write_results(out, now, results));
             }
             Entry::Amend { id, change } => {
@@ -241,6 +241,11 @@ impl Committer {
                 self.record(Kind::Hold, id.0, Vec::new(), |out| out.push(held));
             }
         }
+    }
+
+    /// By hand nothing happens that a seed does not decide, and the bytes of a time would.
+    fn now(&self) -> UnixMillis {
+        if self.shared.pool.is_by_hand() { UnixMillis(self.batch_sequence) } else { UnixMillis::now() }
     }
 
     fn moved(&mut self, moved: &super::clean::Moved) {
@@ -281,7 +286,9 @@ impl Committer {
             let again = |e| if *mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
             current.file.sync_data().or_else(again).map_err(|e| failed("sync", &e))?;
         }
-        self.shared.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        let sync_us = started.elapsed().as_micros() as u64;
+        probe::probe!(postrider, commit, self.written.len(), self.buffer.len(), sync_us);
+        self.shared.last_sync_us.store(sync_us, Ordering::Relaxed);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
         current.position += self.buffer.len() as u64;
         self.batch_sequence += 1;

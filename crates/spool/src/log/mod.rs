@@ -3,10 +3,14 @@
 
 mod clean;
 mod commit;
+pub(crate) mod examine;
 mod hand;
 mod index;
 mod pool;
 mod recover;
+pub(crate) mod salvage;
+mod visit;
+mod window;
 
 use crate::{
     Durable, Entry, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
@@ -117,9 +121,20 @@ impl Shared {
 
     /// A message with the outcomes noted since it was written, and whether it is held.
     fn fold(&self, id: QueueId, slot: &Slot, with_content: bool) -> Result<Folded, SpoolFailure> {
-        let bad = |m: crate::format::wire::Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
         let body = self.record(slot.at, Kind::Message, id.0)?;
-        let stored = read_message(id, &body, with_content).map_err(bad)?;
+        self.fold_body(id, slot, &body, with_content)
+    }
+
+    /// The same with the message's record at hand.
+    fn fold_body(
+        &self,
+        id: QueueId,
+        slot: &Slot,
+        body: &[u8],
+        with_content: bool,
+    ) -> Result<Folded, SpoolFailure> {
+        let bad = |m: crate::format::wire::Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
+        let stored = read_message(id, body, with_content).map_err(bad)?;
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
         for at in slot.more.iter().flat_map(|more| &more.notes) {
@@ -139,34 +154,6 @@ impl Shared {
 
     fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
         self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
-    }
-
-    /// Every live message in the order in which they lie on the disk.
-    fn visit_all(&self, report: &mut RecoveryReport, visit: &mut dyn FnMut(Recovered)) {
-        let mut ids: Vec<(Location, u64)> =
-            self.index().messages.iter().map(|(id, slot)| (slot.at, *id)).collect();
-        ids.sort_unstable_by_key(|(at, _)| (at.segment, at.offset));
-        for (_, id) in ids {
-            let id = QueueId(id);
-            match self.slot(id).and_then(|slot| self.whole(id, &slot)) {
-                Ok(Folded { message, states, held }) => {
-                    report.message_count += 1;
-                    visit(Recovered { message: SharedMessage::new(message), recipients: states, held });
-                }
-                Err(failure) => report.corrupt.push(failure.to_string()),
-            }
-        }
-    }
-
-    /// A message all of whose chunks are there: half a message must not be delivered.
-    fn whole(&self, id: QueueId, slot: &Slot) -> Result<Folded, SpoolFailure> {
-        let mut chunks = slot.more.iter().flat_map(|more| &more.chunks);
-        let index = self.index();
-        if let Some(place) = chunks.find(|place| !index.chunks.contains_key(place)) {
-            return Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")));
-        }
-        drop(index);
-        self.fold(id, slot, false)
     }
 
     fn done(&self, ticket: Ticket) {

@@ -45,6 +45,8 @@ struct State {
     segment_count: u64,
     next_sequence: u64,
     no_room: bool,
+    /// There is not even room to give the oldest of those given back a new life, or an end.
+    is_stuck: bool,
     /// The first segment was taken.
     is_started: bool,
     closing: bool,
@@ -83,6 +85,7 @@ impl Pool {
             segment_count,
             next_sequence,
             no_room: false,
+            is_stuck: false,
             is_started: false,
             closing: false,
             failure: None,
@@ -205,10 +208,10 @@ impl Pool {
         let sequence = state.next_sequence;
         state.next_sequence += 1;
         drop(state);
-        let made = match old {
-            Some(old) if old.is_damaged => self.set_aside(&old).map(|()| None),
-            Some(old) if enough => self.remove(&old).map(|()| None),
-            Some(old) => self.renew(old, sequence).map(Some),
+        let made = match &old {
+            Some(old) if old.is_damaged => self.set_aside(old).map(|()| None),
+            Some(old) if enough => self.remove(old).map(|()| None),
+            Some(old) => self.renew(old, sequence),
             None if !self.has_room(count) => {
                 self.lock().no_room = true;
                 self.changed.notify_all();
@@ -216,13 +219,14 @@ impl Pool {
             }
             None => self.make(sequence).map(Some),
         };
-        let had_room = self.note(made);
+        let had_room = self.note(made, old);
         self.changed.notify_all();
         had_room
     }
 
-    fn note(&self, made: io::Result<Option<Segment>>) -> bool {
+    fn note(&self, made: io::Result<Option<Segment>>, old: Option<Segment>) -> bool {
         let mut state = self.lock();
+        state.is_stuck = false;
         match made {
             Ok(Some(segment)) => {
                 state.no_room = false;
@@ -231,6 +235,9 @@ impl Pool {
             Ok(None) => {}
             Err(e) if is_full(&e) => {
                 state.no_room = true;
+                // In its place: later ones hold what ended its messages, and must not go before it.
+                state.is_stuck = old.is_some();
+                old.into_iter().for_each(|old| state.given_back.push_front(old));
                 return false;
             }
             Err(e) => {
@@ -254,7 +261,7 @@ impl Pool {
 
     fn wait_for_room(&self) {
         let state = self.lock();
-        if state.given_back.is_empty() && !state.closing {
+        if (state.given_back.is_empty() || state.is_stuck) && !state.closing {
             let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
@@ -292,15 +299,15 @@ impl Pool {
     }
 
     /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
-    fn renew(&self, old: Segment, sequence: u64) -> io::Result<Segment> {
+    fn renew(&self, old: &Segment, sequence: u64) -> io::Result<Option<Segment>> {
         if old.header.size_bytes != self.room.segment_bytes || old.file.len()? != self.room.segment_bytes {
-            self.remove(&old)?;
-            return self.make(sequence);
+            return self.remove(old).map(|()| None);
         }
         let header = self.header(sequence);
         old.file.write_at(0, &header.encode())?;
         old.file.sync_data()?;
-        Ok(Segment { header, live_bytes: 0, ..old })
+        let (name, file) = (old.name.clone(), old.file.clone());
+        Ok(Some(Segment { name, header, file, live_bytes: 0, is_damaged: false }))
     }
 
     /// The header goes first, synced: were only the name removed, and a later segment's name with
@@ -308,7 +315,7 @@ impl Pool {
     fn remove(&self, old: &Segment) -> io::Result<()> {
         old.file.write_at(0, &ZEROS[..ALIGN])?;
         old.file.sync_data()?;
-        self.disk.remove(&old.name)?;
+        done_before(self.disk.remove(&old.name))?;
         self.disk.sync_dir()?;
         self.lock().segment_count -= 1;
         Ok(())
@@ -318,7 +325,7 @@ impl Pool {
     fn set_aside(&self, old: &Segment) -> io::Result<()> {
         let name = old.name.replace(".seg", DAMAGED);
         tracing::warn!("{} is damaged: kept as {name}", old.name);
-        self.disk.rename(&old.name, &name)?;
+        done_before(self.disk.rename(&old.name, &name))?;
         self.sync_names()?;
         self.lock().segment_count -= 1;
         Ok(())
@@ -336,6 +343,11 @@ fn seed(sequence: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
+}
+
+/// The name is gone when this was done before, and what came after it failed.
+fn done_before(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
 fn is_full(e: &io::Error) -> bool {

@@ -1,0 +1,150 @@
+//! The disk is full, in bytes or in files: new mail waits with its sender, everything else goes on.
+
+mod common;
+
+use common::{Postrider, client::Client, free_address, sink::Sink, until};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// Room that comes back must be used within this.
+const RESUME: Duration = Duration::from_secs(5);
+
+/// A small file system of its own over a folder, as long as this lives.
+struct Small(PathBuf);
+
+impl Small {
+    /// `None`, and a word about it, where none can be had.
+    fn over(dir: &Path, options: &str) -> Option<Self> {
+        let mounted = mount(&["-t", "tmpfs", "-o", options, "tmpfs"], dir);
+        if !mounted {
+            println!("SKIPPED: a full disk: only root can mount a small one");
+        }
+        mounted.then(|| Self(dir.to_owned()))
+    }
+
+    fn limit(&self, options: &str) {
+        assert!(mount(&["-o", &format!("remount,{options}")], &self.0), "remount with {options}");
+    }
+
+    fn file_count(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        stat.f_files - stat.f_ffree
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn mount(arguments: &[&str], dir: &Path) -> bool {
+    let output = Command::new("mount").args(arguments).arg(dir).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+/// What the next hop says to recipients in `b.test`; reports to `a.test` always arrive.
+const BUSY: u8 = 0;
+const REFUSES_GONE: u8 = 1;
+const TAKES: u8 = 2;
+
+fn next_hop(phase: &Arc<AtomicU8>) -> Sink {
+    let phase = phase.clone();
+    Sink::with(move |command| {
+        let command = command.strip_prefix("RCPT TO:<").filter(|rest| rest.contains("@b.test"))?;
+        let is_gone = command.starts_with("gone@");
+        match phase.load(Ordering::Relaxed) {
+            BUSY => Some("450 4.2.1 Mailbox busy".to_owned()),
+            _ if is_gone => Some("550 5.1.1 No such user".to_owned()),
+            REFUSES_GONE => Some("450 4.2.1 Mailbox busy".to_owned()),
+            _ => None,
+        }
+    })
+}
+
+/// The reply to the end of a mail, or to what was refused before.
+fn send(client: &mut Client, from: &str, to: &str) -> (u16, String) {
+    for line in [format!("MAIL FROM:<{from}>"), format!("RCPT TO:<{to}>"), "DATA".to_owned()] {
+        let reply = client.say(&line).unwrap();
+        if !matches!(reply.0, 250 | 354) {
+            client.say("RSET").unwrap();
+            return reply;
+        }
+    }
+    let content = format!("Subject: {from}\r\n\r\n{}.\r\n", format!("{}\r\n", "x".repeat(70)).repeat(1200));
+    client.write(content.as_bytes()).unwrap();
+    client.reply().unwrap()
+}
+
+/// Fills the disk, bounces while it is full, makes room; every message answered 250 must be accounted for.
+fn story(limit: impl Fn(&Small), room: &str) {
+    let dir: TempDir = tempfile::tempdir().unwrap();
+    let Some(small) = Small::over(dir.path(), "size=64m,nr_inodes=1000") else { return };
+    let phase = Arc::new(AtomicU8::new(BUSY));
+    let sink = next_hop(&phase);
+    let config = format!("{}[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n", sink.route());
+    let daemon = Postrider::start_in(dir, free_address(), &config);
+    limit(&small);
+    let mut client = Client::connect(daemon.address).unwrap();
+    let (mut taken, mut bounced) = (HashSet::new(), HashSet::new());
+    let refusal = loop {
+        let n = taken.len() + bounced.len();
+        let (from, is_gone) = (format!("s{n}@a.test"), n % 10 == 9);
+        let to = if is_gone { "gone@b.test" } else { "x@b.test" };
+        let reply = send(&mut client, &from, to);
+        if reply.0 != 250 {
+            break reply.1;
+        }
+        if is_gone {
+            bounced.insert(from)
+        } else {
+            taken.insert(from)
+        };
+        assert!(n < 2000, "the disk never fills");
+    };
+    assert!(refusal.starts_with("452 4.3.1 "), "{refusal}");
+    println!("full after {} messages: {refusal}", taken.len() + bounced.len());
+
+    phase.store(REFUSES_GONE, Ordering::Relaxed);
+    daemon.ask(&["queue", "flush"]);
+    let reported = || -> HashSet<String> {
+        sink.messages().into_iter().filter(|m| m.from.is_empty()).flat_map(|m| m.to).collect()
+    };
+    until("failures are reported while the disk is full", || reported().len() >= bounced.len());
+    assert_eq!(reported(), bounced);
+
+    phase.store(TAKES, Ordering::Relaxed);
+    small.limit(room);
+    let begun = Instant::now();
+    // Who is refused often is sent away: each time somebody else asks.
+    let ask = || send(&mut Client::connect(daemon.address).unwrap(), "late@a.test", "x@b.test");
+    until("new mail is taken", || ask().0 == 250);
+    println!("taken again after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < RESUME, "new mail had to wait for {:?}", begun.elapsed());
+    taken.insert("late@a.test".to_owned());
+    daemon.ask(&["queue", "flush"]);
+    until("the queue is empty", || daemon.ledger("queued") == 0);
+    let arrived: HashSet<String> =
+        sink.messages().into_iter().filter(|m| !m.from.is_empty()).map(|m| m.from).collect();
+    assert_eq!(arrived, taken);
+}
+
+#[test]
+fn a_disk_without_bytes_takes_no_mail_and_loses_none() {
+    story(|_| {}, "size=128m");
+}
+
+#[test]
+fn a_disk_without_files_takes_no_mail_and_loses_none() {
+    story(|small| small.limit(&format!("size=1g,nr_inodes={}", small.file_count() + 2)), "nr_inodes=1000");
+}

@@ -1,0 +1,56 @@
+//! One client session: sends until the daemon is gone.
+
+use super::mail;
+use std::{
+    io::{self, BufReader, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::mpsc::Sender,
+    time::Duration,
+};
+
+/// Nothing the daemon does takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Sends until the connection ends; tells of each message that was answered 250.
+pub(crate) fn send(address: SocketAddr, name: &str, tell: &Sender<String>) {
+    // That the daemon goes away is the purpose.
+    let _ = session(address, name, tell);
+}
+
+fn session(address: SocketAddr, name: &str, tell: &Sender<String>) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    code(&mut reader)?;
+    stream.write_all(b"EHLO client.test\r\n")?;
+    code(&mut reader)?;
+    for n in 0.. {
+        let name = format!("{name}-{n}");
+        write!(stream, "MAIL FROM:<{name}@a.test>\r\nRCPT TO:<x@b.test>\r\nDATA\r\n")?;
+        let (from, to, data) = (code(&mut reader)?, code(&mut reader)?, code(&mut reader)?);
+        if (from, to, data) != (250, 250, 354) {
+            return Err(io::Error::other(format!("{name}: {from}, {to}, {data}")));
+        }
+        stream.write_all(format!("{}.\r\n", mail::body(&name)).as_bytes())?;
+        if code(&mut reader)? == 250 {
+            // Nobody listens any more: the run is over.
+            let _ = tell.send(name);
+        }
+    }
+    Ok(())
+}
+
+/// The code of a whole reply.
+fn code(reader: &mut impl io::BufRead) -> io::Result<u16> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if line.as_bytes().get(3) != Some(&b'-') {
+            return Ok(line.get(..3).and_then(|code| code.parse().ok()).unwrap_or(0));
+        }
+    }
+}

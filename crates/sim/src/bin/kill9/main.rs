@@ -1,0 +1,164 @@
+//! `kill9 --binary PATH [--rounds N] [--seed N]`: the daemon under load, killed with SIGKILL again and
+//! again. Whatever it answered 250 must arrive, or be reported to its sender.
+
+mod client;
+mod daemon;
+mod mail;
+mod sink;
+
+use daemon::{Daemon, Site};
+use mail::Course;
+use sim::seed::Rng;
+use sink::{Arrivals, Sink};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+/// Sessions at a time.
+const SESSIONS: usize = 12;
+/// Nothing takes this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the rounds came to.
+#[derive(Default)]
+struct Tally {
+    acknowledged: Vec<String>,
+    in_flight: usize,
+    killed_in_start: u64,
+    starts: Vec<Duration>,
+    complaints: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let rounds = sim::args::number("--rounds", 20);
+    let seed = sim::args::number("--seed", 1);
+    let binary = PathBuf::from(sim::args::text("--binary").unwrap_or("target/debug/postrider".into()));
+    match run(&binary, rounds, seed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("{what}\n  cargo xtask kill9 --rounds {rounds} --seed {seed}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(binary: &std::path::Path, rounds: u64, seed: u64) -> Result<(), String> {
+    let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
+    let dir = tempfile::tempdir().map_err(|e| failed("make a folder", e))?;
+    let sink = Sink::start().map_err(|e| failed("listen", e))?;
+    let site = Site::new(binary, dir.path(), sink.address).map_err(|e| failed("set up the daemon", e))?;
+    let (begun, mut rng, mut tally) = (Instant::now(), Rng::new(seed), Tally::default());
+    for round in 0..rounds {
+        let daemon = site.start().map_err(|e| failed("start the daemon", e))?;
+        let mut rng = rng.fork();
+        let complaints = if rng.chance(15) {
+            tally.killed_in_start += 1;
+            // A start takes some milliseconds: anywhere in it.
+            daemon.listening_within(Duration::from_micros(rng.below(30_000)))?;
+            daemon.kill()
+        } else {
+            tally.starts.push(daemon.listening()?);
+            under_load(&format!("r{round}"), &site, daemon, &sink, &mut rng, &mut tally)?
+        };
+        tally.complaints.extend(complaints);
+    }
+    let took = begun.elapsed();
+    let daemon = site.start().map_err(|e| failed("start the daemon", e))?;
+    tally.starts.push(daemon.listening()?);
+    sink.wait(Duration::from_secs(10), |arrivals| missing(&tally, arrivals).next().is_none());
+    tally.complaints.extend(daemon.stop()?);
+    judge(&tally, &sink.arrivals(), rounds, took)
+}
+
+/// A round: sessions send, and at a moment of the seed's choice the daemon is killed.
+fn under_load(
+    name: &str,
+    site: &Site,
+    daemon: Daemon,
+    sink: &Sink,
+    rng: &mut Rng,
+    tally: &mut Tally,
+) -> Result<Vec<String>, String> {
+    // By count, or by time: the former falls on what follows an answer, the latter anywhere.
+    let goal = if rng.chance(70) { Some(1 + rng.index(400)) } else { None };
+    let until = Instant::now() + Duration::from_micros(rng.below(100_000));
+    sink.hold(rng.chance(25));
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for session in 0..SESSIONS {
+            let (tell, name, address) = (tell.clone(), format!("{name}-{session}"), site.address);
+            scope.spawn(move || client::send(address, &name, &tell));
+        }
+        drop(tell);
+        let mut count = 0;
+        while goal.is_none_or(|goal| count < goal) {
+            let patience =
+                if goal.is_some() { PATIENCE } else { until.saturating_duration_since(Instant::now()) };
+            match told.recv_timeout(patience) {
+                Ok(name) => {
+                    count += 1;
+                    tally.acknowledged.push(name);
+                }
+                Err(_) if goal.is_none() => break,
+                Err(e) => {
+                    let said = daemon.kill().join("\n  ");
+                    sink.hold(false);
+                    return Err(format!("{name}: the load stands still after {count}: {e}\n  {said}"));
+                }
+            }
+        }
+        tally.in_flight += sink.in_flight();
+        let complaints = daemon.kill();
+        sink.hold(false);
+        tally.acknowledged.extend(told.iter());
+        Ok(complaints)
+    })
+}
+
+/// What was answered 250, and neither arrived nor was reported.
+fn missing<'a>(tally: &'a Tally, arrivals: &'a Arrivals) -> impl Iterator<Item = &'a String> {
+    tally.acknowledged.iter().filter(|name| match mail::course(name) {
+        Course::Taken | Course::Deferred => !arrivals.taken.contains_key(*name),
+        Course::Refused => !arrivals.reported.contains_key(*name),
+    })
+}
+
+fn judge(tally: &Tally, arrivals: &Arrivals, rounds: u64, took: Duration) -> Result<(), String> {
+    let lost: Vec<&String> = missing(tally, arrivals).collect();
+    let more = |counts: &std::collections::HashMap<String, u32>| counts.values().map(|n| n - 1).sum::<u32>();
+    let (twice, reported_twice) = (more(&arrivals.taken), more(&arrivals.reported));
+    let mut starts = tally.starts.clone();
+    starts.sort();
+    let at = |percent: usize| starts[(starts.len() - 1) * percent / 100].as_millis();
+    println!(
+        "{rounds} rounds ({} killed while starting) in {:.1} s, {} messages answered 250, {} lost, {} damaged, \
+         {twice} arrived twice and {reported_twice} were reported twice with {} in flight at the kills; \
+         a start takes {} ms (median), {} ms (p99), {} ms (most)",
+        tally.killed_in_start,
+        took.as_secs_f64(),
+        tally.acknowledged.len(),
+        lost.len(),
+        arrivals.damaged.len(),
+        tally.in_flight,
+        at(50),
+        at(99),
+        at(100),
+    );
+    let mut faults = Vec::new();
+    if !lost.is_empty() {
+        faults.push(format!("lost: {lost:?}"));
+    }
+    if !arrivals.damaged.is_empty() {
+        faults.push(format!("arrived otherwise than sent: {:?}", arrivals.damaged));
+    }
+    if (twice + reported_twice) as usize > tally.in_flight {
+        faults.push("more arrived twice than were in flight".to_owned());
+    }
+    if !tally.complaints.is_empty() {
+        faults.push(format!("the daemon complained: {}", tally.complaints.join("\n  ")));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
+}

@@ -1,0 +1,145 @@
+//! One life of a spool on a real file system: recovered, compared with the ledger, put under load from
+//! several threads, and cut off. The ledger is not on the device, and needs no clock: once the device
+//! is off every sync fails, so whatever was called durable was so before the cut.
+
+use mail::QueueId;
+use sim::{
+    engine::Engine,
+    ledger::{Ledger, Live, Queue},
+    workload::Workload,
+};
+use spool::{Durable, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, disk::RealDisk};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+/// Threads that submit.
+const THREADS: usize = 4;
+/// Transactions of a thread in a life that nothing ends.
+const STEPS: usize = 250;
+
+/// What is tried, and how it is broken on purpose.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) engine: String,
+    pub(crate) mutation: Mutation,
+}
+
+impl Subject {
+    fn open(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
+        if self.engine != "log" {
+            return Err(SpoolFailure::Unusable(format!("no such engine: {}", self.engine)));
+        }
+        let settings = LogSettings {
+            segment_bytes: 128 * 1024,
+            min_free_bytes: 0,
+            outcome_delay: Duration::from_millis(2),
+            ..LogSettings::default()
+        };
+        let disk = RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open the spool: {e}")))?;
+        Ok(Box::new(LogSpool::on(Arc::new(disk), settings, self.mutation)?))
+    }
+}
+
+/// What one life comes after another with.
+pub(crate) struct Past {
+    pub(crate) ledger: Ledger,
+    pub(crate) workload: Workload,
+}
+
+/// How a life ended.
+pub(crate) enum End {
+    /// Before recovery was through.
+    InRecovery,
+    /// Under load.
+    UnderLoad,
+}
+
+/// Lives in a folder. An error is a broken promise; what fails once the power is gone is none.
+pub(crate) fn live(
+    past: &mut Past,
+    subject: &Subject,
+    folder: &Path,
+    is_off: &dyn Fn() -> bool,
+) -> Result<End, String> {
+    let mut spool = match subject.open(folder) {
+        Ok(spool) => spool,
+        Err(_) if is_off() => return Ok(End::InRecovery),
+        Err(failure) => return Err(format!("the spool does not open: {failure}")),
+    };
+    let mut found = Queue::new();
+    let recovered = spool.recover(&mut |r| {
+        found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
+    });
+    let report = match recovered {
+        _ if is_off() => return Ok(End::InRecovery),
+        Ok(report) => report,
+        Err(failure) => return Err(format!("no recovery: {failure}")),
+    };
+    if !report.corrupt.is_empty() {
+        return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
+    }
+    let ids: Vec<u64> = found.keys().copied().collect();
+    past.ledger.settle(Engine::Log, found).map_err(|what| format!("{what}; {report:?}"))?;
+    for id in ids {
+        let compared = past.ledger.compare(&*spool, QueueId(id));
+        if is_off() {
+            return Ok(End::InRecovery);
+        }
+        compared?;
+    }
+    let shared = Mutex::new(past);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| load(&shared, &*spool));
+        }
+    });
+    spool.close();
+    Ok(End::UnderLoad)
+}
+
+fn lock<'a, 'b>(past: &'a Mutex<&'b mut Past>) -> MutexGuard<'a, &'b mut Past> {
+    past.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Submits and waits, as a session does, until the spool fails.
+fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
+    for _ in 0..STEPS {
+        let (stepped, ticket) = {
+            let mut guard = lock(past);
+            let Past { ledger, workload } = &mut **guard;
+            let before = ledger.open_tickets().last();
+            let stepped = workload.step(spool, ledger);
+            (stepped, ledger.open_tickets().last().filter(|ticket| Some(*ticket) != before))
+        };
+        if stepped == Err(Refused::Poisoned) {
+            return;
+        }
+        let Some(ticket) = ticket else { continue };
+        match wait(spool.durable(ticket)) {
+            Ok(()) => lock(past).ledger.acknowledged(ticket),
+            Err(_) => return,
+        }
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn wait(mut durable: Durable) -> Result<(), SpoolFailure> {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match durable.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--engine log]`: the spool on a
+//! real file system, on a device that forgets what was not flushed when its power is cut. Each point is
+//! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
+//!
+//! Threads and the kernel decide what happens at the same time, so a seed chooses where the power goes
+//! and what survives, and does not repeat a run exactly.
+
+mod device;
+mod fuse;
+mod image;
+mod life;
+mod volume;
+
+use device::Cut;
+use life::{End, Past, Subject};
+use sim::{args, ledger::Ledger, seed::Rng, workload::Workload};
+use spool::Mutation;
+use std::{process::ExitCode, time::Instant};
+use volume::{Kind, Station, Volume};
+
+/// After so many lives a new file system takes the old one's place, as a new ledger does.
+const LIVES: u64 = 100;
+
+/// What the points came to.
+#[derive(Default)]
+struct Tally {
+    points: u64,
+    in_mount: u64,
+    in_recovery: u64,
+    after_flush: u64,
+    messages: u64,
+    writes: u64,
+    flushes: u64,
+}
+
+fn main() -> ExitCode {
+    if let Some(kind) = args::text("--station").and_then(|name| Kind::parse(&name)) {
+        Station::run(kind);
+        return ExitCode::SUCCESS;
+    }
+    let name = args::text("--fs").unwrap_or("ext4".to_owned());
+    let (points, seed) = (args::number("--points", 200), args::number("--seed", 1));
+    let mutation = args::text("--mutation").unwrap_or("None".to_owned());
+    let chosen = [Mutation::None].into_iter().chain(Mutation::ALL).find(|m| format!("{m:?}") == mutation);
+    let (Some(kind), Some(mutation)) = (Kind::parse(&name), chosen) else {
+        println!("no such file system or mutation: {name}, {mutation}");
+        return ExitCode::FAILURE;
+    };
+    let subject = Subject { engine: args::text("--engine").unwrap_or("log".to_owned()), mutation };
+    let volume = match Volume::new(kind) {
+        Ok(volume) => volume,
+        Err(what) => {
+            println!("SKIPPED: {points} power cuts on {name}: {}", what.trim());
+            return ExitCode::SUCCESS;
+        }
+    };
+    let (begun, mut tally) = (Instant::now(), Tally::default());
+    let done = run(&volume, &subject, points, seed, &mut tally);
+    let took = begun.elapsed().as_secs_f64();
+    volume.close();
+    println!(
+        "{name}: {} power cuts ({} right after a flush, {} while mounting, {} in recovery) in {took:.1} s, \
+         {} messages, {} writes, {} flushes, {} violations",
+        tally.points,
+        tally.after_flush,
+        tally.in_mount,
+        tally.in_recovery,
+        tally.messages,
+        tally.writes,
+        tally.flushes,
+        u32::from(done.is_err()),
+    );
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            println!("{what}\n  cargo xtask powercut --fs {name} --points {points} --seed {seed}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut Tally) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    while tally.points < points {
+        let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
+        let mut past = Past { ledger: Ledger::default(), workload: Workload::new(rng.bits(), false) };
+        for life in 0..lives {
+            volume.switch_on(life == 0, rng.bits(), plan(&mut rng));
+            one_life(volume, subject, &mut past, tally)
+                .map_err(|what| format!("point {}: {what}", tally.points))?;
+            tally.points += 1;
+        }
+        // And the last one, without a cut.
+        volume.switch_on(false, rng.bits(), Cut::At(u64::MAX));
+        one_life(volume, subject, &mut past, &mut Tally::default())?;
+        tally.messages += past.ledger.message_count();
+    }
+    Ok(())
+}
+
+/// Where the power shall go: anywhere from the mount to the thick of the load, often right after a
+/// flush, when something was called durable a moment ago.
+fn plan(rng: &mut Rng) -> Cut {
+    match rng.below(10) {
+        0..2 => Cut::At(1 + rng.below(60)),
+        2..5 => Cut::At(1 + rng.below(600)),
+        _ => Cut::AfterFlush(1 + rng.below(80)),
+    }
+}
+
+fn one_life(volume: &Volume, subject: &Subject, past: &mut Past, tally: &mut Tally) -> Result<(), String> {
+    let is_off = || volume.is_off();
+    let at = match volume.mount() {
+        Ok(at) => at,
+        Err(_) if is_off() => {
+            tally.in_mount += 1;
+            return Ok(());
+        }
+        Err(e) => return Err(format!("what the cut left cannot be mounted: {e}")),
+    };
+    let lived = life::live(past, subject, &at.join("spool"), &is_off);
+    // Without power nothing is left to be written, and the file system's complaints are of no interest.
+    let counts = volume.switch_off();
+    volume.unmount().map_err(|e| format!("unmount: {e}"))?;
+    tally.writes += counts.writes;
+    tally.flushes += counts.flushes;
+    tally.after_flush += u64::from(counts.is_after_flush);
+    tally.in_recovery += u64::from(matches!(lived?, End::InRecovery));
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! One operation fails, the Nth, once or for good. Whatever the spool makes of it, nothing it called
+//! durable is lost, and after a restart on a sound disk all is well.
+
+use super::Run;
+use crate::{disk::Fault, engine::Engine};
+use spool::Mutation;
+
+/// What became of the fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swept {
+    /// It came.
+    Struck,
+    /// The run has no such operation.
+    Clean,
+}
+
+/// Steps of the workload: enough for segments to be finished, prepared and given back.
+const STEPS: u64 = 50;
+
+/// Runs a seed with one fault at an operation; an error says which promise was broken.
+///
+/// # Errors
+/// In words.
+pub fn sweep(seed: u64, at: u64, fault: Fault, engine: Engine, mutation: Mutation) -> Result<Swept, String> {
+    let mut run = Run::new(seed, engine, mutation);
+    run.make_room();
+    run.steps = STEPS;
+    // Something to recover.
+    run.life()?;
+    run.disk = run.disk.after_crash(run.rng.bits());
+    run.disk.plan(at, fault);
+    run.has_errors = true;
+    run.life()?;
+    let swept = if run.disk.is_planned() { Swept::Clean } else { Swept::Struck };
+    run.crash();
+    run.last_life()?;
+    Ok(swept)
+}

@@ -1,0 +1,90 @@
+//! The proofs that nothing is lost: simulated crashes, real kills, real file systems cut off. The programs
+//! are in `crates/sim`; here they are built and told what to do. docs/proof.md says what each one shows.
+
+use crate::shell::{Done, cargo, output, program, run, target_dir};
+use std::process::Command;
+
+/// Builds the programs of the simulator; they move many bytes, and are slow unoptimised.
+fn build() -> Done {
+    cargo(&["build", "--quiet", "--locked", "--release", "--package", "sim"])
+}
+
+fn tool(name: &str, options: &[(&str, u64)]) -> Command {
+    let mut command = program(target_dir().join("release").join(name));
+    for (option, value) in options {
+        command.arg(format!("--{option}")).arg(value.to_string());
+    }
+    command
+}
+
+/// So many simulated crash points, from a seed on.
+pub(crate) fn sim(seed: u64, points: u64, engine: &str) -> Done {
+    build()?;
+    run(tool("sim", &[("seed", seed), ("points", points)]).arg("--engine").arg(engine))
+}
+
+/// The daemon killed so many times under load.
+pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
+    build()?;
+    let profile: &[&str] = if release { &["--release"] } else { &[] };
+    cargo(&[&["build", "--quiet", "--locked", "--package", "postrider"], profile].concat())?;
+    let binary = target_dir().join(if release { "release" } else { "debug" }).join("postrider");
+    run(tool("kill9", &[("seed", seed), ("rounds", rounds)]).arg("--binary").arg(binary))
+}
+
+/// Where the power goes, and on what.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PowerCut {
+    /// The file system: ext4, xfs or btrfs; without it all three
+    #[arg(long, value_parser = FILE_SYSTEMS)]
+    fs: Option<String>,
+    /// Cuts on each
+    #[arg(long, default_value_t = 200)]
+    points: u64,
+    /// Chooses where the power goes, and what survives
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Break a promise on purpose, which must be noticed: SkipSync, AnswerEarly, …
+    #[arg(long)]
+    mutation: Option<String>,
+    /// What keeps the messages
+    #[arg(long, default_value = "log")]
+    engine: String,
+}
+
+const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+
+/// Real file systems on a device whose power is cut, each as often as was asked.
+pub(crate) fn powercut(options: &PowerCut) -> Done {
+    build()?;
+    // A name space for the mounts, so that they end with the program.
+    let alone = ["--mount", "--propagation", "private", "--"];
+    if output(program("unshare").args(alone).arg("true")).is_err() {
+        eprintln!("powercut: SKIPPED: {} cuts on each file system: only root can mount one", options.points);
+        return Ok(());
+    }
+    for fs in FILE_SYSTEMS.iter().filter(|fs| options.fs.as_deref().is_none_or(|one| one == **fs)) {
+        let mut tool = program("unshare");
+        tool.args(alone).arg(target_dir().join("release/powercut")).args([
+            "--fs",
+            fs,
+            "--engine",
+            &options.engine,
+        ]);
+        tool.arg("--points").arg(options.points.to_string()).arg("--seed").arg(options.seed.to_string());
+        if let Some(mutation) = &options.mutation {
+            tool.args(["--mutation", mutation]);
+        }
+        run(&mut tool)?;
+    }
+    Ok(())
+}
+
+/// What CI has time for.
+pub(crate) fn ci() -> Done {
+    sim(1, 10_000, "log")?;
+    sim(1, 1_000, "directories")?;
+    kill9(1, 20, false)?;
+    let (fs, mutation, engine) = (None, None, "log".to_owned());
+    powercut(&PowerCut { fs, points: 200, seed: 1, mutation, engine })
+}
