@@ -13,6 +13,7 @@ mod net;
 mod postmark;
 mod qdir;
 mod report;
+mod reproduce;
 mod rounds;
 mod run;
 mod signals;
@@ -44,6 +45,7 @@ enum Verb {
     Gatling(front::gatling::GatlingArgs),
     Postal(front::postal::PostalArgs),
     Run(run::RunArgs),
+    Reproduce(reproduce::ReproduceArgs),
     Compare(run::compare::CompareArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         Verb::Gatling(args) => front::gatling::run(&args),
         Verb::Postal(args) => front::postal::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Compare(args) => run::compare::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),

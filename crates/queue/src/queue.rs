@@ -81,7 +81,8 @@ pub struct Queue {
     pub(crate) by_id: HashMap<QueueId, u32>,
     pub(crate) units: Slab<Unit>,
     pub(crate) sites: Vec<Site>,
-    by_name: HashMap<(Destination, GroupId), DestinationId>,
+    /// By group.
+    by_name: Vec<HashMap<Destination, DestinationId>>,
     wheel: Wheel,
     young: List,
     old: List,
@@ -106,7 +107,7 @@ impl Queue {
             by_id: HashMap::new(),
             units: Slab::default(),
             sites: Vec::new(),
-            by_name: HashMap::new(),
+            by_name: Vec::new(),
             wheel: Wheel::new(now),
             young: List::default(),
             old: List::default(),
@@ -159,8 +160,7 @@ impl Queue {
 
     /// The destination's number in a group; the same for the same name and group.
     pub fn destination_in(&mut self, name: &Destination, group: GroupId) -> DestinationId {
-        let key = (name.clone(), group);
-        if let Some(id) = self.by_name.get(&key) {
+        if let Some(id) = self.by_name.get(usize::from(group.0)).and_then(|names| names.get(name)) {
             return *id;
         }
         let site = Site::new(name.clone(), group, &self.settings);
@@ -170,7 +170,7 @@ impl Queue {
         let id = match free {
             Some(id) => {
                 let old = &self.sites[id.0 as usize];
-                self.by_name.remove(&(old.name.clone(), old.group));
+                self.by_name[usize::from(old.group.0)].remove(&old.name);
                 self.sites[id.0 as usize] = site;
                 id
             }
@@ -179,7 +179,10 @@ impl Queue {
                 DestinationId(self.sites.len() as u32 - 1)
             }
         };
-        self.by_name.insert(key, id);
+        if self.by_name.len() <= usize::from(group.0) {
+            self.by_name.resize_with(usize::from(group.0) + 1, HashMap::new);
+        }
+        self.by_name[usize::from(group.0)].insert(name.clone(), id);
         id
     }
 

@@ -1,9 +1,9 @@
 //! A message from one spool to another, whatever their engines.
 
-use crate::{Entry, RecipientState, Recovered, Refused, Spool, SpoolFailure, Ticket};
-use mail::{Content, Message, Part, QueueId, SharedMessage};
+use crate::{Entry, Recovered, Refused, Spool, SpoolFailure, Ticket};
+use mail::{Content, Message, Part, SharedMessage};
 
-/// Hands a message of `from` to `to`, with its content and what recovery said of it.
+/// Hands a message that `from` recovered to `to`, with its content and what became of its recipients.
 /// Once the ticket is durable in `to`, and not before, it may be ended in `from`: until then a crash
 /// leaves it in one of the two at least. `Ok(Err(Refused::Busy))`: wait for an earlier ticket, then again.
 ///
@@ -11,12 +11,10 @@ use mail::{Content, Message, Part, QueueId, SharedMessage};
 /// When the message cannot be read.
 pub fn carry(
     from: &dyn Spool,
-    id: QueueId,
-    recipients: &[RecipientState],
-    held: bool,
+    found: &Recovered,
     to: &dyn Spool,
 ) -> Result<Result<Ticket, Refused>, SpoolFailure> {
-    let message = from.read(id)?;
+    let message = from.read(found.message.id)?;
     let (mut parts, mut places) = (Vec::new(), Vec::new());
     for part in message.content.parts() {
         let Part::Stored { place, length_bytes } = part else {
@@ -36,7 +34,7 @@ pub fn carry(
     }
     let content = Content::new(message.content.facts, parts);
     let message = SharedMessage::new(Message { content, ..Message::clone(&message) });
-    let adopted = Recovered { message, recipients: recipients.to_vec(), held };
+    let adopted = Recovered { message, recipients: found.recipients.clone(), held: found.held };
     let submitted = to.submit(vec![Entry::Adopt(Box::new(adopted))]);
     if submitted.is_err() {
         to.abandon(&places);

@@ -489,8 +489,7 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
         let (spool, found, _) = from.open(old.path());
         let (other, ..) = to.open(new.path());
         for found in &found {
-            let carried = carry(&*spool, found.message.id, &found.recipients, found.held, &*other);
-            let ticket = carried.unwrap().unwrap();
+            let ticket = carry(&*spool, found, &*other).unwrap().unwrap();
             block_on(other.durable(ticket)).unwrap();
         }
         drop(other);

@@ -87,7 +87,8 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
             return Ok(());
         }
     }
-    rustix::fs::sync();
+    // What was queued shall not be written while it is read.
+    fs::File::open(&queue).and_then(|queue| Ok(rustix::fs::syncfs(&queue)?)).map_err(say)?;
     progress.step();
     println!("{}\n{} messages; milliseconds", device.text(), args.messages);
     println!(

@@ -2,7 +2,7 @@
 
 use super::{
     gauge::Gauge,
-    scenario::{Mta, Scenario, Variant},
+    scenario::{Experiment, Mta, Scenario, Variant},
 };
 use crate::{
     address::{Endpoint, Family},
@@ -128,7 +128,8 @@ pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
     let mta = scenario.mta.as_ref().filter(|_| kind == Kind::Relay);
     // A sink that refuses would be the source's failure here, and no ceiling.
     let plain = Variant { sink_letters: String::new(), ..variant.clone() };
-    let sink = Served::start(scenario, if mta.is_some() { variant } else { &plain })?;
+    let is_beside = mta.is_none() && scenario.experiment == Experiment::Relay;
+    let sink = Served::start(scenario, if is_beside { &plain } else { variant })?;
     let result = match mta {
         None => send(case, None, &sink, stop),
         Some(mta) => shell(case, variant.before.as_deref(), &sink.address)

@@ -3,17 +3,8 @@
 use super::Ending;
 use crate::{cli::CliError, serve::wiring, sysexits::Exit};
 use config::{Engine, Settings};
-use mail::QueueId;
-use spool::{RecipientState, Refused, Spool, SpoolFailure, Ticket};
+use spool::{Recovered, Refused, Spool, SpoolFailure, Ticket, carry};
 use std::{io::Write, path::Path};
-
-/// What recovery said of a message, without the message.
-struct Past {
-    id: QueueId,
-    size_bytes: u64,
-    recipients: Vec<RecipientState>,
-    held: bool,
-}
 
 pub(super) fn run(settings: &Settings, engine: Engine, into: &Path, out: &mut dyn Write) -> Ending {
     if settings.spool.engine == engine {
@@ -29,35 +20,32 @@ pub(super) fn run(settings: &Settings, engine: Engine, into: &Path, out: &mut dy
         let text = format!("{} has {} messages already: name an empty folder", into.display(), already.len());
         return Err(CliError::new(Exit::CantCreate, text));
     }
-    let mut mover = Mover { from: &*from, to: &*to, last: None };
-    for past in &messages {
-        mover.message(past)?;
+    let mut last = None;
+    for found in &messages {
+        last = Some(carry_one(&*from, found, &*to, last)?);
     }
-    let bytes: u64 = messages.iter().map(|past| past.size_bytes).sum();
-    mover.wait()?;
+    last.map_or(Ok(()), |ticket| wait(&*to, ticket))?;
     to.close();
     from.close();
-    let mut found = 0;
-    let report = spool::inspect(into, &mut |_| found += 1)?;
-    if found != messages.len() || !report.corrupt.is_empty() {
-        let text =
-            format!("{found} of {} messages are in {}: keep the old spool", messages.len(), into.display());
+    let mut count = 0;
+    let report = spool::inspect(into, &mut |_| count += 1)?;
+    if count != messages.len() || !report.corrupt.is_empty() {
+        let all = messages.len();
+        let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());
         return Err(CliError::new(Exit::IoErr, text));
     }
-    writeln!(out, "{found} messages, {bytes} bytes: moved to {}", into.display())?;
+    let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
+    writeln!(out, "{count} messages, {bytes} bytes: moved to {}", into.display())?;
     let (engine, path) = (engine.as_str(), into.display());
     writeln!(out, "Now write `engine = \"{engine}\"` and `path = \"{path}\"` below [spool], and start.")?;
     writeln!(out, "The old spool is as it was: {}", settings.spool.path.display())?;
     Ok(Exit::Ok)
 }
 
-fn open(settings: &Settings) -> Result<(Box<dyn Spool>, Vec<Past>), String> {
+fn open(settings: &Settings) -> Result<(Box<dyn Spool>, Vec<Recovered>), String> {
     let mut spool = wiring::spool(settings)?;
     let mut found = Vec::new();
-    let report = spool.recover(&mut |one| {
-        let size_bytes = one.message.content.size_bytes();
-        found.push(Past { id: one.message.id, size_bytes, recipients: one.recipients, held: one.held });
-    });
+    let report = spool.recover(&mut |one| found.push(one));
     let report = report.map_err(|e| format!("recover {}: {e}", settings.spool.path.display()))?;
     if let Some(first) = report.corrupt.first() {
         return Err(format!("the spool is damaged, see `postrider spool check`: {first}"));
@@ -65,37 +53,24 @@ fn open(settings: &Settings) -> Result<(Box<dyn Spool>, Vec<Past>), String> {
     Ok((spool, found))
 }
 
-struct Mover<'a> {
-    from: &'a dyn Spool,
-    to: &'a dyn Spool,
+/// Where the new spool has a full line, once what was handed over before is durable.
+fn carry_one(
+    from: &dyn Spool,
+    found: &Recovered,
+    to: &dyn Spool,
     last: Option<Ticket>,
+) -> Result<Ticket, SpoolFailure> {
+    loop {
+        match (carry(from, found, to)?, last) {
+            (Ok(ticket), _) => return Ok(ticket),
+            (Err(Refused::Busy), Some(ticket)) => wait(to, ticket)?,
+            (Err(refused), _) => return Err(SpoolFailure::Io(format!("the new spool: {refused}"))),
+        }
+    }
 }
 
-impl Mover<'_> {
-    fn message(&mut self, past: &Past) -> Result<(), SpoolFailure> {
-        loop {
-            match spool::carry(self.from, past.id, &past.recipients, past.held, self.to)? {
-                Ok(ticket) => {
-                    self.last = Some(ticket);
-                    return Ok(());
-                }
-                Err(refused) => self.make_room(refused)?,
-            }
-        }
-    }
-
-    /// Only a full line is worth waiting for.
-    fn make_room(&mut self, refused: Refused) -> Result<(), SpoolFailure> {
-        if refused != Refused::Busy {
-            return Err(SpoolFailure::Io(format!("the new spool: {refused}")));
-        }
-        self.wait()
-    }
-
-    fn wait(&mut self) -> Result<(), SpoolFailure> {
-        let Some(ticket) = self.last else { return Ok(()) };
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime = runtime.map_err(|e| SpoolFailure::Io(format!("start the runtime: {e}")))?;
-        runtime.block_on(self.to.durable(ticket))
-    }
+fn wait(spool: &dyn Spool, ticket: Ticket) -> Result<(), SpoolFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.map_err(|e| SpoolFailure::Io(format!("start the runtime: {e}")))?;
+    runtime.block_on(spool.durable(ticket))
 }
