@@ -10,15 +10,15 @@ pub enum Mutation {
     SkipSync,
     /// The directory is not synced when a segment is made, nor at the start.
     SkipDirSync,
-    /// Recovery takes what it can read of a batch that is not whole.
+    /// Recovery takes what it can read of a batch that is not whole, and forgets intents.
     IgnoreBatchEnd,
     /// All lives of a segment have the same seed, so that checksums of one pass in the next.
     IgnoreSeed,
     /// Tickets are durable before their batch is written: 250 comes early.
     AnswerEarly,
-    /// Recovery goes on behind the unproven tail instead of writing it again.
+    /// Recovery goes on behind the unproven tail, or a torn one, instead of writing it again.
     KeepTail,
-    /// A segment is given back before the outcome that permits it is durable.
+    /// A segment is given back, or content removed, before the outcome that permits it is durable.
     ReuseEarly,
     /// Outcomes are acknowledged and never written.
     DropOutcome,
