@@ -11,6 +11,9 @@ use std::{
 /// Where the man pages are kept. No other file is.
 const MAN: &str = "docs/man";
 
+/// Those whose binary writes its own with `man DIR`.
+const PACKAGES: [&str; 2] = ["postrider", "lab"];
+
 /// Contents by path in the repository.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
@@ -52,8 +55,11 @@ fn made() -> Result<Files, Failure> {
     let example = ["run", "--locked", "--quiet", "--package", "config", "--example", "manual"];
     let mut files = Files::from([("docs/configuration.md".into(), output(&mut cargo_command(&example))?)]);
     let dir = std::env::temp_dir().join(format!("postrider-man-{}", std::process::id()));
-    let command = ["run", "--locked", "--quiet", "--package", "postrider", "--", "man"];
-    let pages = output(cargo_command(&command).arg(&dir)).and_then(|_| {
+    let pages = PACKAGES.iter().try_for_each(|package| {
+        let command = ["run", "--locked", "--quiet", "--package", package, "--", "man"];
+        output(cargo_command(&command).arg(&dir)).map(drop)
+    });
+    let pages = pages.and_then(|()| {
         folder(&dir, Path::new(MAN)).map_err(|error| Failure(format!("read {}: {error}", dir.display())))
     });
     // Nobody misses it, whatever became of it.

@@ -9,6 +9,7 @@ mod front;
 mod kv;
 mod limits;
 mod lookup;
+mod man;
 mod net;
 mod postmark;
 mod qdir;
@@ -71,6 +72,7 @@ enum Verb {
     Fsseq3(disk::fsseq::FsseqArgs),
     /// Log 100,000 small records with a write for each, and sync after so many
     Fsseq4(disk::fsseq::FsseqArgs),
+    Man(man::ManArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Compare(args) => run::compare::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
+        Verb::Man(args) => man::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };
     match done {

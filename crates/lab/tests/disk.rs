@@ -16,9 +16,9 @@ fn each_measurement_reports_and_cleans_up() {
     let path = directory.path().to_str().unwrap();
     for (arguments, words) in [
         (&["readwrite", "-f", "5", "-p", "3"][..], "15 files in "),
-        (&["readwrite", "-s", "-f", "3", "-p", "2"], "6 times, p50 "),
+        (&["readwrite", "-s", "-f", "3", "-p", "2", "--rounds", "2"], "12 times, p50 "),
         (&["fsperf1", "20", "5"], "20 operations on 5 files in "),
-        (&["fsperf1", "-c", "-r", "-h", "1", "12", "4"], "12 times, p50 "),
+        (&["fsperf1", "-c", "-r", "-h", "1", "--rounds", "2", "12", "4"], "24 times, p50 "),
         (&["fsseq1", "-C", "10", "-f", "-n", "20", "--rounds", "2"], "24 octets: C=10 is "),
         (&["fsseq2", "-C", "5", "-s", "256,512", "-n", "10"], "     5    512       10"),
         (&["fsseq3", "-C", "7", "-s", "8192", "-n", "10", "--rounds", "1"], "N=1"),

@@ -38,3 +38,19 @@ fn a_log_line_is_formatted_in_each_way() {
         assert!(text.contains(name) && text.contains("N=2"), "{text}");
     }
 }
+
+#[test]
+fn each_command_has_a_man_page() {
+    let directory = tempfile::tempdir().unwrap();
+    ok(&["man", directory.path().to_str().unwrap()]);
+    let help = ok(&["--help"]);
+    let commands = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    // Deeper lines go on with what a command does.
+    let names: Vec<&str> =
+        commands.filter_map(|l| l.strip_prefix("  ")?.split(' ').next().filter(|w| !w.is_empty())).collect();
+    assert!(names.len() > 25, "{help}");
+    for name in names.iter().filter(|name| **name != "help") {
+        let page = std::fs::read_to_string(directory.path().join(format!("postlab-{name}.1"))).unwrap();
+        assert!(page.contains(".SH OPTIONS"), "{name}");
+    }
+}

@@ -2,6 +2,7 @@
 //! sync, close, rename.
 
 use super::{Times, device::Device, scratch::Scratch};
+use crate::rounds::{Figure, Progress, Rounds};
 use clap::{ArgAction, Args};
 use std::{
     collections::HashSet,
@@ -37,6 +38,8 @@ pub(crate) struct FsperfArgs {
     /// Make all files before the clock starts, and use those
     #[arg(short = 'p')]
     populate: bool,
+    #[command(flatten)]
+    rounds: Rounds,
     /// How many
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     operations: u32,
@@ -52,12 +55,49 @@ pub(crate) struct FsperfArgs {
 pub(crate) fn run(args: &FsperfArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
-    let paths: Vec<PathBuf> = (0..args.files).map(|i| scratch.path().join(name(i, args.levels))).collect();
+    let (mut syncs, mut rates) = (Times::default(), Figure::default());
+    let progress =
+        Progress::new("operate on files", u64::from(args.operations) * u64::from(args.rounds.count));
+    let before = device.traffic();
+    for number in 0..args.rounds.count {
+        let directory = scratch.path().join(format!("round{number}"));
+        let (done, seconds) = round(args, &directory, &scratch, &mut syncs, &progress)?;
+        println!("{done} operations on {} files in {seconds:.3} s", args.files);
+        if scratch.is_stopped() {
+            break;
+        }
+        rates.push(f64::from(done) / seconds);
+        // The next round shall find no more than this one did.
+        fs::remove_dir_all(&directory).map_err(|e| format!("remove {}: {e}", directory.display()))?;
+    }
+    drop(progress);
+    println!("operations a second: {rates}");
+    print!("{}", syncs.line("fsync"));
+    println!(
+        "Durability: {}",
+        if args.no_sync { "not synced." } else { "each file synced (fsync), no directory." }
+    );
+    if let (Some(before), Some(after)) = (before, device.traffic()) {
+        let t = after.since(before);
+        println!("{} writes and {} flushes on {}, others' included", t.writes, t.flushes, device.disk);
+    }
+    println!("{}", device.text());
+    Ok(())
+}
+
+/// How many operations, in how many seconds.
+fn round(
+    args: &FsperfArgs,
+    directory: &Path,
+    scratch: &Scratch,
+    syncs: &mut Times,
+    progress: &Progress,
+) -> Result<(u32, f64), String> {
+    let paths: Vec<PathBuf> = (0..args.files).map(|i| directory.join(name(i, args.levels))).collect();
     prepare(args, &paths)?;
     let text = vec![b'x'; args.size as usize];
-    let (mut syncs, mut done) = (Times::default(), 0);
-    let before = device.traffic();
     let begin = Instant::now();
+    let mut done = 0;
     for i in 0..args.operations {
         if scratch.is_stopped() {
             break;
@@ -65,22 +105,11 @@ pub(crate) fn run(args: &FsperfArgs) -> Result<(), String> {
         let path = &paths[i as usize % paths.len()];
         // A name that comes round again is that of an old message.
         let is_old = i >= args.files;
-        operate(args, path, is_old, &text, &mut syncs).map_err(|e| format!("use {}: {e}", path.display()))?;
+        operate(args, path, is_old, &text, syncs).map_err(|e| format!("use {}: {e}", path.display()))?;
         done += 1;
+        progress.step();
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    println!(
-        "{done} operations on {} files in {seconds:.3} s: {:.1} a second",
-        args.files,
-        f64::from(done) / seconds
-    );
-    print!("{}", syncs.line("fsync"));
-    if let (Some(before), Some(after)) = (before, device.traffic()) {
-        let t = after.since(before);
-        println!("{} writes and {} flushes on {}, others' included", t.writes, t.flushes, device.disk);
-    }
-    println!("{}", device.text());
-    Ok(())
+    Ok((done, begin.elapsed().as_secs_f64()))
 }
 
 /// `07/31/123` with two levels: neighbours lie apart.

@@ -97,8 +97,10 @@ fn gather(args: &HonestyArgs) -> Result<Evidence, String> {
     file.sync_all().map_err(say)?;
     let before = device.traffic();
     let (mut times, mut syncs) = (Times::default(), 0);
+    let progress = crate::rounds::Progress::new("sync", args.count.into());
     let begin = Instant::now();
     for i in 0..args.count {
+        progress.step();
         if scratch.is_stopped() {
             break;
         }

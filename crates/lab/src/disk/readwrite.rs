@@ -2,6 +2,7 @@
 //! and remove them; with -s each is synced before the next. Does it help to sync side by side?
 
 use super::{Times, device::Device, scratch::Scratch};
+use crate::rounds::{Figure, Progress, Rounds};
 use clap::Args;
 use std::{
     fs::{self, File},
@@ -26,6 +27,8 @@ pub(crate) struct ReadwriteArgs {
     /// Octets of each file
     #[arg(long, value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     size: u32,
+    #[command(flatten)]
+    rounds: Rounds,
     /// Where
     #[arg(default_value = ".")]
     directory: PathBuf,
@@ -36,35 +39,45 @@ pub(crate) fn run(args: &ReadwriteArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let before = device.traffic();
-    let begin = Instant::now();
-    let results: Vec<_> = thread::scope(|scope| {
-        let start = |i| {
-            let scratch = &scratch;
-            scope.spawn(move || work(args, scratch, i))
-        };
-        let threads: Vec<_> = (0..args.threads).map(start).collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-    });
-    let elapsed = begin.elapsed();
-    let (mut done, mut syncs) = (0, Times::default());
-    for result in results {
-        let (count, times) = result?;
-        done += count;
-        syncs.add(&times);
+    let (mut syncs, mut rates) = (Times::default(), Figure::default());
+    let progress = Progress::new("write and read", args.rounds.count.into());
+    for _ in 0..args.rounds.count {
+        let (done, seconds) = round(args, &scratch, &mut syncs)?;
+        println!("{done} files in {seconds:.3} s, {} threads", args.threads);
+        if scratch.is_stopped() {
+            break;
+        }
+        rates.push(f64::from(done) / seconds);
+        progress.step();
     }
-    let seconds = elapsed.as_secs_f64();
-    println!(
-        "{done} files in {seconds:.3} s: {:.1} a second, {} threads",
-        f64::from(done) / seconds,
-        args.threads
-    );
+    drop(progress);
+    println!("files a second: {rates}");
     print!("{}", syncs.line("sync"));
+    println!("Durability: {}", if args.sync { "file and directory synced (fsync)." } else { "not synced." });
     if let (Some(before), Some(after)) = (before, device.traffic()) {
         let t = after.since(before);
         println!("{} writes and {} flushes on {}, others' included", t.writes, t.flushes, device.disk);
     }
     println!("{}", device.text());
     Ok(())
+}
+
+/// How many files, in how many seconds.
+fn round(args: &ReadwriteArgs, scratch: &Scratch, syncs: &mut Times) -> Result<(u32, f64), String> {
+    let begin = Instant::now();
+    let results: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..args.threads).map(|i| scope.spawn(move || work(args, scratch, i))).collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+    });
+    let seconds = begin.elapsed().as_secs_f64();
+    let mut done = 0;
+    for result in results {
+        let (count, times) = result?;
+        done += count;
+        syncs.add(&times);
+    }
+    Ok((done, seconds))
 }
 
 /// One thread's files, in a directory of its own.
@@ -97,6 +110,7 @@ fn work(args: &ReadwriteArgs, scratch: &Scratch, thread: u16) -> Result<(u32, Ti
         }
         fs::remove_file(&path).map_err(failed(&path))?;
     }
+    fs::remove_dir(&directory).map_err(failed(&directory))?;
     Ok((done, syncs))
 }
 

@@ -18,11 +18,19 @@ mod transcript;
 
 pub(crate) use args::SourceArgs;
 
-use crate::usage::cpu_time;
+use crate::{rounds::Progress, usage::cpu_time};
 pub(crate) use plan::Plan;
 pub(crate) use report::{Report, Times};
 use setup::Setup;
-use std::{io, sync::Arc, thread, time::Instant};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 pub(crate) use tally::Phase;
 use tally::Tally;
 
@@ -34,7 +42,7 @@ pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
         let plan = plan.clone();
         move || plan.stop()
     })?;
-    let report = measure(args, &setup, &plan)?;
+    let report = watched(args, &setup, &plan)?;
     if args.counter {
         println!();
     }
@@ -46,6 +54,28 @@ pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
     let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
     Ok(report.messages_failed == 0 || (args.refusals_are_fine && refusals_only))
 }
+
+/// Measures, and shows how far it is, unless -c does.
+fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
+    let over = AtomicBool::new(args.counter);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let progress = Progress::new("send", args.messages);
+            while !over.load(Relaxed) {
+                progress.at(plan.progress().0);
+                thread::park_timeout(LOOK);
+            }
+        });
+        let report = measure(args, setup, plan);
+        over.store(true, Relaxed);
+        // A run of milliseconds shall not wait for its bar.
+        watcher.thread().unpark();
+        report
+    })
+}
+
+/// Between two looks at how far it is.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// One loop a thread, the sessions dealt out among them.
 pub(crate) fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
