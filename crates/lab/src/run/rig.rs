@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     net::TcpStream,
+    os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
     sync::{
@@ -250,6 +251,8 @@ fn shell(case: &Case<'_>, command: Option<&str>, sink: &str) -> Result<(), Strin
         .envs(&case.variant.env)
         .stdin(Stdio::null())
         .stdout(Stdio::null());
+    // Ctrl-C ends the run, which then stops the MTA as the scenario says; neither is to die of it.
+    shell.process_group(0);
     let status = shell.status().map_err(|e| format!("run `{command}`: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("run `{command}`: it ended with {status}")) }
 }
