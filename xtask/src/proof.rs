@@ -17,10 +17,10 @@ fn tool(name: &str, options: &[(&str, u64)]) -> Command {
     command
 }
 
-/// So many simulated crash points, from a seed on.
-pub(crate) fn sim(seed: u64, points: u64) -> Done {
+/// So many simulated crash points and whole relays, from a seed on.
+pub(crate) fn sim(seed: u64, points: u64, relays: u64) -> Done {
     build()?;
-    run(&mut tool("sim", &[("seed", seed), ("points", points)]))
+    run(&mut tool("sim", &[("seed", seed), ("points", points), ("relays", relays)]))
 }
 
 /// The daemon killed so many times under load.
@@ -82,7 +82,7 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
 
 /// What CI has time for.
 pub(crate) fn ci() -> Done {
-    sim(1, 10_000)?;
+    sim(1, 10_000, 200)?;
     kill9(1, 20, false)?;
     let (fs, mutation, engine) = (None, None, "log".to_owned());
     powercut(&PowerCut { fs, points: 200, seed: 1, mutation, engine })
