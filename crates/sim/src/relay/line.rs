@@ -6,7 +6,7 @@ use super::{
     truth::Truth,
 };
 use crate::seed::Rng;
-use mail::{Enhanced, Outcome};
+use mail::{Enhanced, Outcome, SharedMessage};
 use queue::{DestinationId, Millis, Taken};
 use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
 use spool::Spool as _;
@@ -20,7 +20,8 @@ pub(super) struct Line {
     pub(super) rests: bool,
     connection: Connection,
     hop: Hop,
-    hands: Vec<(u64, Taken)>,
+    /// What is under way, and its messages.
+    hands: Vec<(u64, Taken, SharedMessage)>,
     next_name: u64,
     last_heard: Millis,
     is_greeted: bool,
@@ -65,7 +66,7 @@ impl Line {
         if self.rests {
             office.queue.stir(self.site);
         }
-        self.hands.drain(..).for_each(|(_, taken)| office.queue.put_back(taken.unit, now));
+        self.hands.drain(..).for_each(|(_, taken, _)| office.queue.put_back(taken.unit, now));
         office.queue.connection_closed(self.site, now);
         None
     }
@@ -96,8 +97,8 @@ impl Line {
                 Event::Refused(_) => return Next::Breaks("refused"),
                 Event::Settled(name, results) => {
                     let Some(at) = self.hands.iter().position(|hand| hand.0 == name) else { continue };
-                    let (_, taken) = self.hands.swap_remove(at);
-                    office.conclude(&taken, results, Cause::Tried, truth);
+                    let (_, taken, message) = self.hands.swap_remove(at);
+                    office.conclude(&taken, results, Cause::Tried, Some(message), truth);
                 }
                 _ => {}
             }
@@ -117,12 +118,12 @@ impl Line {
             let Ok(message) = office.spool.read(taken.id) else {
                 let unreadable = Outcome::deferred(Enhanced(4, 3, 0), "cannot be read");
                 let results = taken.recipients.as_slice().iter().map(|i| (*i, unreadable.clone())).collect();
-                office.conclude(&taken, results, Cause::Tried, truth);
+                office.conclude(&taken, results, Cause::Tried, None, truth);
                 continue;
             };
             self.next_name += 1;
             let (name, recipients) = (self.next_name, taken.recipients.as_slice().to_vec());
-            self.hands.push((name, taken));
+            self.hands.push((name, taken, message.clone()));
             self.last_heard = now;
             self.connection.begin(Transaction { name, message, recipients });
         }
@@ -150,7 +151,7 @@ impl Line {
         let outcome = Outcome::deferred(Enhanced(4, 4, 2), why);
         for lost in self.connection.lost() {
             let Some(at) = self.hands.iter().position(|hand| hand.0 == lost.name) else { continue };
-            let (_, taken) = self.hands.swap_remove(at);
+            let (_, taken, message) = self.hands.swap_remove(at);
             if !lost.content_sent && lost.refused.is_empty() && rng.chance(50) {
                 office.queue.put_back(taken.unit, now);
                 continue;
@@ -160,7 +161,8 @@ impl Line {
                 truth.excuse_all(taken.id, &lost.open);
             }
             let open = lost.open.into_iter().map(|index| (index, outcome.clone()));
-            office.conclude(&taken, lost.refused.into_iter().chain(open).collect(), Cause::Tried, truth);
+            let results = lost.refused.into_iter().chain(open).collect();
+            office.conclude(&taken, results, Cause::Tried, Some(message), truth);
         }
         if !self.is_greeted {
             office.queue.unreachable(self.site, outcome, now);

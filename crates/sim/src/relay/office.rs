@@ -193,13 +193,19 @@ impl Office {
         taken: &Taken,
         mut results: Vec<(u32, Outcome)>,
         mut cause: Cause,
+        message: Option<SharedMessage>,
         truth: &mut Truth,
     ) {
-        let Ok(message) = self.spool.read(taken.id) else {
+        let Some(message) = message.or_else(|| self.spool.read(taken.id).ok()) else {
             // Without its envelope nothing can be concluded: it stays, and is tried again.
             let fates: Vec<_> = results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
             let settlement = self.queue.settle(taken.unit, &fates, false, self.now);
             self.columns.deleted += settlement.dropped.len() as u64;
+            let n = truth.ids.get(&taken.id).copied();
+            truth.deleted.extend(settlement.dropped.iter().filter_map(|k| Some((n?, *k))));
+            truth.deleted.extend(
+                truth.reports.get(&taken.id).filter(|_| !settlement.dropped.is_empty()).into_iter().flatten(),
+            );
             return;
         };
         if results.iter().any(|(_, o)| o.fate == Fate::Deferred) && self.queue.is_over(taken.unit, self.now) {
@@ -272,7 +278,7 @@ impl Office {
 
     fn conclude_all(&mut self, taken: &Taken, outcome: &Outcome, cause: Cause, truth: &mut Truth) {
         let results = taken.recipients.as_slice().iter().map(|index| (*index, outcome.clone())).collect();
-        self.conclude(taken, results, cause, truth);
+        self.conclude(taken, results, cause, None, truth);
     }
 
     /// Something operators do to one message.
