@@ -3,10 +3,12 @@
 //! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
 
 mod client;
+mod directories;
 mod settings;
 mod store;
 
 pub use client::{client_conversation, client_replies, client_session};
+pub use directories::{spool_envelope, spool_intent};
 pub use settings::configuration;
 pub use store::{spool_format, spool_recovery};
 

@@ -159,6 +159,10 @@ impl Disk for Memory {
         Ok(())
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(1 << 20)
     }
@@ -183,6 +187,11 @@ impl File for Kept {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.lock().expect("one thread").truncate(length as usize);
         Ok(())
     }
 

@@ -22,6 +22,8 @@ targets!(
     client_session,
     client_conversation,
     configuration,
+    spool_envelope,
     spool_format,
+    spool_intent,
     spool_recovery
 );

@@ -50,6 +50,9 @@ enum Verb {
         /// Seeds of the whole relay, from client to next hop
         #[arg(long, default_value_t = 200)]
         relays: u64,
+        /// log or directories
+        #[arg(long, default_value = "log", value_parser = ["log", "directories"])]
+        engine: String,
     },
     /// Kill the daemon under load with SIGKILL; whatever it answered 250 must arrive
     Kill9 {
@@ -87,7 +90,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Test { filter } => test(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Docs { check } => docs::run(*check),
-        Verb::Sim { seed, points, relays } => proof::sim(*seed, *points, *relays),
+        Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
         Verb::Powercut(options) => proof::powercut(options),
         Verb::Setup => setup::setup(),

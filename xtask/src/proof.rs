@@ -18,9 +18,10 @@ fn tool(name: &str, options: &[(&str, u64)]) -> Command {
 }
 
 /// So many simulated crash points and whole relays, from a seed on.
-pub(crate) fn sim(seed: u64, points: u64, relays: u64) -> Done {
+pub(crate) fn sim(seed: u64, points: u64, relays: u64, engine: &str) -> Done {
     build()?;
-    run(&mut tool("sim", &[("seed", seed), ("points", points), ("relays", relays)]))
+    let options = [("seed", seed), ("points", points), ("relays", relays)];
+    run(tool("sim", &options).arg("--engine").arg(engine))
 }
 
 /// The daemon killed so many times under load.
@@ -82,7 +83,8 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
 
 /// What CI has time for.
 pub(crate) fn ci() -> Done {
-    sim(1, 10_000, 200)?;
+    sim(1, 10_000, 200, "log")?;
+    sim(1, 1_000, 0, "directories")?;
     kill9(1, 20, false)?;
     let (fs, mutation, engine) = (None, None, "log".to_owned());
     powercut(&PowerCut { fs, points: 200, seed: 1, mutation, engine })

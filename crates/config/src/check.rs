@@ -1,7 +1,9 @@
 //! What no single key can see: ranges, keys that contradict each other, files that are missing.
 
+mod spool;
+
 use crate::{
-    choice::{Engine, LogFormat},
+    choice::LogFormat,
     listing::{Effective, Origin},
     load::Purpose,
     route::{LmtpTarget, Target},
@@ -22,9 +24,6 @@ use std::{
 /// The kernel takes 107 bytes (`sun_path` with its final NUL; unix(7)); the daemon makes a socket
 /// under a name that is one longer.
 const SOCKET_PATH_MAX: usize = 106;
-/// A part of content in the spool has a 32-bit length.
-const SEGMENT_MAX: ByteSize = ByteSize(1 << 30);
-const SEGMENT_MIN: ByteSize = ByteSize(1 << 20);
 
 /// Makes every check, whatever fails.
 pub(crate) fn check(reading: &mut Reading<'_>, settings: &Settings, purpose: Purpose) {
@@ -255,29 +254,6 @@ impl Check<'_, '_> {
         let what = format!("`{}` is over `{}`", small.0, large.0);
         let label = format!("{} over {}", show_duration(small.1), show_duration(large.1));
         self.problem(path, what, &label, &format!("`{}` must not be larger than `{}`", small.0, large.0));
-    }
-
-    fn spool(&mut self, s: &Settings) {
-        if s.spool.engine == Engine::Null && !cfg!(feature = "lab") {
-            let what = "the engine \"null\" keeps nothing".to_owned();
-            self.problem("spool.engine", what, "not in this build", "write \"log\"");
-        }
-        self.at_least("spool.segment_size", &s.spool.segment_size, &SEGMENT_MIN);
-        if s.spool.segment_size > SEGMENT_MAX {
-            let help = format!("write {SEGMENT_MAX} or less");
-            self.problem("spool.segment_size", "`spool.segment_size` is too large".to_owned(), "", &help);
-        }
-        // Two segments are the reserve for outcomes, one is written, one prepared.
-        let least = ByteSize(s.spool.segment_size.0.saturating_mul(4));
-        if s.spool.max_size.0 != 0 && s.spool.max_size < least {
-            let what = "`spool.max_size` is too small".to_owned();
-            self.problem(
-                "spool.max_size",
-                what,
-                "less than four segments",
-                &format!("write \"{least}\" or more, or 0"),
-            );
-        }
     }
 
     fn log(&mut self, s: &Settings) {

@@ -92,10 +92,48 @@ choice! {
 
 choice! {
     /// What keeps messages.
-    Engine: "one of \"log\" and \"null\"" {
+    Engine: "one of \"log\", \"directories\" and \"null\"" {
         /// The log of segments.
         Log = "log",
+        /// Queue directories with files for every message.
+        Directories = "directories",
         /// Keeps nothing: for the laboratory, and only in its builds.
         Null = "null",
+    }
+}
+
+choice! {
+    /// Which of the messages that are ready goes first.
+    SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\" and \"deadline\"" {
+        /// As they became ready, small ones before bulk.
+        Fair = "fair",
+        /// As they became ready.
+        None = "none",
+        /// Sendmail's formula of size, recipients and attempts.
+        Priority = "priority",
+        /// By queue id.
+        Filename = "filename",
+        /// By destination.
+        Host = "host",
+        /// Unchanged the longest first.
+        Modification = "modification",
+        /// By chance.
+        Random = "random",
+        /// Oldest first.
+        Time = "time",
+        /// Soonest to expire first.
+        Deadline = "deadline",
+    }
+}
+
+choice! {
+    /// How a queue directory is chosen for a message.
+    DirectoryChoice: "one of \"round-robin\", \"random\" and \"fewest\"" {
+        /// One after the other.
+        RoundRobin = "round-robin",
+        /// By chance.
+        Random = "random",
+        /// The one with the fewest messages.
+        Fewest = "fewest",
     }
 }

@@ -10,6 +10,7 @@
 mod check;
 mod choice;
 mod domain;
+mod group;
 mod listing;
 mod load;
 mod problem;
@@ -20,8 +21,9 @@ pub mod settings;
 mod units;
 mod value;
 
-pub use choice::{Engine, ListenTls, LogFormat, RouteTls, TlsVersion};
+pub use choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion};
 pub use domain::DomainPattern;
+pub use group::QueueGroup;
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;

@@ -149,6 +149,7 @@ impl Reading<'_> {
             reception: self.plain(root, "reception"),
             delivery: self.plain(root, "delivery"),
             queue: self.plain(root, "queue"),
+            queue_groups: self.queue_groups(root),
             spool: self.plain(root, "spool"),
             dns: self.plain(root, "dns"),
             hosts: self.hosts(root),
@@ -199,7 +200,7 @@ impl Reading<'_> {
         listen
     }
 
-    fn missing(&mut self, span: Range<usize>, key: &str, example: &str) {
+    pub(crate) fn missing(&mut self, span: Range<usize>, key: &str, example: &str) {
         self.cx.problem(span, format!("`{key}` is missing"), "in this section", format!("write {example}"));
     }
 

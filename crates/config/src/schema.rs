@@ -14,7 +14,7 @@ const HOSTS: SectionDoc = SectionDoc {
 };
 
 /// Every section with its keys: what the reader knows and the manual tells.
-pub fn schema() -> [SectionDoc; 17] {
+pub fn schema() -> [SectionDoc; 18] {
     [
         GlobalKeys::DOC,
         ListenKeys::DOC,
@@ -27,6 +27,7 @@ pub fn schema() -> [SectionDoc; 17] {
         Reception::DOC,
         Delivery::DOC,
         Queue::DOC,
+        QueueGroupKeys::DOC,
         Spool::DOC,
         Dns::DOC,
         HOSTS,

@@ -2,8 +2,9 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{Engine, ListenTls, LogFormat, RouteTls, TlsVersion},
+    choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
+    group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
     section::section,
     units::ByteSize,
@@ -44,6 +45,8 @@ pub struct Settings {
     pub delivery: Delivery,
     /// When it is tried again.
     pub queue: Queue,
+    /// Mail that is scheduled in a way of its own, in the order of the file.
+    pub queue_groups: Vec<QueueGroup>,
     /// Where it waits.
     pub spool: Spool,
     /// How names are looked up.
@@ -74,6 +77,12 @@ impl Settings {
     /// when it is local, else by MX.
     pub fn route(&self, key: &str) -> Option<(usize, &Route)> {
         self.routes.iter().enumerate().find(|(_, route)| route.matches(key))
+    }
+
+    /// The queue group for mail between two domains, each given as [`mail::Domain::key`]: its number,
+    /// counted from 1. 0: none is.
+    pub fn queue_group(&self, recipient: &str, sender: Option<&str>) -> usize {
+        self.queue_groups.iter().position(|group| group.matches(recipient, sender)).map_or(0, |at| at + 1)
     }
 }
 
@@ -290,18 +299,65 @@ section! {
         initial_concurrency: usize = "5",
         /// Messages in the queue, at most. More: 452 4.3.1.
         max_messages: usize = "10000000",
+        /// Which of the messages for one destination goes first: `fair` and `none` as they became
+        /// ready (`fair` lets small ones overtake bulk), `priority` by Sendmail's formula,
+        /// `filename` by queue id, `modification`, `random`, `time` (oldest first), `deadline`.
+        /// Between destinations it is always fair.
+        order: SortOrder = "\"fair\"",
+    }
+}
+
+section! {
+    /// Mail that is scheduled in a way of its own: a queue group. The first that matches decides; mail
+    /// that none matches is scheduled by `[queue]` and `[delivery]`, which also stand in for every key
+    /// that is left out. A destination that several groups use is counted in each by itself.
+    pub(crate) QueueGroupKeys = "queue_group" many {
+        /// Its name, for people.
+        name: Option<Word> = "",
+        /// Domains of recipients, as in `[[route]]`. Every one when it is left out.
+        domains: Vec<DomainPattern> = "[]",
+        /// Domains of senders. Every one, and the null reverse-path, when it is left out.
+        sender_domains: Vec<DomainPattern> = "[]",
+        /// Which of the messages for one destination goes first.
+        order: Option<SortOrder> = "",
+        /// Shortest wait before the next attempt.
+        retry_min: Option<Duration> = "",
+        /// Longest wait.
+        retry_max: Option<Duration> = "",
+        /// Connections a destination begins with.
+        initial_concurrency: Option<usize> = "",
+        /// Connections to one destination at a time, at most.
+        connections_per_destination: Option<usize> = "",
+        /// Connections of the whole group at a time.
+        runners: Option<usize> = "",
+        /// Where connections are scarce the group with the highest goes first. Other mail has 100.
+        priority: u32 = "100",
     }
 }
 
 section! {
     /// Where mail waits.
     pub Spool = "spool" {
-        /// What keeps it. `null` keeps nothing, and is for the laboratory's own builds.
+        /// What keeps it: `log`, which writes one log for all messages; `directories`, which keeps files
+        /// for every message in queue directories as Sendmail does, to look at and to compare with. `null`
+        /// keeps nothing, and is for the laboratory's own builds. `postrider spool convert` moves mail
+        /// from one to the other.
         engine: Engine = "\"log\"",
-        /// Its folder.
+        /// Its folder. With `engine = "directories"` also a pattern with one `*` in its last part,
+        /// `"/var/spool/postrider/q*"`: the queue directories are those it names, which must be there,
+        /// perhaps on several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
         /// Size of one file of the log.
         segment_size: ByteSize = "\"64MiB\"",
+        /// Queue directories, `q00`, `q01` and so on, made when missing. With fewer than before the
+        /// others are emptied, and can be removed when they are.
+        directories: usize = "1",
+        /// How a queue directory is chosen for a message: one after the other, by chance, or the one with
+        /// the fewest messages.
+        choice: DirectoryChoice = "\"round-robin\"",
+        /// Levels of sixteen directories each below every queue directory: 0, 1 or 2. For file systems
+        /// that are slow with many files in one directory.
+        hashed: u32 = "0",
         /// Room it may take. More: 452 4.3.1. 0: what the disk has.
         max_size: ByteSize = "0",
         /// Room that must stay free on its disk. Less: 452 4.3.1.

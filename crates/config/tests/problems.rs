@@ -42,6 +42,20 @@ fn an_open_relay_and_a_loop_are_seen() {
 }
 
 #[test]
+fn queue_directories_that_cannot_be_are_told() {
+    let with = |text| problems(&format!("[spool]\nengine = {text}\n"));
+    let all = [
+        with("\"null\""),
+        with("\"directories\"\npath = \"/var/spool/q*\"\ndirectories = 20"),
+        with("\"directories\"\npath = \"/var/*/queue\""),
+        with("\"directories\"\nchoice = \"fewst\""),
+        with("\"directories\"\ndirectories = 0"),
+        with("\"directories\"\ndirectories = 1000\nhashed = 3"),
+    ];
+    golden("directories.txt", &all.join("\n"));
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let problems = config::load(Some(Path::new("/nonexistent/postrider.toml"))).unwrap_err();
     golden("missing.txt", &problems.to_string());

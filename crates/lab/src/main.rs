@@ -1,17 +1,31 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
 mod address;
+mod bonnie;
+mod checksum;
 mod disk;
+mod format;
+mod front;
+mod kv;
+mod limits;
+mod lookup;
+mod net;
 mod postmark;
+mod qdir;
 mod report;
+mod reproduce;
+mod rounds;
 mod run;
 mod signals;
 mod sink;
 mod slots;
 mod source;
 mod stat;
+mod syscalls;
+mod usage;
 
 use clap::{Parser, Subcommand};
+use disk::fsseq::Kind;
 use std::process::ExitCode;
 
 /// The laboratory for mail transfer agents
@@ -26,13 +40,37 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
+    Slam(front::slam::SlamArgs),
+    Smtpc(front::smtpc::SmtpcArgs),
+    Gatling(front::gatling::GatlingArgs),
+    Postal(front::postal::PostalArgs),
     Run(run::RunArgs),
+    Reproduce(reproduce::ReproduceArgs),
+    Compare(run::compare::CompareArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
+    Kv(kv::KvArgs),
+    Bonnie(bonnie::BonnieArgs),
+    Net(net::NetArgs),
+    Lookup(lookup::LookupArgs),
+    Format(format::FormatArgs),
+    Dd(disk::dd::DdArgs),
+    Queuedirs(qdir::dirs::QueuedirsArgs),
+    Queuerun(qdir::order::QueuerunArgs),
+    Syscalls(syscalls::SyscallsArgs),
+    Iostat(disk::iostat::IostatArgs),
     Diskhonesty(disk::honesty::HonestyArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
     #[command(name = "fsperf1")]
     Fsperf(disk::fsperf::FsperfArgs),
+    /// Log formatted lines, and sync after so many (fsseq1 of sendmail X)
+    Fsseq1(disk::fsseq::FsseqArgs),
+    /// Log buffered records of 256 to 16384 octets, and sync after so many
+    Fsseq2(disk::fsseq::FsseqArgs),
+    /// Log 40,000 KB with a write for each record, and sync after so many
+    Fsseq3(disk::fsseq::FsseqArgs),
+    /// Log 100,000 small records with a write for each, and sync after so many
+    Fsseq4(disk::fsseq::FsseqArgs),
     #[command(visible_alias = "ministat")]
     Stat(stat::StatArgs),
 }
@@ -46,14 +84,35 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
         }
     };
+    limits::raise_files();
     let done = match cli.verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Kv(args) => kv::run(&args).map(|()| true),
+        Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
+        Verb::Net(args) => net::run(&args).map(|()| true),
+        Verb::Lookup(args) => lookup::run(&args).map(|()| true),
+        Verb::Format(args) => format::run(&args).map(|()| true),
+        Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
+        Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),
+        Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
+        Verb::Syscalls(args) => syscalls::run(&args),
+        Verb::Iostat(args) => disk::iostat::run(&args),
         Verb::Diskhonesty(args) => disk::honesty::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
+        Verb::Fsseq1(args) => disk::fsseq::run(&args, Kind::Lines).map(|()| true),
+        Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
+        Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
+        Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
+        Verb::Slam(args) => front::slam::run(&args),
+        Verb::Smtpc(args) => front::smtpc::run(&args),
+        Verb::Gatling(args) => front::gatling::run(&args),
+        Verb::Postal(args) => front::postal::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Reproduce(args) => reproduce::run(&args),
+        Verb::Compare(args) => run::compare::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
     };

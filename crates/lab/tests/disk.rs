@@ -19,6 +19,16 @@ fn each_measurement_reports_and_cleans_up() {
         (&["readwrite", "-s", "-f", "3", "-p", "2"], "6 times, p50 "),
         (&["fsperf1", "20", "5"], "20 operations on 5 files in "),
         (&["fsperf1", "-c", "-r", "-h", "1", "12", "4"], "12 times, p50 "),
+        (&["fsseq1", "-C", "10", "-f", "-n", "20", "--rounds", "2"], "24 octets: C=10 is "),
+        (&["fsseq2", "-C", "5", "-s", "256,512", "-n", "10"], "     5    512       10"),
+        (&["fsseq3", "-C", "7", "-s", "8192", "-n", "10", "--rounds", "1"], "N=1"),
+        (&["fsseq4", "-C", "1,3", "-s", "20", "-n", "9", "--limit", "1"], "synced (fsync) after every C"),
+        (&["queuedirs", "-q", "1,3", "-s", "1,2", "-m", "20", "--rounds", "2"], "      2     3       20"),
+        (
+            &["queuedirs", "-q", "1", "-s", "1", "-m", "2500", "-S", "--slope", "--rounds", "1"],
+            "µs an entry for each 1000",
+        ),
+        (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());
@@ -43,11 +53,108 @@ fn memory_is_not_durable_and_the_exit_code_says_so() {
 
 #[test]
 fn a_directory_that_is_not_there_is_one_clear_line() {
-    for verb in [&["readwrite"][..], &["fsperf1", "1", "1"], &["diskhonesty"]] {
+    for verb in [&["readwrite"][..], &["fsseq2"], &["iostat", "-d"], &["fsperf1", "1", "1"], &["diskhonesty"]]
+    {
         let output = run(&[verb, &["/no/dir"]].concat());
         assert_eq!(
             String::from_utf8_lossy(&output.stderr),
             "postlab: look at /no/dir: No such file or directory (os error 2)\n"
         );
     }
+}
+
+#[test]
+fn dd_writes_its_file_twice_as_told_and_tells_cache_from_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("incq");
+    let of = format!("of={}", file.display());
+    let text = ok(&["dd", "--rounds", "2", "ibs=8192", "if=/dev/zero", "obs=8192", "count=10", &of]);
+    assert!(text.contains("0.08192 MB in blocks of 8192 octets") && text.contains("N=2) MB/s"), "{text}");
+    assert!(!file.exists());
+    std::fs::write(&file, "mine").unwrap();
+    let output = run(&["dd", "count=1", &of]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("File exists"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine", "what is there is not ours to remove");
+}
+
+#[test]
+fn iostat_counts_a_command_and_ends_as_it_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let text = ok(&["iostat", "-d", path, "-m", "2", "--", "sh", "-c", "exit 0"]);
+    assert!(text.contains("\nsh ") && text.contains("for one message"), "{text}");
+    assert_eq!(run(&["iostat", "-d", path, "--", "false"]).status.code(), Some(1));
+    let me = std::process::id().to_string();
+    let text = ok(&["iostat", "-w", "0.01", "-c", "1", "-p", &me, "-d", path]);
+    assert!(text.contains("oublock"), "{text}");
+}
+
+#[test]
+fn bonnie_does_all_its_phases_and_shows_short_ones_as_plus_signs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let text = ok(&[
+        "bonnie",
+        "-d",
+        path,
+        "-r",
+        "0",
+        "-s",
+        "1:4096:20:2",
+        "-f",
+        "4k",
+        "-n",
+        "1:100:0:3",
+        "-m",
+        "box",
+        "-x",
+        "2",
+    ]);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("box,1M,")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert_eq!(lines[0].split(',').count(), 2 + 24 + 1, "{text}");
+    assert!(lines[0].contains(",+++++,+++,1:100:0/3,"), "{text}");
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+    let text = ok(&["bonnie", "-d", path, "-r", "0", "-s", "0", "-n", "1", "-b", "-q"]);
+    assert_eq!(text.lines().count(), 1, "only the CSV line: {text}");
+    let error = |arguments: &[&str]| {
+        let output = run(&[&["bonnie", "-d", path], arguments].concat());
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(error(&["-r", "100", "-s", "150"]).contains("make it twice as large"));
+    assert!(error(&["-r", "0", "-s", "1:1000"]).contains("no power of two"));
+    assert!(error(&["-s", "x"]).contains("`x` is no size"));
+}
+
+#[test]
+fn records_go_into_each_store_and_none_stays_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let text = ok(&["kv", "-n", "50", "-T", "20,50", "-l", "20,100", "-C", "30", "--rounds", "2", path]);
+    for engine in ["file", "log", "redb", "sqlite"] {
+        let rows = text.lines().filter(|line| line.split(' ').next() == Some(engine));
+        assert_eq!(rows.filter(|line| line.contains("N=2)")).count(), 4, "{engine}: {text}");
+    }
+    assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
+    let output = run(&["kv", "--engine", "abacus"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("`abacus` is none of file, log, redb, sqlite"), "{error}");
+}
+
+#[test]
+fn system_calls_of_a_command_are_counted() {
+    let output = run(&["syscalls", "--csv", "--", "cat", "/dev/null"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    if error.contains("strace: it is not installed") || error.contains("Operation not permitted") {
+        eprintln!("SKIPPED: strace cannot be used here");
+        return;
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("phase,syscall,count,total us,average us,errors\n"), "{text}{error}");
+    assert!(text.contains("command,openat,"), "{text}");
+    let me = std::process::id().to_string();
+    let gone = run(&["syscalls", "-p", "4194300", "--", "true"]);
+    assert!(!gone.status.success() || me.is_empty());
 }

@@ -140,9 +140,41 @@ fn a_report_is_one_page_that_needs_nothing_else() {
 fn the_scenarios_that_come_with_the_lab_can_be_read() {
     for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios")).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|e| e != "toml") {
+            continue;
+        }
         // Results cannot be made below a file: nothing runs, but the scenario was read by then.
         let output = run(&["run", "--results", "/dev/null/x", path.to_str().unwrap()]);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(error.starts_with("postlab: create /dev/null/x/"), "{}: {error}", path.display());
     }
+}
+
+#[test]
+fn two_results_are_compared_case_by_case() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = write(
+        directory.path(),
+        "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 3\n[load]\nmessages = 30\nsessions = [1]\n\
+         [[variant]]\nname = \"small\"\n[[variant]]\nname = \"large\"\nletters = \"-l 20000\"\n",
+    );
+    let results: Vec<String> = ["a", "b"]
+        .iter()
+        .map(|name| {
+            let results = directory.path().join(name);
+            let output = run(&["run", "--results", results.to_str().unwrap(), "--messages", "40", &scenario]);
+            assert!(output.status.success(), "{output:?}");
+            let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+            result.display().to_string()
+        })
+        .collect();
+    let output = run(&["compare", &results[0], &results[1]]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "a ceiling that moves is no fault: {output:?}");
+    assert!(
+        text.contains("ceiling, small") && text.contains("ceiling, large") && text.contains("N=3)"),
+        "{text}"
+    );
+    let output = run(&["compare", &results[0], "/no/dir"]);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: read /no/dir/scenario.toml"));
 }

@@ -139,7 +139,6 @@ fn envelope_line() {
             let Ok(header) = Header::parse(line.as_bytes()) else { return };
             assert_eq!(Header::parse(&header.to_line()), Ok(header.clone()));
             if let Ok(envelope) = header.envelope() {
-                assert!(envelope.recipients.len() < 2, "REACHED");
                 assert_eq!(Header::new(&envelope, header.size_bytes).envelope(), Ok(envelope));
             }
         },
@@ -164,7 +163,6 @@ fn control_line() {
     };
     for_each_line(make, |line| {
         let Ok(request) = serde_json::from_str::<Request>(line) else { return };
-        assert!(!matches!(request, Request::Apply { .. }), "REACHED apply");
         let written = serde_json::to_string(&request).expect("requests are JSON");
         assert!(!written.contains('\n'));
         assert_eq!(serde_json::from_str::<Request>(&written).expect("it was just written"), request);

@@ -4,7 +4,7 @@ use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
 };
 use rustix::net;
-use spool::{Entry, LogSettings, LogSpool, Spool};
+use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Spool};
 use std::{
     fs,
     io::{Read, Write},
@@ -130,7 +130,7 @@ fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
 
 /// Puts a message for two into the spool of a daemon that does not run; the first recipient was
 /// deferred once.
-fn queue_one(dir: &TempDir, id: u64) {
+fn queue_one(dir: &TempDir, id: u64, in_directories: bool) {
     let mut envelope = Envelope::new(ReversePath::parse("alice@a.test", false).unwrap());
     for address in ["bob@b.test", "carol@localhost"] {
         envelope.recipients.push(Recipient::new(ForwardPath::parse(address, false).unwrap()));
@@ -139,8 +139,14 @@ fn queue_one(dir: &TempDir, id: u64) {
     let (id, arrived) = (QueueId(id), UnixMillis::now());
     let message = Message { id, arrived, origin: "test".into(), envelope, content };
     let deferred = Outcome::deferred(Enhanced(4, 4, 1), "connection refused");
-    let settings = LogSettings { segment_bytes: 1 << 20, min_free_bytes: 0, ..LogSettings::default() };
-    let mut spool = LogSpool::open(&dir.path().join("data/spool"), settings).unwrap();
+    let path = dir.path().join("data/spool");
+    let mut spool: Box<dyn Spool> = if in_directories {
+        let settings = DirSettings { min_free_bytes: 0, ..DirSettings::default() };
+        Box::new(DirSpool::open(&path, Layout { directories: 2, hashed: 1 }, settings).unwrap())
+    } else {
+        let settings = LogSettings { segment_bytes: 1 << 20, min_free_bytes: 0, ..LogSettings::default() };
+        Box::new(LogSpool::open(&path, settings).unwrap())
+    };
     spool.recover(&mut |_| ()).unwrap();
     spool.submit(vec![Entry::Accept(message.into())]).unwrap();
     spool.submit(vec![Entry::Outcome { id, results: vec![(0, deferred)], last: false }]).unwrap();
@@ -149,8 +155,17 @@ fn queue_one(dir: &TempDir, id: u64) {
 
 #[test]
 fn without_a_daemon_the_spool_tells_what_is_queued() {
-    let dir = site("");
-    queue_one(&dir, 7);
+    told_without_a_daemon("", false);
+}
+
+#[test]
+fn without_a_daemon_queue_directories_tell_what_is_queued() {
+    told_without_a_daemon("[spool]\nengine = \"directories\"\ndirectories = 2\n", true);
+}
+
+fn told_without_a_daemon(more: &str, in_directories: bool) {
+    let dir = site(more);
+    queue_one(&dir, 7, in_directories);
     let list = stdout(&postrider(&dir, &["queue", "list"]));
     assert!(
         list.contains("\n0000000000007 ") && list.contains("(deferred 4.4.1 (connection refused))"),
@@ -171,6 +186,15 @@ fn without_a_daemon_the_spool_tells_what_is_queued() {
         story.contains("<bob@b.test> by mx:b.test") && story.contains("when the daemon runs again"),
         "{story}"
     );
+}
+
+#[test]
+fn a_daemon_does_not_start_on_the_spool_of_the_other_engine() {
+    let dir = site("[[listen]]\naddress = \"127.0.0.1:0\"\n");
+    queue_one(&dir, 7, true);
+    let output = postrider(&dir, &["serve"]);
+    assert_eq!(output.status.code(), Some(69));
+    assert!(stderr(&output).contains("postrider spool convert"), "{}", stderr(&output));
 }
 
 #[test]

@@ -159,15 +159,27 @@ fn a_large_mail_to_a_thousand_recipients_goes_once() {
     until("each recipient is accounted for", || daemon.ledger("delivered") == 1000);
 }
 
+/// The keys that follow those of `[spool]` for the engine that is not the default.
+const DIRECTORIES: &str = "engine = \"directories\"\ndirectories = 3\nhashed = 1\n";
+
 #[test]
 fn a_failure_comes_back_as_a_report_and_a_deferral_waits() {
+    failure_and_deferral("");
+}
+
+#[test]
+fn queue_directories_keep_reports_and_deferrals_as_well() {
+    failure_and_deferral(DIRECTORIES);
+}
+
+fn failure_and_deferral(engine: &str) {
     let sink = Sink::with(|command| match command {
         c if c.starts_with("RCPT TO:<gone@") => Some("550 5.1.1 No such user".to_owned()),
         c if c.starts_with("RCPT TO:<busy@") => Some("450 4.2.1 Mailbox busy".to_owned()),
         _ => None,
     });
     let route = format!("[[route]]\ndomains = [\"b.test\"]\nsmarthost = \"{}\"\n", sink.address);
-    let daemon = Postrider::start(&format!("{LOG}{route}"));
+    let daemon = Postrider::start(&format!("{engine}{LOG}{route}"));
     let mut client = Client::connect(daemon.address).unwrap();
     client
         .send("me@mx.test", &["ok@b.test", "gone@b.test", "busy@b.test"], b"Subject: x\r\n\r\nx\r\n")
@@ -189,7 +201,7 @@ fn a_failure_comes_back_as_a_report_and_a_deferral_waits() {
     let address = daemon.address;
     let (dir, status) = daemon.stop();
     assert!(status.success());
-    let daemon = Postrider::start_in(dir, address, &format!("{LOG}{route}"));
+    let daemon = Postrider::start_in(dir, address, &format!("{engine}{LOG}{route}"));
     assert!(daemon.ask(&["queue", "list"]).contains("busy@b.test"));
     daemon.ask(&["queue", "delete", "--recipient", "busy@b.test"]);
     until("the queue is empty", || daemon.ledger("queued") == 0);
@@ -286,9 +298,18 @@ fn a_dead_destination_is_probed_and_not_each_message_retried() {
 /// The promise: whatever was answered 250 arrives, at whatever moment the process is killed.
 #[test]
 fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    killed_under_load("");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_from_queue_directories() {
+    killed_under_load(DIRECTORIES);
+}
+
+fn killed_under_load(engine: &str) {
     let rounds: u32 = std::env::var("POSTRIDER_KILL_ROUNDS").map_or(5, |n| n.parse().unwrap());
     let sink = Sink::start();
-    let config = format!("{}[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n", sink.route());
+    let config = format!("{engine}{}[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n", sink.route());
     let mut daemon = Some(Postrider::start(&config));
     let mut acknowledged: Vec<String> = Vec::new();
     let mut seed = std::env::var("POSTRIDER_KILL_SEED").map_or(1u64, |n| n.parse().unwrap());

@@ -1,6 +1,6 @@
 //! One destination's ready lists, window and health.
 
-use crate::{Millis, Settings, list::List, settings::millis};
+use crate::{GroupId, Millis, Settings, ready::Ready, settings::millis};
 use mail::{Destination, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
@@ -10,8 +10,8 @@ pub struct DestinationId(pub u32);
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) name: Destination,
-    pub(crate) small: List,
-    pub(crate) bulk: List,
+    pub(crate) group: GroupId,
+    pub(crate) ready: Ready,
     pub(crate) ready_count: u32,
     pub(crate) in_flight_count: u32,
     pub(crate) waiting_count: u32,
@@ -24,7 +24,6 @@ pub(crate) struct Site {
     /// Connections allowed; grows and shrinks with success and failure.
     pub(crate) window: f64,
     pub(crate) limit: u32,
-    pub(crate) small_in_a_row: u8,
     pub(crate) health: Health,
     /// In the ring of destinations that want a connection.
     pub(crate) in_ring: bool,
@@ -50,21 +49,21 @@ pub(crate) enum Health {
 }
 
 impl Site {
-    pub(crate) fn new(name: Destination, limit: u32, settings: &Settings) -> Self {
-        let limit = limit.max(1);
+    pub(crate) fn new(name: Destination, id: GroupId, settings: &Settings) -> Self {
+        let group = settings.group(id);
+        let limit = group.concurrency_limit.max(1);
         Self {
             name,
-            small: List::default(),
-            bulk: List::default(),
+            group: id,
+            ready: Ready::new(group.order),
             ready_count: 0,
             in_flight_count: 0,
             waiting_count: 0,
             connection_count: 0,
             idle_count: 0,
             fresh_count: 0,
-            window: f64::from(settings.initial_concurrency.clamp(1, limit)),
+            window: f64::from(group.initial_concurrency.clamp(1, limit)),
             limit,
-            small_in_a_row: 0,
             health: Health::Up,
             in_ring: false,
             timer: None,
@@ -122,8 +121,8 @@ impl Site {
             self.window = 1.0; // slow start after revival
         }
         let goal = f64::from(self.limit);
-        let step =
-            if self.window < f64::from(settings.initial_concurrency) { 1.0 } else { 1.0 / self.window };
+        let initial = f64::from(settings.group(self.group).initial_concurrency);
+        let step = if self.window < initial { 1.0 } else { 1.0 / self.window };
         self.window = (self.window + step).min(goal);
     }
 
@@ -139,7 +138,7 @@ impl Site {
             Health::Up => now,
             Health::Suspended { since, .. } | Health::Probing { since } => since,
         };
-        let until = now + settings.retry_after(now - since, random);
+        let until = now + settings.retry_after(self.group, now - since, random);
         self.window = 1.0;
         self.health = Health::Suspended { since, until, reason: Box::new(reason) };
     }

@@ -14,8 +14,11 @@
 mod destination;
 mod list;
 mod message;
+mod order;
 mod queue;
+mod ready;
 mod reroute;
+mod ring;
 mod settings;
 mod slab;
 mod view;
@@ -23,8 +26,9 @@ mod wheel;
 
 pub use destination::DestinationId;
 pub use message::{Recipients, UnitId};
+pub use order::{SortFacts, SortOrder};
 pub use queue::{Aged, Arrival, Order, Queue, Settlement, Taken};
-pub use settings::Settings;
+pub use settings::{Group, GroupId, Settings};
 pub use view::{DestinationView, MessageView, Status, UnitView};
 
 /// Milliseconds on a monotonic clock whose zero is the start of the process. Recovered messages

@@ -1,10 +1,12 @@
 //! The queue manager itself.
 
 use crate::{
-    DestinationId, Millis, Recipients, Settings,
+    DestinationId, GroupId, Millis, Recipients, Settings,
     destination::{Health, Site},
     list::{List, NONE},
     message::{Age, Entry, Place, Unit, UnitId},
+    ready::{Ready, Tables},
+    ring::Rings,
     settings::millis,
     slab::Slab,
     wheel::Wheel,
@@ -79,14 +81,13 @@ pub struct Queue {
     pub(crate) by_id: HashMap<QueueId, u32>,
     pub(crate) units: Slab<Unit>,
     pub(crate) sites: Vec<Site>,
-    by_name: HashMap<Destination, DestinationId>,
+    /// By group.
+    by_name: Vec<HashMap<Destination, DestinationId>>,
     wheel: Wheel,
     young: List,
     old: List,
-    /// Destinations that want their first connection.
-    first_ring: VecDeque<DestinationId>,
-    /// Destinations that want one more.
-    more_ring: VecDeque<DestinationId>,
+    /// Destinations that want a connection.
+    rings: Rings,
     wakes: VecDeque<DestinationId>,
     /// When to look at a destination again: suspended ones, and ones whose patience runs.
     timers: BTreeSet<(Millis, DestinationId)>,
@@ -106,12 +107,11 @@ impl Queue {
             by_id: HashMap::new(),
             units: Slab::default(),
             sites: Vec::new(),
-            by_name: HashMap::new(),
+            by_name: Vec::new(),
             wheel: Wheel::new(now),
             young: List::default(),
             old: List::default(),
-            first_ring: VecDeque::new(),
-            more_ring: VecDeque::new(),
+            rings: Rings::default(),
             wakes: VecDeque::new(),
             timers: BTreeSet::new(),
             connection_count: 0,
@@ -136,27 +136,41 @@ impl Queue {
         self.len() == 0
     }
 
-    /// New settings for what is decided from now on.
+    /// New settings for what is decided from now on; what is ready is sorted anew.
     pub fn set_settings(&mut self, settings: Settings) {
         for site in &mut self.sites {
-            site.limit = settings.concurrency_limit.max(1);
+            let group = settings.group(site.group);
+            site.limit = group.concurrency_limit.max(1);
             site.window = site.window.min(f64::from(site.limit));
+            let mut tables = Tables { units: &mut self.units, messages: &self.messages };
+            let mut ready = Ready::new(group.order);
+            while let Some(unit) = site.ready.pop(&mut tables, u8::MAX) {
+                ready.push(&mut tables, unit, false);
+            }
+            site.ready = ready;
         }
         self.settings = settings;
+        self.rings.unpark_all(&self.settings);
     }
 
-    /// The destination's number; the same for the same name.
+    /// The destination's number in the first group; the same for the same name.
     pub fn destination(&mut self, name: &Destination) -> DestinationId {
-        if let Some(id) = self.by_name.get(name) {
+        self.destination_in(name, GroupId::default())
+    }
+
+    /// The destination's number in a group; the same for the same name and group.
+    pub fn destination_in(&mut self, name: &Destination, group: GroupId) -> DestinationId {
+        if let Some(id) = self.by_name.get(usize::from(group.0)).and_then(|names| names.get(name)) {
             return *id;
         }
-        let site = Site::new(name.clone(), self.settings.concurrency_limit, &self.settings);
+        let site = Site::new(name.clone(), group, &self.settings);
         // Places of destinations nobody uses are taken again, so that the table stays bounded by
         // what is queued.
         let free = (self.sites.len() >= 1024).then(|| self.unused_site()).flatten();
         let id = match free {
             Some(id) => {
-                self.by_name.remove(&self.sites[id.0 as usize].name);
+                let old = &self.sites[id.0 as usize];
+                self.by_name[usize::from(old.group.0)].remove(&old.name);
                 self.sites[id.0 as usize] = site;
                 id
             }
@@ -165,12 +179,11 @@ impl Queue {
                 DestinationId(self.sites.len() as u32 - 1)
             }
         };
-        self.by_name.insert(name.clone(), id);
+        if self.by_name.len() <= usize::from(group.0) {
+            self.by_name.resize_with(usize::from(group.0) + 1, HashMap::new);
+        }
+        self.by_name[usize::from(group.0)].insert(name.clone(), id);
         id
-    }
-
-    pub(crate) fn find_destination(&self, name: &Destination) -> Option<DestinationId> {
-        self.by_name.get(name).copied()
     }
 
     /// Looks at a few places, not at all of them.
@@ -289,14 +302,10 @@ impl Queue {
     fn put_ready(&mut self, unit: UnitId, now: Millis, first: bool) {
         let entry = &mut self.units[unit];
         (entry.place, entry.due) = (Place::Ready, now);
-        let (id, is_bulk) = (DestinationId(entry.destination), entry.is_bulk);
+        let id = DestinationId(entry.destination);
         let site = &mut self.sites[id.0 as usize];
-        let list = if is_bulk { &mut site.bulk } else { &mut site.small };
-        if first {
-            list.push_front(&mut self.units, unit);
-        } else {
-            list.push_back(&mut self.units, unit);
-        }
+        let mut tables = Tables { units: &mut self.units, messages: &self.messages };
+        site.ready.push(&mut tables, unit, first);
         site.ready_count += 1;
         self.check(id, now);
     }
@@ -312,12 +321,12 @@ impl Queue {
     /// Takes a unit out of where it is; in flight it stays.
     pub(crate) fn withdraw(&mut self, unit: UnitId) {
         let entry = &self.units[unit];
-        let (place, is_bulk) = (entry.place, entry.is_bulk);
+        let place = entry.place;
         let site = &mut self.sites[entry.destination as usize];
         match place {
             Place::Ready => {
-                let list = if is_bulk { &mut site.bulk } else { &mut site.small };
-                list.remove(&mut self.units, unit);
+                let mut tables = Tables { units: &mut self.units, messages: &self.messages };
+                site.ready.remove(&mut tables, unit);
                 site.ready_count -= 1;
             }
             Place::Waiting => {
@@ -374,13 +383,12 @@ impl Queue {
             self.wakes.push_back(id);
             return;
         }
-        let head = site.small.head().or(site.bulk.head());
-        let oldest = head.map(|unit| self.units[unit].due);
+        let oldest = site.ready.head().map(|unit| self.units[unit].due);
         match site.wants_connection(&self.settings, oldest, now) {
             Ok(true) => {
                 let is_first = site.connection_count == 0;
                 site.in_ring = true;
-                if is_first { self.first_ring.push_back(id) } else { self.more_ring.push_back(id) }
+                self.rings.push(&self.settings, site.group, is_first, id);
             }
             Ok(false) => {}
             Err(when) => self.set_timer(id, when),
@@ -412,15 +420,16 @@ impl Queue {
             return Some(Order::Wake(id));
         }
         while self.connection_count < self.settings.connections_max {
-            let id = self.first_ring.pop_front().or_else(|| self.more_ring.pop_front())?;
+            let id = self.rings.pop(&self.settings)?;
             let site = self.site_mut(id);
             site.in_ring = false;
-            let head = site.small.head().or(site.bulk.head());
-            let oldest = head.map(|unit| self.units[unit].due);
+            let oldest = site.ready.head();
+            let oldest = oldest.map(|unit| self.units[unit].due);
             if self.site(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
                 continue;
             }
             self.connection_count += 1;
+            self.rings.opened(self.sites[id.0 as usize].group);
             let quantum = i64::try_from(self.settings.quantum_bytes).unwrap_or(i64::MAX);
             let site = self.site_mut(id);
             site.connection_count += 1;
@@ -448,14 +457,17 @@ impl Queue {
         site.idle_count = site.idle_count.saturating_sub(1);
     }
 
-    /// A destination wants its first connection and none is to be had: one without work should close.
-    pub fn is_contended(&self) -> bool {
-        self.connection_count >= self.settings.connections_max && !self.first_ring.is_empty()
+    /// Another destination wants its first connection and none is to be had: one of this
+    /// destination without work should close.
+    pub fn is_contended(&self, id: DestinationId) -> bool {
+        self.rings.is_group_contended(self.site(id).group)
+            || self.connection_count >= self.settings.connections_max && self.rings.wants_first()
     }
 
     /// An opened connection is gone, or was never made.
     pub fn connection_closed(&mut self, id: DestinationId, now: Millis) {
         self.connection_count -= 1;
+        self.rings.closed(&self.settings, self.sites[id.0 as usize].group);
         let site = self.site_mut(id);
         site.connection_count -= 1;
         site.fresh_count = site.fresh_count.min(site.connection_count);
@@ -472,7 +484,7 @@ impl Queue {
 
     /// The next unit for a connection of this destination: small ones first, but not for ever.
     pub fn take(&mut self, id: DestinationId, now: Millis) -> Option<Taken> {
-        let contended = self.is_contended();
+        let contended = self.is_contended(id);
         let per_bulk = self.settings.small_per_bulk;
         let site = &mut self.sites[id.0 as usize];
         let may = match site.health {
@@ -483,14 +495,8 @@ impl Queue {
         if !may || (contended && site.quantum_bytes <= 0) {
             return None;
         }
-        let small_first = site.bulk.is_empty() || site.small_in_a_row < per_bulk;
-        let (list, in_a_row) = if small_first && !site.small.is_empty() {
-            (&mut site.small, site.small_in_a_row.saturating_add(1))
-        } else {
-            (&mut site.bulk, 0)
-        };
-        let unit = list.pop_front(&mut self.units)?;
-        site.small_in_a_row = in_a_row;
+        let mut tables = Tables { units: &mut self.units, messages: &self.messages };
+        let unit = site.ready.pop(&mut tables, per_bulk)?;
         site.ready_count -= 1;
         site.fresh_count = site.fresh_count.saturating_sub(1);
         let message = self.units[unit].message;
@@ -541,7 +547,7 @@ impl Queue {
             settlement.dropped = deferred;
         } else {
             let random = self.next_random();
-            let due = now + self.settings.retry_after(now - arrived, random);
+            let due = now + self.settings.retry_after(self.site(id).group, now - arrived, random);
             let entry = &mut self.units[unit];
             entry.recipients = Recipients::new(&deferred);
             entry.attempt_count = entry.attempt_count.saturating_add(1);

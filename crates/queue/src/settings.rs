@@ -1,25 +1,59 @@
 //! What the operator may choose of scheduling.
 
-use crate::Millis;
+use crate::{Millis, SortOrder};
 use std::time::Duration;
 
-/// Retry, expiry and concurrency (Postfix's defaults where they have proved themselves).
+/// A queue group's number; 0 is the group of all that no other takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct GroupId(pub u8);
+
+/// How the messages of one group are scheduled.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct Group {
+    /// For people.
+    pub name: String,
+    /// Which of a destination's messages goes first.
+    pub order: SortOrder,
+    /// Groups of a higher priority get connections first.
+    pub priority: i32,
+    /// Connections of all its destinations together: its runners.
+    pub connections_max: u32,
     /// Shortest wait before the next attempt.
     pub retry_min: Duration,
     /// Longest wait. Between them a message waits as long as its age, so that attempts thin out.
     pub retry_max: Duration,
+    /// Connections a destination starts with.
+    pub initial_concurrency: u32,
+    /// Connections a destination may grow to.
+    pub concurrency_limit: u32,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            order: SortOrder::default(),
+            priority: 0,
+            connections_max: u32::MAX,
+            retry_min: Duration::from_secs(300),
+            retry_max: Duration::from_secs(4000),
+            initial_concurrency: 5,
+            concurrency_limit: 20,
+        }
+    }
+}
+
+/// Retry, expiry and concurrency (Postfix's defaults where they have proved themselves).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// By number; the first is for all that no other takes, and is never missing.
+    pub groups: Vec<Group>,
     /// Each wait is multiplied by a random factor of 1 ± this, so that crowds disperse.
     pub jitter: f64,
     /// Age at which undelivered recipients fail (RFC 5321 §4.5.4.1: four to five days).
     pub expire: Duration,
     /// Age at which the sender is told of the delay; zero for never.
     pub delay_warning: Duration,
-    /// Connections a destination starts with.
-    pub initial_concurrency: u32,
-    /// Connections a destination may grow to.
-    pub concurrency_limit: u32,
     /// Connections of all destinations together.
     pub connections_max: u32,
     /// Up to this size a message counts as small and goes before bulk.
@@ -37,13 +71,10 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            retry_min: Duration::from_secs(300),
-            retry_max: Duration::from_secs(4000),
+            groups: vec![Group::default()],
             jitter: 0.2,
             expire: Duration::from_secs(5 * 86400),
             delay_warning: Duration::from_secs(4 * 3600),
-            initial_concurrency: 5,
-            concurrency_limit: 20,
             connections_max: 1000,
             small_bytes: 64 * 1024,
             small_per_bulk: 4,
@@ -55,10 +86,19 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// A group's; the first one's when a reload took it away.
+    ///
+    /// # Panics
+    /// Without any group.
+    pub fn group(&self, id: GroupId) -> &Group {
+        self.groups.get(usize::from(id.0)).unwrap_or(&self.groups[0])
+    }
+
     /// How long to wait after a failure at this age: clamp(age, min, max) × (1 ± jitter).
     /// `random` is uniform in 0..1.
-    pub fn retry_after(&self, age: Millis, random: f64) -> Millis {
-        let wait = age.clamp(millis(self.retry_min), millis(self.retry_max).max(millis(self.retry_min)));
+    pub fn retry_after(&self, group: GroupId, age: Millis, random: f64) -> Millis {
+        let Group { retry_min, retry_max, .. } = self.group(group);
+        let wait = age.clamp(millis(*retry_min), millis(*retry_max).max(millis(*retry_min)));
         (wait as f64 * (1.0 + self.jitter * (2.0 * random - 1.0))) as Millis
     }
 }

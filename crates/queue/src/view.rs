@@ -1,6 +1,10 @@
 //! The queue as operators see it.
 
-use crate::{DestinationId, Millis, Queue, destination::Health, message::Place};
+use crate::{
+    DestinationId, GroupId, Millis, Queue,
+    destination::{Health, Site},
+    message::Place,
+};
 use mail::{Destination, Outcome, QueueId};
 
 /// Where a unit is, and until when.
@@ -25,6 +29,8 @@ pub struct UnitView {
     pub recipients: Vec<u32>,
     /// Where they go.
     pub destination: Destination,
+    /// The destination's number.
+    pub site: DestinationId,
     /// Where they are.
     pub status: Status,
     /// Attempts so far.
@@ -49,6 +55,8 @@ pub struct MessageView {
 pub struct DestinationView {
     /// Its name.
     pub name: Destination,
+    /// The group it is in.
+    pub group: GroupId,
     /// Units that wait for a connection.
     pub ready_count: u32,
     /// Units under way.
@@ -81,7 +89,8 @@ impl Queue {
 
     fn unit_view(&self, unit: u32) -> UnitView {
         let unit = &self.units[unit];
-        let site = self.site(DestinationId(unit.destination));
+        let id = DestinationId(unit.destination);
+        let site = self.site(id);
         let status = match (unit.place, &site.health) {
             (Place::Ready, Health::Suspended { until, reason, .. }) => {
                 Status::Suspended(*until, (**reason).clone())
@@ -94,14 +103,15 @@ impl Queue {
         UnitView {
             recipients: unit.recipients.as_slice().to_vec(),
             destination: site.name.clone(),
+            site: id,
             status,
             attempt_count: unit.attempt_count,
         }
     }
 
     /// Why a destination is suspended, if it is.
-    pub fn suspension(&self, name: &Destination) -> Option<&Outcome> {
-        match &self.site(self.find_destination(name)?).health {
+    pub fn suspension(&self, id: DestinationId) -> Option<&Outcome> {
+        match &self.site(id).health {
             Health::Suspended { reason, .. } => Some(reason),
             Health::Up | Health::Probing { .. } => None,
         }
@@ -112,6 +122,15 @@ impl Queue {
         matches!(self.site(id).health, Health::Suspended { .. })
     }
 
+    /// Units that are under way, or would be if there were connections.
+    pub fn busy_count(&self) -> u64 {
+        let busy = |site: &Site| {
+            let ready = if matches!(site.health, Health::Suspended { .. }) { 0 } else { site.ready_count };
+            u64::from(ready) + u64::from(site.in_flight_count)
+        };
+        self.sites.iter().map(busy).sum()
+    }
+
     /// All destinations with something to say of.
     pub fn destinations(&self) -> Vec<DestinationView> {
         self.sites
@@ -119,6 +138,7 @@ impl Queue {
             .filter(|site| !site.is_unused())
             .map(|site| DestinationView {
                 name: site.name.clone(),
+                group: site.group,
                 ready_count: site.ready_count,
                 in_flight_count: site.in_flight_count,
                 waiting_count: site.waiting_count,

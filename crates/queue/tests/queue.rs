@@ -2,7 +2,9 @@
 
 use mail::{Destination, Enhanced, Fate, Outcome, QueueId, Transport};
 use proptest::prelude::*;
-use queue::{Aged, Arrival, DestinationId, Millis, Order, Queue, Settings, Status, Taken};
+use queue::{
+    Aged, Arrival, DestinationId, Group, GroupId, Millis, Order, Queue, Settings, SortOrder, Status, Taken,
+};
 use std::{collections::BTreeMap, time::Duration};
 
 fn site(name: &str) -> Destination {
@@ -183,9 +185,102 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
         done(&mut q, &taken, Fate::Delivered, 1);
         served += 1;
     }
-    assert_eq!((served, q.is_contended()), (10, true));
+    assert_eq!((served, q.is_contended(a)), (10, true));
     q.connection_closed(a, 1);
     assert_eq!(orders(&mut q, 1), [Order::Open(b)]);
+}
+
+fn grouped(groups: impl IntoIterator<Item = Group>) -> Settings {
+    Settings { groups: [Group::default()].into_iter().chain(groups).collect(), ..Settings::default() }
+}
+
+#[test]
+fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free() {
+    let slow = Group { connections_max: 1, ..Group::default() };
+    let mut q = Queue::new(grouped([slow]), 7, 0);
+    let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
+    let other = q.destination(&site("a"));
+    assert_ne!(a, other, "the same destination in two groups is two");
+    for (id, to) in [(1, a), (2, b), (3, other)] {
+        put(&mut q, id, &[to], 100, 0);
+    }
+    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(other)]);
+    assert!(q.is_contended(a) && !q.is_contended(other), "b waits for the group's only runner");
+    let taken = q.take(a, 0).unwrap();
+    done(&mut q, &taken, Fate::Delivered, 0);
+    q.connection_closed(a, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
+    assert!(!q.is_contended(b));
+}
+
+#[test]
+fn more_runners_are_used_at_once() {
+    let slow = Group { connections_max: 1, ..Group::default() };
+    let mut q = Queue::new(grouped([slow.clone()]), 7, 0);
+    let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
+    put(&mut q, 1, &[a, b], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    q.set_settings(grouped([Group { connections_max: 2, ..slow }]));
+    assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
+}
+
+#[test]
+fn where_connections_are_scarce_the_higher_priority_goes_first() {
+    let urgent = Group { priority: 5, ..Group::default() };
+    let mut q = Queue::new(Settings { connections_max: 1, ..grouped([urgent]) }, 7, 0);
+    let (low, high) = (q.destination(&site("a")), q.destination_in(&site("b"), GroupId(1)));
+    put(&mut q, 1, &[low], 100, 0);
+    put(&mut q, 2, &[high], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(high)]);
+}
+
+#[test]
+fn a_group_has_its_own_retry_schedule() {
+    let day = Duration::from_secs(86_400);
+    let rare = Group { retry_min: day, retry_max: day, ..Group::default() };
+    let mut q = Queue::new(grouped([rare]), 7, 0);
+    let a = q.destination_in(&site("a"), GroupId(1));
+    put(&mut q, 1, &[a], 100, 0);
+    orders(&mut q, 0);
+    let taken = q.take(a, 0).unwrap();
+    assert!(done(&mut q, &taken, Fate::Deferred, 0).retry_at.unwrap() > 60_000_000);
+}
+
+#[test]
+fn a_destinations_messages_go_in_the_order_of_its_group() {
+    for (order, expected) in [
+        (SortOrder::Fair, [3, 1, 2]),
+        (SortOrder::None, [3, 1, 2]),
+        (SortOrder::Filename, [1, 2, 3]),
+        (SortOrder::Priority, [2, 1, 3]),
+        (SortOrder::Time, [2, 3, 1]),
+        (SortOrder::Deadline, [2, 3, 1]),
+    ] {
+        let mut settings = Settings::default();
+        settings.groups[0].order = order;
+        let mut q = Queue::new(settings, 7, 100);
+        let a = q.destination(&site("a"));
+        for (id, size_bytes, arrived) in [(3, 900, 50), (1, 500, 70), (2, 100, 20)] {
+            put(&mut q, id, &[a], size_bytes, arrived);
+        }
+        orders(&mut q, 100);
+        let ids: Vec<u64> = std::iter::from_fn(|| q.take(a, 100)).map(|taken| taken.id.0).collect();
+        assert_eq!(ids, expected, "{order}");
+    }
+}
+
+#[test]
+fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    (1..=4).rev().for_each(|id| put(&mut q, id, &[a], 100, 0));
+    let mut settings = Settings::default();
+    settings.groups[0].order = SortOrder::Filename;
+    q.set_settings(settings);
+    assert!(q.hold(QueueId(2)));
+    orders(&mut q, 0);
+    let ids: Vec<u64> = std::iter::from_fn(|| q.take(a, 0)).map(|taken| taken.id.0).collect();
+    assert_eq!(ids, [1, 3, 4]);
 }
 
 #[test]

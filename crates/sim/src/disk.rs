@@ -56,6 +56,15 @@ struct State {
     rng: Rng,
 }
 
+impl NameChange {
+    /// The name that came or went.
+    fn name(&self) -> &str {
+        match self {
+            Self::Created(name, _) | Self::Renamed(_, name, _) | Self::Removed(name, _) => name,
+        }
+    }
+}
+
 /// What an operation shall do.
 enum Go {
     Do,
@@ -78,9 +87,13 @@ pub const ENOSPC: i32 = 28;
 /// Too many open files.
 pub const EMFILE: i32 = 24;
 
-/// The disk as one process sees it. Clones are the same disk.
+/// One directory of the disk as one process sees it. Clones are the same disk.
 #[derive(Debug, Clone)]
-pub struct SimDisk(Arc<Mutex<State>>);
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+    /// Before the names of its files; empty for the disk's own directory.
+    prefix: String,
+}
 
 fn eio() -> io::Error {
     io::Error::from_raw_os_error(EIO)
@@ -162,7 +175,7 @@ impl State {
 impl SimDisk {
     /// An empty disk.
     pub fn new(seed: u64, capacity_bytes: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self::of(State {
             images: BTreeMap::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -176,11 +189,20 @@ impl SimDisk {
             broken: None,
             has_failed: false,
             rng: Rng::new(seed),
-        })))
+        })
+    }
+
+    fn of(state: State) -> Self {
+        Self { state: Arc::new(Mutex::new(state)), prefix: String::new() }
+    }
+
+    /// Another directory of the same disk; there is no need to make it.
+    pub fn directory(&self, name: &str) -> Self {
+        Self { state: self.state.clone(), prefix: format!("{name}/") }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets something go wrong at an operation; the first is number one.
@@ -239,7 +261,7 @@ impl SimDisk {
     /// The disk after the process died and the machine did not: what was written can be read, and is
     /// as unsynced as before.
     pub fn after_kill(&self) -> Self {
-        Self(Arc::new(Mutex::new(self.restarted())))
+        Self::of(self.restarted())
     }
 
     /// The disk after a power cut: of what was not synced, any part.
@@ -247,10 +269,10 @@ impl SimDisk {
         let (mut state, mut rng) = (self.restarted(), Rng::new(seed));
         state.images.values_mut().for_each(|image| image.cut_power(&mut rng));
         state.cut_names(&mut rng);
-        Self(Arc::new(Mutex::new(state)))
+        Self::of(state)
     }
 
-    /// Flips one bit of something that was synced and is not zero; in which file.
+    /// Flips one bit of something that was synced and is not zero; in which file, its directory before it.
     pub fn flip_bit(&self, seed: u64) -> Option<String> {
         let (mut guard, mut rng) = (self.state(), Rng::new(seed));
         let state = &mut *guard;

@@ -1,6 +1,10 @@
-//! What the spool was told and what it promised: after a crash it must be as if exactly the first
-//! `k` transactions had happened, with every one it called durable among them.
+//! What the spool was told and what it promised: after a crash the log must be as if exactly the first
+//! `k` transactions had happened, with every one it called durable among them; queue directories as if
+//! all of those had, and some others.
 
+mod order;
+
+use crate::engine::Engine;
 use bytes::Bytes;
 use mail::{Fate, Outcome, Part, QueueId, SharedMessage};
 use spool::{Change, Entry, RecipientState, Spool, Ticket, Transaction};
@@ -50,6 +54,9 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
             Entry::Accept(message) => {
                 let recipients = vec![Past::default(); message.envelope.recipients.len()];
                 queue.insert(message.id.0, Live { recipients, held: false });
+            }
+            Entry::Adopt(found) => {
+                queue.insert(found.message.id.0, Live::recovered(&found.recipients, found.held));
             }
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 queue.remove(&id.0);
@@ -130,6 +137,7 @@ impl Ledger {
     pub fn readable(&self) -> Vec<QueueId> {
         let accepted = |entry: &Entry| match entry {
             Entry::Accept(message) => Some(message.id.0),
+            Entry::Adopt(found) => Some(found.message.id.0),
             Entry::Outcome { .. } | Entry::Amend { .. } => None,
         };
         let durable = self.submitted[..self.acknowledged].iter().flat_map(|(_, t)| t).filter_map(accepted);
@@ -143,7 +151,28 @@ impl Ledger {
     }
 
     /// What recovery found must be one of the queues that may be; from now on it is durable.
-    pub fn settle(&mut self, found: Queue) -> Result<(), String> {
+    pub fn settle(&mut self, engine: Engine, found: Queue) -> Result<(), String> {
+        match engine {
+            Engine::Log => self.settle_first(found),
+            Engine::Directories => self.settle_some(found),
+        }
+    }
+
+    fn settle_some(&mut self, found: Queue) -> Result<(), String> {
+        let (durable, open) = self.submitted.split_at(self.acknowledged);
+        let mut least = self.proven.clone();
+        durable.iter().for_each(|(_, transaction)| apply(&mut least, transaction));
+        let open: Vec<&Transaction> = open.iter().map(|(_, transaction)| transaction).collect();
+        if order::is_some_of(&least, &open, &found) {
+            self.adopt(found);
+            return Ok(());
+        }
+        let mut most = least.clone();
+        open.into_iter().for_each(|transaction| apply(&mut most, transaction));
+        Err(self.explain(&found, &least, &most))
+    }
+
+    fn settle_first(&mut self, found: Queue) -> Result<(), String> {
         let mut queue = self.proven.clone();
         let mut least = None;
         for count in 0..=self.submitted.len() {

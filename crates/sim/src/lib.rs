@@ -7,12 +7,14 @@
 
 pub mod args;
 pub mod disk;
+pub mod engine;
 pub mod ledger;
 pub mod relay;
 pub mod run;
 pub mod seed;
 pub mod workload;
 
+use engine::Engine;
 use spool::Mutation;
 use std::fmt;
 
@@ -45,11 +47,11 @@ impl fmt::Display for Summary {
 }
 
 /// Runs `count` seeds from `first` on.
-pub fn points(first: u64, count: u64, mutation: Mutation) -> Summary {
+pub fn points(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
     let mut summary = Summary::default();
     for seed in first..first + count {
         summary.point_count += 1;
-        match std::panic::catch_unwind(|| run::run(seed, mutation)) {
+        match std::panic::catch_unwind(|| run::run(seed, engine, mutation)) {
             Ok(Ok(tally)) => summary.tally.add(&tally),
             Ok(Err(what)) => summary.violations.push((seed, what)),
             // It has said so.

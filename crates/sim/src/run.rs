@@ -9,16 +9,14 @@ pub use sweep::{Swept, sweep};
 
 use crate::{
     disk::{EIO, Fault, SimDisk},
+    engine::{Engine, Setup, Subject},
     ledger::{Ledger, Live, Queue},
     seed::Rng,
     workload::Workload,
 };
 use mail::QueueId;
-use spool::{
-    Durable, LogSettings, LogSpool, Mutation, RecoveryReport, Refused, Spool, SpoolFailure, Ticket, Turn,
-};
+use spool::{Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, Ticket, Turn};
 use std::{
-    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -53,8 +51,7 @@ impl Tally {
 struct Run {
     rng: Rng,
     disk: SimDisk,
-    settings: LogSettings,
-    mutation: Mutation,
+    setup: Setup,
     ledger: Ledger,
     workload: Workload,
     /// Something was planned that makes the disk say EIO.
@@ -69,9 +66,9 @@ const LIVES: u64 = 5;
 /// Steps of the workload in a life that nothing ends.
 const STEPS: u64 = 150;
 
-/// Runs a seed; an error says which promise was broken.
-pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, mutation);
+/// Runs a seed on an engine; an error says which promise was broken.
+pub fn run(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, engine, mutation);
     for _ in 0..LIVES {
         run.plan();
         run.life()?;
@@ -84,7 +81,7 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
 
 impl Run {
     /// A new disk, large or small, with nothing on it.
-    fn new(seed: u64, mutation: Mutation) -> Self {
+    fn new(seed: u64, engine: Engine, mutation: Mutation) -> Self {
         let mut rng = Rng::new(seed);
         let segment_bytes = 1024 * (24 + 8 * rng.below(4));
         let settings = LogSettings {
@@ -97,10 +94,9 @@ impl Run {
         let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
         Self {
             disk: SimDisk::new(rng.bits(), capacity_bytes),
-            workload: Workload::new(rng.bits()),
+            workload: Workload::new(rng.bits(), engine == Engine::Directories),
+            setup: Setup::new(engine, settings, mutation, seed),
             rng,
-            settings,
-            mutation,
             ledger: Ledger::default(),
             has_errors: false,
             steps: STEPS,
@@ -142,8 +138,7 @@ impl Run {
         }
     }
 
-    fn recover(&mut self) -> Result<(LogSpool, RecoveryReport), Ended> {
-        let disk = Arc::new(self.disk.clone());
+    fn recover(&mut self) -> Result<(Subject, RecoveryReport), Ended> {
         let failed = |failure: SpoolFailure| {
             if self.disk.is_off() || self.has_errors {
                 Ended::Crash
@@ -153,10 +148,10 @@ impl Run {
                 Ended::Violation(format!("recovery failed: {failure}"))
             }
         };
-        let mut spool = LogSpool::by_hand(disk, self.settings.clone(), self.mutation).map_err(failed)?;
+        let mut spool = self.setup.open(&self.disk).map_err(failed)?;
         let mut found = Queue::new();
         let mut twice = None;
-        let report = spool.recover(&mut |r| {
+        let report = spool.spool_mut().recover(&mut |r| {
             let id = r.message.id.0;
             if found.insert(id, Live::recovered(&r.recipients, r.held)).is_some() {
                 twice = Some(id);
@@ -170,7 +165,9 @@ impl Run {
             return Err(Ended::Violation(format!("{id} was recovered twice")));
         }
         let ids: Vec<u64> = found.keys().copied().collect();
-        self.ledger.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
+        self.ledger
+            .settle(self.setup.engine, found)
+            .map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
         for id in ids {
             self.read(&spool, QueueId(id)).map_err(Ended::Violation)?;
         }
@@ -178,14 +175,14 @@ impl Run {
     }
 
     /// An error counts when the disk had no reason for it.
-    fn read(&self, spool: &LogSpool, id: QueueId) -> Result<(), String> {
-        let compared = self.ledger.compare(spool, id);
+    fn read(&self, spool: &Subject, id: QueueId) -> Result<(), String> {
+        let compared = self.ledger.compare(&**spool, id);
         if self.disk.is_off() || self.has_errors { Ok(()) } else { compared }
     }
 
-    fn work(&mut self, spool: &LogSpool) -> Result<(), String> {
+    fn work(&mut self, spool: &Subject) -> Result<(), String> {
         for _ in 0..self.steps {
-            match self.workload.step(spool, &mut self.ledger) {
+            match self.workload.step(&**spool, &mut self.ledger) {
                 Ok(()) | Err(Refused::Busy | Refused::Full) => {}
                 Err(Refused::Poisoned) => break,
             }
@@ -209,7 +206,7 @@ impl Run {
     }
 
     /// The log may fail when the disk did, and for want of room, where its thread would wait.
-    fn judge_failure(&mut self, spool: &LogSpool) -> Result<(), String> {
+    fn judge_failure(&mut self, spool: &Subject) -> Result<(), String> {
         if !spool.pressure().poisoned || self.disk.is_off() || self.has_errors {
             return Ok(());
         }
@@ -228,11 +225,11 @@ impl Run {
     /// What the operator does; nothing is lost until then.
     fn make_room(&mut self) {
         self.disk.set_capacity(u64::MAX);
-        self.settings.max_bytes = 0;
+        self.setup.log.max_bytes = 0;
     }
 
     /// What the spool calls durable now.
-    fn note_durable(&mut self, spool: &LogSpool) {
+    fn note_durable(&mut self, spool: &Subject) {
         let is_durable = |ticket: &Ticket| matches!(poll(spool.durable(*ticket)), Poll::Ready(Ok(())));
         let tickets: Vec<Ticket> = self.ledger.open_tickets().collect();
         if let Some(last) = tickets.into_iter().take_while(is_durable).last() {

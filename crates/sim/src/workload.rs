@@ -16,6 +16,8 @@ const LIVE_MAX: usize = 14;
 pub struct Workload {
     rng: Rng,
     next_id: u64,
+    /// Transactions over several messages often come with outcomes that are not the last.
+    is_joint: bool,
 }
 
 fn path(n: usize) -> ForwardPath {
@@ -24,8 +26,8 @@ fn path(n: usize) -> ForwardPath {
 
 impl Workload {
     /// The same seed and the same answers of the spool: the same transactions.
-    pub fn new(seed: u64) -> Self {
-        Self { rng: Rng::new(seed), next_id: 1 }
+    pub fn new(seed: u64, is_joint: bool) -> Self {
+        Self { rng: Rng::new(seed), next_id: 1, is_joint }
     }
 
     /// One thing a mail server does.
@@ -132,10 +134,25 @@ impl Workload {
             match self.rng.below(4) {
                 0 => results.push((index, Outcome::delivered(Enhanced(2, 0, 0), "ok"))),
                 1 => {}
-                _ => results.push((index, Outcome::deferred(Enhanced(4, 2, 1), format!("busy {attempt}")))),
+                _ => {
+                    // Long enough that an append is torn in the middle.
+                    let padding = if self.is_joint { self.rng.index(600) } else { 0 };
+                    let text = format!("busy {attempt}{}", "!".repeat(padding));
+                    results.push((index, Outcome::deferred(Enhanced(4, 2, 1), text)));
+                }
             }
         }
-        Self::submit(spool, ledger, vec![Entry::Outcome { id, results, last: false }])
+        let mut entries = vec![Entry::Outcome { id, results, last: false }];
+        if self.is_joint && self.rng.chance(40) {
+            let size_bytes = self.rng.index(1500);
+            entries.push(match self.some(ledger) {
+                Some(other) if other != id && self.rng.chance(50) => {
+                    Entry::Amend { id: other, change: Change::Hold }
+                }
+                _ => self.mail(ledger, "", size_bytes),
+            });
+        }
+        Self::submit(spool, ledger, entries)
     }
 
     /// Delivered, or failed with a report to the sender; never the one without the other.

@@ -112,3 +112,31 @@ fn a_new_file_may_show_what_stood_in_its_blocks_before() {
     file.write_at(0, &[0; 2048]).unwrap();
     assert!((0..100).any(|seed| read(&disk.after_crash(seed), "new").contains(&9)));
 }
+
+#[test]
+fn directories_are_synced_one_by_one_or_all_together() {
+    let disk = disk();
+    let (a, b) = (disk.directory("a"), disk.directory("b"));
+    let file = a.create("x").unwrap();
+    b.create("x").unwrap();
+    file.write_at(0, &[1; 512]).unwrap();
+    a.sync_dir().unwrap();
+    assert_eq!(a.list().unwrap(), ["x"]);
+    let left = |seed| disk.after_crash(seed).directory("b").list().unwrap().len();
+    assert_eq!((0..100).map(left).collect::<BTreeSet<_>>().len(), 2);
+    assert!((0..100).all(|seed| disk.after_crash(seed).directory("a").list().unwrap() == ["x"]));
+    disk.sync_all().unwrap();
+    assert!((0..100).all(|seed| left(seed) == 1 && disk.after_crash(seed).file_count() == 2));
+    assert!((0..100).all(|seed| read(&disk.after_crash(seed).directory("a"), "x") == [1; 512]));
+}
+
+#[test]
+fn a_cut_to_a_length_is_durable_when_it_is_synced() {
+    let disk = disk();
+    let file = synced(&disk, "a", &[7; 1024]);
+    file.truncate(600).unwrap();
+    let lengths: BTreeSet<_> = (0..100).map(|seed| read(&disk.after_crash(seed), "a").len()).collect();
+    assert_eq!(lengths, BTreeSet::from([600, 1024]));
+    file.sync_data().unwrap();
+    assert!((0..100).all(|seed| read(&disk.after_crash(seed), "a").len() == 600));
+}

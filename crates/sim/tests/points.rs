@@ -1,10 +1,11 @@
 //! The promises hold at some hundred seeds; `cargo run -p sim --release` tries as many as one likes.
 
+use sim::engine::Engine;
 use spool::Mutation;
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
-    let summary = sim::points(1, 400, Mutation::None);
+    let summary = sim::points(1, 400, Engine::Log, Mutation::None);
     println!("{summary}");
     assert_eq!(summary.violations, []);
     // And there was something to lose.
@@ -13,6 +14,18 @@ fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
+fn the_same_is_true_of_queue_directories() {
+    let summary = sim::points(1, 300, Engine::Directories, Mutation::None);
+    println!("{summary}");
+    assert_eq!(summary.violations, []);
+    assert!(summary.tally.crash_count >= 1000 && summary.tally.recovery_crash_count >= 100, "{summary}");
+    assert!(summary.tally.message_count >= 10_000, "{summary}");
+}
+
+#[test]
 fn a_seed_replays() {
-    assert_eq!(sim::points(1, 60, Mutation::None).tally, sim::points(1, 60, Mutation::None).tally);
+    assert_eq!(
+        sim::points(1, 60, Engine::Log, Mutation::None).tally,
+        sim::points(1, 60, Engine::Log, Mutation::None).tally
+    );
 }

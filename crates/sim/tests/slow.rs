@@ -81,6 +81,10 @@ impl Disk for Slow {
     fn sync_dir(&self) -> io::Result<()> {
         self.0.sync_dir()
     }
+    fn sync_all(&self) -> io::Result<()> {
+        self.1.pass()?;
+        self.0.sync_all()
+    }
     fn free_bytes(&self) -> io::Result<u64> {
         self.0.free_bytes()
     }
@@ -96,6 +100,9 @@ impl File for SlowFile {
     fn sync_data(&self) -> io::Result<()> {
         self.1.pass()?;
         self.0.sync_data()
+    }
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.truncate(length)
     }
     fn len(&self) -> io::Result<u64> {
         self.0.len()

@@ -1,4 +1,4 @@
-//! What the log asks of a disk, and the real one. The simulator puts its own in this place.
+//! What an engine asks of a disk, and the real one. The simulator puts its own in this place.
 
 use std::{
     fs, io,
@@ -26,8 +26,14 @@ pub trait Disk: Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Makes creations and removals durable.
     fn sync_dir(&self) -> io::Result<()>;
+    /// Makes everything durable that was written to the file system it lies on, names included.
+    fn sync_all(&self) -> io::Result<()>;
     /// Room that is left for us.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// Files that can still be made.
+    fn free_files(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 /// An open file.
@@ -38,6 +44,8 @@ pub trait File: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Makes everything written so far durable. After an error nothing is known of it any more.
     fn sync_data(&self) -> io::Result<()>;
+    /// Cuts it to a length; durable after [`File::sync_data`].
+    fn truncate(&self, length: u64) -> io::Result<()>;
     /// Its length.
     fn len(&self) -> io::Result<u64>;
     /// No bytes at all?
@@ -119,9 +127,19 @@ impl Disk for RealDisk {
         fs::File::open(&self.path)?.sync_all()
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(fs::File::open(&self.path)?)?)
+    }
+
     fn free_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(&self.path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn free_files(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.path)?;
+        // File systems that make inodes as they need them say that they have none.
+        Ok(if stat.f_files == 0 { u64::MAX } else { stat.f_favail })
     }
 }
 
@@ -147,6 +165,10 @@ impl File for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.set_len(length)
     }
 
     fn len(&self) -> io::Result<u64> {

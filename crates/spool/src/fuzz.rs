@@ -56,6 +56,16 @@ pub fn bodies(body: &[u8]) {
     }
 }
 
+/// An envelope file of a queue directory.
+pub fn directory_envelope(bytes: &[u8]) {
+    crate::dirs::fuzz::envelope(bytes);
+}
+
+/// An intent of queue directories.
+pub fn directory_intent(bytes: &[u8]) {
+    crate::dirs::fuzz::intent(bytes);
+}
+
 /// A segment with these batches of records in it, for recovery to read.
 pub fn segment(batches: &[Vec<(u8, u64, &[u8])>], sequence: u64, size_bytes: usize) -> Vec<u8> {
     let header = SegmentHeader { sequence, seed: sequence, size_bytes: size_bytes as u64 };

@@ -1,7 +1,12 @@
 //! A spool as it lies there, read without changing anything, for commands while the daemon is down.
 
-use crate::{LogSpool, Recovered, RecoveryReport, SpoolFailure, disk::RealDisk};
+use crate::{DirSpool, LogSpool, Recovered, RecoveryReport, SpoolFailure, dirs::find, disk::RealDisk};
 use std::path::Path;
+
+/// Is this a spool of queue directories? Else it is a log, or not there.
+pub fn has_queue_directories(dir: &Path) -> bool {
+    find::has_queues(dir)
+}
 
 /// Every live message once, as [`crate::Spool::recover`] would give it. Takes no lock and writes
 /// nothing; while another process writes, what it sees may be a little old.
@@ -9,9 +14,18 @@ use std::path::Path;
 /// # Errors
 /// [`SpoolFailure::Unusable`] when another version wrote it, [`SpoolFailure::Io`] when it cannot be read.
 pub fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+    let failed = |e| SpoolFailure::Io(format!("open {}: {e}", dir.display()));
+    if find::has_queues(dir) {
+        let queues = find::to_inspect(dir).map_err(failed)?;
+        return if queues.is_empty() {
+            Ok(RecoveryReport::default())
+        } else {
+            DirSpool::inspect(queues, found)
+        };
+    }
     if !dir.is_dir() {
         return Ok(RecoveryReport::default());
     }
-    let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
+    let disk = RealDisk::new(dir).map_err(failed)?;
     LogSpool::inspect(disk, found)
 }

@@ -5,10 +5,13 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
+mod carry;
+mod dirs;
 pub mod disk;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+mod inbox;
 mod inspect;
 mod log;
 mod mutation;
@@ -16,8 +19,14 @@ mod null;
 mod progress;
 mod sched;
 
-pub use inspect::inspect;
-pub use log::{LogSettings, LogSpool, Turn};
+pub use carry::carry;
+pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
+pub use inspect::{has_queue_directories, inspect};
+pub use log::{
+    LogSettings, LogSpool, Turn,
+    examine::{Said, Seen, examine},
+    salvage::{SalvageReport, Salvaged, salvage},
+};
 pub use mutation::Mutation;
 pub use null::NullSpool;
 
@@ -34,6 +43,9 @@ pub struct Ticket(pub u64);
 pub enum Entry {
     /// A new message. Parts of its content that are [`mail::Part::Stored`] came from [`Spool::store`].
     Accept(SharedMessage),
+    /// A message from another spool with what became of it there, by [`carry`]. Parts of its content that
+    /// are stored came from this spool's [`Spool::store`].
+    Adopt(Box<Recovered>),
     /// Results of attempts: `(recipient index, outcome)`. With `last`, no recipient is left and the
     /// message's space may be freed once this is durable.
     Outcome {

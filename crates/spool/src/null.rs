@@ -55,6 +55,7 @@ impl Spool for NullSpool {
         for entry in transaction {
             match entry {
                 Entry::Accept(message) => drop(kept.messages.insert(message.id, message)),
+                Entry::Adopt(found) => drop(kept.messages.insert(found.message.id, found.message)),
                 Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                     kept.forget(id);
                 }

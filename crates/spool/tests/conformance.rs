@@ -6,8 +6,8 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Entry, LogSettings, LogSpool, Mutation, NullSpool, Recovered, RecoveryReport, Refused, Spool,
-    Turn, inspect,
+    Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Mutation, NullSpool,
+    Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Turn, carry, inspect,
 };
 use std::{
     path::Path,
@@ -62,15 +62,43 @@ fn settings() -> LogSettings {
     LogSettings { segment_bytes: 256 * 1024, min_free_bytes: 0, ..LogSettings::default() }
 }
 
-fn open(dir: &Path) -> (LogSpool, Vec<Recovered>, RecoveryReport) {
-    open_with(dir, settings())
+/// An engine that keeps what it is told.
+#[derive(Debug, Clone, Copy)]
+enum Engine {
+    Log,
+    /// So many queue directories, with so many levels below them.
+    Directories(usize, u8),
 }
 
-fn open_with(dir: &Path, settings: LogSettings) -> (LogSpool, Vec<Recovered>, RecoveryReport) {
-    let mut spool = LogSpool::open(dir, settings).unwrap();
-    let mut found = Vec::new();
-    let report = spool.recover(&mut |r| found.push(r)).unwrap();
-    (spool, found, report)
+const ENGINES: [Engine; 3] = [Engine::Log, Engine::Directories(1, 0), Engine::Directories(3, 1)];
+
+impl Engine {
+    /// Opened in a folder, with a limit; zero for none.
+    fn opened(self, dir: &Path, max_bytes: u64) -> Result<Box<dyn Spool>, SpoolFailure> {
+        Ok(match self {
+            Self::Log => Box::new(LogSpool::open(dir, LogSettings { max_bytes, ..settings() })?),
+            Self::Directories(directories, hashed) => {
+                let choice = if directories > 1 { Choice::Fewest } else { Choice::RoundRobin };
+                let settings = DirSettings { max_bytes, min_free_bytes: 0, choice, ..DirSettings::default() };
+                Box::new(DirSpool::open(dir, Layout { directories, hashed }, settings)?)
+            }
+        })
+    }
+
+    fn open(self, dir: &Path) -> (Box<dyn Spool>, Vec<Recovered>, RecoveryReport) {
+        self.open_with(dir, 0)
+    }
+
+    fn open_with(self, dir: &Path, max_bytes: u64) -> (Box<dyn Spool>, Vec<Recovered>, RecoveryReport) {
+        let mut spool = self.opened(dir, max_bytes).unwrap();
+        let mut found = Vec::new();
+        let report = spool.recover(&mut |r| found.push(r)).unwrap();
+        (spool, found, report)
+    }
+}
+
+fn open(dir: &Path) -> (Box<dyn Spool>, Vec<Recovered>, RecoveryReport) {
+    Engine::Log.open(dir)
 }
 
 fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
@@ -78,11 +106,18 @@ fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
     block_on(spool.durable(ticket)).unwrap();
 }
 
+/// Every engine in a folder of its own.
+fn durable_engines(test: impl Fn(Engine, &Path)) {
+    for engine in ENGINES {
+        println!("{engine:?}");
+        test(engine, tempfile::tempdir().unwrap().path());
+    }
+}
+
 /// Engines that start empty.
 fn engines(test: impl Fn(&dyn Spool)) {
     test(&NullSpool::default());
-    let dir = tempfile::tempdir().unwrap();
-    test(&open(dir.path()).0);
+    durable_engines(|engine, dir| test(&*engine.open(dir).0));
 }
 
 #[test]
@@ -134,43 +169,48 @@ fn a_closed_spool_takes_nothing() {
 
 #[test]
 fn recovery_gives_back_every_message_with_its_recipients_past() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, found, _) = open(dir.path());
-    assert!(found.is_empty());
-    for id in 1..=4 {
-        commit(&spool, vec![Entry::Accept(small(id))]);
-    }
-    commit(
-        &spool,
-        vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
-    );
-    commit(&spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
-    commit(&spool, vec![Entry::Outcome { id: QueueId(2), results: vec![], last: true }]);
-    commit(&spool, vec![Entry::Amend { id: QueueId(3), change: Change::Hold }]);
-    drop(spool);
-    for _ in 0..3 {
-        let (spool, found, report) = open(dir.path());
-        assert_eq!((report.message_count, report.corrupt), (3, vec![]));
-        let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
-        assert_eq!(ids, [1, 3, 4]);
-        assert_eq!(found[0].message.envelope, small(1).envelope);
-        let states = &found[0].recipients;
-        assert!(states[0].settled && !states[1].settled);
-        assert_eq!((states[1].attempt_count, &*states[1].last.as_ref().unwrap().1.text), (2, "mailbox busy"));
-        assert_eq!(found.iter().map(|r| r.held).collect::<Vec<_>>(), [false, true, false]);
-        assert_eq!(*spool.read(QueueId(4)).unwrap(), *small(4));
+    durable_engines(|engine, dir| {
+        let (spool, found, _) = engine.open(dir);
+        assert!(found.is_empty());
+        for id in 1..=4 {
+            commit(&*spool, vec![Entry::Accept(small(id))]);
+        }
+        commit(
+            &*spool,
+            vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
+        );
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(2), results: vec![], last: true }]);
+        commit(&*spool, vec![Entry::Amend { id: QueueId(3), change: Change::Hold }]);
         drop(spool);
-        let mut seen = Vec::new();
-        inspect(dir.path(), &mut |r| seen.push(r.message.id.0)).unwrap();
-        assert_eq!(seen, [1, 3, 4]);
-    }
+        for _ in 0..3 {
+            let (spool, found, report) = engine.open(dir);
+            assert_eq!((report.message_count, report.corrupt), (3, vec![]));
+            let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
+            assert_eq!(ids, [1, 3, 4]);
+            assert_eq!(found[0].message.envelope, small(1).envelope);
+            let states = &found[0].recipients;
+            assert!(states[0].settled && !states[1].settled);
+            assert_eq!(
+                (states[1].attempt_count, &*states[1].last.as_ref().unwrap().1.text),
+                (2, "mailbox busy")
+            );
+            assert_eq!(found.iter().map(|r| r.held).collect::<Vec<_>>(), [false, true, false]);
+            assert_eq!(*spool.read(QueueId(4)).unwrap(), *small(4));
+            drop(spool);
+            let mut seen = Vec::new();
+            inspect(dir, &mut |r| seen.push(r.message.id.0)).unwrap();
+            assert_eq!(seen, [1, 3, 4]);
+        }
+    });
 }
 
 #[test]
 fn a_second_process_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let _first = open(dir.path());
-    assert!(LogSpool::open(dir.path(), settings()).is_err());
+    durable_engines(|engine, dir| {
+        let _first = engine.open(dir);
+        assert!(engine.opened(dir, 0).is_err());
+    });
 }
 
 #[test]
@@ -178,15 +218,15 @@ fn segments_are_used_again_and_leftovers_are_moved() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
     let body = vec![b'x'; 20_000];
-    commit(&spool, vec![Entry::Accept(small(1))]);
+    commit(&*spool, vec![Entry::Accept(small(1))]);
     commit(
-        &spool,
+        &*spool,
         vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
     );
-    commit(&spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
+    commit(&*spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
     for id in 2..400 {
-        commit(&spool, vec![Entry::Accept(message(id, 1, Content::from_bytes(body.clone())))]);
-        commit(&spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
+        commit(&*spool, vec![Entry::Accept(message(id, 1, Content::from_bytes(body.clone())))]);
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
         assert_eq!(*spool.read(QueueId(1)).unwrap(), *small(1));
     }
     drop(spool);
@@ -199,45 +239,52 @@ fn segments_are_used_again_and_leftovers_are_moved() {
 
 #[test]
 fn a_full_spool_refuses_mail_and_takes_outcomes() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open_with(dir.path(), LogSettings { max_bytes: 5 * 256 * 1024, ..settings() });
-    let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])));
-    let mut accepted = 0;
-    let refused = loop {
-        match spool.submit(vec![big(accepted + 1)]) {
-            Ok(ticket) => block_on(spool.durable(ticket)).unwrap(),
-            Err(refused) => break refused,
+    durable_engines(|engine, dir| {
+        let (spool, _, _) = engine.open_with(dir, 5 * 256 * 1024);
+        let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])));
+        let mut accepted = 0;
+        let refused = loop {
+            match spool.submit(vec![big(accepted + 1)]) {
+                Ok(ticket) => block_on(spool.durable(ticket)).unwrap(),
+                Err(refused) => break refused,
+            }
+            accepted += 1;
+        };
+        assert_eq!(refused, Refused::Full);
+        // What is left is too little for one more.
+        assert!(spool.pressure().free_bytes < 32 * 1024);
+        assert!(accepted >= 20, "{accepted}");
+        for id in 1..=accepted {
+            commit(
+                &*spool,
+                vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }],
+            );
         }
-        accepted += 1;
-    };
-    assert_eq!((refused, spool.pressure().free_bytes), (Refused::Full, 0));
-    assert!(accepted >= 20, "{accepted}");
-    for id in 1..=accepted {
-        commit(&spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
-    }
-    // What is given back is prepared by a thread: until then the refusal stands.
-    while spool.submit(vec![big(1000)]) == Err(Refused::Full) {
-        std::thread::yield_now();
-    }
+        // What is given back is prepared by a thread: until then the refusal stands.
+        while spool.submit(vec![big(1000)]) == Err(Refused::Full) {
+            std::thread::yield_now();
+        }
+    });
 }
 
 #[test]
 fn many_threads_share_commits() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open(dir.path());
-    std::thread::scope(|scope| {
-        for thread in 0..8 {
-            let spool = &spool;
-            scope.spawn(move || {
-                (0..50).for_each(|n| commit(spool, vec![Entry::Accept(small(thread * 1000 + n + 1))]));
-            });
-        }
+    durable_engines(|engine, dir| {
+        let (spool, _, _) = engine.open(dir);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let spool = &spool;
+                scope.spawn(move || {
+                    (0..50).for_each(|n| commit(&**spool, vec![Entry::Accept(small(thread * 1000 + n + 1))]));
+                });
+            }
+        });
+        let pressure = spool.pressure();
+        assert_eq!((pressure.message_count, pressure.transaction_count), (400, 400));
+        assert!(pressure.commit_count < 400, "{} commits", pressure.commit_count);
+        drop(spool);
+        assert_eq!(engine.open(dir).1.len(), 400);
     });
-    let pressure = spool.pressure();
-    assert_eq!((pressure.message_count, pressure.transaction_count), (400, 400));
-    assert!(pressure.commit_count < 400, "{} commits", pressure.commit_count);
-    drop(spool);
-    assert_eq!(open(dir.path()).1.len(), 400);
 }
 
 #[test]
@@ -245,7 +292,7 @@ fn damage_in_the_middle_is_told_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
     for id in 1..=10 {
-        commit(&spool, vec![Entry::Accept(small(id))]);
+        commit(&*spool, vec![Entry::Accept(small(id))]);
     }
     drop(spool);
     let damage = |n: u64| {
@@ -307,7 +354,7 @@ fn a_log_driven_by_hand_does_what_its_threads_do() {
 fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
-    commit(&spool, vec![Entry::Accept(small(1))]);
+    commit(&*spool, vec![Entry::Accept(small(1))]);
     drop(spool);
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
@@ -324,12 +371,136 @@ fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
 
 #[test]
 fn a_start_may_go_beyond_the_limit_of_the_spool() {
+    durable_engines(|engine, dir| {
+        drop(engine.open(dir));
+        for id in 1..10 {
+            let (spool, found, _) = engine.open_with(dir, 1);
+            assert_eq!(found.len(), id as usize - 1);
+            let ended = Entry::Outcome { id: QueueId(0), results: vec![], last: true };
+            commit(&*spool, vec![ended, Entry::Accept(report(id))]);
+        }
+    });
+}
+
+#[test]
+fn a_transaction_over_several_messages_is_kept_whole() {
+    durable_engines(|engine, dir| {
+        let (spool, ..) = engine.open(dir);
+        commit(&*spool, vec![Entry::Accept(small(1)), Entry::Accept(small(2)), Entry::Accept(small(3))]);
+        let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
+        commit(&*spool, vec![ended, Entry::Accept(report(4))]);
+        let noted = Entry::Outcome { id: QueueId(2), results: vec![deferred(0)], last: false };
+        commit(&*spool, vec![noted, Entry::Accept(report(5))]);
+        // A message may come and go in one breath, too.
+        let ended = Entry::Outcome { id: QueueId(6), results: vec![], last: true };
+        spool.submit(vec![Entry::Accept(small(6))]).unwrap();
+        commit(&*spool, vec![ended, Entry::Accept(report(7))]);
+        drop(spool);
+        let (_, found, report) = engine.open(dir);
+        let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
+        assert_eq!((ids, report.corrupt), (vec![2, 3, 4, 5, 7], vec![]));
+        assert_eq!(found[0].recipients[0].attempt_count, 1);
+    });
+}
+
+/// Files below a folder.
+fn files(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
+fn queue_directories_are_empty_when_everything_is_delivered() {
+    for engine in [Engine::Directories(1, 0), Engine::Directories(5, 2)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, ..) = engine.open(dir.path());
+        for id in 1..=20 {
+            let chunk = Bytes::from(vec![b'x'; 1000]);
+            let place = spool.store(chunk).unwrap();
+            let parts = [Part::Stored { place, length_bytes: 1000 }, Part::Memory("end\r\n".into())];
+            commit(&*spool, vec![Entry::Accept(message(id, 1, Content::new(Facts::default(), parts)))]);
+        }
+        assert_eq!(files(dir.path()).len(), 60);
+        let all = (1..=20).map(|id| Entry::Outcome { id: QueueId(id), results: vec![], last: true });
+        commit(&*spool, all.collect());
+        spool.close();
+        assert_eq!(files(dir.path()), [""; 0].map(std::path::PathBuf::from));
+    }
+}
+
+#[test]
+fn a_damaged_message_is_told_left_alone_and_does_not_harm_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()));
-    for id in 1..10 {
-        let (spool, found, _) = open_with(dir.path(), LogSettings { max_bytes: 1, ..settings() });
-        assert_eq!(found.len(), id as usize - 1);
-        let ended = Entry::Outcome { id: QueueId(0), results: vec![], last: true };
-        commit(&spool, vec![ended, Entry::Accept(report(id))]);
+    let engine = Engine::Directories(2, 0);
+    let (spool, ..) = engine.open(dir.path());
+    (1..=6).for_each(|id| commit(&*spool, vec![Entry::Accept(small(id))]));
+    drop(spool);
+    let ending = |id: u64, kind: &str| {
+        let name = format!("{}.{kind}", QueueId(id));
+        files(dir.path()).into_iter().find(|path| path.ends_with(&name)).unwrap()
+    };
+    let damage = |path: &Path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[5] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    };
+    damage(&ending(1, "env"));
+    std::fs::remove_file(ending(2, "msg")).unwrap();
+    damage(&ending(3, "msg"));
+    let before = files(dir.path()).len();
+    for _ in 0..2 {
+        let (spool, found, report) = engine.open(dir.path());
+        let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
+        assert_eq!((ids, report.corrupt.len()), (vec![3, 4, 5, 6], 2), "{report:?}");
+        assert!(matches!(spool.read(QueueId(3)), Err(SpoolFailure::Corrupt(_))));
+        assert_eq!(files(dir.path()).len(), before);
+    }
+}
+
+#[test]
+fn a_spool_of_the_other_engine_is_refused_in_words() {
+    for (first, second) in [(ENGINES[0], ENGINES[1]), (ENGINES[1], ENGINES[0])] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(first.open(dir.path()));
+        let Err(failure) = second.opened(dir.path(), 0) else { panic!("{second:?}") };
+        assert!(failure.to_string().contains("postrider spool convert"), "{failure}");
+    }
+}
+
+#[test]
+fn a_message_is_carried_from_each_engine_to_each_other() {
+    for (from, to) in ENGINES.iter().flat_map(|from| ENGINES.map(|to| (*from, to))) {
+        let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (spool, ..) = from.open(old.path());
+        let chunk = Bytes::from(vec![b'x'; 70_000]);
+        let stored = Part::Stored { place: spool.store(chunk.clone()).unwrap(), length_bytes: 70_000 };
+        let parts = [stored, Part::Memory("end\r\n".into())];
+        commit(&*spool, vec![Entry::Accept(message(1, 3, Content::new(Facts::default(), parts)))]);
+        let results = vec![delivered(0), deferred(1)];
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: results.clone(), last: false }]);
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
+        commit(&*spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
+        commit(&*spool, vec![Entry::Accept(small(2))]);
+        drop(spool);
+        let (spool, found, _) = from.open(old.path());
+        let (other, ..) = to.open(new.path());
+        for found in &found {
+            let ticket = carry(&*spool, found, &*other).unwrap().unwrap();
+            block_on(other.durable(ticket)).unwrap();
+        }
+        drop(other);
+        let (other, arrived, report) = to.open(new.path());
+        assert_eq!((arrived.len(), report.corrupt), (2, vec![]));
+        for (was, is) in found.iter().zip(&arrived) {
+            assert_eq!((was.message.id, was.held, &was.recipients), (is.message.id, is.held, &is.recipients));
+            assert_eq!(was.message.envelope, is.message.envelope);
+        }
+        let content = other.read(QueueId(1)).unwrap().content.clone();
+        let [Part::Stored { place, .. }, Part::Memory(end)] = content.parts() else { panic!("{content:?}") };
+        assert_eq!((other.load(*place).unwrap(), &**end), (chunk, &b"end\r\n"[..]));
     }
 }

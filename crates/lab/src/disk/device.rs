@@ -1,6 +1,6 @@
 //! What lies below a directory: file system, mount options, block device, and what that has counted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
@@ -8,7 +8,8 @@ use std::{
 };
 
 /// See the module's text. What the kernel does not tell is empty.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Device {
     pub(crate) file_system: String,
     pub(crate) options: String,
@@ -27,7 +28,11 @@ pub(crate) struct Device {
 /// Counted by the kernel since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
+    pub(crate) reads: u64,
+    pub(crate) read_sectors: u64,
     pub(crate) writes: u64,
+    pub(crate) written_sectors: u64,
+    pub(crate) discards: u64,
     pub(crate) flushes: u64,
 }
 
@@ -74,8 +79,16 @@ impl Device {
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let text = fs::read_to_string(self.stat.as_ref()?).ok()?;
         let fields: Vec<u64> = text.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect();
-        // Documentation/block/stat.rst: write I/Os is the fifth, flush I/Os the sixteenth.
-        Some(Traffic { writes: *fields.get(4)?, flushes: fields.get(15).copied().unwrap_or_default() })
+        // The order is that of the kernel's Documentation/block/stat.rst; the last are younger.
+        let young = |i: usize| fields.get(i).copied().unwrap_or_default();
+        Some(Traffic {
+            reads: *fields.first()?,
+            read_sectors: *fields.get(2)?,
+            writes: *fields.get(4)?,
+            written_sectors: *fields.get(6)?,
+            discards: young(11),
+            flushes: young(15),
+        })
     }
 
     /// Kept in memory only.
@@ -100,7 +113,11 @@ impl Traffic {
     /// What was added since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            read_sectors: self.read_sectors.saturating_sub(earlier.read_sectors),
             writes: self.writes.saturating_sub(earlier.writes),
+            written_sectors: self.written_sectors.saturating_sub(earlier.written_sectors),
+            discards: self.discards.saturating_sub(earlier.discards),
             flushes: self.flushes.saturating_sub(earlier.flushes),
         }
     }

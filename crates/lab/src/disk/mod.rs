@@ -1,10 +1,15 @@
 //! Measurements of a disk and its file system: what a mail queue asks of them, and nothing else.
 
+pub(crate) mod dd;
 pub(crate) mod device;
 pub(crate) mod fsperf;
+pub(crate) mod fsseq;
 pub(crate) mod honesty;
+pub(crate) mod iostat;
 pub(crate) mod readwrite;
 mod scratch;
+
+pub(crate) use scratch::Scratch;
 
 use hdrhistogram::Histogram;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! A directory of our own inside the measured one; it goes when the measurement ends, however it ends.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -30,6 +30,18 @@ impl Scratch {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Says so when there is no room for so many octets.
+    pub(crate) fn needs(&self, bytes: u64) -> Result<(), String> {
+        let say = |e: rustix::io::Errno| format!("look at {}: {}", self.path.display(), io::Error::from(e));
+        let stat = rustix::fs::statvfs(&self.path).map_err(say)?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if bytes > free {
+            let (path, free) = (self.path.display(), free / 1_000_000);
+            return Err(format!("write {} MB to {path}: only {free} MB are free", bytes / 1_000_000));
+        }
+        Ok(())
     }
 
     /// Ctrl-C was pressed.

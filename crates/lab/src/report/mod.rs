@@ -2,12 +2,16 @@
 
 mod svg;
 
-use crate::run::{
-    machine::Machine,
-    read,
-    rig::{Kind, Run},
-    scenario::Scenario,
-    table::{Spread, cases, column, remarks, shown},
+use crate::{
+    run::{
+        detect::remarks,
+        machine::Machine,
+        read,
+        rig::{Kind, Run},
+        scenario::Scenario,
+        table::{COLUMNS, cases, column, durability, label},
+    },
+    stat::spread::{Spread, shown},
 };
 use clap::Args;
 use std::{
@@ -56,8 +60,8 @@ fn section(directory: &Path) -> Result<String, String> {
         let _ = writeln!(out, "<p class=\"hypothesis\">{}</p>", escape(scenario.hypothesis.trim()));
     }
     out.push_str(&pictures(&scenario, &runs));
-    out.push_str(&table(&runs));
-    out.push_str(&phases(&runs));
+    out.push_str(&table(&scenario, &runs));
+    out.push_str(&phases(&scenario, &runs));
     out.push_str(&card(&machine));
     let toml = std::fs::read_to_string(directory.join("scenario.toml")).unwrap_or_default();
     let _ = writeln!(
@@ -80,14 +84,16 @@ fn pictures(scenario: &Scenario, runs: &[Run]) -> String {
     let relays = runs.iter().any(|run| run.kind == Kind::Relay);
     // A ceiling ten times as high would press the relay's dots together: each has its picture.
     for kind in [Kind::Relay, Kind::Ceiling] {
-        let groups: Vec<Group> = cases(runs)
+        let variants = scenario.variants();
+        let groups: Vec<Group> = cases(scenario, runs)
             .into_iter()
-            .filter(|((_, k), _)| *k == kind)
-            .map(|((sessions, _), runs)| {
+            .filter(|(name, _)| name.2 == kind)
+            .map(|((sessions, variant, _), runs)| {
+                let variant = variants.get(variant).map(|v| v.name.as_str()).unwrap_or_default();
                 let values: Vec<f64> = runs.iter().map(|run| run.drained_rate).collect();
                 let median = Spread::of(values.iter().copied()).map_or(0.0, |s| s.median);
                 let series = usize::from(kind == Kind::Ceiling);
-                Group { label: sessions.to_string(), series, values, median }
+                Group { label: format!("{sessions} {variant}").trim().to_owned(), series, values, median }
             })
             .collect();
         if groups.is_empty() {
@@ -113,25 +119,24 @@ fn figure(out: &mut String, title: &str, svg: &str) {
     let _ = writeln!(out, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(title));
 }
 
-fn table(runs: &[Run]) -> String {
-    let mut out = "<div class=\"wide\"><table>\n<tr><th>sessions<th><th>accepted/s<th>drained/s<th>p50 ms<th>p99 ms<th>backlog\
-                   <th>MTA CPU µs<th>lab CPU µs<th>runs<th>remarks</tr>\n"
-        .to_owned();
-    for ((sessions, kind), runs) in cases(runs) {
-        let cell = |spread: Option<Spread>| spread.map(|s| s.text()).unwrap_or_default();
-        let of = |value: &dyn Fn(&Run) -> Option<f64>| cell(column(&runs, value));
-        let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
+fn table(scenario: &Scenario, runs: &[Run]) -> String {
+    let shown: Vec<_> =
+        COLUMNS.iter().filter(|(_, value)| runs.iter().any(|run| value(run).is_some())).collect();
+    let heads: String = shown.iter().map(|(name, _)| format!("<th>{name}")).collect();
+    let mut out = format!(
+        "<div class=\"wide\"><table>\n<tr><th>sessions<th><th>runs{heads}<th>durability<th>remarks</tr>\n"
+    );
+    for (name, runs) in cases(scenario, runs) {
+        let cell =
+            |value: &dyn Fn(&Run) -> Option<f64>| column(&runs, value).map(|s| s.text()).unwrap_or_default();
+        let cells: String = shown.iter().map(|(_, value)| format!("<td>{}", cell(value))).collect();
         let _ = writeln!(
             out,
-            "<tr><td>{sessions}<td>{kind}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
-            of(&|r| Some(r.source.rate)),
-            of(&|r| Some(r.drained_rate)),
-            of(&|r| r.source.message_ms(|t| t.p50_us)),
-            of(&|r| r.source.message_ms(|t| t.p99_us)),
-            of(&|r| Some(r.backlog_peak as f64)),
-            of(&|r| r.mta_cpu_us_per_message),
-            of(&|r| Some(r.source.cpu_us_per_message)),
+            "<tr><td>{}<td>{}<td>{}{cells}<td>{}<td>{}</tr>",
+            name.0,
+            escape(&label(scenario, name)),
             runs.len(),
+            escape(&durability(scenario, name)),
             escape(&remarks(&runs).join("; "))
         );
     }
@@ -139,14 +144,14 @@ fn table(runs: &[Run]) -> String {
 }
 
 /// Where the time of a message goes, for the last run of each case.
-fn phases(runs: &[Run]) -> String {
+fn phases(scenario: &Scenario, runs: &[Run]) -> String {
     let mut out =
         "<details><summary>Times by phase, last run of each case</summary><div class=\"wide\"><table>\n\
                    <tr><th>sessions<th><th>phase<th>count<th>p50 µs<th>p90 µs<th>p99 µs<th>max µs</tr>\n"
             .to_owned();
-    for ((sessions, kind), runs) in cases(runs) {
+    for (name, runs) in cases(scenario, runs) {
         let Some(run) = runs.last() else { continue };
-        let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
+        let (sessions, kind) = (name.0, escape(&label(scenario, name)));
         for (phase, t) in &run.source.times {
             let [p50, p90, p99, max] = [t.p50_us, t.p90_us, t.p99_us, t.max_us].map(shown);
             let _ = writeln!(
@@ -160,15 +165,6 @@ fn phases(runs: &[Run]) -> String {
 }
 
 fn card(machine: &Machine) -> String {
-    let facts = [
-        ("Processor", format!("{} × {}", machine.cores, machine.cpu)),
-        ("Memory", format!("{} MiB", machine.memory_mib)),
-        ("System", format!("{}, {}", machine.system, machine.kernel)),
-        ("Disk of the results", machine.disk.clone()),
-        ("Load before", machine.load_average.clone()),
-        ("Postlab", format!("{} at {}", machine.postlab, machine.commit)),
-        ("Time", machine.time.clone()),
-    ];
-    let row = |(name, value): &(&str, String)| format!("<dt>{name}<dd>{}\n", escape(value));
-    format!("<dl>\n{}</dl>\n", facts.iter().map(row).collect::<String>())
+    let row = |(name, value): &(String, String)| format!("<dt>{}<dd>{}\n", escape(name), escape(value));
+    format!("<dl>\n{}</dl>\n", machine.facts().iter().map(row).collect::<String>())
 }

@@ -2,24 +2,27 @@
 //!
 //! Every run is appended to `runs.jsonl` at once, so that Ctrl-C keeps what was measured.
 
+pub(crate) mod compare;
+pub(crate) mod detect;
+mod gauge;
 pub(crate) mod machine;
 pub(crate) mod rig;
 pub(crate) mod scenario;
 pub(crate) mod table;
 
+use crate::rounds::Progress;
 use clap::Args;
 use machine::Machine;
-use rig::{Kind, Run};
+use rig::{Case, Kind, Run};
 use scenario::{Experiment, Scenario};
 use std::{
     fs::{self, File, OpenOptions},
-    io::{IsTerminal as _, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Instant,
 };
 
 /// Run a scenario: source into sink, or source through an MTA into sink
@@ -29,6 +32,15 @@ use std::{
 pub(crate) struct RunArgs {
     /// What to do
     scenario: PathBuf,
+    /// So many rounds instead of the scenario's
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: Option<u32>,
+    /// So many messages a run instead of the scenario's
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    messages: Option<u64>,
+    /// These numbers of sessions instead of the scenario's
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    sessions: Vec<u32>,
     /// Where results go; a new directory is made there
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
@@ -36,12 +48,17 @@ pub(crate) struct RunArgs {
 
 /// Runs; true if every run was complete.
 pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
-    let scenario = Scenario::read(&args.scenario)?;
+    let mut scenario = Scenario::read(&args.scenario)?;
+    let changed = args.change(&mut scenario);
     let directory = make_directory(&args.results, &scenario)?;
     let copy = directory.join("scenario.toml");
-    fs::copy(&args.scenario, &copy).map_err(|e| format!("write {}: {e}", copy.display()))?;
-    let machine =
-        serde_json::to_vec_pretty(&Machine::here(&directory)).map_err(|e| format!("write JSON: {e}"))?;
+    let copied = match changed {
+        false => fs::copy(&args.scenario, &copy).map(|_| ()),
+        true => fs::write(&copy, toml::to_string(&scenario).map_err(|e| format!("write TOML: {e}"))?),
+    };
+    copied.map_err(|e| format!("write {}: {e}", copy.display()))?;
+    let here = Machine::here(&directory);
+    let machine = serde_json::to_vec_pretty(&here).map_err(|e| format!("write JSON: {e}"))?;
     let card = directory.join("machine.json");
     fs::write(&card, machine).map_err(|e| format!("write {}: {e}", card.display()))?;
     let path = directory.join("runs.jsonl");
@@ -52,52 +69,73 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    let runs = rounds(&scenario, &file, &stop)?;
-    if !scenario.hypothesis.is_empty() {
-        println!("{}\n", scenario.hypothesis.trim());
+    // `run relay.toml` has an empty parent.
+    let parent = args.scenario.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = fs::canonicalize(parent).map_err(|e| format!("look at {}: {e}", parent.display()))?;
+    let runs = rounds(&scenario, &parent, &file, &stop)?;
+    for (name, text) in [("Hypothesis", &scenario.hypothesis), ("Prediction", &scenario.prediction)] {
+        if !text.is_empty() {
+            println!("{name}: {}", text.trim());
+        }
     }
-    print!("{}", table::text(&runs));
+    print!("\n{}", table::text(&scenario, &runs));
+    if let Some(busy) = here.busy() {
+        println!("{busy}");
+    }
     println!("\n{}", directory.display());
     Ok(!stop.load(Relaxed) && runs.iter().all(|run| run.complete && run.source.messages_failed == 0))
 }
 
-fn rounds(scenario: &Scenario, file: &File, stop: &AtomicBool) -> Result<Vec<Run>, String> {
+impl RunArgs {
+    /// Takes what is said instead of the scenario's; true if anything is.
+    fn change(&self, scenario: &mut Scenario) -> bool {
+        if let Some(repeats) = self.repeats {
+            scenario.repeats = repeats;
+        }
+        if let Some(messages) = self.messages {
+            scenario.load.messages = messages;
+            scenario.load.ceiling_messages = None;
+        }
+        if !self.sessions.is_empty() {
+            scenario.load.sessions.clone_from(&self.sessions);
+        }
+        self.repeats.is_some() || self.messages.is_some() || !self.sessions.is_empty()
+    }
+}
+
+fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) -> Result<Vec<Run>, String> {
     let kinds: &[Kind] = match scenario.experiment {
         Experiment::Ceiling => &[Kind::Ceiling],
         Experiment::Relay => &[Kind::Ceiling, Kind::Relay],
     };
     let mut runs = Vec::new();
-    let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len();
-    let begin = Instant::now();
+    let variants = scenario.variants();
+    let total = scenario.repeats as usize * scenario.load.sessions.len() * kinds.len() * variants.len();
+    let progress = Progress::new("runs", total as u64);
     for round in 1..=scenario.repeats {
         for sessions in &scenario.load.sessions {
-            for kind in kinds {
-                if stop.load(Relaxed) {
-                    return Ok(runs);
+            for variant in &variants {
+                for kind in kinds {
+                    if stop.load(Relaxed) {
+                        return Ok(runs);
+                    }
+                    let case = Case {
+                        scenario,
+                        directory: parent,
+                        variant,
+                        kind: *kind,
+                        round,
+                        sessions: *sessions,
+                    };
+                    let run = rig::run(&case, stop)?;
+                    append(file, &run)?;
+                    runs.push(run);
+                    progress.step();
                 }
-                progress(runs.len(), total, begin);
-                let run = rig::run(scenario, *kind, round, *sessions, stop)?;
-                append(file, &run)?;
-                runs.push(run);
             }
         }
     }
-    progress(runs.len(), total, begin);
     Ok(runs)
-}
-
-/// How far, and how long still; where somebody looks.
-fn progress(done: usize, total: usize, begin: Instant) {
-    let mut err = std::io::stderr();
-    if !err.is_terminal() {
-        return;
-    }
-    let left = (done > 0).then(|| begin.elapsed().mul_f64((total - done) as f64 / done as f64));
-    let left = left.map_or_else(String::new, |t| format!(", about {:.0} s left", t.as_secs_f64()));
-    let end = if done == total { "\n" } else { "" };
-    // Nothing can be done where nobody can see it.
-    let _ = write!(err, "\rrun {done} of {total}{left}      {end}");
-    let _ = err.flush();
 }
 
 fn append(mut file: &File, run: &Run) -> Result<(), String> {

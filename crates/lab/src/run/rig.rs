@@ -1,10 +1,14 @@
 //! One run: a sink, perhaps an MTA, a source; until the sink has everything, or nothing comes any more.
 
-use super::scenario::{Mta, Scenario};
+use super::{
+    gauge::Gauge,
+    scenario::{Experiment, Mta, Scenario, Variant},
+};
 use crate::{
     address::{Endpoint, Family},
     sink::{Hall, Sink},
     source::{Plan, Report, measure},
+    usage::Usage,
 };
 use rustix::{
     io::Errno,
@@ -12,7 +16,9 @@ use rustix::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    fs,
+    collections::BTreeMap,
+    net::TcpStream,
+    path::Path,
     process::{Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -38,10 +44,25 @@ pub(crate) struct Moment {
     pub(crate) received: u64,
 }
 
+/// Which run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case<'a> {
+    pub(crate) scenario: &'a Scenario,
+    /// Where the scenario lies, for its scripts.
+    pub(crate) directory: &'a Path,
+    pub(crate) variant: &'a Variant,
+    pub(crate) kind: Kind,
+    pub(crate) round: u32,
+    pub(crate) sessions: u32,
+}
+
 /// What a run gave.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) kind: Kind,
+    /// Of the scenario; empty where nothing is varied.
+    #[serde(default)]
+    pub(crate) variant: String,
     pub(crate) round: u32,
     pub(crate) sessions: u32,
     pub(crate) source: Report,
@@ -56,6 +77,20 @@ pub(crate) struct Run {
     pub(crate) complete: bool,
     /// Processor time of the MTA's control group.
     pub(crate) mta_cpu_us_per_message: Option<f64>,
+    /// By the MTA's disk, others' included.
+    #[serde(default)]
+    pub(crate) writes_per_message: Option<f64>,
+    #[serde(default)]
+    pub(crate) flushes_per_message: Option<f64>,
+    /// All the MTA's processes together, at their highest.
+    #[serde(default)]
+    pub(crate) mta_peak_mib: Option<f64>,
+    /// What the MTA's processes used, by name: how many, and how much.
+    #[serde(default)]
+    pub(crate) processes: BTreeMap<String, (u32, Usage)>,
+    /// Connections that were open and silent meanwhile.
+    #[serde(default)]
+    pub(crate) idle: u32,
     pub(crate) moments: Vec<Moment>,
 }
 
@@ -72,8 +107,8 @@ struct Served {
 }
 
 impl Served {
-    fn start(scenario: &Scenario) -> Result<Self, String> {
-        let args = scenario.sink()?;
+    fn start(scenario: &Scenario, variant: &Variant) -> Result<Self, String> {
+        let args = scenario.sink(variant)?;
         let sink = Sink::open(&args)?;
         let (hall, address) = (sink.hall(), sink.address()?);
         let threads = args.threads.map(usize::from);
@@ -88,47 +123,45 @@ impl Served {
 }
 
 /// Does one run.
-pub(crate) fn run(
-    scenario: &Scenario,
-    kind: Kind,
-    round: u32,
-    sessions: u32,
-    stop: &AtomicBool,
-) -> Result<Run, String> {
-    let sink = Served::start(scenario)?;
+pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
+    let Case { scenario, variant, kind, .. } = *case;
     let mta = scenario.mta.as_ref().filter(|_| kind == Kind::Relay);
+    // A sink that refuses would be the source's failure here, and no ceiling.
+    let plain = Variant { sink_letters: String::new(), ..variant.clone() };
+    let is_beside = mta.is_none() && scenario.experiment == Experiment::Relay;
+    let sink = Served::start(scenario, if is_beside { &plain } else { variant })?;
     let result = match mta {
-        None => send(scenario, None, &sink, sessions, stop),
-        Some(mta) => shell(mta.start.as_deref(), &sink.address)
+        None => send(case, None, &sink, stop),
+        Some(mta) => shell(case, variant.before.as_deref(), &sink.address)
+            .and_then(|()| shell(case, mta.start.as_deref(), &sink.address))
             .and_then(|()| wait_for(&mta.endpoint))
-            .and_then(|()| send(scenario, Some(mta), &sink, sessions, stop)),
+            .and_then(|()| send(case, Some(mta), &sink, stop)),
     };
-    let stopped = mta.map_or(Ok(()), |mta| shell(mta.stop.as_deref(), &sink.address));
+    let stopped = mta.map_or(Ok(()), |mta| {
+        let stopped = shell(case, mta.stop.as_deref(), &sink.address);
+        shell(case, variant.after.as_deref(), &sink.address).and(stopped)
+    });
     sink.stop()?;
     let run = result?;
     stopped?;
-    Ok(Run { kind, round, ..run })
+    Ok(Run { kind, variant: variant.name.clone(), round: case.round, ..run })
 }
 
-fn send(
-    scenario: &Scenario,
-    mta: Option<&Mta>,
-    sink: &Served,
-    sessions: u32,
-    stop: &AtomicBool,
-) -> Result<Run, String> {
+fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) -> Result<Run, String> {
+    let Case { scenario, variant, sessions, .. } = *case;
     let endpoint = mta.map_or(sink.address.as_str(), |mta| mta.endpoint.as_str());
     let patience = Duration::from_secs(mta.map_or(10, |mta| mta.patience_seconds));
     if mta.is_some() && scenario.load.warm_up > 0 {
-        let args = scenario.source(1, scenario.load.warm_up, endpoint)?;
+        let args = scenario.source(variant, 1, scenario.load.warm_up, endpoint)?;
         let plan = Plan::new(args.messages, None, Instant::now());
         let report = measure(&args, &args.setup()?, &plan)?;
         drain(sink, report.messages_sent, patience, stop);
     }
-    let args = scenario.source(sessions, scenario.messages(mta.is_none()), endpoint)?;
+    let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
     let setup = args.setup()?;
     let first = sink.hall.tally().messages;
-    let cpu = mta.and_then(cpu_time);
+    let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
+    let gauge = mta.map(Gauge::new);
     let plan = Plan::new(args.messages, args.rate, Instant::now());
     let begin = plan.begin();
     let (moments, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
@@ -140,8 +173,13 @@ fn send(
     };
     let report = thread::scope(|scope| {
         scope.spawn(|| {
+            let mut next_look = Instant::now();
             while !over.load(Relaxed) {
                 push(&moments, look());
+                if let Some(gauge) = gauge.as_ref().filter(|_| next_look <= Instant::now()) {
+                    gauge.look();
+                    next_look = Instant::now() + TICK * 25;
+                }
                 if stop.load(Relaxed) {
                     plan.stop();
                 }
@@ -160,9 +198,10 @@ fn send(
     let got = received();
     let drained_seconds =
         sink.hall.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
-    let used = cpu.zip(mta.and_then(cpu_time)).map(|(before, after)| after.saturating_sub(before));
+    let measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
     Ok(Run {
         kind: Kind::Ceiling,
+        variant: String::new(),
         round: 0,
         sessions,
         received: got,
@@ -170,7 +209,12 @@ fn send(
         drained_rate: got as f64 / drained_seconds.max(1e-9),
         backlog_peak: moments.iter().map(|m| m.settled.saturating_sub(m.received)).max().unwrap_or_default(),
         complete: got == report.messages_sent,
-        mta_cpu_us_per_message: used.map(|t| t.as_secs_f64() * 1e6 / got.max(1) as f64),
+        mta_cpu_us_per_message: measured.cpu_us_per_message,
+        writes_per_message: measured.writes_per_message,
+        flushes_per_message: measured.flushes_per_message,
+        mta_peak_mib: measured.peak_mib,
+        processes: measured.processes,
+        idle: idle.len() as u32,
         source: report,
         moments,
     })
@@ -195,11 +239,17 @@ fn drain(sink: &Served, wanted: u64, patience: Duration, stop: &AtomicBool) {
 }
 
 /// Runs a command of the scenario to its end.
-fn shell(command: Option<&str>, sink: &str) -> Result<(), String> {
+fn shell(case: &Case<'_>, command: Option<&str>, sink: &str) -> Result<(), String> {
     let Some(command) = command else { return Ok(()) };
     let port = sink.rsplit(':').next().unwrap_or_default();
     let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", command]).env("SINK_PORT", port).stdin(Stdio::null()).stdout(Stdio::null());
+    shell
+        .args(["-c", command])
+        .env("SINK_PORT", port)
+        .env("SCENARIOS", case.directory)
+        .envs(&case.variant.env)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
     let status = shell.status().map_err(|e| format!("run `{command}`: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("run `{command}`: it ended with {status}")) }
 }
@@ -223,15 +273,17 @@ fn wait_for(endpoint: &str) -> Result<(), String> {
     }
 }
 
-/// Of the MTA's control group, either version.
-fn cpu_time(mta: &Mta) -> Option<Duration> {
-    let group = mta.cgroup.as_deref()?;
-    let second = fs::read_to_string(format!("{group}/cpu.stat")).ok().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("usage_usec "))?;
-        line.trim().parse().ok().map(Duration::from_micros)
-    });
-    second.or_else(|| {
-        let text = fs::read_to_string(format!("{group}/cpuacct.usage")).ok()?;
-        text.trim().parse().ok().map(Duration::from_nanos)
-    })
+/// Connections that say nothing; those that are not taken are not counted.
+fn open_idle(endpoint: &str, count: u32) -> Result<Vec<TcpStream>, String> {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        match TcpStream::connect(endpoint) {
+            Ok(stream) => open.push(stream),
+            Err(error) if open.is_empty() => {
+                return Err(format!("connect to the MTA at {endpoint}: {error}"));
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(open)
 }

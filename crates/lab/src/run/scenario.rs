@@ -3,7 +3,10 @@
 use crate::{sink::SinkArgs, source::SourceArgs};
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// As it is written.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -23,6 +26,39 @@ pub(crate) struct Scenario {
     pub(crate) sink: SinkTable,
     /// Where the mail goes through; `relay` needs it.
     pub(crate) mta: Option<Mta>,
+    /// What should come out, in figures; beside it stands what did.
+    #[serde(default)]
+    pub(crate) prediction: String,
+    /// What is varied; each is run with each number of sessions. None: one that varies nothing.
+    #[serde(default)]
+    pub(crate) variant: Vec<Variant>,
+}
+
+/// One way to do it.
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Variant {
+    pub(crate) name: String,
+    /// More letters for the source and for the sink.
+    #[serde(default)]
+    pub(crate) letters: String,
+    #[serde(default)]
+    pub(crate) sink_letters: String,
+    /// Connections that are open and silent while the mail goes through.
+    #[serde(default)]
+    pub(crate) idle: u32,
+    /// For the commands.
+    #[serde(default)]
+    pub(crate) env: BTreeMap<String, String>,
+    /// Run by the shell before the MTA starts and behind its end.
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+    /// What an accepted message survives: stands beside each figure.
+    #[serde(default)]
+    pub(crate) durability: String,
+    /// It may lose accepted mail: each row is stamped.
+    #[serde(default, rename = "unsafe")]
+    pub(crate) is_unsafe: bool,
 }
 
 /// What is done.
@@ -74,8 +110,13 @@ pub(crate) struct Mta {
     pub(crate) start: Option<String>,
     /// Run by the shell behind each run.
     pub(crate) stop: Option<String>,
-    /// Its control group, for processor time: /sys/fs/cgroup/…
+    /// Its control group, for processor time and memory: a path, or a name below /sys/fs/cgroup or its cpuacct
     pub(crate) cgroup: Option<String>,
+    /// What its 250 means for a message, where no variant says so.
+    #[serde(default)]
+    pub(crate) durability: String,
+    /// On the disk its queue lies on, for writes and syncs a message.
+    pub(crate) queue: Option<PathBuf>,
     /// Without a new message at the sink for so long, the run is over.
     #[serde(default = "minute")]
     pub(crate) patience_seconds: u64,
@@ -125,10 +166,20 @@ impl Scenario {
             return Err("a relay experiment needs an [mta] table".into());
         }
         let endpoint = self.mta.as_ref().map_or("127.0.0.1:1", |mta| &mta.endpoint);
-        for sessions in &self.load.sessions {
-            self.source(*sessions, self.load.messages, endpoint)?;
+        for variant in self.variants() {
+            let named =
+                |e: String| if variant.name.is_empty() { e } else { format!("{}: {e}", variant.name) };
+            for sessions in &self.load.sessions {
+                self.source(&variant, *sessions, self.load.messages, endpoint).map_err(named)?;
+            }
+            self.sink(&variant).map_err(named)?;
         }
-        self.sink().map(|_| ())
+        Ok(())
+    }
+
+    /// What is varied; at least one that varies nothing.
+    pub(crate) fn variants(&self) -> Vec<Variant> {
+        if self.variant.is_empty() { vec![Variant::default()] } else { self.variant.clone() }
     }
 
     /// How many messages a run has.
@@ -142,22 +193,29 @@ impl Scenario {
     }
 
     /// The source's command line for a case.
-    pub(crate) fn source(&self, sessions: u32, messages: u64, endpoint: &str) -> Result<SourceArgs, String> {
+    pub(crate) fn source(
+        &self,
+        variant: &Variant,
+        sessions: u32,
+        messages: u64,
+        endpoint: &str,
+    ) -> Result<SourceArgs, String> {
         let fixed = format!("-s {sessions} -m {messages}");
-        arguments(&[&fixed, &self.load.letters, endpoint]).map_err(|e| format!("load: {e}"))
+        arguments(&[&fixed, &self.load.letters, &variant.letters, endpoint]).map_err(|e| format!("load: {e}"))
     }
 
     /// The sink's command line.
-    pub(crate) fn sink(&self) -> Result<SinkArgs, String> {
+    pub(crate) fn sink(&self, variant: &Variant) -> Result<SinkArgs, String> {
         // Room for what an MTA opens at its worst, unless the letters say else.
         let is_bound = |word: &str| word.starts_with("-m") && !word.starts_with("--");
-        let room = if self.sink.letters.split_whitespace().any(is_bound) { "" } else { "-m 20000" };
-        arguments(&[room, &self.sink.letters, &self.sink.listen]).map_err(|e| format!("sink: {e}"))
+        let letters = format!("{} {}", self.sink.letters, variant.sink_letters);
+        let room = if letters.split_whitespace().any(is_bound) { "" } else { "-m 20000" };
+        arguments(&[room, &letters, &self.sink.listen]).map_err(|e| format!("sink: {e}"))
     }
 }
 
 /// Reads words as a command line of `T`.
-fn arguments<T: Args>(words: &[&str]) -> Result<T, String> {
+pub(crate) fn arguments<T: Args>(words: &[&str]) -> Result<T, String> {
     let command = T::augment_args(clap::Command::new("letters").no_binary_name(true));
     let words = words.iter().flat_map(|w| w.split_whitespace());
     let matches = command.try_get_matches_from(words).map_err(first_line)?;
@@ -180,7 +238,7 @@ mod tests {
     #[test]
     fn a_scenario_says_what_its_tools_are_told() {
         let scenario = Scenario::parse(RELAY).unwrap();
-        let source = scenario.source(5, 10, "127.0.0.1:25").unwrap();
+        let source = scenario.source(&Variant::default(), 5, 10, "127.0.0.1:25").unwrap();
         assert_eq!((source.sessions, source.messages, scenario.repeats), (5, 10, 3));
     }
 

@@ -1,47 +1,23 @@
 //! What a scenario's runs say, in a table: medians with their spread, the ceiling beside each relay.
 
-use super::rig::{Kind, Run};
+use super::{
+    detect,
+    rig::{Kind, Run},
+    scenario::Scenario,
+};
+use crate::stat::spread::Spread;
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// Median, smallest and largest.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-}
-
-impl Spread {
-    /// Of some values; none of none.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.into_iter().collect();
-        sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-        Some(Self { median: f64::midpoint(low, high), min, max })
-    }
-
-    /// `1234 (1100–1300)`.
-    pub(crate) fn text(&self) -> String {
-        format!("{} ({}–{})", shown(self.median), shown(self.min), shown(self.max))
-    }
-}
-
-/// Three digits are more than such figures bear.
-pub(crate) fn shown(value: f64) -> String {
-    let decimals = match value.abs() {
-        100.0.. => 0,
-        10.0.. => 1,
-        _ => 2,
-    };
-    format!("{value:.decimals$}")
-}
+/// Names a case, in the order of the table: variants in the scenario's, the ceiling before the relay.
+pub(crate) type Name = (u32, usize, Kind);
 
 /// The runs of each case.
-pub(crate) fn cases(runs: &[Run]) -> BTreeMap<(u32, Kind), Vec<&Run>> {
+pub(crate) fn cases<'r>(scenario: &Scenario, runs: &'r [Run]) -> BTreeMap<Name, Vec<&'r Run>> {
+    let variants = scenario.variants();
     let mut cases: BTreeMap<_, Vec<&Run>> = BTreeMap::new();
     for run in runs {
-        cases.entry((run.sessions, run.kind)).or_default().push(run);
+        let variant = variants.iter().position(|v| v.name == run.variant).unwrap_or(usize::MAX);
+        cases.entry((run.sessions, variant, run.kind)).or_default().push(run);
     }
     cases
 }
@@ -51,67 +27,97 @@ pub(crate) fn column(runs: &[&Run], value: impl Fn(&Run) -> Option<f64>) -> Opti
     Spread::of(runs.iter().filter_map(|run| value(run)))
 }
 
+/// The figures of a case, each with how it is read.
+pub(crate) type Column = (&'static str, fn(&Run) -> Option<f64>);
+
+/// All columns; those that no run has are not shown.
+pub(crate) const COLUMNS: [Column; 10] = [
+    ("accepted/s", |r| Some(r.source.rate)),
+    ("drained/s", |r| Some(r.drained_rate)),
+    ("p50 ms", |r| r.source.message_ms(|t| t.p50_us)),
+    ("p99 ms", |r| r.source.message_ms(|t| t.p99_us)),
+    ("backlog", |r| (r.kind == Kind::Relay).then_some(r.backlog_peak as f64)),
+    ("MTA µs/msg", |r| r.mta_cpu_us_per_message),
+    ("MTA MiB", |r| r.mta_peak_mib),
+    ("writes/msg", |r| r.writes_per_message),
+    ("flushes/msg", |r| r.flushes_per_message),
+    ("lab µs/msg", |r| Some(r.source.cpu_us_per_message)),
+];
+
+/// What accepted mail survives in a case.
+pub(crate) fn durability(scenario: &Scenario, (_, variant, kind): Name) -> String {
+    let Some(mta) = scenario.mta.as_ref().filter(|_| kind == Kind::Relay) else { return "no store".into() };
+    let variants = scenario.variants();
+    let Some(variant) = variants.get(variant) else { return mta.durability.clone() };
+    let text = if variant.durability.is_empty() { &mta.durability } else { &variant.durability };
+    if variant.is_unsafe { format!("UNSAFE {text}") } else { text.clone() }
+}
+
+/// What a case is called.
+pub(crate) fn label(scenario: &Scenario, (_, variant, kind): Name) -> String {
+    let variants = scenario.variants();
+    let variant = variants.get(variant).map(|v| v.name.as_str()).unwrap_or_default();
+    let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
+    if variant.is_empty() { kind.to_owned() } else { format!("{kind}, {variant}") }
+}
+
 /// For the terminal.
-pub(crate) fn text(runs: &[Run]) -> String {
-    let mut out = String::new();
-    let head = ["sessions", "", "accepted/s", "drained/s", "p99 ms", "backlog", "MTA µs/msg", "runs", ""];
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "{:>8} {:8} {:>24} {:>24} {:>18} {:>10} {:>12} {:>5} {}",
-        head[0], head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8]
-    );
-    for ((sessions, kind), runs) in cases(runs) {
-        let spread =
+pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
+    let shown: Vec<&Column> =
+        COLUMNS.iter().filter(|(_, value)| runs.iter().any(|run| value(run).is_some())).collect();
+    let mut rows = vec![vec!["sessions".to_owned(), String::new(), "N".to_owned()]];
+    rows[0].extend(shown.iter().map(|(name, _)| (*name).to_owned()));
+    rows[0].push("durability".into());
+    let mut remarks = String::new();
+    for (name, runs) in cases(scenario, runs) {
+        let label = label(scenario, name);
+        let mut row = vec![name.0.to_string(), label.clone(), runs.len().to_string()];
+        let cell =
             |value: &dyn Fn(&Run) -> Option<f64>| column(&runs, value).map(|s| s.text()).unwrap_or_default();
-        let kind = if kind == Kind::Ceiling { "ceiling" } else { "relay" };
-        let _ = writeln!(
-            out,
-            "{sessions:>8} {kind:8} {:>24} {:>24} {:>18} {:>10} {:>12} {:>5} {}",
-            spread(&|r| Some(r.source.rate)),
-            spread(&|r| Some(r.drained_rate)),
-            spread(&|r| r.source.message_ms(|t| t.p99_us)),
-            column(&runs, |r| Some(r.backlog_peak as f64))
-                .map(|s| format!("{:.0}", s.max))
-                .unwrap_or_default(),
-            column(&runs, |r| r.mta_cpu_us_per_message)
-                .map(|s| format!("{:.0}", s.median))
-                .unwrap_or_default(),
-            runs.len(),
-            remarks(&runs).join("; ")
-        );
+        row.extend(shown.iter().map(|(_, value)| cell(value)));
+        row.push(durability(scenario, name));
+        rows.push(row);
+        for remark in detect::remarks(&runs) {
+            // Writing to a string cannot fail.
+            let _ = writeln!(remarks, "{} sessions, {label}: {remark}", name.0);
+        }
+    }
+    let shares = shares(scenario, runs);
+    aligned(&rows) + &shares + &remarks
+}
+
+/// How much of its ceiling each relay reaches.
+fn shares(scenario: &Scenario, runs: &[Run]) -> String {
+    let cases = cases(scenario, runs);
+    let median = |runs: &Vec<&Run>| column(runs, |r| Some(r.drained_rate)).map(|s| s.median);
+    let mut out = String::new();
+    for (name, relay) in cases.iter().filter(|(name, _)| name.2 == Kind::Relay) {
+        let ceiling = cases.get(&(name.0, name.1, Kind::Ceiling)).and_then(median);
+        if let (Some(relay), Some(ceiling)) = (median(relay), ceiling) {
+            let label = label(scenario, *name);
+            let _ = writeln!(
+                out,
+                "{} sessions, {label}: {:.1} % of its ceiling",
+                name.0,
+                relay / ceiling * 100.0
+            );
+        }
     }
     out
 }
 
-/// What must be known before a case's figures are believed.
-pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
-    let mut remarks = Vec::new();
-    let incomplete = runs.iter().filter(|run| !run.complete).count();
-    if incomplete > 0 {
-        remarks.push(format!("{incomplete} INCOMPLETE: the sink got more or less than was accepted"));
-    }
-    let failed: u64 = runs.iter().map(|run| run.source.messages_failed).sum();
-    if failed > 0 {
-        remarks.push(format!("{failed} messages failed"));
-    }
-    if runs.iter().any(|run| run.source.seconds < TOO_SHORT_SECONDS) {
-        remarks.push("too short to trust".to_owned());
-    }
-    remarks
-}
-
-/// A run that is over sooner is mostly its beginning and its end.
-const TOO_SHORT_SECONDS: f64 = 0.5;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_two() {
-        let spread = Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap();
-        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(Spread::of([]), None);
-    }
+/// Columns as wide as their widest.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &Vec<String>| {
+        // Words to the left, figures to the right.
+        let cell = |(i, text): (usize, &String)| match i {
+            1 => format!("{text:<width$}", width = widths[i]),
+            _ if i + 1 == widths.len() => text.clone(),
+            _ => format!("{text:>width$}", width = widths[i]),
+        };
+        row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
 }

@@ -42,6 +42,13 @@ pub(crate) struct SinkArgs {
     /// At the end, print what happened as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Refuse this share of RCPT commands with 4xx, by chance
+    #[arg(long, value_name = "PERCENT", default_value = "0", hide_default_value = true,
+        value_parser = clap::value_parser!(u8).range(..=100))]
+    defer: u8,
+    /// Compare each message with the checksum in its header, as `source --random-size` sends it
+    #[arg(long)]
+    verify: bool,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -194,7 +201,9 @@ impl SinkArgs {
             abort_data: self.abort_delay,
             read_delay: self.read_delay,
             delays,
-            keeps_content: self.dump_template.is_some() || self.append_template.is_some(),
+            defer_percent: self.defer,
+            verifies: self.verify,
+            keeps_content: self.verify || self.dump_template.is_some() || self.append_template.is_some(),
             verbose: self.verbose > 0,
         }
     }

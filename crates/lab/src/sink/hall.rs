@@ -1,6 +1,7 @@
 //! What all sessions of a running sink share: rules, counts, and when it is enough.
 
 use super::{dump, talk::Shared};
+use crate::checksum::{self, Verdict};
 use std::{
     io::Write as _,
     sync::{
@@ -40,6 +41,8 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) timeouts: AtomicU64,
+    pub(crate) intact: AtomicU64,
+    pub(crate) changed: AtomicU64,
 }
 
 /// The same at one moment.
@@ -54,6 +57,10 @@ pub(crate) struct Tally {
     /// Octets read, commands included.
     pub(crate) bytes: u64,
     pub(crate) timeouts: u64,
+    /// Messages whose checksum was right.
+    pub(crate) intact: u64,
+    /// Messages that are not what was sent.
+    pub(crate) changed: u64,
     /// From the first session's begin to the last message.
     pub(crate) seconds: f64,
 }
@@ -120,6 +127,15 @@ impl Hall {
         self.show();
     }
 
+    /// A message, whole, is compared with its checksum.
+    pub(crate) fn verify(&self, message: &[u8]) {
+        match checksum::verify(message) {
+            Verdict::Intact => self.counts.intact.fetch_add(1, Relaxed),
+            Verdict::Changed => self.counts.changed.fetch_add(1, Relaxed),
+            Verdict::Unknown => return,
+        };
+    }
+
     /// A session ended; here smtp-sink looks whether it is enough, and exits. We let the sessions that are
     /// open end too, for a moment: their clients would take the cut for a failure.
     pub(crate) fn closed(self: &Arc<Self>, by_quit: bool) {
@@ -183,6 +199,8 @@ impl Hall {
             refused: c.refused.load(Relaxed),
             bytes: c.bytes.load(Relaxed),
             timeouts: c.timeouts.load(Relaxed),
+            intact: c.intact.load(Relaxed),
+            changed: c.changed.load(Relaxed),
             seconds: nanoseconds as f64 / 1e9,
         }
     }

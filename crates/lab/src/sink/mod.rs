@@ -129,6 +129,9 @@ fn finish(hall: &Hall, args: &SinkArgs) -> Result<(), String> {
     if args.counters {
         println!();
     }
+    if tally.changed > 0 {
+        eprintln!("postlab: {} messages are not what was sent", tally.changed);
+    }
     if args.json {
         let text = serde_json::to_string(&tally).map_err(|e| format!("print the result: {e}"))?;
         println!("{text}");

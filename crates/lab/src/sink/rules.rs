@@ -32,6 +32,10 @@ pub(crate) struct Rules {
     pub(crate) delays: [Option<Delay>; COUNT],
     /// Content is passed on to be kept.
     pub(crate) keeps_content: bool,
+    /// Of 100 RCPT commands, so many are answered with the soft reply.
+    pub(crate) defer_percent: u8,
+    /// Each message is compared with its own checksum.
+    pub(crate) verifies: bool,
     /// Commands and replies are shown.
     pub(crate) verbose: bool,
 }
@@ -134,6 +138,8 @@ impl Default for Rules {
             read_delay: None,
             delays: [None; COUNT],
             keeps_content: false,
+            defer_percent: 0,
+            verifies: false,
             verbose: false,
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Session {
     /// Read and not used yet; empty nearly always.
     left: Vec<u8>,
     dump: Option<Dump>,
+    /// The message so far, where it will be verified.
+    content: Vec<u8>,
 }
 
 impl Session {
@@ -37,7 +39,7 @@ impl Session {
     pub(crate) fn new(hall: &Hall, peer: &str) -> Self {
         hall.opened();
         let peer = if hall.dump.is_some() { peer.into() } else { Box::default() };
-        Self { talk: Talk::new(&hall.shared), peer, left: Vec::new(), dump: None }
+        Self { talk: Talk::new(&hall.shared), peer, left: Vec::new(), dump: None, content: Vec::new() }
     }
 
     /// Replies to write; the model empties it.
@@ -81,15 +83,27 @@ impl Session {
         loop {
             let next = self.talk.step(input);
             match next {
-                Next::Content(bytes) => self.dump(hall).content(bytes),
+                Next::Content(bytes) => {
+                    if hall.shared.rules().verifies {
+                        self.content.extend_from_slice(bytes);
+                    }
+                    if hall.dump.is_some() {
+                        self.dump(hall).content(bytes);
+                    }
+                }
                 Next::Dropped => {
                     hall.counts.refused.fetch_add(1, Relaxed);
                     self.dump = None;
+                    self.content.clear();
                 }
                 Next::Message(envelope) => {
                     if hall.dump.is_some() {
                         self.dump(hall).finish();
                         self.dump = None;
+                    }
+                    if hall.shared.rules().verifies {
+                        hall.verify(&self.content);
+                        self.content.clear();
                     }
                     hall.took_message(envelope.recipients.len());
                 }

@@ -222,10 +222,14 @@ impl Talk {
 
     /// Applies the options that answer without looking; true if one did.
     fn refused(&mut self, verb: Verb) -> bool {
-        if !self.rules.special().has(verb) {
+        let rules = self.rules.clone();
+        if verb == Verb::Rcpt && rules.defer_percent > 0 && fastrand::u8(..100) < rules.defer_percent {
+            self.say(&rules.soft_reply);
+            return true;
+        }
+        if !rules.special().has(verb) {
             return false;
         }
-        let rules = self.rules.clone();
         if rules.drop.has(verb) {
             self.closing = true;
         } else if rules.shut.has(verb) {

@@ -4,12 +4,18 @@ use super::{
     caller::{PATIENCE, Style},
     letter::{Body, Letters, Wishes, read_file},
     setup::{Rest, Setup},
+    transcript::Transcript,
 };
 use crate::address::{Endpoint, Family};
 use clap::{ArgAction, Args};
 use rustix::system::uname;
 use smtp::client::{Protocol, Settings};
-use std::{path::PathBuf, sync::atomic::AtomicUsize, time::Duration};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicUsize,
+    time::Duration,
+};
 
 /// Send mail, and measure how it is taken
 ///
@@ -28,6 +34,32 @@ pub(crate) struct SourceArgs {
     /// STARTTLS first; the certificate is not checked
     #[arg(long)]
     tls: bool,
+    /// Of 100 connections, so many by TLS
+    #[arg(long, value_name = "PERCENT", default_value = "100", hide_default_value = true, requires = "tls",
+        value_parser = clap::value_parser!(u8).range(..=100))]
+    tls_share: u8,
+    /// With -d: a random number of messages up to this on each connection
+    #[arg(long, value_name = "COUNT", requires = "keep", value_parser = clap::value_parser!(u32).range(1..))]
+    per_connection: Option<u32>,
+    /// Random text of a random size, with a checksum for `sink --verify`
+    #[arg(long, value_name = "MIN:MAX", value_parser = sizes_of, conflicts_with_all = ["length", "file", "old"])]
+    random_size: Option<(u64, u64)>,
+    /// Each message goes to one of the addresses in this file, a line each
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "numbered", "recipients"])]
+    users: Option<PathBuf>,
+    /// Each message comes from one of the addresses in this file
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    senders: Option<PathBuf>,
+    /// Connect from these addresses in turn; ADDRESS+COUNT is as many from there on, for more connections than an
+    /// address has ports
+    #[arg(long, value_name = "ADDRESS[+COUNT],…", value_delimiter = ',', value_parser = locals_of)]
+    bind: Vec<Locals>,
+    /// Write the conversations to this file
+    #[arg(long, value_name = "FILE")]
+    transcript: Option<PathBuf>,
+    /// And each connection's to a file of its own, with a number behind the name
+    #[arg(long, requires = "transcript")]
+    transcript_each: bool,
     /// Messages a second, whether the server keeps up or not; each one's time counts from when it was due
     #[arg(long, value_name = "PER SECOND", value_parser = rate_of)]
     pub(crate) rate: Option<f64>,
@@ -121,6 +153,42 @@ fn rate_of(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Addresses one behind the other.
+#[derive(Debug, Clone)]
+struct Locals(Vec<IpAddr>);
+
+/// `127.0.0.2+64`
+fn locals_of(text: &str) -> Result<Locals, String> {
+    let (first, count) = text.split_once('+').unwrap_or((text, "1"));
+    let first: IpAddr = first.parse().map_err(|_| format!("`{first}` is no address"))?;
+    let count: u32 =
+        count.parse().ok().filter(|n| (1..=65536).contains(n)).ok_or(format!("`{count}` is no count"))?;
+    let next = |i: u32| match first {
+        IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_add(i).into()),
+        IpAddr::V6(v6) => IpAddr::V6(u128::from(v6).wrapping_add(i.into()).into()),
+    };
+    Ok(Locals((0..count).map(next).collect()))
+}
+
+/// The addresses in a file; comments and empty lines are passed over.
+fn lines_of(path: Option<&Path>) -> Result<Vec<String>, String> {
+    let Some(path) = path else { return Ok(Vec::new()) };
+    let text = std::fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines: Vec<String> = lines.map(str::to_owned).collect();
+    if lines.is_empty() { Err(format!("read {}: it has no address", path.display())) } else { Ok(lines) }
+}
+
+/// `0:10240`
+fn sizes_of(text: &str) -> Result<(u64, u64), String> {
+    let parsed =
+        text.split_once(':').and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
+    match parsed {
+        Some((least, most)) if least <= most && most <= 1 << 24 => Ok((least, most)),
+        _ => Err(format!("`{text}` is no MIN:MAX of octets, up to 16 MiB")),
+    }
+}
+
 impl SourceArgs {
     /// Everything checked and looked up.
     pub(crate) fn setup(&self) -> Result<Setup, String> {
@@ -129,14 +197,17 @@ impl SourceArgs {
         let wishes = Wishes {
             from: self.from.clone().unwrap_or_else(default_address),
             to: self.to.clone().unwrap_or_else(default_address),
+            users: lines_of(self.users.as_deref())?,
+            senders: lines_of(self.senders.as_deref())?,
             hostname: hostname.clone(),
             recipients: self.recipients,
             numbered: self.numbered,
             subject: self.subject.clone(),
-            body: match (&self.file, self.length) {
-                (Some(path), _) => Body::File(read_file(path)?),
-                (None, Some(length)) => Body::Length(length),
-                (None, None) => Body::Short,
+            body: match (&self.file, self.length, self.random_size) {
+                (Some(path), ..) => Body::File(read_file(path)?),
+                (None, Some(length), _) => Body::Length(length),
+                (None, None, Some((least, most))) => Body::Random(least, most),
+                (None, None, None) => Body::Short,
             },
         };
         Ok(Setup {
@@ -153,6 +224,8 @@ impl SourceArgs {
                 false => Style::Plain,
             },
             keeps: self.keep,
+            per_connection: self.per_connection,
+            tls_percent: self.tls_share,
             tls: self.tls.then(|| super::tls::client(&self.endpoint)).transpose()?,
             timeout: self.timeout.unwrap_or(PATIENCE),
             connect_tries: self.connect_tries,
@@ -160,7 +233,9 @@ impl SourceArgs {
             window_bytes: self.window.map(|w| w as usize),
             rest: self.wait.map(Rest::Fixed).or(self.random_wait.map(Rest::Random)),
             shows_count: self.counter,
-            verbose: self.verbose > 0,
+            transcript: Transcript::new(self.verbose > 0, self.transcript.clone(), self.transcript_each)?,
+            locals: self.bind.iter().flat_map(|locals| locals.0.iter().copied()).collect(),
+            next_local: AtomicUsize::new(0),
             addresses: self.addresses()?,
             next_address: AtomicUsize::new(0),
         })

@@ -1,7 +1,10 @@
 //! One session of the source, without I/O: the product's own client session, with each reply timed
 //! and, on wish, made to speak as smtp-source does: HELO, one command at a time.
 
-use super::tally::{Fault, Phase, Tally};
+use super::{
+    tally::{Fault, Phase, Tally},
+    transcript::{Ears, show},
+};
 use bytes::Bytes;
 use memchr::memchr;
 use smtp::client::{Awaited, Connection, Event, Misbehaved, Piece, Settings, Transaction};
@@ -33,20 +36,20 @@ pub(crate) struct Caller {
     /// The begin of a reply.
     partial: Vec<u8>,
     output: VecDeque<Bytes>,
-    /// Both sides are shown on standard error (-v).
-    shows: bool,
+    /// Who hears both sides (-v).
+    ears: Ears,
 }
 
 impl Caller {
     /// A session on a connection that was made just now.
-    pub(crate) fn new(settings: Settings, style: Style, shows: bool, now: Instant) -> Self {
+    pub(crate) fn new(settings: Settings, style: Style, ears: Ears, now: Instant) -> Self {
         Self {
             connection: Connection::new(settings),
             style,
             said: VecDeque::from([now]),
             partial: Vec::new(),
             output: VecDeque::new(),
-            shows,
+            ears,
         }
     }
 
@@ -177,9 +180,7 @@ impl Caller {
     }
 
     fn show(&self, side: &str, bytes: &[u8]) {
-        if self.shows {
-            String::from_utf8_lossy(bytes).lines().for_each(|line| eprintln!("{side} {line}"));
-        }
+        show(&self.ears, side, bytes);
     }
 
     /// The server is asked for no extensions: the connection hears that it has none.
@@ -242,7 +243,7 @@ mod tests {
         let letter = super::super::letter::tests::letters().next();
         let now = Instant::now();
         let (mut caller, mut tally, mut said) =
-            (Caller::new(settings(), style, false, now), Tally::default(), Vec::new());
+            (Caller::new(settings(), style, Ears::new(), now), Tally::default(), Vec::new());
         for word in words {
             for piece in word.as_bytes().chunks(length) {
                 caller.receive(piece, now, &mut tally).unwrap();

@@ -1,5 +1,6 @@
 //! The messages a source sends: alike, but for their Message-ID and, where asked, their recipients.
 
+use crate::checksum;
 use bytes::Bytes;
 use mail::{
     Content, Envelope, Facts, ForwardPath, IdSource, Message, Part, Recipient, ReversePath, SharedMessage,
@@ -18,6 +19,10 @@ use std::{
 pub(crate) struct Wishes {
     pub(crate) from: String,
     pub(crate) to: String,
+    /// Who a message goes to, one of them by chance; none: `to`.
+    pub(crate) users: Vec<String>,
+    /// Who it is from, the same way; none: `from`.
+    pub(crate) senders: Vec<String>,
     pub(crate) hostname: String,
     pub(crate) recipients: u32,
     /// Prepend a number to each recipient that never repeats.
@@ -33,6 +38,8 @@ pub(crate) enum Body {
     Short,
     /// So many octets of payload.
     Length(u64),
+    /// Random text of a random length from the first to the second, with its checksum in the header.
+    Random(u64, u64),
     /// A whole message, header included, in wire form.
     File(Bytes),
 }
@@ -42,10 +49,12 @@ pub(crate) enum Body {
 pub(crate) struct Letters {
     wishes: Wishes,
     from: ReversePath,
+    senders: Vec<ReversePath>,
     /// Recipients that are the same in each message.
     to: Vec<Recipient>,
-    /// From the Message-ID on to the end.
-    rest: Bytes,
+    users: Vec<Recipient>,
+    /// From the Message-ID on to the end; messages take one or the other.
+    rests: Vec<Bytes>,
     facts: Facts,
     has_header: bool,
     ids: IdSource,
@@ -56,6 +65,8 @@ pub(crate) struct Letters {
 
 /// Payload lines are as long as smtp-source's, CRLF included.
 const LINE_BYTES: u64 = 80;
+/// Different bodies where they are random: made before the clock starts, and enough to be no pattern.
+const VARIANTS: usize = 64;
 
 impl Letters {
     /// Checks the addresses, and makes what all messages share. Without `has_header` the payload is all.
@@ -71,17 +82,25 @@ impl Letters {
             let number = |i: u32| numbered.then_some(u64::from(i));
             (0..wishes.recipients).map(|i| recipient(number(i + 1), &wishes.to)).collect::<Result<_, _>>()?
         };
+        let users = wishes.users.iter().map(|to| recipient(None, to)).collect::<Result<_, _>>()?;
+        let sender =
+            |from: &String| ReversePath::parse(from, true).map_err(|e| format!("sender <{from}>: {e}"));
+        let senders = wishes.senders.iter().map(sender).collect::<Result<_, _>>()?;
         let has_header = has_header && !matches!(wishes.body, Body::File(_));
-        let rest = rest_of(&wishes, has_header);
+        let count = if matches!(wishes.body, Body::Random(..)) { VARIANTS } else { 1 };
+        let rests: Vec<Bytes> = (0..count).map(|_| rest_of(&wishes, has_header)).collect();
         let mut scan = Scanner::default();
-        scan.scan(&rest);
+        // All are made alike: what is true of one is true of all.
+        scan.scan(&rests[0]);
         let origin = "postlab".into();
         let facts = Facts { has_utf8_header: false, ..scan.facts() };
         Ok(Self {
             wishes,
             from,
+            senders,
             to,
-            rest,
+            users,
+            rests,
             facts,
             has_header,
             ids: IdSource::default(),
@@ -95,13 +114,19 @@ impl Letters {
     pub(crate) fn next(&self) -> SharedMessage {
         let arrived = UnixMillis::now();
         let id = self.ids.next(arrived.0);
-        let mut parts = vec![Part::Memory(self.rest.clone())];
+        let rest = if self.rests.len() > 1 { fastrand::usize(..self.rests.len()) } else { 0 };
+        let mut parts = vec![Part::Memory(self.rests[rest].clone())];
         if self.has_header {
             let line = format!("Message-ID: <{id}.{}@{}>\r\n", self.process, self.wishes.hostname);
             parts.insert(0, Part::Memory(line.into()));
         }
-        let mut envelope = Envelope::new(self.from.clone());
-        envelope.recipients = if self.wishes.numbered { self.numbered() } else { self.to.clone() };
+        let from = fastrand::choice(&self.senders).unwrap_or(&self.from);
+        let mut envelope = Envelope::new(from.clone());
+        envelope.recipients = match fastrand::choice(&self.users) {
+            Some(user) => vec![user.clone()],
+            None if self.wishes.numbered => self.numbered(),
+            None => self.to.clone(),
+        };
         let content = Content::new(self.facts, parts);
         Arc::new(Message { id, arrived, origin: self.origin.clone(), envelope, content })
     }
@@ -123,6 +148,15 @@ fn recipient(number: Option<u64>, to: &str) -> Result<Recipient, String> {
 /// Header behind the Message-ID, and body.
 fn rest_of(wishes: &Wishes, has_header: bool) -> Bytes {
     let mut text = Vec::new();
+    let body = match &wishes.body {
+        Body::Short => {
+            (1..=4).flat_map(|n| format!("This is line {n} of a postlab message.\r\n").into_bytes()).collect()
+        }
+        Body::Length(length) => payload(*length, || b'X'),
+        // A dot may not begin a line, so that no variant differs in how it travels.
+        Body::Random(least, most) => payload(fastrand::u64(least..=most), || fastrand::alphanumeric() as u8),
+        Body::File(bytes) => return bytes.clone(),
+    };
     if has_header {
         let mut field = |name: &str, value: &str| {
             text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
@@ -133,32 +167,27 @@ fn rest_of(wishes: &Wishes, has_header: bool) -> Bytes {
         if let Some(subject) = &wishes.subject {
             field("Subject", subject);
         }
+        if matches!(wishes.body, Body::Random(..)) {
+            text.extend_from_slice(checksum::field(&body).as_bytes());
+        }
         text.extend_from_slice(b"\r\n");
     }
-    match &wishes.body {
-        Body::Short => {
-            for n in 1..=4 {
-                text.extend_from_slice(format!("This is line {n} of a postlab message.\r\n").as_bytes());
-            }
-        }
-        Body::Length(length) => text.extend(payload(*length)),
-        Body::File(bytes) => return bytes.clone(),
-    }
+    text.extend(body);
     text.into()
 }
 
-/// Exactly `length` octets, in lines of X. The last line is shorter; a single octet is left for none.
-fn payload(length: u64) -> Vec<u8> {
+/// Exactly `length` octets in lines. The last line is shorter; a single octet is left for none.
+fn payload(length: u64, mut letter: impl FnMut() -> u8) -> Vec<u8> {
     let mut out = Vec::new();
     let mut left = length;
     while left > 1 {
         let line = left.min(LINE_BYTES);
         let line = if left - line == 1 { line - 1 } else { line };
-        out.extend((2..line).map(|_| b'X'));
+        out.extend((2..line).map(|_| letter()));
         out.extend_from_slice(b"\r\n");
         left -= line;
     }
-    out.extend((0..left).map(|_| b'X'));
+    out.extend((0..left).map(|_| letter()));
     out
 }
 
@@ -188,6 +217,8 @@ pub(super) mod tests {
         Wishes {
             from: "foo@h.example".into(),
             to: "bar@h.example".into(),
+            users: Vec::new(),
+            senders: Vec::new(),
             hostname: "h.example".into(),
             recipients: 1,
             numbered: false,
@@ -203,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn a_payload_has_exactly_its_length_and_only_whole_lines() {
         for length in [2, 3, 79, 80, 81, 82, 160, 161, 1000] {
-            let text = payload(length);
+            let text = payload(length, || b'X');
             assert_eq!(text.len() as u64, length);
             let bare = |w: &[u8]| (w[1] == b'\n') != (w[0] == b'\r');
             assert!(text.ends_with(b"\r\n") && !text.windows(2).any(bare), "{length}: {text:?}");

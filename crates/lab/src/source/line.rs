@@ -52,6 +52,9 @@ impl Line {
             sockopt::set_socket_recv_buffer_size(&socket, bytes).map_err(fault)?;
             sockopt::set_socket_send_buffer_size(&socket, bytes).map_err(fault)?;
         }
+        if let Some(local) = setup.local().filter(|_| family != AddressFamily::UNIX) {
+            rustix::net::bind(&socket, &local).map_err(fault)?;
+        }
         match connect(&socket, address) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(fault(error)),

@@ -14,18 +14,16 @@ mod session;
 mod setup;
 mod tally;
 mod tls;
+mod transcript;
 
 pub(crate) use args::SourceArgs;
 
+use crate::usage::cpu_time;
 pub(crate) use plan::Plan;
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Times};
 use setup::Setup;
-use std::{
-    io,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, thread, time::Instant};
+pub(crate) use tally::Phase;
 use tally::Tally;
 
 /// Sends everything, prints the result; true if all went well.
@@ -76,10 +74,4 @@ pub(crate) fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<R
     }
     let (done, count) = plan.progress();
     Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))
-}
-
-/// Of this process, all threads.
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

@@ -50,6 +50,9 @@ pub(crate) struct Session {
     /// Messages settled since the last turn.
     done: u64,
     nothing_begun: bool,
+    /// Messages this connection may still carry.
+    room: u32,
+    wants_tls: bool,
     ready: bool,
     is_secure: bool,
     shaking_hands: Option<Instant>,
@@ -79,8 +82,10 @@ impl Session {
         let began = self.connecting.take().unwrap_or(now);
         tally.connections += 1;
         tally.took(Phase::Connect, now.saturating_duration_since(began));
-        self.caller = Some(Caller::new(setup.client.clone(), setup.style, setup.verbose, now));
+        self.caller = Some(Caller::new(setup.client.clone(), setup.style, setup.transcript.ears(), now));
         self.nothing_begun = true;
+        self.room = setup.messages_on_connection();
+        self.wants_tls = setup.wants_tls();
         self.resets = 0;
     }
 
@@ -212,8 +217,8 @@ impl Session {
                 return Turn::Listen;
             }
             let pipelines = caller.pipelines();
-            let wanted =
-                if setup.keeps || self.nothing_begun { self.next_ticket(plan, now) } else { Ok(false) };
+            let goes_on = self.nothing_begun || setup.keeps && self.room > 0;
+            let wanted = if goes_on { self.next_ticket(plan, now) } else { Ok(false) };
             match wanted {
                 Ok(true) => self.begin(setup, now),
                 // QUIT may stand behind the content, before its reply is there (RFC 2920 §3.1).
@@ -233,6 +238,7 @@ impl Session {
     fn begin(&mut self, setup: &Setup, now: Instant) {
         let (Some(caller), Some(ticket)) = (&mut self.caller, self.ticket.take()) else { return };
         self.nothing_begun = false;
+        self.room = self.room.saturating_sub(1);
         self.under_way.push_back((ticket.number, ticket.due.unwrap_or(now)));
         let message = setup.letters.next();
         let recipients = (0..message.envelope.recipients.len() as u32).collect();
@@ -243,7 +249,7 @@ impl Session {
     fn hear(&mut self, setup: &Setup, now: Instant, tally: &mut Tally) {
         while let Some(event) = self.caller.as_mut().and_then(Caller::next_event) {
             match event {
-                Event::Hello if setup.tls.is_some() && !self.is_secure => self.ask_for_tls(now, tally),
+                Event::Hello if self.wants_tls && !self.is_secure => self.ask_for_tls(now, tally),
                 Event::Hello => self.ready = true,
                 Event::StartTls => self.wants_handshake = true,
                 Event::NoTls(_) | Event::Refused(_) => self.give_up(tally),

@@ -1,11 +1,12 @@
 //! What all sessions of a source share, and nobody changes.
 
-use super::{caller::Style, letter::Letters};
+use super::{caller::Style, letter::Letters, transcript::Transcript};
 use rustix::net::SocketAddrAny;
 use rustls::{ClientConfig, pki_types::ServerName};
 use smtp::client::Settings;
 use std::{
     io::Write as _,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -29,6 +30,10 @@ pub(crate) struct Setup {
     pub(crate) style: Style,
     /// Send the next message over the same connection (-d).
     pub(crate) keeps: bool,
+    /// And so often at most: a random number up to this for each connection.
+    pub(crate) per_connection: Option<u32>,
+    /// Of 100 connections, so many by TLS.
+    pub(crate) tls_percent: u8,
     /// TLS before the first message, by STARTTLS.
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// For each answer.
@@ -39,7 +44,10 @@ pub(crate) struct Setup {
     pub(crate) window_bytes: Option<usize>,
     pub(crate) rest: Option<Rest>,
     pub(crate) shows_count: bool,
-    pub(crate) verbose: bool,
+    pub(crate) transcript: Transcript,
+    /// Where connections come from; they take turns. None: as the system likes.
+    pub(crate) locals: Vec<IpAddr>,
+    pub(crate) next_local: AtomicUsize,
     pub(crate) addresses: Vec<SocketAddrAny>,
     pub(crate) next_address: AtomicUsize,
 }
@@ -49,6 +57,23 @@ impl Setup {
     pub(crate) fn address(&self) -> &SocketAddrAny {
         let next = if self.addresses.len() > 1 { self.next_address.fetch_add(1, Relaxed) } else { 0 };
         &self.addresses[next % self.addresses.len()]
+    }
+
+    /// How many messages a new connection carries at most.
+    pub(crate) fn messages_on_connection(&self) -> u32 {
+        self.per_connection.map_or(u32::MAX, |most| fastrand::u32(1..=most))
+    }
+
+    /// Does a new connection use TLS?
+    pub(crate) fn wants_tls(&self) -> bool {
+        self.tls.is_some() && (self.tls_percent >= 100 || fastrand::u8(..100) < self.tls_percent)
+    }
+
+    /// Where the next connection comes from.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let next = self.next_local.fetch_add(1, Relaxed);
+        let address = self.locals.get(next % self.locals.len().max(1))?;
+        Some(SocketAddr::new(*address, 0))
     }
 
     /// How long a session rests now.

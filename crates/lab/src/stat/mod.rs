@@ -7,13 +7,16 @@ mod format;
 mod other;
 mod plot;
 mod sample;
+pub(crate) mod spread;
 mod student;
 
 use clap::{ArgAction, Args};
 use format::general;
-use sample::{Columns, Sample};
+pub(crate) use other::mann_whitney;
+use sample::Columns;
+pub(crate) use sample::Sample;
 use std::{fmt::Write as _, fs::File, path::PathBuf};
-use student::{Confidence, Verdict};
+pub(crate) use student::{Confidence, Verdict};
 
 /// Describe and compare samples, as ministat does
 ///

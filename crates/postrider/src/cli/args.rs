@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Look at queued messages and change them
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Look into the spool, and check it; the daemon need not run
+    #[command(subcommand)]
+    Spool(SpoolCommand),
     /// Tell where a message is, what was last said about it, and when it is tried next
     Why {
         /// Queue id
@@ -125,6 +128,77 @@ pub(crate) enum QueueCommand {
     Bounce(Change),
     /// Forget messages, without a word to anyone
     Delete(Change),
+    /// Go through the queue once, as `sendmail -q` does, and say what each phase took; the daemon
+    /// must not be running
+    Run(RunArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Which message goes first: fair, none, priority, filename, host, modification, random, time or
+    /// deadline
+    #[arg(long, default_value = "priority", value_name = "ORDER")]
+    pub(crate) order: queue::SortOrder,
+    /// Connections at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runners: u32,
+    /// Only read and sort; the daemon may be running
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SpoolCommand {
+    /// Verify every record and say what they come to; fails when something is not what was written
+    Check {
+        /// Another spool than the configured one
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show records as text, one a line, in the order in which they were written
+    Dump {
+        /// Only those of this message
+        id: Option<String>,
+        /// Content, too
+        #[arg(long)]
+        content: bool,
+        /// Another spool than the configured one
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+    },
+    /// Bring what can be proved out of damaged segments into files, and say what is missing
+    Salvage {
+        /// Write the files here instead of `quarantine` in the data folder
+        #[arg(long, value_name = "DIR")]
+        into: Option<PathBuf>,
+        /// Another spool than the configured one
+        #[arg(long, value_name = "DIR")]
+        path: Option<PathBuf>,
+    },
+    /// Move every message into a new spool of another engine; the daemon must not be running
+    Convert {
+        /// The engine
+        #[arg(long, value_enum)]
+        to: NewEngine,
+        /// The new spool's folder, empty or still to be made
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+    },
+}
+
+/// What a spool can be converted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NewEngine {
+    /// The log of segments
+    Log,
+    /// Queue directories: two files a message
+    Directories,
 }
 
 impl QueueCommand {
@@ -136,7 +210,7 @@ impl QueueCommand {
             Self::Retry(change) | Self::Flush(change) => Some((Action::Retry, change)),
             Self::Bounce(change) => Some((Action::Bounce, change)),
             Self::Delete(change) => Some((Action::Delete, change)),
-            Self::List { .. } | Self::Count { .. } | Self::Show { .. } => None,
+            Self::List { .. } | Self::Count { .. } | Self::Show { .. } | Self::Run(_) => None,
         }
     }
 }

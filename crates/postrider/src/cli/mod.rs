@@ -7,6 +7,7 @@ mod offline;
 mod print;
 pub(crate) mod queue;
 mod settings;
+mod spool;
 mod status;
 mod why;
 
@@ -126,6 +127,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         }
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Why { id } => why::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,

@@ -2,11 +2,12 @@
 
 use super::{
     CliError, Ending,
-    args::{Change, Chosen, Format, QueueCommand},
+    args::{Change, Chosen, Format, QueueCommand, RunArgs},
     daemon, print,
 };
 use crate::{
     control::{Action, Id, Listed, Request, Selection, Status, client::Client},
+    serve::queue_run::{self, Options},
     sysexits::Exit,
 };
 use config::Settings;
@@ -28,8 +29,18 @@ pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Wri
             Ok(Exit::Ok)
         }
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
+        QueueCommand::Run(run) => self::run_once(run, settings, out),
         _ => unreachable!("changes were handled above"),
     }
+}
+
+fn run_once(run: &RunArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let options = Options { order: run.order, runners: run.runners, dry_run: run.dry_run };
+    if !run.dry_run && Client::connect(&settings.control.socket).is_ok() {
+        let text = "the daemon is running, and has the queue: use `postrider queue flush`, or --dry-run";
+        return Err(CliError::new(Exit::TempFail, text));
+    }
+    queue_run::run(settings, options, run.json, out).map_err(|text| CliError::new(Exit::Unavailable, text))
 }
 
 /// The whole queue in mailq's look.

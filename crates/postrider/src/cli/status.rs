@@ -2,7 +2,7 @@
 
 use super::{CliError, Ending, daemon, print};
 use crate::{
-    control::{Ledger, Request, Response},
+    control::{Gauges, Ledger, Request, Response},
     sysexits::Exit,
 };
 use config::Settings;
@@ -10,10 +10,12 @@ use std::io::Write;
 
 /// The counters, and whether they add up.
 pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
-    let mut ledger = None;
+    let (mut ledger, mut gauges) = (None, Gauges::default());
     daemon::ask(settings, &Request::Ledger, &mut |response| {
-        if let Response::Ledger(counters) = response {
-            ledger = Some(counters);
+        match response {
+            Response::Ledger(counters) => ledger = Some(counters),
+            Response::Gauges(seen) => gauges = seen,
+            _ => {}
         }
         Ok(())
     })?;
@@ -21,9 +23,11 @@ pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Endin
     if json {
         let mut value = serde_json::to_value(ledger).map_err(std::io::Error::from)?;
         value["balances"] = ledger.balances().into();
+        value["spool"] = serde_json::to_value(gauges).map_err(std::io::Error::from)?;
         writeln!(out, "{value}")?;
     } else {
         table(&ledger, out)?;
+        spool_table(&gauges, out)?;
     }
     // For monitors: a recipient that is nowhere is a fault of ours.
     Ok(if ledger.balances() { Exit::Ok } else { Exit::Software })
@@ -44,6 +48,18 @@ fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
     let verdict =
         if ledger.balances() { "every recipient is accounted for" } else { "THE LEDGER DOES NOT BALANCE" };
     writeln!(out, "{verdict}")
+}
+
+fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
+    let per_commit = g.transactions as f64 / g.commits.max(1) as f64;
+    writeln!(out, "\nspool      {:>12} messages, {} bytes free", g.messages, g.free_bytes)?;
+    let (commits, sync) = (g.commits, g.last_sync_us);
+    writeln!(
+        out,
+        "commits    {commits:>12} with {per_commit:.1} transactions each; the last sync took {sync} µs"
+    )?;
+    let (mean, max) = (g.queue_create_mean_us, g.queue_create_max_us);
+    writeln!(out, "durable in {mean:>12} µs on average, {max} µs at most ({} messages)", g.queue_create_count)
 }
 
 /// Makes the daemon read its configuration again. What is wrong with it is shown here.

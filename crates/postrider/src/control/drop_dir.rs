@@ -69,6 +69,12 @@ pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Resu
     sync_names(&file, dir)
 }
 
+/// Writes a message under a name of the caller's choice, which must be free. Synced, but for its name.
+pub(crate) fn write_named(path: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    write_file(&mut file, envelope, content)
+}
+
 fn write_file(file: &mut File, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
     let header = Header::new(envelope, content.len() as u64).to_line();
     // A longer one would not be read back.

@@ -13,7 +13,9 @@ pub(crate) mod socket;
 pub(crate) mod submission;
 pub(crate) mod submit;
 
-pub(crate) use protocol::{Action, Failure, Id, Ledger, Listed, ListedRecipient, Request, Response, Status};
+pub(crate) use protocol::{
+    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Request, Response, Status,
+};
 pub(crate) use selection::Selection;
 pub(crate) use server::serve_control;
 pub(crate) use submission::{Refusal, Submission};
@@ -47,6 +49,9 @@ pub(crate) trait Target: Send + Sync + 'static {
 
     /// The counters, taken at one moment.
     fn ledger(&self) -> Ledger;
+
+    /// Speed and room.
+    fn gauges(&self) -> Gauges;
 
     /// Reads the configuration again. Notes name what takes a restart.
     fn reload(&self) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;

@@ -108,6 +108,8 @@ pub(crate) enum Response {
     },
     /// The counters.
     Ledger(Ledger),
+    /// How the spool and the queue's lock do; behind the counters.
+    Gauges(Gauges),
     /// Something the operator should know.
     Note {
         /// In words.
@@ -250,6 +252,31 @@ pub(crate) struct Ledger {
     pub(crate) queued: u64,
 }
 
+/// Speed and room, as numbers that a monitor can draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Gauges {
+    /// Messages in the spool.
+    pub(crate) messages: u64,
+    /// Transactions that became durable since the start.
+    pub(crate) transactions: u64,
+    /// Commits, each with one sync of the log, that made them so.
+    pub(crate) commits: u64,
+    /// Duration of the last sync.
+    pub(crate) last_sync_us: u64,
+    /// Bytes that wait for the next commit.
+    pub(crate) queued_bytes: u64,
+    /// Bytes that can be accepted before 452 4.3.1.
+    pub(crate) free_bytes: u64,
+    /// Messages handed to the spool by sessions.
+    pub(crate) queue_create_count: u64,
+    /// From there until they were durable, on average.
+    pub(crate) queue_create_mean_us: u64,
+    /// The longest.
+    pub(crate) queue_create_max_us: u64,
+    /// Times somebody had to wait for the queue's lock.
+    pub(crate) lock_conflicts: u64,
+}
+
 impl Ledger {
     /// Is every recipient accounted for?
     pub(crate) fn balances(&self) -> bool {
@@ -290,6 +317,7 @@ mod tests {
             Response::Message(sample::message(7)),
             Response::Header { text: "Subject: ä\r\n".to_owned() },
             Response::Ledger(Ledger { accepted: 3, queued: 3, ..Ledger::default() }),
+            Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),
             Response::Note { text: "restart".to_owned() },
             Response::Done { count: 3 },
             Response::Failed(Failure::Denied { text: "no".to_owned() }),

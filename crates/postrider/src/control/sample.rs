@@ -1,8 +1,8 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target, serve_control,
-    serve_submit, server::Access, socket,
+    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+    serve_control, serve_submit, server::Access, socket,
 };
 use mail::QueueId;
 use std::{
@@ -91,6 +91,10 @@ impl Target for Memory {
         let queued = self.queue.lock().unwrap().len() as u64 * 2;
         let lost = *self.lost.lock().unwrap();
         Ledger { accepted: queued + lost + 5, delivered: 5, queued, ..Ledger::default() }
+    }
+
+    fn gauges(&self) -> Gauges {
+        Gauges::default()
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

@@ -155,6 +155,7 @@ impl<T: Target> Connection<T> {
             Request::Flush => self.target.flush(),
             Request::Ledger => {
                 self.send(&Response::Ledger(self.target.ledger())).await?;
+                self.send(&Response::Gauges(self.target.gauges())).await?;
                 0
             }
             Request::Reload => {

@@ -51,7 +51,10 @@ fn one_connection_carries_many_requests_and_survives_a_bad_one() {
     let note = Response::Note { text: "data_dir takes a restart".to_owned() };
     assert_eq!(ask(&mut client, &Request::Reload), (0, vec![note]));
     let ledger = Ledger { accepted: 11, delivered: 5, queued: 6, ..Ledger::default() };
-    assert_eq!(ask(&mut client, &Request::Ledger), (0, vec![Response::Ledger(ledger)]));
+    assert_eq!(
+        ask(&mut client, &Request::Ledger),
+        (0, vec![Response::Ledger(ledger), Response::Gauges(Gauges::default())])
+    );
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn last_words(state: &State, taken: &Taken) -> Option<Arc<Outcome>> {
     own.or_else(|| {
         let view = state.queue.message(taken.id)?;
         let unit = view.units.iter().find(|u| u.recipients.contains(&first))?;
-        state.queue.suspension(&unit.destination).cloned().map(Arc::new)
+        state.queue.suspension(unit.site).cloned().map(Arc::new)
     })
 }
 

@@ -1,18 +1,21 @@
 //! The state that sessions, deliveries, the timer and operators share, and the few things that may
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
-use super::{clock::Clock, journal::Journal, residents::Residents};
+use super::{clock::Clock, journal::Journal, phases::Phase, residents::Residents};
 use delivery::Courier;
-use mail::{Destination, ForwardPath, IdSource, Message, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, DestinationId, Millis, Order, Queue};
+use mail::{
+    Destination, ForwardPath, IdSource, Message, Outcome, QueueId, ReversePath, SharedMessage, UnixMillis,
+};
+use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
 use spool::{Entry, Recovered, Refused, Spool, Transaction};
 use std::{
+    borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicI64, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -23,6 +26,15 @@ const OFFER_AGAIN: Duration = Duration::from_millis(100);
 
 /// The last outcomes of a message's deferred recipients, for `why` and the listing.
 pub(crate) type Notes = Vec<(u32, Arc<Outcome>, UnixMillis)>;
+
+/// When what was tried before is tried again after a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// When it would have been.
+    AsBefore,
+    /// At once.
+    NoMore,
+}
 
 /// Everything behind the queue's lock.
 pub(crate) struct State {
@@ -43,6 +55,26 @@ pub(crate) struct Current {
     pub(crate) courier: Arc<Courier>,
 }
 
+impl Current {
+    /// Where each recipient goes, and in which queue group.
+    pub(crate) fn ways(&self, message: &Message) -> Vec<(Destination, GroupId)> {
+        let envelope = &message.envelope;
+        let sender = match &envelope.reverse_path {
+            ReversePath::Mailbox(mailbox) if !self.settings.queue_groups.is_empty() => {
+                Some(mailbox.domain().key())
+            }
+            _ => None,
+        };
+        let way = |path: &ForwardPath| {
+            // Postmaster without a domain was given one at acceptance.
+            let key = path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key());
+            let group = self.settings.queue_group(&key, sender.as_deref());
+            (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
+        };
+        envelope.recipients.iter().map(|recipient| way(&recipient.path)).collect()
+    }
+}
+
 /// The daemon's heart.
 pub(crate) struct Engine {
     pub(crate) spool: Arc<dyn Spool>,
@@ -53,6 +85,9 @@ pub(crate) struct Engine {
     /// The spool can promise nothing any more: the process must end.
     pub(crate) failed: Notify,
     state: Mutex<State>,
+    conflicts: AtomicU64,
+    /// From handing a message to the spool until it is durable.
+    pub(crate) queue_create: Phase,
     current: RwLock<Arc<Current>>,
     timer: Notify,
     /// When the timer wakes by itself.
@@ -76,23 +111,25 @@ impl State {
     pub(crate) fn restore(
         &mut self,
         found: &Recovered,
-        table: &Table,
+        current: &Current,
         settings: &queue::Settings,
         clock: &Clock,
+        waits: Waits,
     ) -> u64 {
         let (now, message) = (clock.now(), &found.message);
+        let ways = current.ways(message);
         let (mut rows, mut notes) = (Vec::new(), Notes::new());
-        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients))
-        {
+        for (index, ((name, group), past)) in (0..).zip(ways.iter().zip(&found.recipients)) {
             if past.settled {
                 continue;
             }
-            let site = self.queue.destination(&destination(table, &recipient.path));
-            let due = past.last.as_ref().map(|(at, outcome)| {
+            let site = self.queue.destination_in(name, *group);
+            let due = past.last.as_ref().and_then(|(at, outcome)| {
                 notes.push((index, self.share(outcome), *at));
                 let age = at.since(message.arrived).as_millis() as Millis;
                 // Spread by id: what was deferred together is not tried together.
-                clock.of_wall(*at) + settings.retry_after(age, (message.id.0 % 1000) as f64 / 1000.0)
+                let wait = settings.retry_after(*group, age, (message.id.0 % 1000) as f64 / 1000.0);
+                (waits == Waits::AsBefore).then(|| clock.of_wall(*at) + wait)
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
@@ -143,6 +180,8 @@ impl Engine {
             closing: watch::Sender::new(false),
             failed: Notify::new(),
             state: Mutex::new(state),
+            conflicts: AtomicU64::new(0),
+            queue_create: Phase::default(),
             current: RwLock::new(Arc::new(current)),
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),
@@ -170,16 +209,16 @@ impl Engine {
     /// large queue that takes a while, and nothing waits for it.
     pub(crate) async fn reroute(self: Arc<Self>) {
         let ids = self.lock().queue.ids();
-        let table = self.current().table.clone();
+        let current = self.current();
         let mut count = 0;
         for id in ids {
             // Gone meanwhile, or unreadable, which its next attempt will report.
             let Ok(message) = self.read(id).await else { continue };
-            let names: Vec<Destination> =
-                message.envelope.recipients.iter().map(|r| destination(&table, &r.path)).collect();
+            let ways = current.ways(&message);
             let now = self.now();
             let mut state = self.lock();
-            let sites: Vec<_> = names.iter().map(|name| state.queue.destination(name)).collect();
+            let sites: Vec<_> =
+                ways.iter().map(|(name, group)| state.queue.destination_in(name, *group)).collect();
             count += u64::from(state.queue.reroute(id, |index| sites[index as usize], now));
             self.follow_orders(state, now);
         }
@@ -189,7 +228,19 @@ impl Engine {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                self.state.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
+
+    /// Times somebody had to wait for the queue's lock.
+    pub(crate) fn conflict_count(&self) -> u64 {
+        self.conflicts.load(Ordering::Relaxed)
     }
 
     /// A commit failed: what was written before is safe, but nothing more can be promised until the
@@ -208,15 +259,13 @@ impl Engine {
 
     /// Queues a message that is durable.
     pub(crate) fn enqueue(self: &Arc<Self>, message: &SharedMessage) {
-        let current = self.current();
-        let names: Vec<Destination> =
-            message.envelope.recipients.iter().map(|r| destination(&current.table, &r.path)).collect();
-        self.ledger.accepted(names.len() as u64);
+        let ways = self.current().ways(message);
+        self.ledger.accepted(ways.len() as u64);
         let now = self.now();
         let mut state = self.lock();
-        let mut rows = Vec::with_capacity(names.len());
-        for (index, name) in names.iter().enumerate() {
-            rows.push((index as u32, state.queue.destination(name), 0, None));
+        let mut rows = Vec::with_capacity(ways.len());
+        for (index, (name, group)) in (0..).zip(&ways) {
+            rows.push((index, state.queue.destination_in(name, *group), 0, None));
         }
         let size_bytes = message.content.size_bytes();
         // What a dead destination collects would only push out what is about to leave.
@@ -319,13 +368,5 @@ impl Engine {
             super::conclude::aged(self, aged);
         }
         wake
-    }
-}
-
-/// Where a recipient goes. Postmaster without a domain was given one at acceptance.
-fn destination(table: &Table, path: &ForwardPath) -> Destination {
-    match path.mailbox() {
-        Some(mailbox) => table.destination(&mailbox.domain().key()),
-        None => table.destination("localhost"),
     }
 }

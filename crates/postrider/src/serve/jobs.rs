@@ -98,7 +98,7 @@ impl Jobs for SiteJobs {
     }
 
     fn is_closing(&self) -> bool {
-        *self.engine.closing.borrow() || self.engine.lock().queue.is_contended()
+        *self.engine.closing.borrow() || self.engine.lock().queue.is_contended(self.site)
     }
 
     async fn message(&self, job: &Job) -> Result<SharedMessage, Outcome> {

@@ -7,14 +7,23 @@ use report::{
     line::{Event, Refused},
 };
 
+/// Is told of every attempt's outcomes.
+type Observer = Box<dyn Fn(&[(u32, Outcome)]) + Send + Sync>;
+
 /// Tells the log what happened.
 pub(crate) struct Journal {
     log: Log,
+    observer: Option<Observer>,
 }
 
 impl Journal {
     pub(crate) fn new(log: Log) -> Self {
-        Self { log }
+        Self { log, observer: None }
+    }
+
+    /// The same with somebody who listens.
+    pub(crate) fn observed(log: Log, observer: impl Fn(&[(u32, Outcome)]) + Send + Sync + 'static) -> Self {
+        Self { log, observer: Some(Box::new(observer)) }
     }
 
     /// A message is durable and queued.
@@ -24,6 +33,9 @@ impl Journal {
 
     /// What became of recipients in one attempt.
     pub(crate) fn attempt(&self, message: &Message, results: &[(u32, Outcome)], attempt: &Attempt) {
+        if let Some(observer) = &self.observer {
+            observer(results);
+        }
         for (recipient, outcome) in results {
             self.log.write(&Event::Attempt { message, recipient: *recipient, outcome, attempt });
         }

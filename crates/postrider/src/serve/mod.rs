@@ -6,11 +6,13 @@ mod engine;
 mod jobs;
 mod journal;
 mod operator;
+mod phases;
+pub(crate) mod queue_run;
 mod residents;
 mod service;
 mod start;
 mod tls;
-mod wiring;
+pub(crate) mod wiring;
 
 pub(crate) use start::run;
 

@@ -6,7 +6,7 @@ use super::{
     engine::{Engine, Notes},
 };
 use crate::control::{
-    Action, Failure, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
 };
 use mail::{Content, Destination, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{MessageView, UnitView};
@@ -55,6 +55,23 @@ impl Target for Daemon {
         let count = state.queue.len() as u64;
         self.engine.follow_orders(state, now);
         count
+    }
+
+    fn gauges(&self) -> Gauges {
+        let pressure = self.engine.spool.pressure();
+        let (queue_create_count, queue_create_mean_us, queue_create_max_us) = self.engine.queue_create.sums();
+        Gauges {
+            messages: pressure.message_count,
+            transactions: pressure.transaction_count,
+            commits: pressure.commit_count,
+            last_sync_us: pressure.last_sync_us,
+            queued_bytes: pressure.queued_bytes,
+            free_bytes: pressure.free_bytes,
+            queue_create_count,
+            queue_create_mean_us,
+            queue_create_max_us,
+            lock_conflicts: self.engine.conflict_count(),
+        }
     }
 
     fn ledger(&self) -> Ledger {

@@ -11,7 +11,10 @@ use policy::Policy;
 use reception::{Client, Service};
 use smtp::server::replies;
 use spool::{Entry, Refused};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::Instant,
+};
 
 /// Content above this goes to the spool in pieces of this size.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
@@ -140,6 +143,8 @@ impl Service for Desk {
     async fn commit(&self, _client: &Client, mut message: Message) -> Reply {
         self.name_postmaster(&mut message);
         let message = SharedMessage::new(message);
+        let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
+        probe::probe!(postrider, queue_create_start, id);
         let ticket = match self.engine.spool.submit(vec![Entry::Accept(message.clone())]) {
             Ok(ticket) => ticket,
             Err(refused) => return Self::refusal(refused),
@@ -148,8 +153,11 @@ impl Service for Desk {
             self.engine.spool_failed(&failure);
             return replies::LOCAL_ERROR;
         }
+        probe::probe!(postrider, queue_create_done, id);
+        self.engine.queue_create.note(begun.elapsed());
         self.engine.journal.accepted(&message);
         self.engine.enqueue(&message);
+        probe::probe!(postrider, message_accepted, id, size_bytes);
         Reply::new(250, mail::Enhanced(2, 0, 0), format!("Ok: queued as {}", message.id))
     }
 

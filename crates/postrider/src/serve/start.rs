@@ -3,7 +3,7 @@
 use super::{
     Daemon,
     clock::Clock,
-    engine::{Engine, State},
+    engine::{Engine, State, Waits},
     journal::Journal,
     service::Desk,
     tls, wiring,
@@ -70,14 +70,14 @@ fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
 }
 
 /// A connection needs a descriptor; the usual soft limit of 1,024 is for programs that use select(2).
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
 /// The data folder is open to all, since the submit socket and the drop directory are in it; what is
 /// secret in it is not.
-fn prepare_folders(settings: &Settings) -> Result<(), String> {
+pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
     let fail = |path: &Path, e: io::Error| format!("prepare {}: {e}", path.display());
     let dir = &settings.data_dir;
     if !dir.is_dir() {
@@ -113,7 +113,7 @@ fn serve(runtime: &Runtime, settings: Settings, source: Option<PathBuf>) -> Resu
     let report = spool
         .recover(&mut |found| {
             ids.never_before(found.message.id);
-            let count = state.restore(&found, &current.table, &queue_settings, &clock);
+            let count = state.restore(&found, &current, &queue_settings, &clock, Waits::AsBefore);
             ledger.accepted(count);
             if count == 0 {
                 leftovers.push(found.message.id);
@@ -268,7 +268,9 @@ impl Daemon {
         let server_tls = tls::server_config(&new)?;
         let old = self.engine.current();
         let notes = what_takes_a_restart(&old.settings, &new);
-        let is_rerouted = old.settings.routes != new.routes || old.settings.local != new.local;
+        let is_rerouted = old.settings.routes != new.routes
+            || old.settings.local != new.local
+            || old.settings.queue_groups != new.queue_groups;
         self.reception.reconfigure(wiring::reception_settings(&new, true), Some(server_tls));
         self.desk.set_policy(wiring::policy(&new));
         self.engine.replace(wiring::current(new)?);

@@ -1,13 +1,13 @@
 //! The configuration's terms turned into each part's own.
 
 use super::{engine::Current, service::CHUNK_BYTES, tls};
-use config::{Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::Domain;
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table, TlsMode};
-use spool::{LogSpool, Spool};
+use spool::{DirSpool, LogSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) fn policy(settings: &Settings) -> Policy {
@@ -21,15 +21,46 @@ pub(crate) fn policy(settings: &Settings) -> Policy {
 pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
     let (queue, delivery) = (&settings.queue, &settings.delivery);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    queue::Settings {
+    let other = queue::Group {
+        name: "default".to_owned(),
+        order: sort_order(queue.order),
+        priority: 100,
+        connections_max: u32::MAX,
         retry_min: queue.retry_min,
         retry_max: queue.retry_max,
-        expire: queue.expire,
-        delay_warning: queue.delay_warning,
         initial_concurrency: count(queue.initial_concurrency),
         concurrency_limit: count(delivery.connections_per_destination),
+    };
+    let group = |group: &config::QueueGroup| queue::Group {
+        name: group.name.clone(),
+        order: group.order.map_or(other.order, sort_order),
+        priority: i32::try_from(group.priority).unwrap_or(i32::MAX),
+        connections_max: group.runners.map_or(u32::MAX, count),
+        retry_min: group.retry_min.unwrap_or(other.retry_min),
+        retry_max: group.retry_max.unwrap_or(other.retry_max),
+        initial_concurrency: group.initial_concurrency.map_or(other.initial_concurrency, count),
+        concurrency_limit: group.connections_per_destination.map_or(other.concurrency_limit, count),
+    };
+    queue::Settings {
+        groups: std::iter::once(other.clone()).chain(settings.queue_groups.iter().map(group)).collect(),
+        expire: queue.expire,
+        delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
         ..queue::Settings::default()
+    }
+}
+
+pub(crate) fn sort_order(order: config::SortOrder) -> queue::SortOrder {
+    match order {
+        config::SortOrder::Fair => queue::SortOrder::Fair,
+        config::SortOrder::None => queue::SortOrder::None,
+        config::SortOrder::Priority => queue::SortOrder::Priority,
+        config::SortOrder::Filename => queue::SortOrder::Filename,
+        config::SortOrder::Host => queue::SortOrder::Host,
+        config::SortOrder::Modification => queue::SortOrder::Modification,
+        config::SortOrder::Random => queue::SortOrder::Random,
+        config::SortOrder::Time => queue::SortOrder::Time,
+        config::SortOrder::Deadline => queue::SortOrder::Deadline,
     }
 }
 
@@ -147,8 +178,23 @@ pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
 /// In words.
 pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
     let s = &settings.spool;
+    let failed = |e: spool::SpoolFailure| format!("open the spool {}: {e}", s.path.display());
     match s.engine {
         Engine::Null => Ok(Box::new(spool::NullSpool::default())),
+        Engine::Directories => {
+            let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
+            let directories = spool::DirSettings {
+                max_bytes: s.max_size.0,
+                min_free_bytes: s.min_free.0,
+                choice: match s.choice {
+                    DirectoryChoice::RoundRobin => spool::Choice::RoundRobin,
+                    DirectoryChoice::Random => spool::Choice::Random,
+                    DirectoryChoice::Fewest => spool::Choice::Fewest,
+                },
+                ..spool::DirSettings::default()
+            };
+            Ok(Box::new(DirSpool::open(&s.path, layout, directories).map_err(failed)?))
+        }
         Engine::Log => {
             let log = spool::LogSettings {
                 segment_bytes: s.segment_size.0,
@@ -156,10 +202,20 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
                 min_free_bytes: s.min_free.0,
                 ..spool::LogSettings::default()
             };
-            let opened = LogSpool::open(&s.path, log);
-            Ok(Box::new(opened.map_err(|e| format!("open the spool {}: {e}", s.path.display()))?))
+            Ok(Box::new(LogSpool::open(&s.path, log).map_err(failed)?))
         }
     }
+}
+
+/// What the spool holds, without opening it.
+///
+/// # Errors
+/// As for [`spool::inspect`].
+pub(crate) fn inspect(
+    settings: &Settings,
+    found: &mut dyn FnMut(spool::Recovered),
+) -> Result<spool::RecoveryReport, spool::SpoolFailure> {
+    spool::inspect(&settings.spool.path, found)
 }
 
 /// # Errors

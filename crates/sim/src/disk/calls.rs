@@ -30,6 +30,15 @@ impl SimDisk {
         }
     }
 
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// Is this one of its own files?
+    fn own<'n>(&self, path: &'n str) -> Option<&'n str> {
+        path.strip_prefix(&self.prefix).filter(|name| !name.contains('/'))
+    }
+
     fn file(&self, image: u64) -> Arc<dyn File> {
         Arc::new(SimFile { disk: self.clone(), image })
     }
@@ -41,10 +50,14 @@ impl Disk for SimDisk {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        self.look(|state| Ok(state.names.keys().cloned().collect()))
+        self.look(|state| {
+            let own = state.names.keys().filter_map(|path| self.own(path));
+            Ok(own.map(str::to_owned).collect())
+        })
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let name = &*self.path(name);
         self.change(|state| {
             if state.names.contains_key(name) {
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, name.to_owned()));
@@ -60,10 +73,12 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let name = &*self.path(name);
         self.look(|state| state.names.get(name).map(|id| self.file(*id)).ok_or_else(|| not_found(name)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (&*self.path(from), &*self.path(to));
         self.change(|state| {
             let id = state.names.remove(from).ok_or_else(|| not_found(from))?;
             assert!(!state.names.contains_key(to), "{to} would be lost: {from} takes its name");
@@ -74,6 +89,7 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        let name = &*self.path(name);
         self.change(|state| {
             let id = state.names.remove(name).ok_or_else(|| not_found(name))?;
             state.unsynced_names.push(NameChange::Removed(name.to_owned(), id));
@@ -85,14 +101,31 @@ impl Disk for SimDisk {
         let mut state = self.state();
         match state.begin(Deed::Sync) {
             Ok(Go::Do) => {
-                state.unsynced_names.clear();
-                state.durable_names = state.names.clone();
-                state.free_unnamed();
+                state.sync_names(|path| self.own(path).is_some());
                 Ok(())
             }
             Ok(Go::Half(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
+                    state.unsynced_names.retain(|change| self.own(change.name()).is_none());
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        let mut state = self.state();
+        match state.begin(Deed::Sync) {
+            Ok(Go::Do) => {
+                state.images.values_mut().for_each(Image::sync);
+                state.sync_names(|_| true);
+                Ok(())
+            }
+            Ok(Go::Half(error)) => Err(error),
+            Err(e) => {
+                if !state.is_off {
+                    state.images.values_mut().for_each(Image::forget_unsynced);
                     state.unsynced_names.clear();
                 }
                 Err(e)
@@ -111,6 +144,15 @@ struct SimFile {
 }
 
 impl State {
+    /// The names of some files are on the medium as they are now.
+    fn sync_names(&mut self, is_meant: impl Fn(&str) -> bool) {
+        self.unsynced_names.retain(|change| !is_meant(change.name()));
+        self.durable_names.retain(|path, _| !is_meant(path));
+        let now = self.names.iter().filter(|(path, _)| is_meant(path));
+        self.durable_names.extend(now.map(|(path, id)| (path.clone(), *id)));
+        self.free_unnamed();
+    }
+
     /// Gone once its removal is durable: nothing we test uses a file after that.
     fn image(&mut self, id: u64) -> io::Result<&mut Image> {
         self.images.get_mut(&id).ok_or_else(eio)
@@ -163,6 +205,17 @@ impl File for SimFile {
                 Err(e)
             }
         }
+    }
+
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let go = state.begin(Deed::Other)?;
+        let is_done = matches!(go, Go::Do) || state.rng.chance(50);
+        let image = state.image(self.image)?;
+        if is_done {
+            image.truncate(length as usize);
+        }
+        if let Go::Half(error) = go { Err(error) } else { Ok(()) }
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -11,10 +11,16 @@ pub(super) struct Image {
     durable: Vec<u8>,
     /// What is read.
     pub(super) now: Vec<u8>,
-    /// Writes since the last sync, in order.
-    unsynced: Vec<(usize, Vec<u8>)>,
+    /// Changes since the last sync, in order.
+    unsynced: Vec<Change>,
     /// What stood in its blocks before they were this file's.
     stale: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Cut(usize),
 }
 
 fn put(to: &mut Vec<u8>, at: usize, bytes: &[u8], stale: &[u8]) {
@@ -30,12 +36,20 @@ impl Image {
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         put(&mut self.now, at, bytes, &[]);
-        self.unsynced.push((at, bytes.to_vec()));
+        self.unsynced.push(Change::Write(at, bytes.to_vec()));
+    }
+
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.now.truncate(length);
+        self.unsynced.push(Change::Cut(length));
     }
 
     pub(super) fn sync(&mut self) {
-        for (at, bytes) in self.unsynced.drain(..) {
-            put(&mut self.durable, at, &bytes, &[]);
+        for change in self.unsynced.drain(..) {
+            match change {
+                Change::Write(at, bytes) => put(&mut self.durable, at, &bytes, &[]),
+                Change::Cut(length) => self.durable.truncate(length),
+            }
         }
     }
 
@@ -56,7 +70,16 @@ impl Image {
             3 => (97, 1),
             _ => (rng.below(101), 2),
         };
-        for (at, bytes) in std::mem::take(&mut self.unsynced) {
+        for change in std::mem::take(&mut self.unsynced) {
+            let (at, bytes) = match change {
+                Change::Write(at, bytes) => (at, bytes),
+                Change::Cut(length) => {
+                    if rng.below(100) < kept {
+                        self.durable.truncate(length);
+                    }
+                    continue;
+                }
+            };
             for (n, sector) in bytes.chunks(SECTOR).enumerate() {
                 let fate = rng.below(100);
                 if fate < kept {

@@ -1,28 +1,36 @@
 //! A bit of old data flips. Nothing protects the message in it, but it must be told, nothing else may
 //! be harmed, and the damaged place must stay for whoever wants to rescue something from it.
 
-use super::{Live, Queue, Run};
+use super::{Engine, Live, Queue, Run, Subject};
 use mail::QueueId;
-use spool::{LogSpool, RecoveryReport, Spool, SpoolFailure, disk::Disk};
-use std::sync::Arc;
+use spool::{RecoveryReport, SpoolFailure, disk::Disk};
+
+/// How a spool says that content is damaged.
+const TOLD: &str = "not what was stored";
+
+/// The message a file in a queue directory belongs to.
+fn owner(name: &str) -> Option<u64> {
+    let (stem, _) = name.rsplit('/').next()?.split_once('.')?;
+    stem.parse::<QueueId>().ok().map(|id| id.0)
+}
 
 impl Run {
     pub(super) fn rot(&mut self) -> Result<(), String> {
         self.make_room();
         let Some(name) = self.disk.flip_bit(self.rng.bits()) else { return Ok(()) };
         let damaged = self.bytes(&name);
-        let disk = Arc::new(self.disk.clone());
-        let mut spool = match LogSpool::by_hand(disk, self.settings.clone(), self.mutation) {
+        let mut spool = match self.setup.open(&self.disk) {
             Ok(spool) => spool,
             // The bit was in the number of the version.
             Err(SpoolFailure::Unusable(_)) => return Ok(()),
             Err(failure) => return Err(format!("no start after rot: {failure}")),
         };
         let mut found = Queue::new();
-        let report = spool.recover(&mut |r| {
+        let report = spool.spool_mut().recover(&mut |r| {
             found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
         });
         let report = report.map_err(|failure| format!("no recovery after rot: {failure}"))?;
+        let is_live = owner(&name).is_some_and(|id| found.contains_key(&id));
         self.judge_rot(&spool, found, &report).map_err(|what| format!("{what}; {report:?}"))?;
         self.has_errors = true;
         self.work(&spool)?;
@@ -30,9 +38,16 @@ impl Run {
         self.disk = self.disk.after_kill();
         // What is missing is missing still; only what stays counts.
         let _ = self.deliver_all();
-        // In the last batch of all it looks like a torn tail; nobody can know the segment.
-        let is_placed = report.corrupt.iter().any(|what| what.contains(".seg"));
-        if !is_placed || self.bytes(&name) == damaged {
+        let engine = self.setup.engine;
+        let is_placed = match engine {
+            // In the last batch of all it looks like a torn tail; nobody can know the segment.
+            Engine::Log => report.corrupt.iter().any(|what| what.contains(".seg")),
+            // What can be delivered all the same goes when it is.
+            Engine::Directories => !is_live && report.corrupt.iter().any(|what| what.contains(&name)),
+        };
+        // To an envelope file that cannot be read an intent may still append.
+        let is_kept = |now: Option<Vec<u8>>| now == damaged || engine == Engine::Directories && now.is_some();
+        if !is_placed || is_kept(self.bytes(&name)) {
             Ok(())
         } else {
             Err(format!("{name} was damaged, and is gone; {report:?}"))
@@ -40,12 +55,16 @@ impl Run {
     }
 
     /// What is not as it was must be told, and nothing may be another than it was.
-    fn judge_rot(&mut self, spool: &LogSpool, found: Queue, report: &RecoveryReport) -> Result<(), String> {
+    fn judge_rot(&mut self, spool: &Subject, found: Queue, report: &RecoveryReport) -> Result<(), String> {
         let is_told = !report.corrupt.is_empty() || report.torn_bytes > 0;
         for id in found.keys() {
-            self.ledger.compare(spool, QueueId(*id))?;
+            match self.ledger.compare(&**spool, QueueId(*id)) {
+                // Content files are read when they are needed, and the damage is told then.
+                Err(what) if self.setup.engine == Engine::Directories && what.contains(TOLD) => {}
+                compared => compared?,
+            }
         }
-        match self.ledger.settle(found.clone()) {
+        match self.ledger.settle(self.setup.engine, found.clone()) {
             Err(what) if !is_told => Err(what),
             Err(_) => {
                 self.ledger.adopt(found);
@@ -55,7 +74,7 @@ impl Run {
         }
     }
 
-    /// The bytes of a segment, under its name or set aside.
+    /// The bytes of a file, under its name or set aside.
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let names = [name.to_owned(), name.replace(".seg", ".bad")];
         let file = names.iter().find_map(|name| self.disk.open(name).ok())?;

@@ -180,3 +180,102 @@ pub(crate) fn read_batch(
     }
     Ok((head, records))
 }
+
+/// The seed of a segment whose header is lost, from any batch that is still whole: the end of a batch
+/// tells its lower half, and the head's checksum, which is linear in the upper half, the rest.
+pub(crate) fn find_seed(bytes: &[u8]) -> Option<u64> {
+    let starts = (FIRST_BATCH as usize..bytes.len()).step_by(ALIGN);
+    starts.into_iter().find_map(|at| {
+        let seed = seed_of_batch(bytes.get(at..)?, at as u64)?;
+        read_batch(&bytes[at..], at as u64, seed, true).is_ok().then_some(seed)
+    })
+}
+
+fn seed_of_batch(bytes: &[u8], position: u64) -> Option<u64> {
+    let mut head = Reader(bytes);
+    if head.u32().ok()? != BATCH_MAGIC {
+        return None;
+    }
+    let length = head.u32().ok()? as usize;
+    let sum = Reader(bytes.get(BATCH_HEAD_BYTES - 4..)?).u32().ok()?;
+    let end = length.checked_sub(BATCH_END_BYTES)?;
+    let (mut at, mut chain) = (BATCH_HEAD_BYTES, Chain::default());
+    while at < end {
+        let record = bytes.get(at..end)?;
+        let length = Reader(record).u32().ok()? as usize;
+        let stored = Reader(record.get(length.checked_sub(4)?..length)?).u32().ok()?;
+        chain.add(stored);
+        at += length.max(1);
+    }
+    let mut tail = Reader(bytes.get(end..)?);
+    if tail.u32().ok()? != END_MAGIC {
+        return None;
+    }
+    let lower = tail.u32().ok()? ^ chain.sum;
+    let of = |upper: u32| {
+        let seed = u64::from(upper) << 32 | u64::from(lower);
+        head_sum(&bytes[..BATCH_HEAD_BYTES - 4], seed, position)
+    };
+    let zero = of(0);
+    let upper = solve(std::array::from_fn(|bit| of(1 << bit) ^ zero), sum ^ zero)?;
+    Some(u64::from(upper) << 32 | u64::from(lower))
+}
+
+/// Which columns make `target` when they are added up over GF(2).
+fn solve(columns: [u32; 32], target: u32) -> Option<u32> {
+    let mut rows: Vec<(u32, u32)> = Vec::new();
+    for (bit, column) in columns.into_iter().enumerate() {
+        let (mut sum, mut which) = (column, 1 << bit);
+        for (row, made_of) in &rows {
+            if sum & (1 << row.ilog2()) != 0 {
+                (sum, which) = (sum ^ row, which ^ made_of);
+            }
+        }
+        if sum != 0 {
+            rows.push((sum, which));
+        }
+    }
+    let (mut left, mut answer) = (target, 0);
+    for (row, made_of) in &rows {
+        if left & (1 << row.ilog2()) != 0 {
+            (left, answer) = (left ^ row, answer ^ made_of);
+        }
+    }
+    (left == 0).then_some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::{self, Kind};
+    use proptest::prelude::*;
+
+    fn batch(seed: u64, bodies: &[Vec<u8>]) -> Vec<u8> {
+        let (mut out, mut chain) = (Vec::new(), Chain::default());
+        begin_batch(&mut out);
+        for (name, body) in bodies.iter().enumerate() {
+            let write = |o: &mut Vec<u8>| o.extend_from_slice(body);
+            chain.add(record::append(&mut out, FIRST_BATCH, seed, Kind::Chunk, name as u64, write));
+        }
+        end_batch(&mut out, FIRST_BATCH, seed, 9, chain);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_lost_seed_is_found_from_one_whole_batch(seed: u64, bodies: Vec<Vec<u8>>) {
+            let mut segment = vec![0xff; ALIGN];
+            segment.extend(batch(seed, &bodies));
+            prop_assert_eq!(find_seed(&segment), Some(seed));
+        }
+
+        #[test]
+        fn no_seed_is_found_where_there_is_no_batch(bytes in prop::collection::vec(any::<u8>(), 0..20_000)) {
+            let mut bytes = bytes;
+            for at in (0..bytes.len()).step_by(ALIGN).filter(|at| at + 4 <= bytes.len()).collect::<Vec<_>>() {
+                bytes[at..at + 4].copy_from_slice(b"PBAT");
+            }
+            prop_assert_eq!(find_seed(&bytes), None);
+        }
+    }
+}

@@ -9,7 +9,7 @@ use mail::{
 };
 
 /// A remote's longest text that is kept for `why`.
-const TEXT_MAX: usize = 1000;
+pub(crate) const TEXT_MAX: usize = 1000;
 
 /// Writes a message; with `past`, also what became of its recipients and whether it is held.
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(&[RecipientState], bool)>) {
@@ -97,6 +97,39 @@ fn write_content(out: &mut Vec<u8>, content: &Content) {
             }
         }
     }
+}
+
+/// The chunks a message's content is in; nothing else of it is looked at or kept.
+pub(crate) fn read_places(body: &[u8]) -> Result<Vec<u64>, Malformed> {
+    let mut r = Reader(body);
+    r.bytes(8)?; // arrived
+    r.skip_text()?; // origin
+    r.skip_text()?; // reverse-path
+    if r.u8()? >> 5 & 1 == 1 {
+        r.skip_text()?; // ENVID
+    }
+    r.u8()?; // facts
+    let count = r.count(3)?;
+    for _ in 0..count {
+        r.skip_text()?;
+        if r.u8()? >> 4 & 1 == 1 {
+            r.skip_text()?; // ORCPT
+        }
+    }
+    if r.u8()? & 1 == 1 {
+        (0..count).try_for_each(|_| read_state(&mut r).map(drop))?;
+    }
+    let parts = r.count(5)?;
+    let mut places = Vec::new();
+    for _ in 0..parts {
+        let (kind, length_bytes) = (r.u8()?, r.u32()?);
+        match kind {
+            0 => drop(r.bytes(length_bytes as usize)?),
+            1 => places.push(r.u64()?),
+            _ => return Err(Malformed("part")),
+        }
+    }
+    Ok(places)
 }
 
 /// A message record as it is read.
@@ -284,9 +317,11 @@ mod tests {
             write_message(&mut out, &message(), past);
             let stored = read_message(QueueId(5), &out, true).unwrap();
             assert_eq!(stored.message, message());
+            assert_eq!(read_places(&out), Ok(vec![7]));
             assert_eq!((stored.states.as_deref(), stored.held), (past.map(|p| p.0), past.is_some()));
             for cut in 0..out.len() {
                 assert!(read_message(QueueId(5), &out[..cut], true).is_err(), "cut at {cut}");
+                assert!(read_places(&out[..cut]).is_err(), "cut at {cut}");
             }
         }
     }
@@ -304,7 +339,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
             let _ = read_message(QueueId(0), &bytes, true);
-            let _ = read_results(&bytes);
+            let _ = (read_places(&bytes), read_results(&bytes));
         }
 
         #[test]

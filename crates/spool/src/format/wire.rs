@@ -40,6 +40,11 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(length)?).map_err(|_| Malformed("not UTF-8"))
     }
 
+    pub(crate) fn skip_text(&mut self) -> Result<(), Malformed> {
+        let length = usize::from(self.u16()?);
+        self.bytes(length).map(drop)
+    }
+
     /// A count of things of at least `size` bytes each, so that no count makes us allocate more
     /// than is there.
     pub(crate) fn count(&mut self, size: usize) -> Result<usize, Malformed> {

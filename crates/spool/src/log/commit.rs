@@ -87,7 +87,7 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
-        while let Some((works, ticket)) = self.shared.next_works() {
+        while let Some((works, ticket)) = self.shared.inbox.next() {
             if !self.serve(works, ticket) {
                 return;
             }
@@ -145,7 +145,8 @@ impl Committer {
                 }
                 Work::Move(moved) => {
                     self.settle_index()?;
-                    let size = super::message_bytes(&moved.folded.message) + moved.folded.states_bytes();
+                    let size = super::message_bytes(&moved.folded.message)
+                        + super::states_bytes(&moved.folded.states);
                     // With its past it may have become too large for a segment: then it stays.
                     let may_move = size as u64 <= self.shared.record_bytes_max();
                     if may_move && self.shared.index().messages.get(&moved.name) == Some(&moved.slot) {
@@ -220,6 +221,13 @@ impl Committer {
                 let chunks = places(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
             }
+            Entry::Adopt(found) => {
+                let (message, past) = (&found.message, (&found.recipients[..], found.held));
+                let chunks = places(&message.content);
+                self.record(Kind::Message, message.id.0, chunks, |out| {
+                    write_message(out, message, Some(past));
+                });
+            }
             Entry::Outcome { .. } if self.shared.mutation == Mutation::DropOutcome => {}
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 self.record(Kind::Done, id.0, Vec::new(), |_| {});
@@ -278,7 +286,9 @@ impl Committer {
             let again = |e| if *mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
             current.file.sync_data().or_else(again).map_err(|e| failed("sync", &e))?;
         }
-        self.shared.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        let sync_us = started.elapsed().as_micros() as u64;
+        probe::probe!(postrider, commit, self.written.len(), self.buffer.len(), sync_us);
+        self.shared.last_sync_us.store(sync_us, Ordering::Relaxed);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
         current.position += self.buffer.len() as u64;
         self.batch_sequence += 1;
@@ -298,6 +308,7 @@ impl Committer {
 pub(super) fn entry_bytes(entry: &Entry) -> usize {
     match entry {
         Entry::Accept(message) => super::message_bytes(message),
+        Entry::Adopt(found) => super::message_bytes(&found.message) + super::states_bytes(&found.recipients),
         Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),
         Entry::Amend { .. } => 64,
     }

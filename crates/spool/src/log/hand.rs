@@ -75,12 +75,7 @@ impl LogSpool {
         match turn {
             Turn::Prepare => !self.shared.pool.is_idle() && self.shared.pool.work(),
             Turn::Commit => {
-                let mut inbox = self.shared.inbox();
-                if inbox.works.is_empty() {
-                    return false;
-                }
-                let (works, ticket) = inbox.take();
-                drop(inbox);
+                let Some((works, ticket)) = self.shared.inbox.take_all() else { return false };
                 if !hand.committer.serve(works, ticket) {
                     self.shared.pool.close();
                     *slot = None;

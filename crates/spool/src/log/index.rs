@@ -154,11 +154,7 @@ pub(crate) fn chunks_of(record: &Record<'_>) -> Vec<u64> {
     if record.kind != Kind::Message {
         return Vec::new();
     }
-    let Ok(stored) = crate::format::message::read_message(mail::QueueId(record.name), record.body, false)
-    else {
-        return Vec::new();
-    };
-    places(&stored.message.content)
+    crate::format::message::read_places(record.body).unwrap_or_default()
 }
 
 /// The places of a content's stored parts.

@@ -3,10 +3,14 @@
 
 mod clean;
 mod commit;
+pub(crate) mod examine;
 mod hand;
 mod index;
 mod pool;
 mod recover;
+pub(crate) mod salvage;
+mod visit;
+mod window;
 
 use crate::{
     Durable, Entry, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
@@ -17,6 +21,7 @@ use crate::{
         message::{fold, read_message, read_results},
         record::{self, Kind},
     },
+    inbox::{Inbox, Line},
     mutation::Mutation,
     progress::Progress,
 };
@@ -28,10 +33,9 @@ use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Pool, Room};
 use std::{
-    collections::VecDeque,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -73,45 +77,12 @@ pub(crate) enum Work {
     MoveChunk(Box<clean::MovedChunk>),
 }
 
-#[derive(Default)]
-struct Inbox {
-    works: VecDeque<Work>,
-    bytes: u64,
-    next_ticket: u64,
-    /// Something waits that somebody waits for.
-    urgent: bool,
-    /// The commit thread sleeps until it is woken, or until outcomes have waited long enough.
-    asleep: Sleep,
-    closing: bool,
-    poisoned: bool,
-}
-
-impl Inbox {
-    /// Everything that waits and the last ticket in it.
-    fn take(&mut self) -> (Vec<Work>, Ticket) {
-        self.urgent = false;
-        self.bytes = 0;
-        (self.works.drain(..).collect(), Ticket(self.next_ticket))
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Sleep {
-    #[default]
-    Awake,
-    Sound,
-    Light,
-}
-
 pub(crate) struct Shared {
     settings: LogSettings,
     pool: Arc<Pool>,
     progress: Arc<Progress>,
-    inbox: Mutex<Inbox>,
-    bell: Condvar,
+    inbox: Inbox<Work>,
     index: Mutex<Index>,
-    /// The last ticket that was urgent from the beginning.
-    urgent_up_to: AtomicU64,
     next_chunk: AtomicU64,
     commit_count: AtomicU64,
     transaction_count: AtomicU64,
@@ -132,66 +103,10 @@ impl Shared {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment,
     /// besides whose header it has its own and is padded.
     fn record_bytes_max(&self) -> u64 {
         self.settings.segment_bytes.saturating_sub(3 * ALIGN as u64)
-    }
-
-    /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
-    /// is nothing urgent; outcomes alone wait a little for company. `None`: closed.
-    fn next_works(&self) -> Option<(Vec<Work>, Ticket)> {
-        let mut inbox = self.inbox();
-        loop {
-            if inbox.urgent || (inbox.closing && !inbox.works.is_empty()) {
-                break;
-            }
-            if inbox.closing {
-                return None;
-            }
-            if inbox.works.is_empty() {
-                inbox.asleep = Sleep::Sound;
-                inbox = self.bell.wait(inbox).unwrap_or_else(PoisonError::into_inner);
-            } else {
-                inbox.asleep = Sleep::Light;
-                let slept = self.bell.wait_timeout(inbox, self.settings.outcome_delay);
-                let (woken, waited) = slept.unwrap_or_else(PoisonError::into_inner);
-                inbox = woken;
-                if waited.timed_out() {
-                    break;
-                }
-            }
-            inbox.asleep = Sleep::Awake;
-        }
-        inbox.asleep = Sleep::Awake;
-        Some(inbox.take())
-    }
-
-    fn push(&self, mut inbox: MutexGuard<'_, Inbox>, work: Work, bytes: u64, urgent: bool) -> Ticket {
-        inbox.next_ticket += 1;
-        let ticket = Ticket(inbox.next_ticket);
-        inbox.works.push_back(work);
-        inbox.bytes += bytes;
-        let first = urgent && !inbox.urgent;
-        inbox.urgent |= urgent;
-        if urgent {
-            self.urgent_up_to.store(ticket.0, Ordering::Relaxed);
-        }
-        // Outcomes wake a sound sleeper once, so that it looks at the clock.
-        let wake = match inbox.asleep {
-            Sleep::Awake => false,
-            Sleep::Light => first,
-            Sleep::Sound => true,
-        };
-        drop(inbox);
-        if wake {
-            self.bell.notify_one();
-        }
-        ticket
     }
 
     /// The bytes of a record, checked.
@@ -206,9 +121,20 @@ impl Shared {
 
     /// A message with the outcomes noted since it was written, and whether it is held.
     fn fold(&self, id: QueueId, slot: &Slot, with_content: bool) -> Result<Folded, SpoolFailure> {
-        let bad = |m: crate::format::wire::Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
         let body = self.record(slot.at, Kind::Message, id.0)?;
-        let stored = read_message(id, &body, with_content).map_err(bad)?;
+        self.fold_body(id, slot, &body, with_content)
+    }
+
+    /// The same with the message's record at hand.
+    fn fold_body(
+        &self,
+        id: QueueId,
+        slot: &Slot,
+        body: &[u8],
+        with_content: bool,
+    ) -> Result<Folded, SpoolFailure> {
+        let bad = |m: crate::format::wire::Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
+        let stored = read_message(id, body, with_content).map_err(bad)?;
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
         for at in slot.more.iter().flat_map(|more| &more.notes) {
@@ -230,63 +156,19 @@ impl Shared {
         self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
     }
 
-    /// Every live message in the order in which they lie on the disk.
-    fn visit_all(&self, report: &mut RecoveryReport, visit: &mut dyn FnMut(Recovered)) {
-        let mut ids: Vec<(Location, u64)> =
-            self.index().messages.iter().map(|(id, slot)| (slot.at, *id)).collect();
-        ids.sort_unstable_by_key(|(at, _)| (at.segment, at.offset));
-        for (_, id) in ids {
-            let id = QueueId(id);
-            match self.slot(id).and_then(|slot| self.whole(id, &slot)) {
-                Ok(Folded { message, states, held }) => {
-                    report.message_count += 1;
-                    visit(Recovered { message: SharedMessage::new(message), recipients: states, held });
-                }
-                Err(failure) => report.corrupt.push(failure.to_string()),
-            }
-        }
-    }
-
-    /// A message all of whose chunks are there: half a message must not be delivered.
-    fn whole(&self, id: QueueId, slot: &Slot) -> Result<Folded, SpoolFailure> {
-        let mut chunks = slot.more.iter().flat_map(|more| &more.chunks);
-        let index = self.index();
-        if let Some(place) = chunks.find(|place| !index.chunks.contains_key(place)) {
-            return Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")));
-        }
-        drop(index);
-        self.fold(id, slot, false)
-    }
-
-    /// Somebody waits for this ticket: if only outcomes are before it, they wait no longer.
-    fn hurry(&self, ticket: Ticket) {
-        if self.urgent_up_to.load(Ordering::Relaxed) >= ticket.0 {
-            return;
-        }
-        let mut inbox = self.inbox();
-        if !inbox.works.is_empty() && !inbox.urgent {
-            inbox.urgent = true;
-            drop(inbox);
-            self.bell.notify_one();
-        }
-    }
-
     fn done(&self, ticket: Ticket) {
         self.progress.publish(ticket);
     }
 
     fn poison(&self, failure: SpoolFailure) {
         self.poisoned.store(true, Ordering::Relaxed);
-        let mut inbox = self.inbox();
-        inbox.poisoned = true;
-        inbox.works.clear();
-        drop(inbox);
+        self.inbox.poison();
         tracing::error!("the spool has failed and accepts nothing more: {failure}");
         self.progress.fail(failure);
     }
 
     fn closed(&self) {
-        self.inbox().poisoned = true;
+        self.inbox.poison();
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
     }
 }
@@ -304,8 +186,16 @@ impl LogSpool {
     /// Opens the log in a directory, which is made when missing. Nothing else may have it open.
     ///
     /// # Errors
-    /// [`SpoolFailure::Unusable`] when another process has it or another version wrote it.
+    /// [`SpoolFailure::Unusable`] when another process has it, or another version or engine wrote it.
     pub fn open(path: &Path, settings: LogSettings) -> Result<Self, SpoolFailure> {
+        if crate::dirs::find::has_queues(path) {
+            let text = format!(
+                "{} has queue directories, of the engine \"directories\"; `postrider spool convert` moves \
+                 their messages",
+                path.display()
+            );
+            return Err(SpoolFailure::Unusable(text));
+        }
         let disk =
             RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
         Self::on(Arc::new(disk), settings, Mutation::default())
@@ -359,13 +249,11 @@ impl LogSpool {
         let old = std::mem::take(&mut found.empty);
         let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, found.next_sequence, old);
         Shared {
+            inbox: Inbox::new(settings.queued_bytes_max, settings.outcome_delay),
             settings,
             pool: Arc::new(pool),
             progress: Arc::default(),
-            inbox: Mutex::default(),
-            bell: Condvar::new(),
             index: Mutex::new(std::mem::take(&mut found.index)),
-            urgent_up_to: AtomicU64::new(0),
             next_chunk: AtomicU64::new(found.next_chunk),
             commit_count: AtomicU64::new(0),
             transaction_count: AtomicU64::new(0),
@@ -407,17 +295,11 @@ impl LogSpool {
         if matches!(first, Err(SpoolFailure::Missing | SpoolFailure::Corrupt(_))) { read() } else { first }
     }
 
-    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Inbox>, Refused> {
+    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<Work>>, Refused> {
         if !internal && self.shared.pool.is_low() || bytes > self.shared.record_bytes_max() {
             return Err(Refused::Full);
         }
-        let inbox = self.shared.inbox();
-        if inbox.poisoned || inbox.closing {
-            return Err(Refused::Poisoned);
-        }
-        // Outcomes free room: they may wait in a longer line than what takes it.
-        let max = self.shared.settings.queued_bytes_max * if internal { 2 } else { 1 };
-        if inbox.bytes + bytes > max && inbox.bytes > 0 { Err(Refused::Busy) } else { Ok(inbox) }
+        self.shared.inbox.admit(bytes, internal)
     }
 }
 
@@ -428,11 +310,9 @@ pub(crate) struct Folded {
     held: bool,
 }
 
-impl Folded {
-    /// At least what the past takes in a batch.
-    fn states_bytes(&self) -> usize {
-        self.states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
-    }
+/// At least what the past of a message takes in a batch.
+fn states_bytes(states: &[RecipientState]) -> usize {
+    states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
 }
 
 /// Reads and checks one record.
@@ -484,6 +364,7 @@ impl Spool for LogSpool {
                     internal &= message.envelope.reverse_path.is_null();
                     urgent = true;
                 }
+                Entry::Adopt(_) => (internal, urgent) = (false, true),
                 Entry::Outcome { .. } => {}
                 Entry::Amend { .. } => urgent = true,
             }
@@ -491,7 +372,7 @@ impl Spool for LogSpool {
         }
         let inbox = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.push(inbox, Work::Transaction(transaction), bytes, urgent))
+        Ok(self.shared.inbox.push(inbox, Work::Transaction(transaction), bytes, urgent))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -499,7 +380,7 @@ impl Spool for LogSpool {
         let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
         let bytes = chunk.len() as u64;
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.push(inbox, Work::Chunk(place, chunk), bytes, true);
+        self.shared.inbox.push(inbox, Work::Chunk(place, chunk), bytes, true);
         Ok(Place(place))
     }
 
@@ -510,7 +391,7 @@ impl Spool for LogSpool {
     }
 
     fn durable(&self, ticket: Ticket) -> Durable {
-        self.shared.hurry(ticket);
+        self.shared.inbox.hurry(ticket);
         self.shared.progress.wait(ticket)
     }
 
@@ -570,7 +451,7 @@ impl Spool for LogSpool {
             ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
-            queued_bytes: shared.inbox().bytes,
+            queued_bytes: shared.inbox.lock().bytes,
             free_bytes,
             message_count: shared.index().messages.len() as u64,
             commit_count: shared.commit_count.load(Ordering::Relaxed),
@@ -581,8 +462,7 @@ impl Spool for LogSpool {
     }
 
     fn close(&self) {
-        self.shared.inbox().closing = true;
-        self.shared.bell.notify_all();
+        self.shared.inbox.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A thread that panicked has said so.

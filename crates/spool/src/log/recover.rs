@@ -7,12 +7,16 @@
 use super::{
     index::{Index, Location, Segment, chunks_of},
     pool::UNFINISHED,
+    window::Window,
 };
 use crate::{
     Mutation, RecoveryReport, SpoolFailure,
     disk::Disk,
     format::{
-        block::{ALIGN, BadHeader, FIRST_BATCH, Placed, SegmentHeader, VERSION, read_batch, read_head},
+        block::{
+            ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, Placed, SegmentHeader, VERSION, read_batch,
+            read_head,
+        },
         record::Kind,
     },
 };
@@ -58,10 +62,11 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation) -> Result<Found, SpoolFa
     let mut found = Found::default();
     let mut segments = open_segments(disk, &mut found)?;
     segments.sort_by_key(|s| s.header.sequence);
+    let mut buffer = Vec::new();
     for segment in segments {
         found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
         found.segment_count += 1;
-        scan_segment(segment, &mut found, mutation)?;
+        buffer = scan_segment(segment, &mut found, mutation, buffer)?;
     }
     found.mark_lost_beginning();
     Ok(found)
@@ -111,26 +116,33 @@ fn has_data(file: &dyn crate::disk::File, size_bytes: u64) -> bool {
     size_bytes > 0 && head[..read].iter().any(|b| *b != 0)
 }
 
-fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Result<(), SpoolFailure> {
-    let size = usize::try_from(segment.header.size_bytes).unwrap_or(usize::MAX);
+fn scan_segment(
+    segment: Segment,
+    found: &mut Found,
+    mutation: Mutation,
+    buffer: Vec<u8>,
+) -> Result<Vec<u8>, SpoolFailure> {
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
-    let mut bytes = vec![0; size.min(usize::try_from(length).unwrap_or(usize::MAX))];
-    segment.file.read_at(0, &mut bytes).map_err(|e| io_error("read", &segment.name, &e))?;
+    let end = segment.header.size_bytes.min(length);
+    let mut window = Window::new(segment.file.clone(), end, buffer);
     let (number, seed, name) = (segment.header.sequence as u32, segment.header.seed, segment.name.clone());
+    let failed = |e: io::Error| io_error("read", &name, &e);
     found.index.segments.insert(number, segment);
     let whole = mutation != Mutation::IgnoreBatchEnd;
-    let (mut at, mut batches) = (FIRST_BATCH as usize, 0u64);
-    while at < bytes.len() {
-        match read_batch(&bytes[at..], at as u64, seed, whole) {
+    let (mut at, mut batches) = (FIRST_BATCH, 0u64);
+    while at < end {
+        let length = read_head(window.slice(at, BATCH_HEAD_BYTES).map_err(failed)?, at, seed)
+            .map_or(BATCH_HEAD_BYTES, |head| head.length);
+        match read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole) {
             Ok((head, records)) => {
                 batches += 1;
                 take_batch(found, &name, head.sequence, number, &records);
-                at += head.padded() as usize;
+                at += head.padded();
             }
             Err(why) => {
                 let last = found.last.as_ref().map_or(0, |l| l.0);
-                let Some(next) = next_batch(&bytes, at, seed, last) else {
-                    found.report.torn_bytes += torn_bytes(&bytes[at..]);
+                let Some(next) = next_in(&mut window, at, seed, last).map_err(failed)? else {
+                    found.report.torn_bytes += torn_bytes(&mut window, at).map_err(failed)?;
                     break;
                 };
                 found.report.corrupt.push(format!("{name}: bytes {at} to {next}: {}", why.0));
@@ -141,17 +153,46 @@ fn scan_segment(segment: Segment, found: &mut Found, mutation: Mutation) -> Resu
     }
     match batches {
         0 => {
-            let written = read_head(bytes.get(FIRST_BATCH as usize..).unwrap_or(&[]), FIRST_BATCH, seed);
+            let first = window.slice(FIRST_BATCH, BATCH_HEAD_BYTES).map_err(failed)?;
+            let written = read_head(first, FIRST_BATCH, seed);
             found.unread.extend(written.map(|head| (u64::from(number), head.sequence)));
             found.empty.extend(found.index.segments.remove(&number));
         }
         1 if found.last_places.iter().any(|at| at.segment == number) => found.alone.push(number),
         _ => {}
     }
-    Ok(())
+    Ok(window.into_buffer())
 }
 
+/// Zeros up to here are blocks that were never used: batches stand close together, and one that is
+/// longer than this is rare. What was zeroed otherwise shows as batches that are missing before the
+/// next segment, and to `spool check`, which looks at every block.
+const UNUSED_BYTES: u64 = 8 * 1024 * 1024;
+
 /// A batch of a later number behind damage.
+fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
+    let mut unused = is_zero(window.slice(from, ALIGN)?);
+    let mut at = from + ALIGN as u64;
+    while at < window.end() {
+        let block = window.slice(at, ALIGN)?;
+        if read_head(block, at, seed).is_ok_and(|head| head.sequence > last) {
+            return Ok(Some(at));
+        }
+        unused = unused && is_zero(block);
+        if unused && at - from >= UNUSED_BYTES {
+            break;
+        }
+        at += ALIGN as u64;
+    }
+    Ok(None)
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    // Without a branch for each byte this is as fast as memory.
+    block.chunks(64).all(|piece| piece.iter().fold(0, |sum, byte| sum | byte) == 0)
+}
+
+/// The same in memory.
 pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Option<usize> {
     let blocks = (from + ALIGN..bytes.len()).step_by(ALIGN);
     blocks
@@ -160,8 +201,16 @@ pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Opt
 }
 
 /// What a torn tail left, zeros behind it not counted.
-fn torn_bytes(tail: &[u8]) -> u64 {
-    tail.chunks(ALIGN).take_while(|block| block.iter().any(|b| *b != 0)).map(|b| b.len() as u64).sum()
+fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
+    let mut at = from;
+    while at < window.end() {
+        let block = window.slice(at, ALIGN)?;
+        if is_zero(block) {
+            break;
+        }
+        at += block.len() as u64;
+    }
+    Ok(at - from)
 }
 
 /// The batch before this one is proven: its sync returned before this one was written.

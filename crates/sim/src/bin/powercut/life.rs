@@ -4,6 +4,7 @@
 
 use mail::QueueId;
 use sim::{
+    engine::Engine,
     ledger::{Ledger, Live, Queue},
     workload::Workload,
 };
@@ -82,7 +83,7 @@ pub(crate) fn live(
         return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
     }
     let ids: Vec<u64> = found.keys().copied().collect();
-    past.ledger.settle(found).map_err(|what| format!("{what}; {report:?}"))?;
+    past.ledger.settle(Engine::Log, found).map_err(|what| format!("{what}; {report:?}"))?;
     for id in ids {
         let compared = past.ledger.compare(&*spool, QueueId(id));
         if is_off() {

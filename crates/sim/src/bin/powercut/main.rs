@@ -83,7 +83,7 @@ fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut T
     let mut rng = Rng::new(seed);
     while tally.points < points {
         let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
-        let mut past = Past { ledger: Ledger::default(), workload: Workload::new(rng.bits()) };
+        let mut past = Past { ledger: Ledger::default(), workload: Workload::new(rng.bits(), false) };
         for life in 0..lives {
             volume.switch_on(life == 0, rng.bits(), plan(&mut rng));
             one_life(volume, subject, &mut past, tally)

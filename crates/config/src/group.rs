@@ -1,0 +1,118 @@
+//! Queue groups: mail that is scheduled in a way of its own.
+
+use crate::{choice::SortOrder, domain::DomainPattern, section::Reading, settings::QueueGroupKeys};
+use std::{ops::Range, time::Duration};
+use toml::{Spanned, de::DeTable};
+
+/// More would not fit its number.
+const GROUPS_MAX: usize = 255;
+
+/// One `[[queue_group]]`. The first that matches decides; what it leaves out is as for all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueGroup {
+    /// Unique.
+    pub name: String,
+    /// Domains of recipients; empty: all.
+    pub domains: Vec<DomainPattern>,
+    /// Domains of senders; empty: all.
+    pub sender_domains: Vec<DomainPattern>,
+    /// Which of a destination's messages goes first.
+    pub order: Option<SortOrder>,
+    /// Shortest wait.
+    pub retry_min: Option<Duration>,
+    /// Longest wait.
+    pub retry_max: Option<Duration>,
+    /// Connections a destination begins with.
+    pub initial_concurrency: Option<usize>,
+    /// Connections to one destination.
+    pub connections_per_destination: Option<usize>,
+    /// Connections of the whole group.
+    pub runners: Option<usize>,
+    /// Higher first.
+    pub priority: u32,
+}
+
+impl QueueGroup {
+    /// Is it for mail between these domains, each given as [`mail::Domain::key`]? The null
+    /// reverse-path has none.
+    pub fn matches(&self, recipient: &str, sender: Option<&str>) -> bool {
+        let any = |patterns: &[DomainPattern], key: Option<&str>| {
+            patterns.is_empty()
+                || patterns
+                    .iter()
+                    .any(|p| matches!(p, DomainPattern::Any) || key.is_some_and(|k| p.matches(k)))
+        };
+        any(&self.domains, Some(recipient)) && any(&self.sender_domains, sender)
+    }
+}
+
+impl Reading<'_> {
+    pub(crate) fn queue_groups(&mut self, root: &DeTable<'_>) -> Vec<QueueGroup> {
+        let tables = self.tables(root, "queue_group").unwrap_or_default();
+        let mut groups: Vec<QueueGroup> = Vec::new();
+        for (number, table) in tables.iter().enumerate() {
+            let keys: QueueGroupKeys = self.section(&format!("queue_group[{number}]"), Some(table.get_ref()));
+            self.check_group(&keys, &groups, table);
+            groups.push(QueueGroup {
+                name: keys.name.map(|word| word.0).unwrap_or_default(),
+                domains: keys.domains,
+                sender_domains: keys.sender_domains,
+                order: keys.order,
+                retry_min: keys.retry_min,
+                retry_max: keys.retry_max,
+                initial_concurrency: keys.initial_concurrency,
+                connections_per_destination: keys.connections_per_destination,
+                runners: keys.runners,
+                priority: keys.priority,
+            });
+        }
+        if groups.len() >= GROUPS_MAX {
+            let what = format!("there are {} queue groups", groups.len());
+            let span = tables[GROUPS_MAX - 1].span();
+            self.cx.problem(span, what, "one too many", format!("keep fewer than {GROUPS_MAX}"));
+        }
+        groups
+    }
+
+    fn check_group(&mut self, keys: &QueueGroupKeys, earlier: &[QueueGroup], table: &Spanned<&DeTable<'_>>) {
+        let span =
+            |name: &str| -> Range<usize> { table.get_ref().get(name).map_or(table.span(), Spanned::span) };
+        match &keys.name {
+            None if table.get_ref().contains_key("name") => {} // Said already.
+            None => self.missing(table.span(), "name", "name = \"bulk\""),
+            Some(name) if name.0 == "default" => {
+                let what = "\"default\" is the group of all other mail".to_owned();
+                self.cx.problem(span("name"), what, "taken", "write another name".to_owned());
+            }
+            Some(name) if earlier.iter().any(|group| group.name == name.0) => {
+                let what = format!("two queue groups are named \"{}\"", name.0);
+                self.cx.problem(span("name"), what, "the second", "write another name".to_owned());
+            }
+            Some(_) => {}
+        }
+        if keys.domains.is_empty() && keys.sender_domains.is_empty() {
+            let given = ["domains", "sender_domains"].iter().any(|key| table.get_ref().contains_key(*key));
+            if !given {
+                let help = "add domains = [\"example.com\"] or sender_domains = [\"news.example.com\"]";
+                let what = "this queue group is for no mail".to_owned();
+                self.cx.problem(table.span(), what, "nothing matches", help.to_owned());
+            }
+        }
+        for (key, value) in [
+            ("runners", keys.runners),
+            ("connections_per_destination", keys.connections_per_destination),
+            ("initial_concurrency", keys.initial_concurrency),
+        ] {
+            if value == Some(0) {
+                let what = format!("`{key}` is too small");
+                self.cx.problem(span(key), what, "nothing would ever leave", "write 1 or more".to_owned());
+            }
+        }
+        if let (Some(min), Some(max)) = (keys.retry_min, keys.retry_max)
+            && min > max
+        {
+            let what = "`retry_min` is longer than `retry_max`".to_owned();
+            self.cx.problem(span("retry_min"), what, "longer", "write a shorter one".to_owned());
+        }
+    }
+}

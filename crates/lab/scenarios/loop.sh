@@ -1,0 +1,34 @@
+#!/bin/sh
+# A file system in a file: `loop.sh mount TYPE OPTIONS`, `loop.sh unmount`. Needs root.
+set -eu
+PATH=/usr/sbin:/sbin:$PATH
+base=/tmp/postlab-loop
+
+unmount() {
+	if mountpoint -q "$base/mnt"; then umount "$base/mnt"; fi
+	rm -f "$base/disk"
+}
+
+mount_one() {
+	unmount
+	mkdir -p "$base/mnt"
+	if [ "$1" = tmpfs ]; then
+		mount -t tmpfs -o "$2" tmpfs "$base/mnt"
+		return
+	fi
+	# Written, not sparse: else the first writes find room for themselves twice.
+	dd if=/dev/zero of="$base/disk" bs=1M count=1024 status=none
+	case $1 in
+	ext4) mkfs.ext4 -q -F "$base/disk" ;;
+	xfs) mkfs.xfs -q -f "$base/disk" ;;
+	btrfs) mkfs.btrfs -q -f "$base/disk" ;;
+	*) echo "loop.sh: $1 is none of ext4, xfs, btrfs, tmpfs" >&2; exit 64 ;;
+	esac
+	mount -t "$1" -o "loop,$2" "$base/disk" "$base/mnt"
+}
+
+case ${1:-} in
+mount) mount_one "$2" "${3:-defaults}" ;;
+unmount) unmount ;;
+*) echo "usage: $0 mount TYPE OPTIONS | unmount" >&2; exit 64 ;;
+esac

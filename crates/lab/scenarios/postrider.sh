@@ -1,0 +1,64 @@
+#!/bin/sh
+# Postrider as a loopback relay for a scenario: `postrider.sh start|stop`.
+# Environment: SINK_PORT; LAB_DATA (its files; default /tmp/postlab-mta); LAB_PORT (default 2529);
+# POSTRIDER (the binary); EXTRA (more configuration); LOG (instead of a log in a file); RUNNER (a script beside this one that runs it).
+set -eu
+data=${LAB_DATA:-/tmp/postlab-mta}
+port=${LAB_PORT:-2529}
+binary=${POSTRIDER:-postrider}
+group=/sys/fs/cgroup/cpuacct/postlab-mta
+[ -d /sys/fs/cgroup/cpuacct ] || group=/sys/fs/cgroup/postlab-mta
+
+stop() {
+	[ -s "$data/pid" ] || return 0
+	pid=$(cat "$data/pid")
+	kill -TERM "$pid" 2>/dev/null || true
+	for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+	kill -KILL "$pid" 2>/dev/null || true
+	rm -f "$data/pid"
+	rmdir "$group" 2>/dev/null || true
+}
+
+start() {
+	stop
+	mkdir -p "$data"
+	log=$(printf '[log]\nfile = "%s/mail.log"' "$data")
+	rm -rf "$data/data" "$data/mail.log"
+	cat >"$data/postrider.toml" <<END
+hostname = "postrider.test"
+data_dir = "$data/data"
+
+[[listen]]
+address = "127.0.0.1:$port"
+
+[relay]
+networks = ["127.0.0.0/8"]
+
+[[route]]
+domains = ["*"]
+smarthost = "127.0.0.1:$SINK_PORT"
+tls = "off"
+
+[delivery]
+connections_per_destination = 50
+
+${LOG:-$log}
+${EXTRA:-}
+END
+	# Without the rights for a control group its processor time stays unknown, and the rest is measured.
+	mkdir -p "$group" 2>/dev/null || true
+	(
+		echo 0 2>/dev/null >"$group/cgroup.procs" || true
+		ulimit -n "$(ulimit -Hn)"
+		set -- "$binary" serve --config "$data/postrider.toml"
+		[ -z "${RUNNER:-}" ] || set -- sh "$SCENARIOS/$RUNNER.sh" "$@"
+		exec "$@"
+	) </dev/null >>"$data/stderr.log" 2>&1 &
+	echo $! >"$data/pid"
+}
+
+case ${1:-} in
+start) start ;;
+stop) stop ;;
+*) echo "usage: $0 start|stop" >&2; exit 64 ;;
+esac

@@ -1,0 +1,98 @@
+//! Thousands of small files, as a queue has them: made, looked at and removed, in order and in none.
+
+use super::{Wishes, report::Phase};
+use crate::{disk::Scratch, rounds::Progress, usage::cpu_time};
+use std::{
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// Create, read and delete in sequential order, then in random order.
+pub(super) fn run(wishes: &Wishes, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 6]> {
+    let mut random = fastrand::Rng::with_seed(wishes.seed);
+    let mut phases = [None; 6];
+    for half in 0..2 {
+        let directory = scratch.path().join(format!("files{half}"));
+        let paths = names(wishes, &directory, half == 1, &mut random)?;
+        let mut order: Vec<usize> = (0..paths.len()).collect();
+        let mut create = random.fork();
+        phases[half * 3] = Some(timed(&paths, &order, scratch, |path| make(wishes, path, &mut create))?);
+        if half == 1 {
+            random.shuffle(&mut order);
+        }
+        progress.step();
+        phases[half * 3 + 1] = Some(timed(&paths, &order, scratch, |path| look(wishes, path))?);
+        if half == 1 {
+            random.shuffle(&mut order);
+        }
+        progress.step();
+        phases[half * 3 + 2] = Some(timed(&paths, &order, scratch, |path| {
+            fs::remove_file(path)?;
+            if wishes.syncs { File::open(path.parent().unwrap_or(path))?.sync_all() } else { Ok(()) }
+        })?);
+        progress.step();
+        fs::remove_dir_all(&directory)?;
+    }
+    Ok(phases)
+}
+
+/// Names that sort as they are made begin with their number; others begin with chance.
+fn names(
+    wishes: &Wishes,
+    directory: &Path,
+    is_random: bool,
+    random: &mut fastrand::Rng,
+) -> io::Result<Vec<PathBuf>> {
+    let directories: Vec<PathBuf> = match wishes.directories {
+        0 | 1 => vec![directory.to_owned()],
+        count => (0..count).map(|i| directory.join(format!("{i:05}"))).collect(),
+    };
+    directories.iter().try_for_each(fs::create_dir_all)?;
+    let name = |i: u32| {
+        let tail: String = (0..random.usize(..12)).map(|_| random.alphanumeric()).collect();
+        let name = if is_random { format!("{tail}{i:07}") } else { format!("{i:07}{tail}") };
+        directories[i as usize % directories.len()].join(name)
+    };
+    Ok((0..wishes.files * 1024).map(name).collect())
+}
+
+fn timed(
+    paths: &[PathBuf],
+    order: &[usize],
+    scratch: &Scratch,
+    mut work: impl FnMut(&Path) -> io::Result<()>,
+) -> io::Result<Phase> {
+    let (begin, cpu) = (Instant::now(), cpu_time());
+    for i in order {
+        work(&paths[*i])?;
+        if scratch.is_stopped() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
+    let cpu_seconds = cpu_time().saturating_sub(cpu).as_secs_f64();
+    Ok(Phase { amount: order.len() as f64, seconds: begin.elapsed().as_secs_f64(), cpu_seconds })
+}
+
+fn make(wishes: &Wishes, path: &Path, random: &mut fastrand::Rng) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    let size = random.usize(wishes.file_min as usize..=wishes.file_max as usize);
+    if size > 0 {
+        file.write_all(&vec![b'f'; size])?;
+    }
+    if wishes.syncs {
+        file.sync_all()?;
+        File::open(path.parent().unwrap_or(path))?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn look(wishes: &Wishes, path: &Path) -> io::Result<()> {
+    fs::metadata(path)?;
+    if wishes.file_max > 0 {
+        let mut content = Vec::new();
+        File::open(path)?.read_to_end(&mut content)?;
+    }
+    Ok(())
+}

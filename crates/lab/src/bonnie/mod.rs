@@ -1,0 +1,215 @@
+//! `postlab bonnie`: Bonnie++'s phases, letters, table and CSV line, and its rule that what ended within half a
+//! second is shown as `+++++`.
+
+mod bulk;
+mod files;
+mod report;
+
+use crate::{
+    disk::{Scratch, device::Device},
+    rounds::{Figure, Progress},
+};
+use bulk::Bulk;
+use clap::{ArgAction, Args};
+use report::Phase;
+use std::{io, path::PathBuf};
+
+/// Measure a file system with one large file and with many small ones, as Bonnie++ does
+#[derive(Debug, Args)]
+pub(crate) struct BonnieArgs {
+    /// Where
+    #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+    /// MiB of the large file, or with k, m or g behind; and octets of a block, seeks and seekers; 0 is none
+    /// [default: twice the memory]
+    #[arg(short = 's', value_name = "SIZE[:BLOCK[:SEEKS[:SEEKERS]]]")]
+    size: Option<String>,
+    /// Small files, in units of 1024; their largest and smallest sizes, and directories; 0 is none
+    #[arg(short = 'n', value_name = "COUNT[:MAX[:MIN[:DIRECTORIES]]]", default_value = "16")]
+    number: String,
+    /// The machine's name in the table
+    #[arg(short = 'm', value_name = "NAME")]
+    machine: Option<String>,
+    /// MiB of memory; a large file below twice of it is refused; 0: anything goes
+    #[arg(short = 'r', value_name = "SIZE")]
+    memory: Option<String>,
+    /// How many times; each gives a CSV line
+    #[arg(short = 'x', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    times: u32,
+    /// Size of the part that is written and read octet by octet; without a size, there is none
+    #[arg(short = 'f', value_name = "SIZE", num_args = 0..=1, default_missing_value = "0", default_value = "20m")]
+    char_size: String,
+    /// Sync after each write
+    #[arg(short = 'b')]
+    syncs: bool,
+    /// Direct I/O for the large file
+    #[arg(short = 'D')]
+    direct: bool,
+    /// Only the CSV lines on standard output; the table goes to standard error
+    #[arg(short = 'q', action = ArgAction::SetTrue)]
+    quiet: bool,
+    /// Seed of all chance
+    #[arg(short = 'z', value_name = "SEED", default_value = "42")]
+    seed: u64,
+}
+
+/// What is asked for, checked.
+#[derive(Debug, PartialEq)]
+struct Wishes {
+    bytes: u64,
+    chunk: usize,
+    seeks: u32,
+    seekers: u32,
+    char_bytes: Option<u64>,
+    files: u32,
+    file_max: u64,
+    file_min: u64,
+    directories: u32,
+    syncs: bool,
+    direct: bool,
+    seed: u64,
+}
+
+/// One time through.
+struct Done {
+    name: String,
+    size: String,
+    files: String,
+    phases: [Option<Phase>; 12],
+}
+
+const MIB: u64 = 1 << 20;
+/// Bonnie++ 1.02 takes no less unless told.
+const LEAST_MIB: u64 = 300;
+
+/// Measures and prints; Ctrl-C keeps the lines that are done.
+pub(crate) fn run(args: &BonnieArgs) -> Result<(), String> {
+    let wishes = args.wishes()?;
+    let device = Device::below(&args.directory)?;
+    let scratch = Scratch::new(&args.directory)?;
+    scratch.needs(wishes.bytes)?;
+    let steps = 6 * (u64::from(wishes.bytes > 0) + u64::from(wishes.files > 0)) * u64::from(args.times);
+    let progress = Progress::new("phases", steps);
+    let mut figures = [const { Figure::new() }; 12];
+    for _ in 0..args.times {
+        let say = |e: io::Error| format!("work in {}: {e}", scratch.path().display());
+        let phases = match phases(&wishes, &scratch, &progress) {
+            Err(_) if scratch.is_stopped() => break,
+            phases => phases.map_err(say)?,
+        };
+        for (figure, phase) in figures.iter_mut().zip(&phases) {
+            if let Some(rate) = phase.and_then(|p| p.rate()) {
+                figure.push(rate);
+            }
+        }
+        let done = args.done(&wishes, phases);
+        let table = report::table(&done);
+        if args.quiet {
+            eprint!("{table}");
+        } else {
+            print!("{table}");
+        }
+        print!("{}", report::csv(&done));
+    }
+    drop(progress);
+    let durability = if wishes.syncs {
+        "Durability: synced after each write."
+    } else {
+        "Durability: the large file is synced at its end, small files are not."
+    };
+    let mut tail = vec![device.text(), durability.to_owned()];
+    let shown = report::NAMES.iter().zip(&figures).filter(|(_, figure)| figure.median().is_some());
+    tail.extend(shown.map(|(name, figure)| format!("{name:<22} {figure}")));
+    let tail = tail.join("\n");
+    if args.quiet {
+        eprintln!("{tail}");
+    } else {
+        println!("{tail}");
+    }
+    Ok(())
+}
+
+fn phases(wishes: &Wishes, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 12]> {
+    let bulk = if wishes.bytes > 0 { Bulk::run(wishes, scratch, progress)? } else { [None; 6] };
+    let files = if wishes.files > 0 { files::run(wishes, scratch, progress)? } else { [None; 6] };
+    Ok(std::array::from_fn(|i| if i < 6 { bulk[i] } else { files[i - 6] }))
+}
+
+impl BonnieArgs {
+    fn wishes(&self) -> Result<Wishes, String> {
+        let info = rustix::system::sysinfo();
+        let machine_mib = info.totalram.saturating_mul(info.mem_unit.into()) / MIB;
+        let memory_mib = self.memory.as_deref().map_or(Ok(machine_mib * MIB), |t| size(t, MIB))? / MIB;
+        let default = (memory_mib * 2).max(LEAST_MIB).to_string();
+        let parts: Vec<&str> = self.size.as_deref().unwrap_or(&default).split(':').collect();
+        let number = |parts: &[&str], i: usize, unit: u64, default: u64| {
+            parts.get(i).map_or(Ok(default), |text| size(text, unit))
+        };
+        let bytes = number(&parts, 0, MIB, 0)?;
+        if bytes > 0 && bytes < memory_mib * 2 * MIB {
+            return Err(format!(
+                "a file of {} MiB lies in a memory of {memory_mib} MiB: make it twice as large (-s), or say -r 0",
+                bytes / MIB
+            ));
+        }
+        let files: Vec<&str> = self.number.split(':').collect();
+        let char_bytes = size(&self.char_size, MIB)?;
+        let wishes = Wishes {
+            bytes,
+            chunk: number(&parts, 1, 1, 8192)? as usize,
+            seeks: number(&parts, 2, 1, 8192)? as u32,
+            seekers: number(&parts, 3, 1, 5)? as u32,
+            char_bytes: (char_bytes > 0).then_some(char_bytes),
+            files: number(&files, 0, 1, 16)? as u32,
+            file_max: number(&files, 1, 1, 0)?,
+            file_min: number(&files, 2, 1, 0)?,
+            directories: number(&files, 3, 1, 0)? as u32,
+            syncs: self.syncs,
+            direct: self.direct,
+            seed: self.seed,
+        };
+        wishes.check()
+    }
+
+    fn done(&self, wishes: &Wishes, phases: [Option<Phase>; 12]) -> Done {
+        let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let w = wishes;
+        let mut files = format!("{}:{}:{}", w.files, w.file_max, w.file_min);
+        if w.directories > 0 {
+            files += &format!("/{}", w.directories);
+        }
+        Done {
+            name: self.machine.clone().unwrap_or_else(host),
+            size: format!("{}M", w.bytes / MIB),
+            files: if w.files == 0 && w.bytes > 0 { String::new() } else { files },
+            phases,
+        }
+    }
+}
+
+impl Wishes {
+    fn check(self) -> Result<Self, String> {
+        if !self.chunk.is_power_of_two() || !(256..=1 << 20).contains(&self.chunk) {
+            return Err(format!("a block of {} octets is no power of two from 256 to 1048576", self.chunk));
+        }
+        if self.file_min > self.file_max || self.file_max > 1 << 30 || self.files > 1 << 16 {
+            return Err("small files: at most 65536:1g, and the smallest is not above the largest".into());
+        }
+        if self.bytes > 0 && (self.seekers == 0 || self.seekers > 256 || self.bytes < self.chunk as u64) {
+            return Err("the large file has a block at least, and 1 to 256 seekers".into());
+        }
+        Ok(self)
+    }
+}
+
+/// A number, in `unit`s unless it ends with k, m or g.
+fn size(text: &str, unit: u64) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, unit),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    number.ok_or(format!("`{text}` is no size"))
+}

@@ -1,0 +1,131 @@
+//! `postlab postal`: Postal's letters and its CSV line a minute. Bodies are random and carry their checksum,
+//! which `postlab sink --verify` compares as rabid does.
+
+use super::Runner;
+use clap::Args;
+use std::time::Duration;
+
+/// Send random mail as Postal does, with a line of figures a minute
+#[derive(Debug, Args)]
+pub(crate) struct PostalArgs {
+    /// Largest size of a body, in KB
+    #[arg(short = 'm', value_name = "KB", default_value = "10", value_parser = clap::value_parser!(u32).range(0..=16384))]
+    most: u32,
+    /// Smallest size
+    #[arg(short = 'M', value_name = "KB", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=16384))]
+    least: u32,
+    /// Connections at the same time
+    #[arg(short = 'p', short_alias = 't', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    processes: u32,
+    /// A random number of messages up to this on each connection; -1 is without bound
+    #[arg(short = 'c', value_name = "COUNT", default_value = "1", allow_hyphen_values = true,
+        value_parser = clap::value_parser!(i32).range(-1..))]
+    per_connection: i32,
+    /// Messages a minute at most
+    #[arg(short = 'r', value_name = "COUNT", default_value = "24000", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+    /// Of 100 connections, so many by TLS
+    #[arg(short = 's', value_name = "PERCENT", default_value = "0", value_parser = clap::value_parser!(u8).range(..=100))]
+    tls: u8,
+    /// Show the conversations
+    #[arg(short = 'a')]
+    all: bool,
+    /// Connect from this address
+    #[arg(short = 'l', value_name = "ADDRESS")]
+    local: Option<std::net::IpAddr>,
+    /// Write what goes to and fro to this file, with the minute behind its name
+    #[arg(short = 'z', value_name = "FILE", conflicts_with_all = ["each", "all"])]
+    debug: Option<String>,
+    /// The same, and a file for each connection
+    #[arg(short = 'Z', value_name = "FILE", conflicts_with = "all")]
+    each: Option<String>,
+    /// Speak LMTP
+    #[arg(short = 'L')]
+    lmtp: bool,
+    /// Senders, a line each [default: as recipients]
+    #[arg(short = 'f', value_name = "FILE")]
+    senders: Option<String>,
+    /// End after so many minutes; a fraction is a shorter one
+    #[arg(long, value_name = "MINUTES", default_value = "1440")]
+    minutes: f64,
+    /// Where to: [inet:]host[:port]
+    endpoint: String,
+    /// Recipients, a line each
+    users: String,
+}
+
+/// Postal's columns.
+const HEAD: &str = "time,messages,data(K),errors,connections,SSL connections";
+
+/// Sends, a line a minute; true if all went well.
+pub(crate) fn run(args: &PostalArgs) -> Result<bool, String> {
+    if args.most < args.least {
+        return Err(format!("-m {} is below -M {}", args.most, args.least));
+    }
+    if args.per_connection == 0 {
+        return Err("-c 0: connections without a message are not made".into());
+    }
+    if !(args.minutes > 0.0 && args.minutes.is_finite()) {
+        return Err(format!("--minutes {} is no time", args.minutes));
+    }
+    let runner = Runner::new()?;
+    let words = words(args);
+    println!("{HEAD}");
+    let (mut left, mut good) = (args.minutes, true);
+    let mut minute = 0;
+    while left > 0.0 && !runner.is_stopped() {
+        let share = left.min(1.0);
+        // As many as may be sent in this time, so that the last line ends with it too.
+        let messages = ((f64::from(args.rate) * share) as u64).max(1).to_string();
+        let transcript = transcript(args, minute);
+        let more: Vec<&str> =
+            ["-m", messages.as_str()].into_iter().chain(transcript.iter().map(String::as_str)).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).chain(more).collect();
+        let (report, _) = runner.send(&words, Some(Duration::from_secs_f64(share * 60.0)))?;
+        let tls =
+            report.times.iter().find(|(phase, _)| phase.to_string() == "tls").map_or(0, |(_, t)| t.count);
+        println!(
+            "{},{},{},{},{},{tls}",
+            jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S"),
+            report.messages_sent,
+            report.bytes_out / 1024,
+            report.messages_failed,
+            report.connections
+        );
+        eprint!("{}", super::failures(&report));
+        good &= report.messages_failed == 0;
+        left -= share;
+        minute += 1;
+    }
+    Ok(good)
+}
+
+fn words(args: &PostalArgs) -> Vec<String> {
+    let mut words: Vec<String> = vec![
+        format!("-s {}", args.processes),
+        format!("--random-size {}:{}", args.least * 1024, args.most * 1024),
+        format!("--users {}", args.users),
+        format!("--rate {}", f64::from(args.rate) / 60.0),
+    ];
+    match args.per_connection {
+        0 | 1 => {}
+        -1 => words.push("-d".into()),
+        most => words.push(format!("-d --per-connection {most}")),
+    }
+    if args.tls > 0 {
+        words.push(format!("--tls --tls-share {}", args.tls));
+    }
+    words.extend(args.local.map(|address| format!("--bind {address}")));
+    words.extend(args.senders.iter().map(|path| format!("--senders {path}")));
+    words.extend(args.all.then(|| "-v".to_owned()));
+    words.extend(args.lmtp.then(|| "-L".to_owned()));
+    words.push(args.endpoint.clone());
+    words
+}
+
+/// The words for -z and -Z in a minute.
+fn transcript(args: &PostalArgs, minute: u32) -> Option<String> {
+    let name = |path: &str| format!("--transcript {path}:{minute}");
+    let each = args.each.as_deref().map(|path| name(path) + " --transcript-each");
+    each.or_else(|| args.debug.as_deref().map(name))
+}

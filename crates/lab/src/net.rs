@@ -1,0 +1,196 @@
+//! `postlab net`: sendmail X's t-net-0. Octets go to and fro between a client and a server, over what
+//! modules on one machine could speak through.
+
+use crate::rounds::{Figure, Progress, Rounds};
+use clap::{Args, ValueEnum};
+use rustix::event::{EventfdFlags, eventfd};
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Measure round trips between two threads over sockets, pipes and eventfds
+#[derive(Debug, Args)]
+pub(crate) struct NetArgs {
+    /// Octets of the buffers
+    #[arg(short = 'b', value_name = "BYTES", default_value = "8192", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    buffer: u32,
+    /// Octets the client writes in a round; several are tried in turn
+    #[arg(short = 'c', value_name = "BYTES,…", value_delimiter = ',', default_value = "32,64,128,256,512,1024",
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    client: Vec<u32>,
+    /// Octets the server answers with [default: as many]
+    #[arg(short = 's', value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    server: Option<u32>,
+    /// Rounds of writing and reading
+    #[arg(short = 'R', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..))]
+    trips: u32,
+    /// Over a Unix domain socket only
+    #[arg(short = 'u', conflicts_with = "over")]
+    local: bool,
+    /// Over these only; several with commas
+    #[arg(long, value_enum, value_delimiter = ',')]
+    over: Vec<Way>,
+    #[command(flatten)]
+    rounds: Rounds,
+}
+
+/// What lies between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// TCP on 127.0.0.1
+    Inet,
+    /// A Unix domain socket
+    Local,
+    /// Two pipes
+    Pipe,
+    /// Two eventfds, which carry eight octets and no more
+    Eventfd,
+}
+
+impl Way {
+    const ALL: [Self; 4] = [Self::Inet, Self::Local, Self::Pipe, Self::Eventfd];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Inet => "INET",
+            Self::Local => "LOCAL",
+            Self::Pipe => "pipe",
+            Self::Eventfd => "eventfd",
+        }
+    }
+}
+
+/// Measures and prints; Ctrl-C keeps the rows that are done.
+pub(crate) fn run(args: &NetArgs) -> Result<(), String> {
+    let ways = match (args.local, args.over.is_empty()) {
+        (true, _) => vec![Way::Local],
+        (false, true) => Way::ALL.to_vec(),
+        (false, false) => args.over.clone(),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    crate::signals::on_end({
+        let stop = stop.clone();
+        move || stop.store(true, Relaxed)
+    })?;
+    let progress = Progress::new("to and fro", (ways.len() * args.client.len()) as u64);
+    println!("{:>7} {:>6} {:>8} {:>34} {:>28}", "", "bytes", "trips", "round trips/s", "µs a round trip");
+    for way in ways {
+        // An eventfd carries the same eight whatever is asked for.
+        let sizes = if way == Way::Eventfd { &[8][..] } else { &args.client };
+        for size in sizes {
+            let (mut rate, mut time) = (Figure::default(), Figure::default());
+            for _ in 0..args.rounds.count {
+                let server = if way == Way::Eventfd { 8 } else { args.server.unwrap_or(*size) };
+                let took = measure(args, way, *size, server)
+                    .map_err(|e| format!("speak over {}: {e}", way.name()))?;
+                rate.push(f64::from(args.trips) / took.as_secs_f64());
+                time.push(took.as_secs_f64() * 1e6 / f64::from(args.trips));
+            }
+            println!("{:>7} {size:>6} {:>8} {rate:>34} {time:>28}", way.name(), args.trips);
+            progress.step();
+            if stop.load(Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(args: &NetArgs, way: Way, client: u32, server: u32) -> io::Result<Duration> {
+    let buffer = args.buffer as usize;
+    let go =
+        |near: Ends, far: Ends| exchange(near, far, args.trips, buffer, client as usize, server as usize);
+    match way {
+        Way::Inet => {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            let near = TcpStream::connect(listener.local_addr()?)?;
+            let (far, _) = listener.accept()?;
+            // Without it each round waits for a delayed acknowledgement.
+            near.set_nodelay(true)?;
+            far.set_nodelay(true)?;
+            go(Ends::of(near.try_clone()?, near), Ends::of(far.try_clone()?, far))
+        }
+        Way::Local => {
+            let (near, far) = UnixStream::pair()?;
+            go(Ends::of(near.try_clone()?, near), Ends::of(far.try_clone()?, far))
+        }
+        Way::Pipe => {
+            let (there, back) = (io::pipe()?, io::pipe()?);
+            go(Ends::of(back.0, there.1), Ends::of(there.0, back.1))
+        }
+        Way::Eventfd => {
+            let one = || eventfd(0, EventfdFlags::CLOEXEC).map(File::from);
+            let (there, back) = (one()?, one()?);
+            go(Ends::of(back.try_clone()?, there.try_clone()?), Ends::of(there, back))
+        }
+    }
+}
+
+/// One side: where it reads, and where it writes.
+struct Ends {
+    from: Box<dyn Read + Send>,
+    to: Box<dyn Write + Send>,
+}
+
+impl Ends {
+    fn of(from: impl Read + Send + 'static, to: impl Write + Send + 'static) -> Self {
+        Self { from: Box::new(from), to: Box::new(to) }
+    }
+
+    fn say(&mut self, buffer: &[u8], mut size: usize) -> io::Result<()> {
+        while size > 0 {
+            let part = size.min(buffer.len());
+            self.to.write_all(&buffer[..part])?;
+            size -= part;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, buffer: &mut [u8], mut size: usize) -> io::Result<()> {
+        while size > 0 {
+            let part = size.min(buffer.len());
+            self.from.read_exact(&mut buffer[..part])?;
+            size -= part;
+        }
+        Ok(())
+    }
+}
+
+fn exchange(
+    mut near: Ends,
+    mut far: Ends,
+    trips: u32,
+    buffer: usize,
+    client: usize,
+    server: usize,
+) -> io::Result<Duration> {
+    // As a number, which is how an eventfd wants them: one, in either order of octets.
+    let content: Vec<u8> = (0..buffer.max(8)).map(|i| u8::from(i % 8 == 0)).collect();
+    let answers = content.clone();
+    let other = thread::spawn(move || -> io::Result<()> {
+        let mut heard = answers.clone();
+        for _ in 0..trips {
+            far.hear(&mut heard, client)?;
+            far.say(&answers, server)?;
+        }
+        Ok(())
+    });
+    let mut heard = content.clone();
+    let begin = Instant::now();
+    for _ in 0..trips {
+        near.say(&content, client)?;
+        near.hear(&mut heard, server)?;
+    }
+    let took = begin.elapsed();
+    other.join().unwrap_or_else(|_| Err(io::Error::other("the server panicked")))?;
+    Ok(took)
+}

@@ -1,0 +1,46 @@
+//! Queue directories as sendmail has them: a file for the content and one for the envelope of each message.
+//! What they cost is what a log is to be compared with.
+
+pub(crate) mod dirs;
+pub(crate) mod order;
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+/// Writes a message as sendmail does (S2's system calls): content and envelope each synced, and the envelope
+/// renamed to its name, which makes the message one.
+fn enqueue(directory: &Path, number: u32, size: usize, syncs: bool) -> io::Result<()> {
+    let id = format!("{number:08x}");
+    let write = |path: &Path, text: &[u8]| -> io::Result<()> {
+        let mut file = File::create_new(path)?;
+        file.write_all(text)?;
+        if syncs { file.sync_all() } else { Ok(()) }
+    };
+    write(&directory.join(format!("df{id}")), &vec![b'x'; size])?;
+    let temporary = directory.join(format!("tf{id}"));
+    write(&temporary, envelope(number).as_bytes())?;
+    fs::rename(&temporary, directory.join(format!("qf{id}")))
+}
+
+/// The lines of a qf file that a queue run reads: when, how urgent, for whom.
+fn envelope(number: u32) -> String {
+    let host = number.wrapping_mul(2_654_435_761) % 1000;
+    format!(
+        "V8\nT{}\nK0\nN0\nP{}\nS<sender@source.test>\nrRFC822; recipient@host{host}.test\nRPFD:<recipient@host{host}.test>\n.\n",
+        1_000_000_000 + u64::from(number),
+        30_000 + number % 997
+    )
+}
+
+/// `q0`, `q1`, …
+fn make_directories(parent: &Path, count: u32) -> Result<Vec<PathBuf>, String> {
+    let make = |i| {
+        let path = parent.join(format!("q{i}"));
+        fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
+        Ok(path)
+    };
+    (0..count).map(make).collect()
+}

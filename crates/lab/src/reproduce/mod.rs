@@ -1,0 +1,198 @@
+//! `postlab reproduce`: the seeds' tables again, one command. Each step is a postlab of its own, whose output is
+//! kept at once, so that a run that was cut short goes on where it was.
+
+mod read;
+mod steps;
+
+use crate::{rounds::Progress, run::machine::Machine, stat::spread::shown};
+use clap::{Args, ValueEnum};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+use steps::{Expectation, Step};
+
+/// Do the seeds' experiments again, and put each figure beside theirs
+///
+/// What is done already is not done again: remove the directory, or name another, to begin anew.
+#[derive(Debug, Args)]
+pub(crate) struct ReproduceArgs {
+    /// Whose
+    #[arg(value_enum, default_value = "all")]
+    seed: Seed,
+    /// Little of each, in less than five minutes; the figures are rough
+    #[arg(long)]
+    quick: bool,
+    /// Where results go [default: results/reproduce, or results/reproduce-quick]
+    #[arg(long, value_name = "DIRECTORY")]
+    results: Option<PathBuf>,
+    /// On the disk that is meant
+    #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
+    directory: PathBuf,
+}
+
+/// A seed document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "UPPER")]
+enum Seed {
+    /// Queue directories and concurrent senders
+    S0,
+    /// Queue sort orders
+    S1,
+    /// One queue directory's system calls
+    S2,
+    /// Sendmail against Postfix, BSDCon Europe 2002
+    S3,
+    /// Sendmail X: performance tests and results
+    S4,
+    /// All five
+    #[value(name = "all")]
+    All,
+}
+
+/// Runs what is missing, prints and keeps the table; true if every step ran.
+pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
+    let name = if args.quick { "results/reproduce-quick" } else { "results/reproduce" };
+    let results = args.results.clone().unwrap_or_else(|| name.into());
+    let say = |path: &Path| format!("write {}", path.display());
+    fs::create_dir_all(&results).map_err(|e| format!("{}: {e}", say(&results)))?;
+    let results = fs::canonicalize(&results).map_err(|e| format!("look at {}: {e}", results.display()))?;
+    let disk = fs::canonicalize(&args.directory)
+        .map_err(|e| format!("look at {}: {e}", args.directory.display()))?;
+    steps::unpack(&results)?;
+    let machine = Machine::here(&disk);
+    let stop = Arc::new(AtomicBool::new(false));
+    crate::signals::on_end({
+        let stop = stop.clone();
+        move || stop.store(true, Relaxed)
+    })?;
+    let wanted: Vec<Step> = steps::all(args.quick, &disk, &results)
+        .into_iter()
+        .filter(|step| args.seed == Seed::All || step.seed == args.seed)
+        .collect();
+    let progress = Progress::new("experiments", wanted.len() as u64);
+    let (mut table, mut good) = (Table::new(&machine, args.quick), true);
+    for step in &wanted {
+        if stop.load(Relaxed) {
+            good = false;
+            break;
+        }
+        match output(step, &results, &stop) {
+            Ok(text) => table.add(step, &text),
+            Err(error) => {
+                good = false;
+                table.failed(step, &error);
+            }
+        }
+        progress.step();
+    }
+    drop(progress);
+    let path = results.join("reproduce.md");
+    fs::write(&path, &table.text).map_err(|e| format!("{}: {e}", say(&path)))?;
+    print!("{}", table.text);
+    println!("\n{}", path.display());
+    Ok(good)
+}
+
+/// What a step printed, now or before.
+fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, String> {
+    let path = results.join(format!("{}.txt", step.name));
+    if let Ok(text) = fs::read_to_string(&path) {
+        return Ok(text);
+    }
+    if let Some(missing) = &step.needs {
+        return Err(missing.clone());
+    }
+    let program = std::env::current_exe().map_err(|e| format!("find this program: {e}"))?;
+    let mut command = Command::new(program);
+    command.args(&step.words).envs(step.env.iter().cloned()).current_dir(results).stdin(Stdio::null());
+    let output = command.output().map_err(|e| format!("start: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if stop.load(Relaxed) {
+        return Err("stopped".into());
+    }
+    // Some exit with 1 for what they found, and have said what.
+    if text.is_empty() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(error.trim().trim_start_matches("postlab: ").to_owned());
+    }
+    let partial = path.with_extension("part");
+    let kept = fs::write(&partial, &text).and_then(|()| fs::rename(&partial, &path));
+    kept.map_err(|e| format!("write {}: {e}", path.display()))?;
+    Ok(text)
+}
+
+/// The page.
+struct Table {
+    text: String,
+}
+
+impl Table {
+    fn new(machine: &Machine, quick: bool) -> Self {
+        let facts: String =
+            machine.facts().iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
+        let quick = if quick { "\nQuick: little of each; the figures are rough.\n" } else { "" };
+        let busy = machine.busy().map_or(String::new(), |busy| format!("\n{busy}: trust no figure.\n"));
+        let head = "Figures are medians, or ratios of medians; their spread, N and durability stand in the file named last.\n\n\
+                    | seed | what | theirs | here | | |\n|---|---|---|---|---|---|\n";
+        Self { text: format!("# The seeds' experiments again\n\n{facts}{quick}{busy}\n{head}") }
+    }
+
+    fn add(&mut self, step: &Step, text: &str) {
+        for expectation in &step.expects {
+            let value = (expectation.value)(text);
+            let (here, verdict) = verdict(expectation, value);
+            self.row(step, expectation.what, &expectation.seed, &here, &verdict);
+        }
+    }
+
+    fn failed(&mut self, step: &Step, error: &str) {
+        self.row(step, step.name, "", "-", &format!("not run: {error}"));
+    }
+
+    fn row(&mut self, step: &Step, what: &str, theirs: &str, here: &str, verdict: &str) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            self.text,
+            "| {:?} | {what} | {theirs} | {here} | {verdict} | {}.txt |",
+            step.seed, step.name
+        );
+    }
+}
+
+fn verdict(expectation: &Expectation, value: Option<f64>) -> (String, String) {
+    let Some(value) = value else { return ("-".into(), "no figure in what was measured".into()) };
+    let here = format!("{}{}", shown(value), expectation.unit);
+    let verdict = match &expectation.agrees {
+        None => "another machine, another age".to_owned(),
+        Some(range) if range.contains(&value) => "agrees".to_owned(),
+        Some(_) => format!("differs: {}", expectation.why),
+    };
+    (here, verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_stands_beside_the_seeds_with_its_verdict() {
+        let expectation = Expectation {
+            what: "x",
+            seed: "2".into(),
+            unit: "×",
+            agrees: Some(1.0..3.0),
+            why: "disks are faster now",
+            value: Box::new(|text| text.trim().parse().ok()),
+        };
+        assert_eq!(verdict(&expectation, Some(2.5)), ("2.50×".into(), "agrees".into()));
+        assert_eq!(verdict(&expectation, Some(9.0)).1, "differs: disks are faster now");
+        assert_eq!(verdict(&expectation, (expectation.value)("none")).0, "-");
+    }
+}

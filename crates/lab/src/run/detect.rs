@@ -1,0 +1,147 @@
+//! What must be known before a case's figures are believed: artefacts of the laboratory and of the machine,
+//! named.
+
+use super::rig::{Kind, Run};
+use crate::{source::Times, stat::spread::Spread};
+
+/// A run that is over sooner is mostly its beginning and its end.
+const TOO_SHORT_SECONDS: f64 = 0.5;
+/// Linux delays an acknowledgement by 40 ms at first, others and later by 200.
+const DELAYED_ACKS_MS: [f64; 2] = [200.0, 40.0];
+/// Around such a step.
+const STEP_SHARE: f64 = 0.06;
+/// Of the laboratory's share of all processor time, above which it measures itself.
+const BUSY_SHARE: f64 = 0.85;
+/// Repeats that lie further apart than this share of their median.
+const SPREAD_SHARE: f64 = 0.5;
+
+/// Each as a sentence.
+pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let incomplete = runs.iter().filter(|run| !run.complete).count();
+    if incomplete > 0 {
+        remarks.push(format!("{incomplete} INCOMPLETE: the sink got more or less than was accepted"));
+    }
+    let failed: u64 = runs.iter().map(|run| run.source.messages_failed).sum();
+    if failed > 0 {
+        remarks.push(format!("{failed} messages failed"));
+    }
+    if runs.iter().any(|run| run.source.seconds < TOO_SHORT_SECONDS) {
+        remarks.push("too short to trust".to_owned());
+    }
+    remarks.extend(delayed_acks(runs));
+    remarks.extend(client_bound(runs));
+    remarks.extend(sink_bound(runs));
+    remarks.extend(clock_limited(runs));
+    remarks.extend(disagreement(runs));
+    remarks
+}
+
+/// Times that are multiples of a delayed acknowledgement are the network's, not the server's.
+fn delayed_acks(runs: &[&Run]) -> Option<String> {
+    let median = |figure: fn(&Times) -> f64| {
+        Spread::of(runs.iter().filter_map(|run| run.source.message_ms(figure))).map(|s| s.median)
+    };
+    let (p50, p90) = (median(|t| t.p50_us)?, median(|t| t.p90_us)?);
+    // A wait for a clock takes the same time again and again; work does not.
+    let step = DELAYED_ACKS_MS.into_iter().find(|step| {
+        let times = (p50 / step).round();
+        let is_near = |ms: f64| (ms - times * step).abs() < step * STEP_SHARE;
+        (1.0..=3.0).contains(&times) && is_near(p50) && is_near(p90)
+    })?;
+    Some(format!(
+        "DELAYED ACK: half of the messages take {p50:.0} ms, a multiple of {step:.0} ms: a sender waits for an acknowledgement"
+    ))
+}
+
+/// The laboratory used all the processor it could: the figure is its own.
+fn client_bound(runs: &[&Run]) -> Option<String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let busy = |run: &&Run| {
+        let used = run.source.cpu_us_per_message * run.source.messages_sent as f64 / 1e6;
+        (run.kind == Kind::Relay).then(|| used / (run.source.seconds.max(1e-9) * cores))
+    };
+    let share = Spread::of(runs.iter().filter_map(busy))?.median;
+    (share > BUSY_SHARE)
+        .then(|| format!("CLIENT-BOUND: source and sink used {:.0} % of all processors", share * 100.0))
+}
+
+/// The sink takes no faster: what the MTA could deliver is not seen.
+fn sink_bound(runs: &[&Run]) -> Option<String> {
+    let waits = |run: &&Run| {
+        let pause = run.source.times.get(&crate::source::Phase::Final).map(|t| t.p50_us)?;
+        (run.kind == Kind::Ceiling && pause > 50_000.0).then_some(pause / 1e3)
+    };
+    let pause = Spread::of(runs.iter().filter_map(waits))?.median;
+    Some(format!("SINK-BOUND: the sink itself takes {pause:.0} ms for the reply to a message"))
+}
+
+/// Times of a few ticks of the clock are the clock's.
+fn clock_limited(runs: &[&Run]) -> Option<String> {
+    let p50 = Spread::of(runs.iter().filter_map(|run| run.source.message_ms(|t| t.p50_us)))?.median;
+    (p50 < 0.002).then(|| "CLOCK-LIMITED: times below 2 µs are not told apart".to_owned())
+}
+
+/// Repeats that disagree, and which of them is off.
+fn disagreement(runs: &[&Run]) -> Option<String> {
+    let spread = Spread::of(runs.iter().map(|run| run.drained_rate))?;
+    if runs.len() < 3 || spread.max - spread.min < spread.median * SPREAD_SHARE {
+        return None;
+    }
+    let distance = |run: &&&Run| (run.drained_rate - spread.median).abs();
+    let off = runs.iter().max_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    Some(format!(
+        "REPEATS DISAGREE: {:.0} to {:.0} a second; round {} is furthest off",
+        spread.min, spread.max, off.round
+    ))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run of a second with 1000 messages, each taking `p50_ms`.
+    pub(crate) fn run(kind: &str, round: u32, rate: f64, p50_ms: f64, cpu_us: f64) -> Run {
+        let us = p50_ms * 1e3;
+        let times = serde_json::json!({ "count": 1000, "mean_us": us, "min_us": us, "p50_us": us, "p90_us": us,
+            "p99_us": us, "p999_us": us, "max_us": us });
+        let source = serde_json::json!({ "messages_sent": 1000, "messages_failed": 0, "recipients": 1000,
+            "connections": 1, "seconds": 1000.0 / rate, "rate": rate, "bytes_out": 1, "bytes_in": 1,
+            "cpu_us_per_message": cpu_us, "stopped_early": false, "times": { "message": times.clone(), "final": times },
+            "failures": {} });
+        let run = serde_json::json!({ "kind": kind, "round": round, "sessions": 1, "source": source,
+            "received": 1000, "drained_seconds": 1000.0 / rate, "drained_rate": rate, "backlog_peak": 0,
+            "complete": true, "mta_cpu_us_per_message": null, "moments": [] });
+        serde_json::from_value(run).unwrap()
+    }
+
+    fn told(runs: &[Run]) -> String {
+        remarks(&runs.iter().collect::<Vec<_>>()).join("; ")
+    }
+
+    #[test]
+    fn artefacts_are_named_and_good_runs_are_not() {
+        assert_eq!(told(&[run("relay", 1, 500.0, 2.0, 100.0)]), "");
+        assert!(
+            told(&[run("relay", 1, 5.0, 200.3, 100.0)])
+                .contains("DELAYED ACK: half of the messages take 200 ms")
+        );
+        assert!(told(&[run("relay", 1, 24.0, 41.0, 100.0)]).contains("a multiple of 40 ms"));
+        assert!(told(&[run("relay", 1, 500.0, 2.0, 1e6)]).contains("CLIENT-BOUND"));
+        assert!(
+            told(&[run("ceiling", 1, 10.0, 101.0, 1.0)]).contains("SINK-BOUND: the sink itself takes 101 ms")
+        );
+        assert!(told(&[run("ceiling", 1, 900.0, 0.001, 1.0)]).contains("CLOCK-LIMITED"));
+        assert!(told(&[run("relay", 1, 9000.0, 2.0, 1.0)]).contains("too short to trust"));
+    }
+
+    #[test]
+    fn repeats_that_disagree_name_the_one_that_is_off() {
+        let runs = [
+            run("relay", 1, 500.0, 2.0, 1.0),
+            run("relay", 2, 100.0, 2.0, 1.0),
+            run("relay", 3, 510.0, 2.0, 1.0),
+        ];
+        assert!(told(&runs).contains("REPEATS DISAGREE: 100 to 510 a second; round 2 is furthest off"));
+    }
+}

@@ -1,0 +1,150 @@
+//! The front ends of the source, each against a running sink.
+
+mod common;
+
+use common::{Sink, run};
+
+fn ok(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn gatling_reports_overall_and_peak_rate_in_its_words() {
+    let sink = Sink::start(&["--verify", "--json", "-M", "60"]);
+    let text = ok(&[
+        "gatling",
+        "-m",
+        "5",
+        "-c",
+        "60",
+        "-z",
+        "1",
+        "-Z",
+        "3",
+        "-f",
+        "a@b.test",
+        "-t",
+        "c@d.test",
+        &sink.address,
+    ]);
+    for words in [
+        "Connections:                5\n",
+        "Random size 1 to 3 Kbytes",
+        "Overall message rate: ",
+        "Peak rate: ",
+        "N=1)",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    let tally = sink.tally();
+    assert_eq!(
+        (&tally["messages"], &tally["intact"], &tally["changed"]),
+        (&60.into(), &60.into(), &0.into())
+    );
+    assert!(tally["bytes"].as_u64().unwrap() > 60 * 1024);
+}
+
+#[test]
+fn smtpc_sends_a_connection_a_message() {
+    let sink = Sink::start(&["--json", "-M", "40"]);
+    let text = ok(&[
+        "smtpc",
+        "-t",
+        "4",
+        "-s",
+        "20",
+        "-f",
+        "a@b.test",
+        "-R",
+        "c@d.test",
+        "-O",
+        "20",
+        "-r",
+        &sink.address,
+        "--rounds",
+        "2",
+    ]);
+    assert!(
+        text.contains("20 messages, 0 failed, 20 connections, 4 threads") && text.contains("N=2)"),
+        "{text}"
+    );
+    assert_eq!(sink.tally()["sessions"], 40);
+}
+
+#[test]
+fn slam_adds_its_processes_up() {
+    let sink = Sink::start(&["--json", "-M", "45"]);
+    let text =
+        ok(&["slam", "-p", "3", "-t", "2", "-m", "15", "-w", "0.001", "-l", "300", "-d", &sink.address]);
+    let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..4], ["3", "2", "45", "0"], "{text}");
+    assert_eq!(sink.tally()["messages"], 45);
+    let output = run(&["slam", "-p", "1", "-m", "1", "-t", "1", "nonsense:port"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("no port number"), "{error}");
+}
+
+#[test]
+fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (users, senders) = (file("users", "# all\na@b.test\nc@d.test\n"), file("senders", "s@t.test\n"));
+    let log = directory.path().join("log").display().to_string();
+    let sink = Sink::start(&["--verify", "--json", "-M", "60"]);
+    // A hundredth of a minute, twice: at 3000 a minute that is 30 messages.
+    for _ in 0..2 {
+        let text = ok(&[
+            "postal",
+            "-m",
+            "2",
+            "-M",
+            "1",
+            "-p",
+            "3",
+            "-c",
+            "4",
+            "-r",
+            "3000",
+            "-l",
+            "127.0.0.9",
+            "-Z",
+            &log,
+            "-f",
+            &senders,
+            "--minutes",
+            "0.01",
+            &sink.address,
+            &users,
+        ]);
+        let line = text.lines().nth(1).unwrap();
+        let columns: Vec<&str> = line.split(',').collect();
+        assert_eq!((columns.len(), columns[1], columns[3], columns[5]), (6, "30", "0", "0"), "{text}");
+    }
+    let tally = sink.tally();
+    assert_eq!((&tally["messages"], &tally["intact"]), (&60.into(), &60.into()));
+    let transcript = std::fs::read_to_string(format!("{log}:0")).unwrap();
+    assert!(
+        transcript.contains(">>> MAIL FROM:<s@t.test>") && transcript.contains("<<< 250"),
+        "{transcript}"
+    );
+    assert!(std::fs::read_to_string(format!("{log}:0:0")).unwrap().contains(">>> QUIT"));
+    let output = run(&["postal", "-c", "0", "127.0.0.1:1", &users]);
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: -c 0: "));
+}
+
+#[test]
+fn a_sink_that_verifies_tells_what_was_changed() {
+    let sink = Sink::start(&["--verify", "--json", "-M", "2"]);
+    let message = "X-Postlab-Check: 00000001\r\n\r\nchanged\r\n.\r\n";
+    let none = "Subject: none\r\n\r\nunknown\r\n.\r\n";
+    let mail = "MAIL FROM:<a@b.test>\r\nRCPT TO:<c@d.test>\r\nDATA\r\n";
+    sink.talk(&format!("HELO x\r\n{mail}{message}{mail}{none}QUIT\r\n"));
+    let tally = sink.tally();
+    assert_eq!((&tally["messages"], &tally["intact"], &tally["changed"]), (&2.into(), &0.into(), &1.into()));
+}

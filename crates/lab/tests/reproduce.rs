@@ -1,0 +1,33 @@
+//! `postlab reproduce`: figures beside the seed's; and what was done is not done twice.
+
+mod common;
+
+use common::run;
+
+#[test]
+fn what_was_measured_is_kept_and_stands_beside_the_seed() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    std::fs::create_dir(&results).unwrap();
+    let row = |name: &str, sum: u32| format!("{name} 1 (1–1, N=1) 1 (1–1, N=1) {sum} (1–1, N=1)\n");
+    let kept: String = [("priority", 400), ("filename", 100), ("host", 800), ("random", 120)]
+        .map(|(n, s)| row(n, s))
+        .concat();
+    std::fs::write(results.join("queuerun.txt"), kept).unwrap();
+    let disk = directory.path().display().to_string();
+    let output = run(&["reproduce", "S1", "--quick", "--results", results.to_str().unwrap(), "-d", &disk]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "| S1 | filename, to priority | 0.36× | 0.25× | agrees | queuerun.txt |",
+        "| S1 | host, to priority | 1.06× | 2.00× | differs: ",
+        "| S1 | time, to priority | 1.00× | - | no figure in what was measured |",
+        "| S1 | priority, ms for 30,000 | 461 | 400 | another machine, another age |",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(text.starts_with(&std::fs::read_to_string(results.join("reproduce.md")).unwrap()));
+    assert!(results.join("scenarios/models.toml").exists());
+    let output = run(&["reproduce", "S9"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("[possible values: S0, S1, S2, S3, S4, all]"));
+}

@@ -1,0 +1,136 @@
+//! `postrider spool check`: every record verified, and what they come to.
+
+use super::Ending;
+use crate::sysexits::Exit;
+use serde::Serialize;
+use spool::{RecoveryReport, Said, Seen, examine, inspect};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
+
+#[derive(Debug, Default, Serialize)]
+struct Count {
+    segments: u64,
+    empty_segments: u64,
+    set_aside_segments: u64,
+    batches: u64,
+    messages: u64,
+    outcomes: u64,
+    done: u64,
+    holds: u64,
+    chunks: u64,
+    torn_bytes: u64,
+    damage: Vec<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Live {
+    messages: u64,
+    bytes: u64,
+    recipients: u64,
+    recipients_left: u64,
+    held_messages: u64,
+    deferred_recipients: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// What is in the files; of the log only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<Count>,
+    live: Live,
+    corrupt: Vec<String>,
+    is_sound: bool,
+}
+
+pub(super) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Ending {
+    let written = if spool::has_queue_directories(dir) { None } else { Some(count(dir)?) };
+    let (live, recovery) = live(dir)?;
+    let is_damaged = written.as_ref().is_some_and(|written| !written.damage.is_empty());
+    let is_sound = !is_damaged && recovery.corrupt.is_empty();
+    let report = Report { written, live, corrupt: recovery.corrupt, is_sound };
+    if json {
+        serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(dir, &report, out)?;
+    }
+    Ok(if is_sound { Exit::Ok } else { Exit::DataErr })
+}
+
+fn count(dir: &Path) -> Result<Count, super::CliError> {
+    let mut count = Count::default();
+    let mut segment = String::new();
+    let seen = examine(dir, &mut |seen| match seen {
+        Seen::Segment { name, .. } => {
+            name.clone_into(&mut segment);
+            count.segments += 1;
+            count.set_aside_segments += u64::from(name.ends_with(".bad"));
+        }
+        Seen::Empty { .. } => count.empty_segments += 1,
+        Seen::Batch { .. } => count.batches += 1,
+        Seen::Torn { length, .. } => count.torn_bytes += length,
+        Seen::Damage { from, to, why } => {
+            count.damage.push(format!("{segment}: bytes {from} to {to}: {why}"));
+        }
+        Seen::Record { is_loose: true, .. } => {}
+        Seen::Record { said, offset, .. } => match said {
+            Said::Message { .. } => count.messages += 1,
+            Said::Outcome { .. } => count.outcomes += 1,
+            Said::Done { .. } => count.done += 1,
+            Said::Hold { .. } => count.holds += 1,
+            Said::Chunk { .. } => count.chunks += 1,
+            Said::Nonsense { why } => count.damage.push(format!("{segment}: record at {offset}: {why}")),
+        },
+    });
+    seen?;
+    Ok(count)
+}
+
+fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
+    let mut live = Live::default();
+    let report = inspect(dir, &mut |found| {
+        live.messages += 1;
+        live.bytes += found.message.content.size_bytes();
+        live.recipients += found.recipients.len() as u64;
+        live.held_messages += u64::from(found.held);
+        let left = found.recipients.iter().filter(|r| !r.settled);
+        live.recipients_left += left.clone().count() as u64;
+        live.deferred_recipients += left.filter(|r| r.attempt_count > 0).count() as u64;
+    });
+    Ok((live, report?))
+}
+
+fn print(dir: &Path, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", dir.display())?;
+    if let Some(written) = &report.written {
+        print_written(written, out)?;
+    }
+    let l = &report.live;
+    writeln!(out, "  live messages  {:>12}   ({} bytes, {} held)", l.messages, l.bytes, l.held_messages)?;
+    let (left, tried) = (l.recipients_left, l.deferred_recipients);
+    writeln!(out, "    recipients   {:>12}   ({left} left, {tried} of them tried)", l.recipients)?;
+    let damage = report.written.iter().flat_map(|written| &written.damage);
+    damage.into_iter().try_for_each(|what| writeln!(out, "damaged: {what}"))?;
+    report.corrupt.iter().try_for_each(|what| writeln!(out, "corrupt: {what}"))?;
+    if report.is_sound {
+        writeln!(out, "sound: every record is what was written")
+    } else {
+        writeln!(out, "not sound: see `postrider spool salvage`")
+    }
+}
+
+fn print_written(w: &Count, out: &mut dyn Write) -> io::Result<()> {
+    let (empty, aside) = (w.empty_segments, w.set_aside_segments);
+    writeln!(out, "  segments       {:>12}   ({empty} empty, {aside} set aside)", w.segments)?;
+    writeln!(out, "  batches        {:>12}", w.batches)?;
+    writeln!(out, "  records        {:>12}", w.messages + w.outcomes + w.done + w.holds + w.chunks)?;
+    writeln!(out, "    messages     {:>12}", w.messages)?;
+    writeln!(out, "    outcomes     {:>12}", w.outcomes)?;
+    writeln!(out, "    done         {:>12}", w.done)?;
+    writeln!(out, "    holds        {:>12}", w.holds)?;
+    writeln!(out, "    chunks       {:>12}", w.chunks)?;
+    let note = "(behind the last batch: nothing acknowledged was in them)";
+    writeln!(out, "  torn bytes     {:>12}   {note}", w.torn_bytes)
+}

@@ -1,0 +1,76 @@
+//! `postrider spool convert`: every message moved into a spool of another engine.
+
+use super::Ending;
+use crate::{cli::CliError, serve::wiring, sysexits::Exit};
+use config::{Engine, Settings};
+use spool::{Recovered, Refused, Spool, SpoolFailure, Ticket, carry};
+use std::{io::Write, path::Path};
+
+pub(super) fn run(settings: &Settings, engine: Engine, into: &Path, out: &mut dyn Write) -> Ending {
+    if settings.spool.engine == engine {
+        let text = format!("the spool's engine is \"{}\" already", engine.as_str());
+        return Err(CliError::new(Exit::Usage, text));
+    }
+    let say = |text: String| CliError::new(Exit::Unavailable, text);
+    let (from, messages) = open(settings).map_err(say)?;
+    let mut target = settings.clone();
+    (target.spool.engine, target.spool.path) = (engine, into.to_owned());
+    let (to, already) = open(&target).map_err(say)?;
+    if !already.is_empty() {
+        let text = format!("{} has {} messages already: name an empty folder", into.display(), already.len());
+        return Err(CliError::new(Exit::CantCreate, text));
+    }
+    let mut last = None;
+    for found in &messages {
+        last = Some(carry_one(&*from, found, &*to, last)?);
+    }
+    last.map_or(Ok(()), |ticket| wait(&*to, ticket))?;
+    to.close();
+    from.close();
+    let mut count = 0;
+    let report = spool::inspect(into, &mut |_| count += 1)?;
+    if count != messages.len() || !report.corrupt.is_empty() {
+        let all = messages.len();
+        let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());
+        return Err(CliError::new(Exit::IoErr, text));
+    }
+    let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
+    writeln!(out, "{count} messages, {bytes} bytes: moved to {}", into.display())?;
+    let (engine, path) = (engine.as_str(), into.display());
+    writeln!(out, "Now write `engine = \"{engine}\"` and `path = \"{path}\"` below [spool], and start.")?;
+    writeln!(out, "The old spool is as it was: {}", settings.spool.path.display())?;
+    Ok(Exit::Ok)
+}
+
+fn open(settings: &Settings) -> Result<(Box<dyn Spool>, Vec<Recovered>), String> {
+    let mut spool = wiring::spool(settings)?;
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |one| found.push(one));
+    let report = report.map_err(|e| format!("recover {}: {e}", settings.spool.path.display()))?;
+    if let Some(first) = report.corrupt.first() {
+        return Err(format!("the spool is damaged, see `postrider spool check`: {first}"));
+    }
+    Ok((spool, found))
+}
+
+/// Where the new spool has a full line, once what was handed over before is durable.
+fn carry_one(
+    from: &dyn Spool,
+    found: &Recovered,
+    to: &dyn Spool,
+    last: Option<Ticket>,
+) -> Result<Ticket, SpoolFailure> {
+    loop {
+        match (carry(from, found, to)?, last) {
+            (Ok(ticket), _) => return Ok(ticket),
+            (Err(Refused::Busy), Some(ticket)) => wait(to, ticket)?,
+            (Err(refused), _) => return Err(SpoolFailure::Io(format!("the new spool: {refused}"))),
+        }
+    }
+}
+
+fn wait(spool: &dyn Spool, ticket: Ticket) -> Result<(), SpoolFailure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.map_err(|e| SpoolFailure::Io(format!("start the runtime: {e}")))?;
+    runtime.block_on(spool.durable(ticket))
+}

@@ -1,0 +1,56 @@
+//! `postrider spool`: what lies in the spool, and whether it is sound.
+
+mod check;
+mod convert;
+mod dump;
+mod salvage;
+
+use super::{
+    CliError, Ending,
+    args::{NewEngine, SpoolCommand},
+};
+use crate::sysexits::Exit;
+use config::{Engine, Settings};
+use spool::SpoolFailure;
+use std::{io::Write, path::Path};
+
+/// Runs one of them.
+pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
+    let dir = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_else(|| settings.spool.path.clone());
+    match command {
+        SpoolCommand::Check { path, json } => check::run(&dir(path), *json, out),
+        SpoolCommand::Dump { path, id, content } => {
+            dump::run(log_only(settings, &dir(path))?, id.as_deref(), *content, out)
+        }
+        SpoolCommand::Salvage { path, into } => {
+            let into = into.clone().unwrap_or_else(|| settings.data_dir.join("quarantine"));
+            salvage::run(log_only(settings, &dir(path))?, &into, out)
+        }
+        SpoolCommand::Convert { to, into } => {
+            let engine = match to {
+                NewEngine::Log => Engine::Log,
+                NewEngine::Directories => Engine::Directories,
+            };
+            convert::run(settings, engine, into, out)
+        }
+    }
+}
+
+/// Only a log has an order in which to show it.
+fn log_only<'a>(settings: &Settings, dir: &'a Path) -> Result<&'a Path, CliError> {
+    if settings.spool.engine == Engine::Log || dir != settings.spool.path {
+        return Ok(dir);
+    }
+    Err(CliError::new(Exit::Usage, "this is for spools of the engine \"log\"; the configured one is another"))
+}
+
+impl From<SpoolFailure> for CliError {
+    fn from(failure: SpoolFailure) -> Self {
+        let exit = match failure {
+            SpoolFailure::Io(_) => Exit::IoErr,
+            SpoolFailure::Corrupt(_) => Exit::DataErr,
+            SpoolFailure::Missing | SpoolFailure::Unusable(_) => Exit::NoInput,
+        };
+        Self::new(exit, failure.to_string())
+    }
+}

@@ -1,0 +1,85 @@
+//! `postrider spool salvage`: what can be proved out of damage, into files.
+
+use super::Ending;
+use crate::{control::drop_dir, sysexits::Exit};
+use mail::Envelope;
+use spool::{Salvaged, salvage};
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::DirBuilderExt as _,
+    path::Path,
+};
+
+pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
+    let mut written = Vec::new();
+    let mut broken: Option<io::Error> = None;
+    let report = salvage(dir, &mut |one| {
+        if broken.is_none() {
+            match write(into, &one) {
+                Ok(line) => written.push(line),
+                Err(error) => broken = Some(error),
+            }
+        }
+    });
+    let report = report?;
+    if let Some(error) = broken {
+        return Err(error.into());
+    }
+    let mut text = Vec::new();
+    report.damage.iter().try_for_each(|what| writeln!(text, "damaged: {what}"))?;
+    report.recovery.corrupt.iter().try_for_each(|what| writeln!(text, "corrupt: {what}"))?;
+    written.iter().try_for_each(|line| writeln!(text, "{line}"))?;
+    writeln!(
+        text,
+        "{} live messages are not touched; {} messages were brought out, {} whole records lay in damage",
+        report.recovery.message_count,
+        written.len(),
+        report.loose_count
+    )?;
+    if report.torn_count > 0 {
+        writeln!(
+            text,
+            "{} messages in a torn tail were never acknowledged and are left out",
+            report.torn_count
+        )?;
+    }
+    out.write_all(&text)?;
+    if !written.is_empty() {
+        let path = into.join("report.txt");
+        fs::write(&path, &text)?;
+        fs::File::open(&path)?.sync_all()?;
+        fs::File::open(into)?.sync_all()?;
+        let again = "Whether they were delivered before the damage is not known: look for their ids in the log.\n\
+                     To send one again: move its .mail file into the drop directory.";
+        writeln!(out, "{again}")?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The form of the drop directory, so that handing it in again is moving a file. What misses a piece
+/// gets another name, lest somebody moves all of them.
+fn write(into: &Path, one: &Salvaged) -> io::Result<String> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(into)?;
+    let message = &one.message;
+    let left = message.envelope.recipients.iter().zip(&one.recipients).filter(|(_, state)| !state.settled);
+    let recipients = left.map(|(recipient, _)| recipient.clone()).collect();
+    let envelope = Envelope { recipients, ..message.envelope.clone() };
+    let suffix = if one.lost_bytes == 0 { "mail" } else { "incomplete" };
+    let name = format!("{}.{suffix}", message.id);
+    let content: Vec<u8> = message.content.parts().iter().flat_map(bytes).copied().collect();
+    drop_dir::write_named(&into.join(&name), &envelope, &content)?;
+    let lost = match one.lost_bytes {
+        0 => String::new(),
+        lost => format!(", {lost} bytes of its content are lost"),
+    };
+    let count = envelope.recipients.len();
+    Ok(format!("{}: {} bytes for {count} recipients{lost}", into.join(name).display(), content.len()))
+}
+
+fn bytes(part: &mail::Part) -> &[u8] {
+    match part {
+        mail::Part::Memory(bytes) => bytes,
+        mail::Part::Stored { .. } => &[],
+    }
+}

@@ -1,0 +1,258 @@
+//! `postrider queue run`: one pass over the queue from a cold start, as `sendmail -q` makes it. Every
+//! message is read, sorted, and tried once; what the phases took is told.
+
+use super::{
+    clock::Clock,
+    engine::{Current, Engine, State, Waits},
+    journal::Journal,
+    start, wiring,
+};
+use crate::sysexits::Exit;
+use config::Settings;
+use mail::{Destination, Fate, IdSource};
+use queue::{GroupId, SortFacts, SortOrder};
+use report::Ledger;
+use serde::Serialize;
+use spool::{Recovered, Spool};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Whether the run is over is looked at this often; its end is when the last outcome was noted.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What an operator chose.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) order: SortOrder,
+    /// Connections at a time.
+    pub(crate) runners: u32,
+    /// Reads and sorts, and leaves the queue as it is.
+    pub(crate) dry_run: bool,
+}
+
+/// What it came to; durations in microseconds.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    order: &'static str,
+    runners: u32,
+    messages: u64,
+    queue_read_us: u64,
+    queue_sort_us: u64,
+    sum_us: u64,
+    time_to_first_delivery_us: Option<u64>,
+    time_to_empty_us: Option<u64>,
+    delivered: u64,
+    deferred: u64,
+    failed: u64,
+    lock_conflicts: u64,
+}
+
+/// Outcomes as they come, counted and timed from the start of the run.
+struct Watch {
+    begun: Instant,
+    first_us: AtomicU64,
+    last_us: AtomicU64,
+    by_fate: [AtomicU64; 3],
+}
+
+impl Watch {
+    fn new(begun: Instant) -> Self {
+        Self { begun, first_us: AtomicU64::new(0), last_us: AtomicU64::new(0), by_fate: Default::default() }
+    }
+
+    fn note(&self, fates: impl Iterator<Item = Fate>) {
+        let now = self.begun.elapsed().as_micros() as u64;
+        for fate in fates {
+            self.by_fate[fate as usize].fetch_add(1, Ordering::Relaxed);
+            if fate == Fate::Delivered {
+                let _ = self.first_us.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+            }
+        }
+        self.last_us.fetch_max(now, Ordering::Relaxed);
+    }
+
+    fn count(&self, fate: Fate) -> u64 {
+        self.by_fate[fate as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// A message as it was read, and where it goes.
+struct Item {
+    found: Recovered,
+    ways: Vec<(Destination, GroupId)>,
+}
+
+/// Runs once; the daemon must not be running.
+///
+/// # Errors
+/// In words.
+pub(crate) fn run(
+    settings: &Settings,
+    options: Options,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<Exit, String> {
+    start::raise_descriptor_limit();
+    let builder = &mut tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.enable_all().build().map_err(|e| format!("start the runtime: {e}"))?;
+    let context = runtime.enter();
+    let current = wiring::current(settings.clone())?;
+    let begun = Instant::now();
+    let mut items = Vec::new();
+    probe::probe!(postrider, queue_read_start);
+    let mut take = |found: Recovered| {
+        let ways = current.ways(&found.message);
+        items.push(Item { found, ways });
+    };
+    let spool = if options.dry_run {
+        let read = wiring::inspect(settings, &mut take);
+        tell_damage(&read.map_err(|e| format!("read the spool: {e}"))?);
+        None
+    } else {
+        let mut spool = wiring::spool(settings)?;
+        tell_damage(&spool.recover(&mut take).map_err(|e| format!("recover the spool: {e}"))?);
+        Some(spool)
+    };
+    let read = begun.elapsed();
+    probe::probe!(postrider, queue_read_done, items.len());
+    probe::probe!(postrider, queue_sort_start);
+    sort(&mut items, options.order);
+    probe::probe!(postrider, queue_sort_done, items.len());
+    let sum = begun.elapsed();
+    drop(context);
+    let mut report = Report {
+        order: options.order.as_str(),
+        runners: options.runners,
+        messages: items.len() as u64,
+        queue_read_us: read.as_micros() as u64,
+        queue_sort_us: (sum - read).as_micros() as u64,
+        sum_us: sum.as_micros() as u64,
+        ..Report::default()
+    };
+    if let Some(spool) = spool {
+        probe::probe!(postrider, queue_run_start);
+        deliver(&runtime, settings, current, spool, &items, options, begun, &mut report)?;
+        probe::probe!(postrider, queue_run_done, items.len());
+    }
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    print(&report, json, out).map_err(|e| e.to_string())?;
+    Ok(Exit::Ok)
+}
+
+fn tell_damage(report: &spool::RecoveryReport) {
+    for problem in &report.corrupt {
+        crate::cli::complain("postrider", &format!("the spool is damaged: {problem}"));
+    }
+}
+
+/// Across all destinations.
+fn sort(items: &mut [Item], order: SortOrder) {
+    let mut ranks: BTreeMap<Destination, u32> = BTreeMap::new();
+    if order == SortOrder::Host {
+        ranks.extend(items.iter().flat_map(|item| &item.ways).map(|way| (way.0.clone(), 0)));
+        (0..).zip(ranks.values_mut()).for_each(|(rank, slot)| *slot = rank);
+    }
+    let key = |item: &Item| {
+        let left = item.found.recipients.iter().filter(|r| !r.settled);
+        let attempts = left.clone().map(|r| r.attempt_count).max().unwrap_or(0);
+        let message = &item.found.message;
+        let changed = left.clone().filter_map(|r| r.last.as_ref()).map(|last| last.0.0).max();
+        let facts = SortFacts {
+            id: message.id.0,
+            size_bytes: message.content.size_bytes(),
+            recipient_count: left.count() as u32,
+            attempt_count: u16::try_from(attempts).unwrap_or(u16::MAX),
+            arrived: message.arrived.0 as i64,
+            changed: changed.unwrap_or(message.arrived.0) as i64,
+            destination: item.ways.iter().filter_map(|way| ranks.get(&way.0)).min().copied().unwrap_or(0),
+        };
+        (order.key(&facts), facts.id)
+    };
+    if !matches!(order, SortOrder::None | SortOrder::Fair) {
+        items.sort_by_cached_key(key);
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // once, with everything the start has made
+fn deliver(
+    runtime: &tokio::runtime::Runtime,
+    settings: &Settings,
+    current: Current,
+    spool: Box<dyn Spool>,
+    items: &[Item],
+    options: Options,
+    begun: Instant,
+    report: &mut Report,
+) -> Result<(), String> {
+    let watch = Arc::new(Watch::new(begun));
+    let (watching, log) = (watch.clone(), wiring::log(settings)?);
+    let journal = Journal::observed(log, move |results| watching.note(results.iter().map(|r| r.1.fate)));
+    let mut queue_settings = wiring::queue_settings(settings);
+    queue_settings.connections_max = options.runners;
+    for group in &mut queue_settings.groups {
+        // Sorted already; and who asks for a run does not want a slow start.
+        group.order = SortOrder::None;
+        group.concurrency_limit = options.runners;
+        group.initial_concurrency = options.runners;
+    }
+    let context = runtime.enter();
+    let (clock, ids, ledger) = (Clock::start(), IdSource::default(), Ledger::default());
+    let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(settings));
+    for Item { found, .. } in items {
+        ids.never_before(found.message.id);
+        ledger.accepted(state.restore(found, &current, &queue_settings, &clock, Waits::NoMore));
+    }
+    let spool: Arc<dyn Spool> = Arc::from(spool);
+    let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
+    drop(context);
+    runtime.block_on(async {
+        tokio::spawn(engine.clone().run_timer());
+        let now = engine.now();
+        engine.follow_orders(engine.lock(), now);
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        while engine.lock().queue.busy_count() > 0 {
+            tokio::select! {
+                _ = look.tick() => {}
+                () = engine.failed.notified() => return Err("the spool failed".to_owned()),
+            }
+        }
+        engine.closing.send_replace(true);
+        Ok(())
+    })?;
+    spool.close();
+    let some = |us: u64| (us > 0).then_some(us);
+    report.time_to_first_delivery_us = some(watch.first_us.load(Ordering::Relaxed));
+    report.time_to_empty_us = some(watch.last_us.load(Ordering::Relaxed));
+    report.delivered = watch.count(Fate::Delivered);
+    report.deferred = watch.count(Fate::Deferred);
+    report.failed = watch.count(Fate::Failed);
+    report.lock_conflicts = engine.conflict_count();
+    Ok(())
+}
+
+fn print(report: &Report, json: bool, out: &mut dyn Write) -> io::Result<()> {
+    if json {
+        serde_json::to_writer(&mut *out, report)?;
+        return writeln!(out);
+    }
+    let ms = |us: u64| format!("{}.{:03} ms", us / 1000, us % 1000);
+    let maybe = |us: Option<u64>| us.map_or("-".to_owned(), ms);
+    writeln!(out, "order                   {}", report.order)?;
+    writeln!(out, "runners                 {}", report.runners)?;
+    writeln!(out, "messages                {}", report.messages)?;
+    writeln!(out, "queue-read              {}", ms(report.queue_read_us))?;
+    writeln!(out, "queue-sort              {}", ms(report.queue_sort_us))?;
+    writeln!(out, "sum                     {}", ms(report.sum_us))?;
+    writeln!(out, "time to first delivery  {}", maybe(report.time_to_first_delivery_us))?;
+    writeln!(out, "time to empty           {}", maybe(report.time_to_empty_us))?;
+    let (delivered, deferred, failed) = (report.delivered, report.deferred, report.failed);
+    writeln!(out, "recipients              {delivered} delivered, {deferred} deferred, {failed} failed")?;
+    writeln!(out, "lock conflicts          {}", report.lock_conflicts)
+}

@@ -1,0 +1,143 @@
+//! `postrider spool` on spools that real daemons left behind.
+
+mod common;
+
+use common::{Postrider, client::Client, free_address, until};
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// Nothing listens there: all mail stays.
+fn nowhere() -> String {
+    format!("[[route]]\ndomains = [\"else.test\"]\nsmarthost = \"{}\"\ntls = \"off\"\n", free_address())
+}
+
+fn command(dir: &Path, arguments: &[&str]) -> Output {
+    let config = dir.join("postrider.toml");
+    Command::new(common::BINARY).args(arguments).env("POSTRIDER_CONFIG", config).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn first_segment(dir: &Path) -> PathBuf {
+    let entries = fs::read_dir(dir.join("data/spool")).unwrap().map(|e| e.unwrap().path());
+    let mut segments: Vec<_> = entries.filter(|p| p.extension().is_some_and(|e| e == "seg")).collect();
+    segments.sort();
+    segments.into_iter().find(|p| find(p, "Subject: m1").is_some()).unwrap()
+}
+
+fn find(path: &Path, needle: &str) -> Option<u64> {
+    let bytes = fs::read(path).unwrap();
+    bytes.windows(needle.len()).position(|w| w == needle.as_bytes()).map(|at| at as u64)
+}
+
+#[test]
+fn a_sound_spool_is_checked_and_dumped_while_the_daemon_runs() {
+    let daemon = Postrider::start(&nowhere());
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("a@else.test", &["x@else.test", "y@else.test"], b"Subject: m1\r\n\r\nhi\r\n").unwrap();
+    until("it was tried", || daemon.ledger("queued") == 2);
+    let check: serde_json::Value = serde_json::from_str(&daemon.ask(&["spool", "check", "--json"])).unwrap();
+    assert_eq!((&check["is_sound"], &check["live"]["messages"]), (&true.into(), &1.into()));
+    let dump = daemon.ask(&["spool", "dump", "--content"]);
+    assert!(dump.contains(" from <a@else.test> ") && dump.contains(" to <x@else.test> to <y@else.test>"));
+    assert!(dump.contains("    | Subject: m1\n"), "{dump}");
+}
+
+#[test]
+fn what_a_damaged_segment_still_proves_is_brought_out_and_can_be_sent_again() {
+    let daemon = Postrider::start(&nowhere());
+    let mut client = Client::connect(daemon.address).unwrap();
+    for n in 1..=3 {
+        let content = format!("Subject: m{n}\r\n\r\nhi\r\n");
+        assert_eq!(client.send("a@else.test", &["x@mx.test"], content.as_bytes()).unwrap().0, 250);
+        until("it is in the Maildir", || daemon.mailbox("x").len() == n);
+    }
+    client.send("a@else.test", &["x@else.test"], b"Subject: m4\r\n\r\nhi\r\n").unwrap();
+    client.send("a@else.test", &["x@else.test"], b"Subject: m5\r\n\r\nhi\r\n").unwrap();
+    let (dir, address) = daemon.kill();
+
+    // The header of the batch with the fourth message: its record stands alone, and still stands.
+    let segment = first_segment(dir.path());
+    let at = find(&segment, "Subject: m4").unwrap() / 4096 * 4096;
+    OpenOptions::new().write(true).open(&segment).unwrap().write_all_at(b"????", at).unwrap();
+
+    let check = command(dir.path(), &["spool", "check"]);
+    assert_eq!(check.status.code(), Some(65), "{}", text(&check));
+    assert!(text(&check).contains("damaged: ") && text(&check).contains("not sound"), "{}", text(&check));
+    let salvage = command(dir.path(), &["spool", "salvage"]);
+    assert!(salvage.status.success(), "{salvage:?}");
+    let quarantine = dir.path().join("data/quarantine");
+    let mut files: Vec<_> = fs::read_dir(&quarantine).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "mail"));
+    assert_eq!(files.len(), 1, "{}", text(&salvage));
+    assert!(fs::read_to_string(&files[0]).unwrap().contains("Subject: m4\r\n"));
+    assert!(fs::read_to_string(quarantine.join("report.txt")).unwrap().contains("damaged: "));
+
+    let name = files[0].file_name().unwrap();
+    fs::rename(&files[0], dir.path().join("data/drop").join(name)).unwrap();
+    let daemon = Postrider::start_in(dir, address, &nowhere());
+    until("it is there again, beside the fifth", || daemon.ledger("queued") == 2);
+}
+
+#[test]
+fn another_spool_can_be_named_and_one_that_is_not_there_is_said() {
+    let daemon = Postrider::start("");
+    let said = daemon.try_ask(&["spool", "check", "--path", "/nowhere/spool"]).unwrap_err();
+    assert!(said.contains("/nowhere/spool: no such folder"), "{said}");
+    let said = daemon.try_ask(&["spool", "dump", "0abqxsh585000"]).unwrap_err();
+    assert!(said.contains("no record of it"), "{said}");
+}
+
+#[test]
+fn messages_move_to_another_engine_and_back_with_their_past() {
+    let nowhere = nowhere();
+    let daemon = Postrider::start(&nowhere);
+    let mut client = Client::connect(daemon.address).unwrap();
+    let large = format!("Subject: large\r\n\r\n{}", "0123456789\r\n".repeat(60_000));
+    for content in ["Subject: m1\r\n\r\nhi\r\n", &large] {
+        assert_eq!(
+            client.send("a@else.test", &["x@else.test", "y@mx.test"], content.as_bytes()).unwrap().0,
+            250
+        );
+    }
+    until("all were tried", || daemon.mailbox("y").len() == 2 && daemon.ledger("queued") == 2);
+    let ids = daemon.ask(&["queue", "list", "--ids"]);
+    daemon.ask(&["queue", "hold", ids.lines().next().unwrap()]);
+    let refused = daemon.try_ask(&["spool", "convert", "--to", "directories", "--into", "/nowhere/x"]);
+    assert!(refused.unwrap_err().contains("is another process using it"));
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+
+    let list = |dir: &Path| {
+        let output = command(dir, &["queue", "list", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let text = text(&output);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<serde_json::Value>>()
+    };
+    let before = list(dir.path());
+    assert_eq!(before.len(), 2);
+    let config = fs::read_to_string(dir.path().join("postrider.toml")).unwrap();
+    let with = |keys: &str| config.replace("[spool]\n", &format!("[spool]\n{keys}"));
+    let from_directories = "engine = \"directories\"\npath = \"as-directories\"\n";
+    for (to, from) in [("directories", ""), ("log", from_directories)] {
+        fs::write(dir.path().join("postrider.toml"), with(from)).unwrap();
+        let into = dir.path().join(format!("as-{to}"));
+        let moved = command(dir.path(), &["spool", "convert", "--to", to, "--into", into.to_str().unwrap()]);
+        assert!(moved.status.success(), "{moved:?}");
+        assert!(text(&moved).starts_with("2 messages, "), "{}", text(&moved));
+        let check = command(dir.path(), &["spool", "check", "--path", into.to_str().unwrap()]);
+        assert!(check.status.success(), "{}", text(&check));
+    }
+    fs::write(dir.path().join("postrider.toml"), with("path = \"as-log\"\n")).unwrap();
+    assert_eq!(list(dir.path()), before);
+    let dump = text(&command(dir.path(), &["spool", "dump", "--content"]));
+    // Chunks end in the middle of lines.
+    let content: String = dump.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
+    assert_eq!(content.matches("0123456789").count(), 60_000);
+}

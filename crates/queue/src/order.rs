@@ -1,0 +1,161 @@
+//! Sort orders: which of the messages that are ready goes first.
+
+use crate::Millis;
+use std::{fmt, str::FromStr};
+
+/// The orders of Sendmail's `QueueSortOrder`, and two of our own. In the daemon they hold among the
+/// messages for one destination; between destinations it is fair. A queue run sorts everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SortOrder {
+    /// As they became ready, small messages before bulk, but not for ever.
+    #[default]
+    Fair,
+    /// As they became ready.
+    None,
+    /// Sendmail's: size − class × 1,800 + recipients × 30,000 + attempts × 90,000, lowest first.
+    Priority,
+    /// By queue id.
+    Filename,
+    /// By destination.
+    Host,
+    /// What changed last the longest ago: by acceptance, or by when the next attempt was due.
+    Modification,
+    /// By chance, so that many runners hardly ever want the same.
+    Random,
+    /// By acceptance, oldest first.
+    Time,
+    /// By when their time is over, soonest first.
+    Deadline,
+}
+
+const NAMES: [(SortOrder, &str); 9] = [
+    (SortOrder::Fair, "fair"),
+    (SortOrder::None, "none"),
+    (SortOrder::Priority, "priority"),
+    (SortOrder::Filename, "filename"),
+    (SortOrder::Host, "host"),
+    (SortOrder::Modification, "modification"),
+    (SortOrder::Random, "random"),
+    (SortOrder::Time, "time"),
+    (SortOrder::Deadline, "deadline"),
+];
+
+/// What a message is sorted by.
+#[derive(Debug, Clone, Copy)]
+pub struct SortFacts {
+    /// Its queue id.
+    pub id: u64,
+    /// Of its content.
+    pub size_bytes: u64,
+    /// Left at the destination.
+    pub recipient_count: u32,
+    /// So far.
+    pub attempt_count: u16,
+    /// Accepted.
+    pub arrived: Millis,
+    /// Since when it is ready, or was changed.
+    pub changed: Millis,
+    /// Where it goes, as a number that sorts like the destination.
+    pub destination: u32,
+}
+
+/// Sendmail's default factors (op.txt, `RecipientFactor`, `RetryFactor`). The class is that of a
+/// `Precedence` header, which we do not read: 0.
+const RECIPIENT_FACTOR: i64 = 30_000;
+const RETRY_FACTOR: i64 = 90_000;
+
+impl SortOrder {
+    /// All of them, with their names.
+    pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        NAMES.into_iter()
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        NAMES.iter().find(|(order, _)| *order == self).map_or("", |(_, name)| name)
+    }
+
+    /// Kept as they come, without a key.
+    pub(crate) fn is_queue(self) -> bool {
+        matches!(self, Self::Fair | Self::None | Self::Host)
+    }
+
+    /// Lowest first; equal ones by queue id.
+    pub fn key(self, facts: &SortFacts) -> i64 {
+        let clamped = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 4);
+        match self {
+            Self::Fair | Self::None => 0,
+            Self::Priority => {
+                clamped(facts.size_bytes)
+                    + i64::from(facts.recipient_count) * RECIPIENT_FACTOR
+                    + i64::from(facts.attempt_count) * RETRY_FACTOR
+            }
+            Self::Filename => clamped(facts.id),
+            Self::Host => i64::from(facts.destination),
+            Self::Modification => facts.changed,
+            // Multiplicative hashing: the ids of a moment are far apart.
+            Self::Random => (facts.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1) as i64,
+            // All messages live equally long.
+            Self::Time | Self::Deadline => facts.arrived,
+        }
+    }
+}
+
+impl fmt::Display for SortOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for SortOrder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = NAMES.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
+        found.map(|(order, _)| *order).ok_or_else(|| {
+            let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
+            format!("no sort order; there are {}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(id: u64, size_bytes: u64, attempt_count: u16, arrived: Millis) -> SortFacts {
+        SortFacts {
+            id,
+            size_bytes,
+            recipient_count: 1,
+            attempt_count,
+            arrived,
+            changed: arrived + i64::from(attempt_count),
+            destination: 0,
+        }
+    }
+
+    #[test]
+    fn priority_prefers_what_is_small_has_few_recipients_and_was_not_tried() {
+        let key = |f: SortFacts| SortOrder::Priority.key(&f);
+        assert!(key(facts(1, 100, 0, 0)) < key(facts(2, 5000, 0, 0)));
+        assert!(key(facts(1, 50_000, 0, 0)) < key(facts(2, 100, 1, 0)));
+        let many = SortFacts { recipient_count: 3, ..facts(1, 100, 0, 0) };
+        assert_eq!(key(many), 100 + 90_000);
+    }
+
+    #[test]
+    fn every_order_is_named_and_read_by_its_name() {
+        for (order, name) in SortOrder::all() {
+            assert_eq!((order.as_str(), name.to_uppercase().parse()), (name, Ok(order)));
+        }
+        assert!("size".parse::<SortOrder>().unwrap_err().contains("priority"));
+    }
+
+    #[test]
+    fn random_is_no_order_of_ids_and_the_same_each_time() {
+        let order: Vec<i64> = (0..100).map(|id| SortOrder::Random.key(&facts(id, 0, 0, 0))).collect();
+        assert!(!order.is_sorted() && order.iter().all(|key| *key >= 0));
+        assert_eq!(order[7], SortOrder::Random.key(&facts(7, 9, 9, 9)));
+    }
+}

@@ -1,0 +1,89 @@
+//! Whose turn it is to get a connection: destinations in rings by their groups' priority, and those
+//! parked whose group has as many connections as it may.
+
+use crate::{DestinationId, GroupId, Settings};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, VecDeque},
+};
+
+/// Higher priority first; within one, who has no connection before who wants one more.
+type Turn = (Reverse<i32>, bool);
+
+#[derive(Debug, Default)]
+struct Members {
+    connection_count: u32,
+    /// Of the parked ones, those that want their first connection.
+    parked_first_count: usize,
+    parked: VecDeque<(bool, DestinationId)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    by_turn: BTreeMap<Turn, VecDeque<(GroupId, DestinationId)>>,
+    groups: BTreeMap<GroupId, Members>,
+    /// Destinations in rings that want their first connection.
+    first_count: usize,
+}
+
+impl Rings {
+    pub(crate) fn push(&mut self, settings: &Settings, group: GroupId, is_first: bool, id: DestinationId) {
+        let turn = (Reverse(settings.group(group).priority), !is_first);
+        self.by_turn.entry(turn).or_default().push_back((group, id));
+        self.first_count += usize::from(is_first);
+    }
+
+    /// The next destination whose group may have another connection.
+    pub(crate) fn pop(&mut self, settings: &Settings) -> Option<DestinationId> {
+        loop {
+            let mut entry = self.by_turn.first_entry()?;
+            let is_first = !entry.key().1;
+            let Some((group, id)) = entry.get_mut().pop_front() else {
+                entry.remove();
+                continue;
+            };
+            self.first_count -= usize::from(is_first);
+            let members = self.groups.entry(group).or_default();
+            if members.connection_count < settings.group(group).connections_max.max(1) {
+                return Some(id);
+            }
+            members.parked_first_count += usize::from(is_first);
+            members.parked.push_back((is_first, id));
+        }
+    }
+
+    pub(crate) fn opened(&mut self, group: GroupId) {
+        self.groups.entry(group).or_default().connection_count += 1;
+    }
+
+    pub(crate) fn closed(&mut self, settings: &Settings, group: GroupId) {
+        let members = self.groups.entry(group).or_default();
+        members.connection_count = members.connection_count.saturating_sub(1);
+        if let Some((is_first, id)) = members.parked.pop_front() {
+            members.parked_first_count -= usize::from(is_first);
+            self.push(settings, group, is_first, id);
+        }
+    }
+
+    /// More connections may be allowed than before.
+    pub(crate) fn unpark_all(&mut self, settings: &Settings) {
+        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
+        for group in groups {
+            let members = self.groups.entry(group).or_default();
+            members.parked_first_count = 0;
+            for (is_first, id) in std::mem::take(&mut members.parked) {
+                self.push(settings, group, is_first, id);
+            }
+        }
+    }
+
+    /// Does any destination want its first connection?
+    pub(crate) fn wants_first(&self) -> bool {
+        self.first_count > 0
+    }
+
+    /// Does one of this group that may not have it?
+    pub(crate) fn is_group_contended(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|members| members.parked_first_count > 0)
+    }
+}

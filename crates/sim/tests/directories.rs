@@ -1,0 +1,109 @@
+//! What the simulator found in queue directories, each with the shortest story that shows it, and what
+//! it would hardly ever find.
+
+use mail::{
+    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+};
+use sim::disk::{Fault, SimDisk};
+use spool::{DirSettings, DirSpool, Entry, Mutation, QueueDirectory, Recovered, RecoveryReport, Spool, Turn};
+use std::sync::Arc;
+
+fn open(disk: &SimDisk, mutation: Mutation) -> (DirSpool, Vec<Recovered>, RecoveryReport) {
+    let queues =
+        ["q0", "q1"].map(|name| QueueDirectory::flat(name, Arc::new(disk.directory(name)))).into_iter();
+    let settings = DirSettings { min_free_bytes: 0, reserve_bytes: 0, ..DirSettings::default() };
+    let mut spool = DirSpool::by_hand(queues.collect(), settings, mutation).unwrap();
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |r| found.push(r)).unwrap();
+    (spool, found, report)
+}
+
+fn accept(id: u64) -> Entry {
+    let mut envelope = Envelope::new(ReversePath::Null);
+    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+    let (id, origin) = (QueueId(id), "test".into());
+    let content = Content::from_bytes("");
+    Entry::Accept(Arc::new(Message { id, arrived: UnixMillis(1), origin, envelope, content }))
+}
+
+fn defer(id: u64, text: &str) -> Entry {
+    let results = vec![(0, Outcome::deferred(Enhanced(4, 0, 0), text))];
+    Entry::Outcome { id: QueueId(id), results, last: false }
+}
+
+fn end(id: u64) -> Entry {
+    Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }
+}
+
+/// Commits in the calling thread; did it work?
+fn commit(spool: &DirSpool, transaction: Vec<Entry>) -> bool {
+    spool.submit(transaction).unwrap();
+    assert!(spool.turn(Turn::Commit));
+    !spool.pressure().poisoned
+}
+
+fn attempts(found: &[Recovered]) -> Vec<(u64, u32)> {
+    found.iter().map(|r| (r.message.id.0, r.recipients[0].attempt_count)).collect()
+}
+
+/// A failed sync marks the pages clean: they can be read, and no later sync writes them.
+#[test]
+fn what_recovery_tells_of_an_append_whose_sync_failed_stays_true() {
+    let disk = SimDisk::new(1, u64::MAX);
+    let (spool, ..) = open(&disk, Mutation::None);
+    assert!(commit(&spool, vec![accept(1)]));
+    disk.plan(disk.operation_count(), Fault::Sync);
+    assert!(!commit(&spool, vec![defer(1, "busy")]));
+    let disk = disk.after_kill();
+    let (_, told, _) = open(&disk, Mutation::None);
+    for seed in 0..100 {
+        let (_, found, report) = open(&disk.after_crash(seed), Mutation::None);
+        assert_eq!((attempts(&found), report.corrupt), (attempts(&told), vec![]), "seed {seed}");
+    }
+}
+
+/// A line of a message that is gone, in the blocks a new envelope file was given, at the byte where its
+/// first outcome belongs, shown by an append of which only the second sector arrived.
+#[test]
+fn an_append_that_was_torn_does_not_show_another_message_s_outcome() {
+    let strange = |mutation| {
+        let disk = SimDisk::new(1, u64::MAX);
+        let (spool, ..) = open(&disk, mutation);
+        // In the same directory: they go round.
+        for entry in [accept(1), accept(2), defer(1, "of another"), end(1), accept(3)] {
+            assert!(commit(&spool, vec![entry]));
+        }
+        disk.plan(disk.operation_count() + 3, Fault::Cut);
+        assert!(!commit(&spool, vec![defer(3, &"x".repeat(900))]));
+        let count = |seed| {
+            let (_, found, _) = open(&disk.after_crash(seed), mutation);
+            let of_another = |r: &&Recovered| {
+                let last = r.recipients[0].last.as_ref();
+                last.is_some_and(|(_, outcome)| &*outcome.text == "of another")
+            };
+            found.iter().filter(of_another).count()
+        };
+        (0..200).map(count).sum::<usize>()
+    };
+    assert_eq!(strange(Mutation::None), 0);
+    assert!(strange(Mutation::IgnoreSeed) > 0, "the story does not show what it should");
+}
+
+#[test]
+fn a_bounce_and_the_outcome_it_tells_of_exist_together_or_not_at_all() {
+    for cut in 1..40 {
+        let disk = SimDisk::new(cut, u64::MAX);
+        let (spool, ..) = open(&disk, Mutation::None);
+        assert!(commit(&spool, vec![accept(1), accept(2)]));
+        disk.plan(disk.operation_count() + cut, Fault::Cut);
+        let ok = commit(&spool, vec![end(1), accept(3), defer(2, "busy")]);
+        for seed in 0..20 {
+            let disk = if seed == 0 { disk.after_kill() } else { disk.after_crash(seed) };
+            let (_, found, report) = open(&disk, Mutation::None);
+            let (before, after) = (vec![(1, 0), (2, 0)], vec![(2, 1), (3, 0)]);
+            let found = attempts(&found);
+            assert!(found == after || !ok && found == before, "cut at {cut}, seed {seed}: {found:?}");
+            assert_eq!(report.corrupt, [""; 0]);
+        }
+    }
+}

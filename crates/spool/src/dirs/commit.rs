@@ -1,0 +1,219 @@
+//! The commit thread: takes everything that waits, round by round. What a crash may leave of a round
+//! is in the module's text.
+
+use super::{
+    Shared, Work, intent,
+    names::Named,
+    round::{Round, Touched},
+    written::Written,
+};
+use crate::{Mutation, SpoolFailure, Ticket, disk::File};
+use mail::Part;
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+/// What the thread holds between its rounds.
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    next: Next,
+}
+
+/// Numbers that nothing on the disk has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Next {
+    pub(super) intent: u64,
+    pub(super) round: u64,
+}
+
+impl Committer {
+    pub(super) fn new(shared: Arc<Shared>, next: Next) -> Self {
+        Self { shared, next }
+    }
+
+    /// The thread: until closed or failed.
+    pub(super) fn run(mut self) {
+        while let Some((works, ticket)) = self.shared.inbox.next() {
+            if !self.serve(works, ticket) {
+                return;
+            }
+        }
+        self.shared.closed();
+    }
+
+    /// Everything that waited; `false` when it failed, which is final.
+    pub(super) fn serve(&mut self, works: Vec<(Work, u64)>, last: Ticket) -> bool {
+        if self.shared.mutation == Mutation::AnswerEarly {
+            self.shared.progress.publish(last);
+        }
+        let mut ticket = Ticket(last.0 - works.len() as u64);
+        let mut round = self.begin();
+        for (work, blocks) in works {
+            round.blocks += blocks;
+            ticket.0 += 1;
+            match work {
+                Work::Transaction(entries) => round.transaction(&self.shared, entries),
+                Work::Chunk(place, bytes) => round.chunk(&self.shared, place, bytes),
+                Work::Forget(place, dir) => round.forgotten.push((place, dir)),
+            }
+            if ticket == last || round.is_full() {
+                if let Err(failure) = self.commit(std::mem::replace(&mut round, Round::new(0))) {
+                    self.shared.poison(failure);
+                    return false;
+                }
+                self.shared.progress.publish(ticket);
+                round = self.begin();
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self) -> Round {
+        self.next.round += 1;
+        Round::new(self.next.round - 1)
+    }
+
+    fn commit(&mut self, round: Round) -> Result<(), SpoolFailure> {
+        if round.is_empty() {
+            self.shared.room.settle(round.blocks);
+            return Ok(());
+        }
+        if self.shared.mutation == Mutation::ReuseEarly {
+            round.touched.iter().filter(|t| t.ends).for_each(|t| self.remove_content(t));
+        }
+        let started = Instant::now();
+        self.write_new(&round)?;
+        let intent = self.write_intent(&round)?;
+        self.apply(&round)?;
+        let took_us = started.elapsed().as_micros() as u64;
+        probe::probe!(postrider, commit, round.touched.len(), round.blocks, took_us);
+        self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
+        let blocks = round.blocks;
+        self.note(round);
+        if let Some(number) = intent {
+            self.tidy(self.shared.queues.first(), Named::Intent(number));
+        }
+        let shared = &self.shared;
+        shared.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))?;
+        shared.room.settle(blocks);
+        Ok(())
+    }
+
+    /// Chunks, content and unfinished envelopes; afterwards their bytes and names are durable.
+    fn write_new(&self, round: &Round) -> Result<(), SpoolFailure> {
+        let mut written = Written::new(&self.shared);
+        for chunk in &round.chunks {
+            written.create(chunk.dir, Named::Chunk(chunk.place), |file| file.write_at(0, &chunk.bytes))?;
+        }
+        for touched in round.touched.iter().filter(|t| t.is_new()) {
+            let Some(message) = &touched.accepted else { continue };
+            if super::round::memory_bytes(message) > 0 {
+                written.create(touched.dir, Named::Content(touched.id.0), |file| {
+                    let mut at = 0;
+                    for part in message.content.parts() {
+                        let Part::Memory(bytes) = part else { continue };
+                        file.write_at(at, bytes)?;
+                        at += bytes.len() as u64;
+                    }
+                    Ok(())
+                })?;
+            }
+            let write = |file: &dyn File| file.write_at(0, &touched.lines);
+            written.create(touched.dir, Named::Unfinished(touched.id.0), write)?;
+        }
+        written.sync()
+    }
+
+    /// What happens to several messages is written down before it happens to the first.
+    fn write_intent(&mut self, round: &Round) -> Result<Option<u64>, SpoolFailure> {
+        let steps = round.joint_steps();
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let number = self.next.intent;
+        self.next.intent += 1;
+        let mut bytes = Vec::new();
+        intent::write(&mut bytes, self.shared.seal(number), number, &steps);
+        let mut written = Written::new(&self.shared);
+        let first = self.shared.queues.first();
+        written.create(first, Named::Draft(number), |file| file.write_at(0, &bytes))?;
+        written.sync_files()?;
+        written.rename(first, Named::Draft(number), Named::Intent(number))?;
+        written.sync()?;
+        Ok(Some(number))
+    }
+
+    /// Appends lines, gives names, takes names; afterwards all of it is durable.
+    fn apply(&self, round: &Round) -> Result<(), SpoolFailure> {
+        let mut written = Written::new(&self.shared);
+        let old = |t: &&Touched| t.accepted.is_none();
+        for touched in round.touched.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
+            let write = |file: &dyn File| file.write_at(touched.base, &touched.lines);
+            written.change(touched.dir, Named::Envelope(touched.id.0), write)?;
+        }
+        written.sync_files()?;
+        for touched in round.touched.iter().filter(|t| t.is_new()) {
+            written.rename(touched.dir, Named::Unfinished(touched.id.0), Named::Envelope(touched.id.0))?;
+        }
+        for touched in round.touched.iter().filter(old).filter(|t| t.ends) {
+            written.remove(touched.dir, Named::Envelope(touched.id.0))?;
+        }
+        written.sync()
+    }
+
+    /// Tells the index, and removes what nobody needs any more: only now is its end durable.
+    fn note(&self, round: Round) {
+        let mut freed = round.forgotten;
+        let dirs = &self.shared.queues.dirs;
+        let mut index = self.shared.index();
+        for chunk in round.chunks {
+            // Abandoned while it was written?
+            if let Some(known) = index.take_chunk(chunk.place) {
+                index.add_chunk(chunk.place, super::index::Chunk { dir: Some(chunk.dir), ..known });
+            } else {
+                freed.push((chunk.place, chunk.dir));
+            }
+        }
+        let mut ended = Vec::new();
+        for touched in &round.touched {
+            let slot = match &touched.accepted {
+                Some(message) => Some(touched.slot(message)),
+                None => index.take(dirs, touched.id.0),
+            };
+            let Some(mut slot) = slot else { continue };
+            if touched.ends {
+                for place in &slot.chunks {
+                    let chunk = index.take_chunk(*place);
+                    freed.extend(chunk.and_then(|chunk| Some((*place, chunk.dir?))));
+                }
+                ended.push((touched, slot.content_bytes));
+            } else {
+                slot.envelope_bytes = touched.base + touched.lines.len() as u64;
+                index.add(dirs, touched.id.0, slot);
+            }
+        }
+        drop(index);
+        for (place, dir) in freed {
+            self.tidy(dir, Named::Chunk(place));
+        }
+        for (touched, content_bytes) in ended {
+            if touched.accepted.is_none() && content_bytes > 0 && self.shared.mutation != Mutation::ReuseEarly
+            {
+                self.remove_content(touched);
+            }
+        }
+    }
+
+    fn remove_content(&self, touched: &Touched) {
+        self.tidy(touched.dir, Named::Content(touched.id.0));
+    }
+
+    /// Removes a file nobody needs. What stays is garbage, which the next start removes.
+    fn tidy(&self, dir: u16, named: Named) {
+        let dir = self.shared.queues.dir(dir);
+        if let Err(e) = dir.disk.remove(&named.file()) {
+            tracing::debug!("remove {}/{}: {e}", dir.name, named.file());
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! An envelope file: what was accepted, then what became of it, line by line. Whatever is read back is
+//! taken for hostile.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub(super) use read::read;
+
+use super::{
+    line::{Lines, Seal, Words},
+    note::Append,
+};
+use crate::RecipientState;
+use mail::{BodyType, Envelope, Facts, Message, Notify, Part, Recipient, Ret};
+use std::fmt;
+
+/// The version this reads and writes.
+pub(super) const VERSION: u32 = 1;
+const MAGIC: &str = "postrider-message";
+
+/// A run of content, and the checksum of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece {
+    /// In the content file, behind the pieces before.
+    Here { length_bytes: u32, sum: u32 },
+    /// In a chunk's file.
+    Chunk { place: u64, length_bytes: u32, sum: u32 },
+}
+
+/// What an envelope file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Filed {
+    /// Its content's parts are all stored; those in the content file name no place.
+    pub(super) message: Message,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) states: Vec<RecipientState>,
+    pub(super) held: bool,
+    /// What wrote the last line behind the envelope.
+    pub(super) last: Option<Append>,
+    /// Where the next line belongs.
+    pub(super) end: u64,
+    /// Behind the end: an append that was under way.
+    pub(super) torn_bytes: u64,
+    /// Lines in the middle that cannot be read, by offset.
+    pub(super) damaged: Vec<u64>,
+}
+
+/// Why an envelope file says nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    /// Another version wrote it.
+    Version(u32),
+    /// This line is not what was written.
+    Damaged(u64, &'static str),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(other) => {
+                write!(f, "format {other}; this version reads and writes {VERSION}")
+            }
+            Self::Damaged(offset, what) => write!(f, "byte {offset}: {what}"),
+        }
+    }
+}
+
+/// Writes the lines of a message that is accepted. `sum_of` knows the checksums of its chunks.
+pub(super) fn write(out: &mut Vec<u8>, seal: Seal, message: &Message, sum_of: impl Fn(u64) -> u32) {
+    let e = &message.envelope;
+    let mut to = Lines::new(out, seal, 0);
+    to.line(MAGIC, |w| {
+        w.word(VERSION).word(message.id);
+    });
+    to.line("arrived", |w| {
+        w.word(message.arrived.0);
+    });
+    to.line("origin", |w| {
+        w.key("text", message.origin.as_bytes());
+    });
+    to.line("from", |w| write_sender(w, e));
+    for recipient in &e.recipients {
+        to.line("to", |w| write_recipient(w, recipient));
+    }
+    to.line("facts", |w| {
+        facts_words(message.content.facts).iter().for_each(|word| {
+            w.word(word);
+        });
+    });
+    for part in message.content.parts() {
+        match part {
+            Part::Memory(bytes) => {
+                let sum = crc32c::crc32c(bytes);
+                to.line("content", |w| {
+                    w.word(bytes.len()).word(format_args!("{sum:08x}"));
+                });
+            }
+            Part::Stored { place, length_bytes } => {
+                let sum = sum_of(place.0);
+                let name = format_args!("{:016x}", place.0);
+                to.line("chunk", |w| {
+                    w.word(length_bytes).word(format_args!("{sum:08x}")).word(name);
+                });
+            }
+        }
+    }
+    to.line("accepted", |_| {});
+}
+
+fn write_sender(w: &mut Words<'_>, e: &Envelope) {
+    let body = match e.body {
+        BodyType::SevenBit => "7bit",
+        BodyType::EightBit => "8bit",
+        BodyType::Binary => "binary",
+    };
+    w.key("path", e.reverse_path.as_str().as_bytes()).key("body", body.as_bytes());
+    if e.smtputf8 {
+        w.word("smtputf8");
+    }
+    if let Some(ret) = e.ret {
+        w.key("ret", if ret == Ret::Full { b"full" } else { b"headers" });
+    }
+    if let Some(envid) = &e.envid {
+        w.key("envid", envid.as_bytes());
+    }
+}
+
+fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
+    w.key("path", recipient.path.as_str().as_bytes());
+    if recipient.notify != Notify::default() {
+        let n = recipient.notify;
+        let words =
+            [(n.success, "success"), (n.failure, "failure"), (n.delay, "delay"), (n.explicit, "explicit")];
+        let words: Vec<&str> = words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+        w.key("notify", words.join(",").as_bytes());
+    }
+    if let Some(orcpt) = &recipient.orcpt {
+        w.key("orcpt", orcpt.as_bytes());
+    }
+}
+
+const FACTS: [&str; 6] = ["dot-line", "8bit", "binary", "no-final-crlf", "utf8-header", "long-line"];
+
+fn facts_words(f: Facts) -> Vec<&'static str> {
+    let bits =
+        [f.has_dot_line, f.is_8bit, f.is_binary, f.lacks_final_crlf, f.has_utf8_header, f.has_long_line];
+    FACTS.into_iter().zip(bits).filter(|(_, is)| *is).map(|(word, _)| word).collect()
+}

@@ -1,0 +1,217 @@
+//! Reads an envelope file.
+
+use super::{FACTS, Filed, MAGIC, Piece, Unreadable, VERSION};
+use crate::{
+    RecipientState,
+    dirs::{
+        line::{Line, Seal, hex, lines, number, unescape_text},
+        note::{self, Append, Note},
+    },
+    format::{
+        message::{NOWHERE, fold},
+        wire::Malformed,
+    },
+};
+use mail::{
+    BodyType, Content, Envelope, Facts, ForwardPath, Message, Notify, Part, Place, QueueId, Recipient, Ret,
+    ReversePath, UnixMillis,
+};
+
+/// Reads an envelope file.
+pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: Seal) -> Result<Filed, Unreadable> {
+    let mut filed = Filed {
+        message: Message {
+            id,
+            arrived: UnixMillis::default(),
+            origin: "".into(),
+            envelope: Envelope::new(ReversePath::Null),
+            content: Content::new(Facts::default(), []),
+        },
+        pieces: Vec::new(),
+        states: Vec::new(),
+        held: false,
+        last: None,
+        end: 0,
+        torn_bytes: 0,
+        damaged: Vec::new(),
+    };
+    let mut all = lines(bytes, seal);
+    read_accepted(&mut filed, &mut all)?;
+    read_notes(&mut filed, all);
+    Ok(filed)
+}
+
+/// Up to the line that says it is whole. Nothing here was ever written but before the file had its name.
+fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>) -> Result<(), Unreadable> {
+    let (mut facts, mut count) = (Facts::default(), 0u64);
+    loop {
+        let line = all.next().ok_or(Unreadable::Damaged(filed.end, "cut short"))?;
+        let bad = |m: Malformed| Unreadable::Damaged(line.offset, m.0);
+        let text = line.text.ok_or_else(|| bad(Malformed("wrong checksum")))?;
+        let mut words = text.split(' ');
+        let first = words.next().unwrap_or_default();
+        filed.end = line.offset + line.length;
+        count += 1;
+        if (count == 1) != (first == MAGIC) {
+            return Err(bad(Malformed("not a message")));
+        }
+        match first {
+            MAGIC => {
+                let version = words.next().ok_or(Malformed("no version")).and_then(number).map_err(bad)?;
+                if version != VERSION {
+                    return Err(Unreadable::Version(version));
+                }
+                if words.next() != Some(&filed.message.id.to_string()) {
+                    return Err(bad(Malformed("another message's")));
+                }
+            }
+            "facts" => facts = read_facts(words).map_err(bad)?,
+            "accepted" => break,
+            _ => read_field(filed, first, words).map_err(bad)?,
+        }
+    }
+    let part = |piece: &Piece| match *piece {
+        Piece::Here { length_bytes, .. } => Part::Stored { place: NOWHERE, length_bytes },
+        Piece::Chunk { place, length_bytes, .. } => Part::Stored { place: Place(place), length_bytes },
+    };
+    filed.message.content = Content::new(facts, filed.pieces.iter().map(part).collect::<Vec<_>>());
+    filed.states = vec![RecipientState::default(); filed.message.envelope.recipients.len()];
+    Ok(())
+}
+
+fn read_field<'a>(
+    filed: &mut Filed,
+    first: &str,
+    mut words: impl Iterator<Item = &'a str>,
+) -> Result<(), Malformed> {
+    let mut next = || words.next().ok_or(Malformed("a word is missing"));
+    match first {
+        "arrived" => filed.message.arrived = UnixMillis(number(next()?)?),
+        "origin" => filed.message.origin = value("text", next()?)?,
+        "from" => {
+            let path = value("path", next()?)?;
+            filed.message.envelope.reverse_path =
+                ReversePath::parse(&path, true).map_err(|_| Malformed("reverse-path"))?;
+            words.try_for_each(|word| read_parameter(&mut filed.message.envelope, word))?;
+        }
+        "to" => {
+            let path = value("path", next()?)?;
+            let path = ForwardPath::parse(&path, true).map_err(|_| Malformed("forward-path"))?;
+            let mut recipient = Recipient::new(path);
+            for word in words {
+                match word.split_once('=') {
+                    Some(("notify", set)) => recipient.notify = read_notify(set)?,
+                    Some(("orcpt", text)) => recipient.orcpt = Some(unescape_text(text)?),
+                    _ => return Err(Malformed("parameter")),
+                }
+            }
+            filed.message.envelope.recipients.push(recipient);
+        }
+        "content" => {
+            let (length_bytes, sum) = (number(next()?)?, hex(next()?)? as u32);
+            filed.pieces.push(Piece::Here { length_bytes, sum });
+        }
+        "chunk" => {
+            let (length_bytes, sum, place) = (number(next()?)?, hex(next()?)? as u32, hex(next()?)?);
+            filed.pieces.push(Piece::Chunk { place, length_bytes, sum });
+        }
+        _ => return Err(Malformed("unknown line")),
+    }
+    Ok(())
+}
+
+fn value(key: &str, word: &str) -> Result<Box<str>, Malformed> {
+    let (found, text) = word.split_once('=').ok_or(Malformed("no value"))?;
+    if found == key { unescape_text(text) } else { Err(Malformed("another key")) }
+}
+
+fn read_parameter(envelope: &mut Envelope, word: &str) -> Result<(), Malformed> {
+    match word.split_once('=').unwrap_or((word, "")) {
+        ("body", "7bit") => envelope.body = BodyType::SevenBit,
+        ("body", "8bit") => envelope.body = BodyType::EightBit,
+        ("body", "binary") => envelope.body = BodyType::Binary,
+        ("smtputf8", "") => envelope.smtputf8 = true,
+        ("ret", "full") => envelope.ret = Some(Ret::Full),
+        ("ret", "headers") => envelope.ret = Some(Ret::Headers),
+        ("envid", text) => envelope.envid = Some(unescape_text(text)?),
+        _ => return Err(Malformed("parameter")),
+    }
+    Ok(())
+}
+
+fn read_notify(set: &str) -> Result<Notify, Malformed> {
+    let mut n = Notify { success: false, failure: false, delay: false, explicit: false };
+    for word in set.split(',').filter(|word| !word.is_empty()) {
+        match word {
+            "success" => n.success = true,
+            "failure" => n.failure = true,
+            "delay" => n.delay = true,
+            "explicit" => n.explicit = true,
+            _ => return Err(Malformed("notify")),
+        }
+    }
+    Ok(n)
+}
+
+fn read_facts<'a>(words: impl Iterator<Item = &'a str>) -> Result<Facts, Malformed> {
+    let mut bits = [false; 6];
+    for word in words {
+        bits[FACTS.iter().position(|fact| *fact == word).ok_or(Malformed("fact"))?] = true;
+    }
+    let [has_dot_line, is_8bit, is_binary, lacks_final_crlf, has_utf8_header, has_long_line] = bits;
+    Ok(Facts { has_dot_line, is_8bit, is_binary, has_long_line, lacks_final_crlf, has_utf8_header })
+}
+
+/// A bad line was proven when a later append stands behind it; else it, and what stands behind it, is
+/// the torn end of the last append and was never acknowledged. Rounds grow: a line of an earlier one is
+/// what is left of an append that was cut.
+fn read_notes<'a>(filed: &mut Filed, all: impl Iterator<Item = Line<'a>>) {
+    let mut open: Vec<(Line<'a>, Option<(Append, Note)>)> = Vec::new();
+    for line in all {
+        let noted = line.text.and_then(|text| note::read(text).ok());
+        let is_proof = |append: &Append| {
+            open.first().is_none_or(|(bad, _)| bad.offset < append.base)
+                && filed.last.is_none_or(|last| last.round <= append.round)
+        };
+        if noted.as_ref().is_some_and(|(append, _)| is_proof(append)) {
+            for (line, noted) in open.drain(..) {
+                filed.take(line, noted);
+            }
+            filed.take(line, noted);
+        } else {
+            open.push((line, noted));
+        }
+    }
+    filed.torn_bytes = open.iter().map(|(line, _)| line.length).sum();
+}
+
+impl Filed {
+    fn take(&mut self, line: Line<'_>, noted: Option<(Append, Note)>) {
+        self.end = line.offset + line.length;
+        match noted {
+            Some((append, note)) => {
+                self.last = Some(append);
+                self.apply(note);
+            }
+            None => self.damaged.push(line.offset),
+        }
+    }
+
+    fn apply(&mut self, note: Note) {
+        match note {
+            Note::Held(held) => self.held = held,
+            Note::Outcomes(at, results) => {
+                for (index, outcome) in results {
+                    if let Some(state) = self.states.get_mut(index as usize) {
+                        fold(state, at, outcome);
+                    }
+                }
+            }
+            Note::Past(index, state) => {
+                if let Some(own) = self.states.get_mut(index as usize) {
+                    *own = state;
+                }
+            }
+        }
+    }
+}

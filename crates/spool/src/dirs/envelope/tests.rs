@@ -1,0 +1,173 @@
+//! The bytes of an envelope file, as docs/spool-directories.md shows them.
+
+use super::*;
+use crate::dirs::note::{self, Append, Note};
+use bytes::Bytes;
+use mail::{Content, Enhanced, ForwardPath, Outcome, Place, QueueId, ReversePath, UnixMillis};
+use proptest::prelude::*;
+
+const ID: QueueId = QueueId(5);
+
+fn message() -> Message {
+    let mut envelope = Envelope::new(ReversePath::parse("ä@b.test", true).unwrap());
+    envelope.body = BodyType::EightBit;
+    envelope.smtputf8 = true;
+    envelope.ret = Some(Ret::Headers);
+    envelope.envid = Some("id=1 %".into());
+    let mut second = Recipient::new(ForwardPath::parse("c@d.test", true).unwrap());
+    second.notify = Notify { success: true, failure: false, delay: true, explicit: true };
+    second.orcpt = Some("rfc822;x@y".into());
+    envelope.recipients = vec![Recipient::new(ForwardPath::Postmaster), second];
+    let facts = Facts { has_dot_line: true, has_long_line: true, ..Facts::default() };
+    let parts =
+        [Part::Stored { place: Place(7), length_bytes: 9 }, Part::Memory(Bytes::from_static(b"tail\r\n"))];
+    let content = Content::new(facts, parts);
+    Message { id: ID, arrived: UnixMillis(99), origin: "client=x[192.0.2.1]".into(), envelope, content }
+}
+
+/// With three appends: of one line, of two, of one.
+fn file() -> (Vec<u8>, Vec<usize>) {
+    let mut out = Vec::new();
+    write(&mut out, Seal::new(ID.0), &message(), |place| place as u32);
+    let mut ends = vec![out.len()];
+    let deferred = Outcome::deferred(Enhanced(4, 2, 1), "full up");
+    let delivered = Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "250 ok") };
+    let outcomes = Note::Outcomes(UnixMillis(1000), vec![(0, delivered), (1, deferred)]);
+    for (round, notes) in
+        (7..).zip([vec![outcomes.clone()], vec![outcomes, Note::Held(true)], vec![Note::Held(false)]])
+    {
+        let base = out.len() as u64;
+        let mut append = Vec::new();
+        let mut lines = Lines::new(&mut append, Seal::new(ID.0), base);
+        notes.iter().for_each(|note| note::write(&mut lines, Append { base, round }, note));
+        out.extend(append);
+        ends.push(out.len());
+    }
+    (out, ends)
+}
+
+#[test]
+fn the_bytes_are_those_of_the_document() {
+    let document = include_str!("../../../../../docs/spool-directories.md");
+    let text = String::from_utf8(file().0).unwrap();
+    assert!(document.contains(&text), "{text}");
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let (bytes, _) = file();
+    let filed = read(ID, &bytes, Seal::new(ID.0)).unwrap();
+    let message = message();
+    assert_eq!(filed.message.envelope, message.envelope);
+    assert_eq!((filed.message.origin, filed.message.arrived), (message.origin, message.arrived));
+    assert_eq!(filed.message.content.facts, message.content.facts);
+    let sum = crc32c::crc32c(b"tail\r\n");
+    let chunk = Piece::Chunk { place: 7, length_bytes: 9, sum: 7 };
+    assert_eq!(filed.pieces, [chunk, Piece::Here { length_bytes: 6, sum }]);
+    assert_eq!((filed.end, filed.torn_bytes, filed.held), (bytes.len() as u64, 0, false));
+    assert!(filed.states[0].settled && filed.states[1].attempt_count == 2);
+    assert_eq!(&*filed.states[1].last.as_ref().unwrap().1.text, "full up");
+    assert_eq!(&*filed.states[0].last.as_ref().unwrap().1.text, "");
+}
+
+#[test]
+fn an_append_cut_anywhere_leaves_the_appends_before_it() {
+    let (bytes, ends) = file();
+    for cut in 0..bytes.len() {
+        match read(ID, &bytes[..cut], Seal::new(ID.0)) {
+            Err(_) => assert!(cut < ends[0], "cut at {cut}"),
+            Ok(filed) => {
+                let whole = *ends.iter().rfind(|end| **end <= cut).unwrap() as u64;
+                assert!(filed.end >= whole && filed.damaged.is_empty(), "cut at {cut}: {filed:?}");
+                assert_eq!(filed.end + filed.torn_bytes, cut as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hole_in_the_last_append_is_torn_and_one_before_it_is_damage() {
+    let (mut bytes, ends) = file();
+    bytes.truncate(ends[2]);
+    bytes[ends[1] + 3] ^= 1;
+    let filed = read(ID, &bytes, Seal::new(ID.0)).unwrap();
+    assert_eq!((filed.end, filed.held, filed.damaged), (ends[1] as u64, false, vec![]));
+    assert_eq!(filed.torn_bytes, (ends[2] - ends[1]) as u64);
+
+    let (mut bytes, ends) = file();
+    bytes[ends[0] + 3] ^= 1;
+    bytes[ends[1] + 3] ^= 1;
+    let filed = read(ID, &bytes, Seal::new(ID.0)).unwrap();
+    assert_eq!((filed.end, filed.torn_bytes), (bytes.len() as u64, 0));
+    assert_eq!(filed.damaged, [ends[0] as u64, ends[1] as u64]);
+    assert_eq!(filed.states[0].attempt_count, 0);
+}
+
+/// What is left behind a cut whose sync failed may fit behind a new line.
+#[test]
+fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
+    let mut out = Vec::new();
+    write(&mut out, Seal::new(ID.0), &message(), |_| 0);
+    let base = out.len() as u64;
+    for (round, held) in [(9, false), (8, true)] {
+        let (mut line, at) = (Vec::new(), out.len() as u64);
+        note::write(
+            &mut Lines::new(&mut line, Seal::new(ID.0), at),
+            Append { base, round },
+            &Note::Held(held),
+        );
+        out.extend(line);
+    }
+    let filed = read(ID, &out, Seal::new(ID.0)).unwrap();
+    assert!(!filed.held && filed.torn_bytes > 0 && filed.damaged.is_empty());
+}
+
+#[test]
+fn another_version_is_told() {
+    let mut out = Vec::new();
+    Lines::new(&mut out, Seal::new(ID.0), 0).line(MAGIC, |w| {
+        w.word(9).word(ID);
+    });
+    assert_eq!(read(ID, &out, Seal::new(ID.0)), Err(Unreadable::Version(9)));
+}
+
+proptest! {
+    #[test]
+    fn any_texts_are_read_as_written(origin: String, envid: String, orcpt: String, text: String, at: u64) {
+        let mut message = message();
+        (message.origin, message.arrived) = (origin.into(), UnixMillis(at));
+        message.envelope.envid = Some(envid.into());
+        message.envelope.recipients[0].orcpt = Some(orcpt.into());
+        let mut out = Vec::new();
+        write(&mut out, Seal::new(ID.0), &message, |_| 0);
+        let note = Note::Outcomes(UnixMillis(at), vec![(1, Outcome::deferred(Enhanced(4, 0, 0), text.clone()))]);
+        let base = out.len() as u64;
+        let mut append = Vec::new();
+        note::write(&mut Lines::new(&mut append, Seal::new(ID.0), base), Append { base, round: 1 }, &note);
+        out.extend(append);
+        let filed = read(ID, &out, Seal::new(ID.0)).unwrap();
+        prop_assert_eq!(&filed.message.envelope, &message.envelope);
+        prop_assert_eq!((filed.message.origin, filed.message.arrived), (message.origin, message.arrived));
+        let last = filed.states[1].last.clone().unwrap();
+        prop_assert_eq!((last.0, &*last.1.text), (UnixMillis(at), &*text));
+    }
+
+    #[test]
+    fn damaged_files_never_panic_and_never_say_something_else(at in any::<usize>(), flip in 1u8..) {
+        let (mut bytes, ends) = file();
+        let at = at % bytes.len();
+        bytes[at] ^= flip;
+        match read(ID, &bytes, Seal::new(ID.0)) {
+            Err(_) => prop_assert!(at < ends[0]),
+            Ok(filed) => {
+                prop_assert!(at >= ends[0] && filed.message.envelope == message().envelope);
+                prop_assert!(!filed.damaged.is_empty() || filed.torn_bytes > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+        let _ = read(ID, &bytes, Seal::new(ID.0));
+    }
+}

@@ -1,0 +1,64 @@
+//! Finishes what intents say, at the start.
+
+use super::{
+    Shared,
+    intent::Step,
+    listing::Listing,
+    names::Named,
+    recover::{failed, sync},
+};
+use crate::SpoolFailure;
+use std::collections::BTreeSet;
+
+/// Does what the intents say, as far as it was not done; then the intents go, unless one of them cannot
+/// be read: it may come before the others.
+pub(super) fn finish(
+    shared: &Shared,
+    listing: &mut Listing,
+    steps: &[Step],
+    may_go: bool,
+) -> Result<(), SpoolFailure> {
+    let mut dirs = BTreeSet::new();
+    for step in steps {
+        let id = step.id().0;
+        let (named, unfinished) = (Named::Envelope(id), Named::Unfinished(id));
+        let there = listing.envelopes.get(&id).map(|(dir, _)| *dir);
+        match (step, there) {
+            (Step::Finish(_), None) => {
+                let Some(dir) = listing.unfinished.remove(&id) else { continue };
+                let disk = &shared.queues.dir(dir).disk;
+                let renamed = disk.rename(&unfinished.file(), &named.file());
+                renamed.map_err(|e| failed(shared, "rename", dir, unfinished, &e))?;
+                listing.envelopes.insert(id, (dir, named));
+                dirs.insert(dir);
+            }
+            (Step::Append(_, offset, bytes), Some(dir)) => {
+                let file = shared.queues.dir(dir).disk.open(&named.file());
+                let appended = file.and_then(|file| {
+                    file.write_at(*offset, bytes)?;
+                    file.sync_data()
+                });
+                appended.map_err(|e| failed(shared, "append to", dir, named, &e))?;
+            }
+            (Step::Remove(_), Some(dir)) => {
+                let removed = shared.queues.dir(dir).disk.remove(&named.file());
+                removed.map_err(|e| failed(shared, "remove", dir, named, &e))?;
+                listing.envelopes.remove(&id);
+                dirs.insert(dir);
+            }
+            _ => {}
+        }
+    }
+    sync(shared, &dirs)?;
+    if may_go {
+        let mut homes = BTreeSet::new();
+        for (number, dir) in std::mem::take(&mut listing.intents) {
+            let named = Named::Intent(number);
+            let removed = shared.queues.dir(dir).disk.remove(&named.file());
+            removed.map_err(|e| failed(shared, "remove", dir, named, &e))?;
+            homes.insert(dir);
+        }
+        sync(shared, &homes)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! What is in the directories, in memory; built by recovery from the files alone.
+
+use super::{envelope::Piece, queues::Dir};
+use std::collections::HashMap;
+
+/// Files take whole blocks of the disk.
+const BLOCK: u64 = 4096;
+
+/// What files of these lengths take on the disk.
+pub(super) fn blocks(lengths: impl IntoIterator<Item = u64>) -> u64 {
+    lengths.into_iter().map(|length| length.div_ceil(BLOCK) * BLOCK).sum()
+}
+
+/// A live message.
+#[derive(Debug, Clone)]
+pub(super) struct Slot {
+    /// The directory of its files.
+    pub(super) dir: u16,
+    /// Length of its envelope file: there the next line goes.
+    pub(super) envelope_bytes: u64,
+    /// Of its content file; zero when it has none.
+    pub(super) content_bytes: u64,
+    pub(super) chunks: Box<[u64]>,
+}
+
+impl Slot {
+    pub(super) fn blocks(&self) -> u64 {
+        blocks([self.envelope_bytes, self.content_bytes])
+    }
+}
+
+/// A piece of content in a file of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Chunk {
+    /// The directory of its file; none while it is still to be written.
+    pub(super) dir: Option<u16>,
+    pub(super) length_bytes: u32,
+    pub(super) sum: u32,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub(super) messages: HashMap<u64, Slot>,
+    pub(super) chunks: HashMap<u64, Chunk>,
+    /// Live messages of each queue directory.
+    pub(super) pending: Vec<u64>,
+    /// What all files take.
+    pub(super) used_bytes: u64,
+}
+
+impl Index {
+    pub(super) fn add(&mut self, dirs: &[Dir], id: u64, slot: Slot) {
+        self.pending[dirs[usize::from(slot.dir)].queue] += 1;
+        self.used_bytes += slot.blocks();
+        self.messages.insert(id, slot);
+    }
+
+    pub(super) fn take(&mut self, dirs: &[Dir], id: u64) -> Option<Slot> {
+        let slot = self.messages.remove(&id)?;
+        self.pending[dirs[usize::from(slot.dir)].queue] -= 1;
+        self.used_bytes = self.used_bytes.saturating_sub(slot.blocks());
+        Some(slot)
+    }
+
+    /// A chunk's file is written.
+    pub(super) fn add_chunk(&mut self, place: u64, chunk: Chunk) {
+        self.used_bytes += blocks([u64::from(chunk.length_bytes)]);
+        self.chunks.insert(place, chunk);
+    }
+
+    pub(super) fn take_chunk(&mut self, place: u64) -> Option<Chunk> {
+        let chunk = self.chunks.remove(&place)?;
+        if chunk.dir.is_some() {
+            self.used_bytes = self.used_bytes.saturating_sub(blocks([u64::from(chunk.length_bytes)]));
+        }
+        Some(chunk)
+    }
+}
+
+/// The length of the content file and the places of the chunks.
+pub(super) fn content_of(pieces: &[Piece]) -> (u64, Box<[u64]>) {
+    let here = |piece: &Piece| match piece {
+        Piece::Here { length_bytes, .. } => u64::from(*length_bytes),
+        Piece::Chunk { .. } => 0,
+    };
+    let place = |piece: &Piece| match piece {
+        Piece::Chunk { place, .. } => Some(*place),
+        Piece::Here { .. } => None,
+    };
+    (pieces.iter().map(here).sum(), pieces.iter().filter_map(place).collect())
+}

@@ -1,0 +1,192 @@
+//! One line of a file in a queue directory: words, a checksum, a line feed. The checksum begins with
+//! the file's number and the line's offset, so that what stood in the same blocks before does not pass.
+
+use crate::{Mutation, format::wire::Malformed};
+use std::fmt::{Display, Write as _};
+
+/// ` 0123abcd\n`
+const END_BYTES: usize = 10;
+
+/// What the checksums of a file begin with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seal(Option<u64>);
+
+impl Seal {
+    #[cfg(test)]
+    pub(super) fn new(number: u64) -> Self {
+        Self(Some(number))
+    }
+
+    /// For the file of this number.
+    pub(super) fn mutated(number: u64, mutation: Mutation) -> Self {
+        Self((mutation != Mutation::IgnoreSeed).then_some(number))
+    }
+
+    fn checksum(self, offset: u64, text: &[u8]) -> u32 {
+        let Some(number) = self.0 else { return crc32c::crc32c(text) };
+        let mut salt = [0; 16];
+        salt[..8].copy_from_slice(&number.to_le_bytes());
+        salt[8..].copy_from_slice(&offset.to_le_bytes());
+        crc32c::crc32c_append(crc32c::crc32c(&salt), text)
+    }
+}
+
+/// Lines to be written at an offset of a file.
+pub(super) struct Lines<'a> {
+    out: &'a mut Vec<u8>,
+    seal: Seal,
+    base: u64,
+}
+
+impl<'a> Lines<'a> {
+    /// `out` begins at `base` in its file.
+    pub(super) fn new(out: &'a mut Vec<u8>, seal: Seal, base: u64) -> Self {
+        Self { out, seal, base }
+    }
+
+    /// A line whose first word is given and whose others `write` makes.
+    pub(super) fn line(&mut self, first: &str, write: impl FnOnce(&mut Words<'_>)) {
+        let start = self.out.len();
+        self.out.extend_from_slice(first.as_bytes());
+        write(&mut Words(self.out));
+        let sum = self.seal.checksum(self.base + start as u64, &self.out[start..]);
+        self.out.extend_from_slice(format!(" {sum:08x}\n").as_bytes());
+    }
+}
+
+/// The words behind the first.
+pub(super) struct Words<'a>(&'a mut Vec<u8>);
+
+impl Words<'_> {
+    /// Of our own making: without spaces.
+    pub(super) fn word(&mut self, word: impl Display) -> &mut Self {
+        let mut text = String::new();
+        let _ = write!(text, " {word}");
+        self.0.extend_from_slice(text.as_bytes());
+        self
+    }
+
+    /// `key=` and bytes of anybody's making.
+    pub(super) fn key(&mut self, key: &str, value: &[u8]) -> &mut Self {
+        self.word(key);
+        self.0.push(b'=');
+        escape(self.0, value);
+        self
+    }
+
+    /// Goes on with the word before.
+    pub(super) fn escaped(&mut self, value: &[u8]) -> &mut Self {
+        escape(self.0, value);
+        self
+    }
+}
+
+/// Printable ASCII stays, but for the space and the percent sign; so no value is two words or two lines.
+fn escape(out: &mut Vec<u8>, value: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in value {
+        if byte.is_ascii_graphic() && *byte != b'%' {
+            out.push(*byte);
+        } else {
+            out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+    }
+}
+
+/// What [`escape`] wrote.
+pub(super) fn unescape(text: &str) -> Result<Vec<u8>, Malformed> {
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte != b'%' {
+            out.push(*byte);
+            continue;
+        }
+        let digits = rest.split_at_checked(2).ok_or(Malformed("escape"))?;
+        let digit = |n: usize| char::from(digits.0[n]).to_digit(16).ok_or(Malformed("escape"));
+        out.push((digit(0)? * 16 + digit(1)?) as u8);
+        rest = digits.1;
+    }
+    Ok(out)
+}
+
+/// The same where it must be text.
+pub(super) fn unescape_text(text: &str) -> Result<Box<str>, Malformed> {
+    String::from_utf8(unescape(text)?).map(Into::into).map_err(|_| Malformed("not UTF-8"))
+}
+
+/// A number as we write it.
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Malformed> {
+    text.parse().map_err(|_| Malformed("number"))
+}
+
+/// A number in hexadecimal digits.
+pub(super) fn hex(text: &str) -> Result<u64, Malformed> {
+    u64::from_str_radix(text, 16).map_err(|_| Malformed("hexadecimal number"))
+}
+
+/// A line as it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Line<'a> {
+    pub(super) offset: u64,
+    /// The line with its line feed.
+    pub(super) length: u64,
+    /// Without the checksum; none when that is wrong.
+    pub(super) text: Option<&'a str>,
+}
+
+/// The lines of a file, good and bad.
+pub(super) fn lines(bytes: &[u8], seal: Seal) -> impl Iterator<Item = Line<'_>> {
+    let mut offset = 0;
+    bytes.split_inclusive(|b| *b == b'\n').map(move |line| {
+        let at = offset;
+        offset += line.len() as u64;
+        Line { offset: at, length: line.len() as u64, text: checked(line, at, seal) }
+    })
+}
+
+fn checked(line: &[u8], offset: u64, seal: Seal) -> Option<&str> {
+    let (text, end) = line.split_at_checked(line.len().checked_sub(END_BYTES)?)?;
+    let right = format!(" {:08x}\n", seal.checksum(offset, text));
+    if end == right.as_bytes() { std::str::from_utf8(text).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn written(number: u64, base: u64, value: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        Lines::new(&mut out, Seal::new(number), base).line("from", |w| {
+            w.key("path", value);
+        });
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_read_only_where_it_was_written(
+            value: Vec<u8>, number: u64, flip in any::<(usize, u8)>(),
+        ) {
+            let out = written(number, 0, &value);
+            let read: Vec<_> = lines(&out, Seal::new(number)).collect();
+            prop_assert_eq!(read.len(), 1);
+            let text = read[0].text.unwrap();
+            prop_assert_eq!(unescape(text.strip_prefix("from path=").unwrap()), Ok(value.clone()));
+            prop_assert!(lines(&out, Seal::new(!number)).all(|line| line.text.is_none()));
+            prop_assert!(lines(&written(number, 1, &value), Seal::new(number)).all(|l| l.text.is_none()));
+            let mut bad = out.clone();
+            let at = flip.0 % bad.len();
+            bad[at] ^= flip.1 | 1;
+            prop_assert!(lines(&bad, Seal::new(number)).all(|line| line.text.is_none()));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text: String) {
+            let covered: u64 = lines(&bytes, Seal::new(1)).map(|line| line.length).sum();
+            prop_assert_eq!(covered, bytes.len() as u64);
+            let _ = unescape(&text);
+        }
+    }
+}

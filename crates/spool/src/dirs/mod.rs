@@ -1,0 +1,272 @@
+//! Queue directories: two files a message in directories of an operator's choosing, as Sendmail keeps
+//! them, made durable in rounds. docs/spool-directories.md has the bytes.
+//!
+//! A message is `ID.env`, its envelope and what became of it, and `ID.msg`, its content. It is accepted
+//! when its envelope file has that name, and gone when the file is: both are one change of one name. What
+//! happens in between is appended to the envelope file, line by line, each with a checksum.
+//!
+//! A round commits what waits:
+//!
+//! 1. Chunks, content and envelopes are written, the envelopes as `ID.new`; every file is synced, then
+//!    every directory with new files. A crash until here leaves files that nobody names.
+//! 2. When a transaction changes several messages, what shall become of them is written to one *intent*,
+//!    which is synced, gets its name, and whose directory is synced. With that it will happen, to all of
+//!    them; without, to none. It names bytes, offsets and ids, so that it may be done over again.
+//! 3. Lines are appended and synced; `ID.new` becomes `ID.env`, envelopes of ended messages are removed;
+//!    every directory whose names changed is synced. Only now the tickets are durable.
+//! 4. Content and chunks of ended messages, and the intent, are removed, without a sync: should they come
+//!    back, nobody names the ones, and the others change nothing.
+//!
+//! A crash in the third step leaves some of what was not acknowledged: of one message what came first,
+//! and of what an intent names all. That is less than the log promises, where transactions survive in
+//! the order of their tickets, and as much as [`Spool`] does.
+
+mod commit;
+mod envelope;
+pub(crate) mod find;
+mod finish;
+pub(crate) mod fuzz;
+mod hand;
+mod index;
+mod intent;
+mod line;
+mod listing;
+mod names;
+mod note;
+mod queues;
+mod recover;
+mod room;
+mod round;
+mod shared;
+mod written;
+
+pub use find::Layout;
+pub use queues::{Choice, QueueDirectory};
+
+use crate::{
+    Durable, Entry, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Ticket, Transaction, disk::RealDisk, inbox::Line,
+};
+use bytes::Bytes;
+use commit::Committer;
+use index::{Chunk, blocks};
+use mail::{Message, Place, QueueId, Recipient, SharedMessage};
+use queues::Queues;
+use shared::{Shared, Work};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// What the engine was told at start.
+#[derive(Debug, Clone)]
+pub struct DirSettings {
+    /// All files together; zero: what the disk has.
+    pub max_bytes: u64,
+    /// Must stay free on the disk.
+    pub min_free_bytes: u64,
+    /// Beyond that, what only outcomes and reports may use.
+    pub reserve_bytes: u64,
+    /// How a queue directory is chosen.
+    pub choice: Choice,
+    /// Bytes that may wait for the commit thread; above, [`Refused::Busy`].
+    pub queued_bytes_max: u64,
+    /// How long outcomes may wait for a commit they can ride with.
+    pub outcome_delay: Duration,
+}
+
+impl Default for DirSettings {
+    fn default() -> Self {
+        Self {
+            max_bytes: 0,
+            min_free_bytes: 64 * 1024 * 1024,
+            reserve_bytes: 16 * 1024 * 1024,
+            choice: Choice::default(),
+            queued_bytes_max: 32 * 1024 * 1024,
+            outcome_delay: Duration::from_millis(50),
+        }
+    }
+}
+
+/// The engine; see the module's text.
+pub struct DirSpool {
+    shared: Arc<Shared>,
+    recovered: bool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// In place of the thread, when the caller does its work.
+    hand: Option<Mutex<Option<Committer>>>,
+    /// The folder of the queue directories, locked.
+    folder: Option<RealDisk>,
+}
+
+impl DirSpool {
+    /// The engine on these directories. Nothing else may have them open.
+    ///
+    /// # Errors
+    /// [`SpoolFailure::Unusable`] when another process has one of them, or there is none.
+    pub fn on(
+        queues: Vec<QueueDirectory>,
+        settings: DirSettings,
+        mutation: Mutation,
+    ) -> Result<Self, SpoolFailure> {
+        let queues = Queues::new(queues, settings.choice)?;
+        queues.lock()?;
+        let shared = Arc::new(Shared::new(settings, queues, mutation));
+        Ok(Self { shared, recovered: false, thread: Mutex::default(), hand: None, folder: None })
+    }
+
+    /// For [`crate::inspect`]: everything in place, nothing started or changed.
+    pub(crate) fn inspect(
+        queues: Vec<QueueDirectory>,
+        visit: &mut dyn FnMut(Recovered),
+    ) -> Result<RecoveryReport, SpoolFailure> {
+        let queues = Queues::new(queues, Choice::default())?;
+        recover::inspect(&Shared::new(DirSettings::default(), queues, Mutation::None), visit)
+    }
+
+    fn admit(
+        &self,
+        bytes: u64,
+        blocks: u64,
+        internal: bool,
+    ) -> Result<MutexGuard<'_, Line<(Work, u64)>>, Refused> {
+        if !internal && self.shared.room.free() < blocks {
+            return Err(Refused::Full);
+        }
+        let line = self.shared.inbox.admit(bytes, internal)?;
+        self.shared.room.promise(blocks);
+        Ok(line)
+    }
+}
+
+/// What an entry takes in memory while it waits, and at most on the disk.
+fn size(entry: &Entry) -> (u64, u64) {
+    match entry {
+        Entry::Accept(message) => message_size(message, &[]),
+        Entry::Adopt(found) => message_size(&found.message, &found.recipients),
+        Entry::Outcome { last: true, .. } | Entry::Amend { .. } => (64, 0),
+        Entry::Outcome { results, .. } => {
+            let bytes = 64 + results.iter().map(|r| 32 + r.1.text.len() as u64).sum::<u64>();
+            (bytes, blocks([bytes]))
+        }
+    }
+}
+
+fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
+    // Each byte of a name or text may take three; each recipient and part has a line.
+    let names = |r: &Recipient| 64 + 3 * (r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len()));
+    let names: usize = message.envelope.recipients.iter().map(names).sum();
+    let past = |s: &RecipientState| 128 + 3 * s.last.as_ref().map_or(0, |(_, outcome)| outcome.text.len());
+    let past: usize = states.iter().map(past).sum();
+    let envelope = 512 + 3 * message.origin.len() + names + past + 64 * message.content.parts().len();
+    let content = round::memory_bytes(message) as u64;
+    (envelope as u64 + content, blocks([envelope as u64, content]))
+}
+
+impl Spool for DirSpool {
+    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+        let (mut bytes, mut blocks) = (0, 0);
+        let (mut internal, mut urgent) = (true, false);
+        for entry in &transaction {
+            match entry {
+                Entry::Accept(message) => {
+                    // Reports on what leaves may use the reserve.
+                    internal &= message.envelope.reverse_path.is_null();
+                    urgent = true;
+                }
+                Entry::Adopt(_) => (internal, urgent) = (false, true),
+                Entry::Outcome { .. } => {}
+                Entry::Amend { .. } => urgent = true,
+            }
+            let (more_bytes, more_blocks) = size(entry);
+            (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
+        }
+        let line = self.admit(bytes, blocks, internal)?;
+        self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
+        Ok(self.shared.inbox.push(line, (Work::Transaction(transaction), blocks), bytes, urgent))
+    }
+
+    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+        let length = chunk.len() as u64;
+        let blocks = blocks([length]);
+        let line = self.admit(length, blocks, false)?;
+        let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
+        let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
+        self.shared.index().chunks.insert(place, known);
+        // Written behind the others, so that memory is not needed longer than the disk needs.
+        self.shared.inbox.push(line, (Work::Chunk(place, chunk), blocks), length, true);
+        Ok(Place(place))
+    }
+
+    fn abandon(&self, places: &[Place]) {
+        for place in places {
+            let chunk = self.shared.index().take_chunk(place.0);
+            // One that is not written yet will not be, or goes when it is.
+            if let Some(dir) = chunk.and_then(|chunk| chunk.dir)
+                && let Ok(line) = self.shared.inbox.admit(0, true)
+            {
+                self.shared.inbox.push(line, (Work::Forget(place.0, dir), 0), 0, false);
+            }
+        }
+    }
+
+    fn durable(&self, ticket: Ticket) -> Durable {
+        self.shared.inbox.hurry(ticket);
+        self.shared.progress.wait(ticket)
+    }
+
+    fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        self.shared.read(id).map(SharedMessage::new)
+    }
+
+    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        self.shared.load(place)
+    }
+
+    fn recover(&mut self, visit: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+        if std::mem::replace(&mut self.recovered, true) {
+            return Err(SpoolFailure::Unusable("recovered already".to_owned()));
+        }
+        let (report, next) = recover::recover(&self.shared, visit)?;
+        let committer = Committer::new(self.shared.clone(), next);
+        if let Some(hand) = &mut self.hand {
+            *hand = Mutex::new(Some(committer));
+            return Ok(report);
+        }
+        let run = move || {
+            crate::sched::raise();
+            committer.run();
+        };
+        let thread = std::thread::Builder::new().name("spool-commit".to_owned()).spawn(run);
+        let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the commit thread: {e}")))?;
+        self.thread = Mutex::new(Some(thread));
+        Ok(report)
+    }
+
+    fn pressure(&self) -> Pressure {
+        let shared = &self.shared;
+        Pressure {
+            queued_bytes: shared.inbox.lock().bytes,
+            free_bytes: shared.room.free(),
+            message_count: shared.index().messages.len() as u64,
+            commit_count: shared.commit_count.load(Ordering::Relaxed),
+            transaction_count: shared.transaction_count.load(Ordering::Relaxed),
+            last_sync_us: shared.last_sync_us.load(Ordering::Relaxed),
+            poisoned: shared.poisoned.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) {
+        self.shared.inbox.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A thread that panicked has said so.
+        thread.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl Drop for DirSpool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,133 @@
+//! What is noted behind an envelope: outcomes, holds, releases. Each line says where the append began
+//! that wrote it, so that a torn append can be told from damage before a later one, and in which round:
+//! all rounds but the last are proven.
+
+use super::line::{Lines, Words, number, unescape_text};
+use crate::{
+    RecipientState,
+    format::{message::TEXT_MAX, wire::Malformed},
+};
+use mail::{Enhanced, Fate, Outcome, UnixMillis};
+
+/// One line behind the envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Note {
+    Outcomes(UnixMillis, Vec<(u32, Outcome)>),
+    Held(bool),
+    /// A recipient's past in another spool.
+    Past(u32, RecipientState),
+}
+
+/// Which append wrote a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Append {
+    /// Where in the file it began.
+    pub(super) base: u64,
+    /// The round it was part of, over all messages and lives of the spool.
+    pub(super) round: u64,
+}
+
+/// Writes the line of a note.
+pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
+    let word = match note {
+        Note::Outcomes(..) => "outcome",
+        Note::Held(true) => "hold",
+        Note::Held(false) => "release",
+        Note::Past(..) => "past",
+    };
+    to.line(word, |w| {
+        w.word(format_args!("@{}", append.base)).word(format_args!("#{}", append.round));
+        match note {
+            Note::Outcomes(at, results) => {
+                w.word(at.0);
+                results.iter().for_each(|(index, outcome)| write_outcome(w, *index, outcome));
+            }
+            Note::Held(_) => {}
+            Note::Past(index, state) => {
+                let settled = if state.settled { "settled" } else { "open" };
+                w.word(index).word(settled).word(state.attempt_count);
+                if let Some((at, outcome)) = &state.last {
+                    w.word(at.0);
+                    write_outcome(w, *index, outcome);
+                }
+            }
+        }
+    });
+}
+
+/// `0:deferred:remote:4.2.1:mailbox%20busy`
+fn write_outcome(w: &mut Words<'_>, index: u32, outcome: &Outcome) {
+    let who = if outcome.from_remote { "remote" } else { "local" };
+    w.word(format_args!("{index}:{}:{who}:{}:", fate_word(outcome.fate), outcome.status));
+    // What was delivered or failed is told in the log; only what waits has to be explained again.
+    let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
+    w.escaped(&text.as_bytes()[..text.floor_char_boundary(TEXT_MAX)]);
+}
+
+fn fate_word(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Delivered => "delivered",
+        Fate::Deferred => "deferred",
+        Fate::Failed => "failed",
+    }
+}
+
+/// A note, and what wrote it.
+pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
+    let mut words = text.split(' ');
+    let mut next = || words.next().ok_or(Malformed("a word is missing"));
+    let first = next()?;
+    let base = number(next()?.strip_prefix('@').ok_or(Malformed("no base"))?)?;
+    let round = number(next()?.strip_prefix('#').ok_or(Malformed("no round"))?)?;
+    let note = match first {
+        "hold" => Note::Held(true),
+        "release" => Note::Held(false),
+        "outcome" => {
+            let at = UnixMillis(number(next()?)?);
+            Note::Outcomes(at, words.map(read_outcome).collect::<Result<_, _>>()?)
+        }
+        "past" => {
+            let index = number(next()?)?;
+            let settled = match next()? {
+                "settled" => true,
+                "open" => false,
+                _ => return Err(Malformed("past")),
+            };
+            let attempt_count = number(next()?)?;
+            let last = match (words.next(), words.next()) {
+                (Some(at), Some(outcome)) => Some((UnixMillis(number(at)?), read_outcome(outcome)?.1)),
+                (None, _) => None,
+                (Some(_), None) => return Err(Malformed("past")),
+            };
+            Note::Past(index, RecipientState { settled, attempt_count, last })
+        }
+        _ => return Err(Malformed("unknown line")),
+    };
+    Ok((Append { base, round }, note))
+}
+
+fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {
+    let mut fields = word.splitn(5, ':');
+    let mut next = || fields.next().ok_or(Malformed("outcome"));
+    let index = number(next()?)?;
+    let fate = match next()? {
+        "delivered" => Fate::Delivered,
+        "deferred" => Fate::Deferred,
+        "failed" => Fate::Failed,
+        _ => return Err(Malformed("fate")),
+    };
+    let from_remote = match next()? {
+        "remote" => true,
+        "local" => false,
+        _ => return Err(Malformed("outcome")),
+    };
+    let status = read_status(next()?)?;
+    Ok((index, Outcome { fate, status, text: unescape_text(next()?)?, from_remote }))
+}
+
+fn read_status(text: &str) -> Result<Enhanced, Malformed> {
+    let mut numbers = text.splitn(3, '.');
+    let mut next = || numbers.next().ok_or(Malformed("status"));
+    let status = Enhanced(number(next()?)?, number(next()?)?, number(next()?)?);
+    Ok(status)
+}

@@ -1,0 +1,68 @@
+//! How much room is left, known without asking the disk at every submit.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the directories are allowed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Allowed {
+    /// All files together; zero: what the disk has.
+    pub(super) max_bytes: u64,
+    /// Must stay free on the disk, so that outcomes and reports find room when mail does not.
+    pub(super) keep_bytes: u64,
+}
+
+/// Bytes are whole blocks.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// For mail, when the disk was last asked.
+    free_bytes: AtomicU64,
+    /// Submitted since and not written yet.
+    promised_bytes: AtomicU64,
+}
+
+impl Room {
+    /// What the disk said, and what our files take.
+    pub(super) fn look(&self, allowed: Allowed, disk_bytes: u64, used_bytes: u64) {
+        let of_disk = disk_bytes.saturating_sub(allowed.keep_bytes);
+        let of_limit = match allowed.max_bytes {
+            0 => u64::MAX,
+            max => max.saturating_sub(used_bytes),
+        };
+        self.free_bytes.store(of_disk.min(of_limit), Ordering::Relaxed);
+    }
+
+    /// What can still be promised.
+    pub(super) fn free(&self) -> u64 {
+        let promised = self.promised_bytes.load(Ordering::Relaxed);
+        self.free_bytes.load(Ordering::Relaxed).saturating_sub(promised)
+    }
+
+    pub(super) fn promise(&self, bytes: u64) {
+        self.promised_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A promise was kept, and the disk was asked since.
+    pub(super) fn settle(&self, bytes: u64) {
+        self.promised_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smaller_of_disk_and_limit_counts_and_promises_are_taken_off() {
+        let room = Room::default();
+        room.look(Allowed { max_bytes: 0, keep_bytes: 100 }, 1000, 500);
+        assert_eq!(room.free(), 900);
+        room.promise(300);
+        assert_eq!(room.free(), 600);
+        room.look(Allowed { max_bytes: 700, keep_bytes: 100 }, 1000, 500);
+        assert_eq!(room.free(), 0);
+        room.settle(300);
+        assert_eq!(room.free(), 200);
+        room.look(Allowed { max_bytes: 700, keep_bytes: 2000 }, 1000, 500);
+        assert_eq!(room.free(), 0);
+    }
+}

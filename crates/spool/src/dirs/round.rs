@@ -1,0 +1,206 @@
+//! What one round of commits does, message by message, before any of it is done.
+
+use super::{
+    Shared, envelope,
+    index::Slot,
+    intent::Step,
+    line::Lines,
+    note::{self, Append, Note},
+};
+use crate::{Change, Entry, Mutation, RecipientState, Recovered};
+use bytes::Bytes;
+use mail::{Message, Part, QueueId, SharedMessage, UnixMillis};
+use std::collections::HashMap;
+
+/// More files wait for the next round: nobody should wait for a thousand others.
+const FILES_MAX: usize = 512;
+/// More bytes, too.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// A message the round changes.
+pub(super) struct Touched {
+    pub(super) id: QueueId,
+    pub(super) dir: u16,
+    /// Where `lines` begin in the envelope file.
+    pub(super) base: u64,
+    pub(super) lines: Vec<u8>,
+    /// It is new; the lines are the whole file.
+    pub(super) accepted: Option<SharedMessage>,
+    pub(super) ends: bool,
+    /// A transaction changes it together with others.
+    is_joint: bool,
+}
+
+/// A piece of content to be written.
+pub(super) struct NewChunk {
+    pub(super) place: u64,
+    pub(super) dir: u16,
+    pub(super) bytes: Bytes,
+}
+
+pub(super) struct Round {
+    number: u64,
+    pub(super) touched: Vec<Touched>,
+    by_id: HashMap<u64, usize>,
+    pub(super) chunks: Vec<NewChunk>,
+    /// Chunk files nobody needs any more.
+    pub(super) forgotten: Vec<(u64, u16)>,
+    bytes: usize,
+    /// What was reserved for all this.
+    pub(super) blocks: u64,
+}
+
+impl Round {
+    pub(super) fn new(number: u64) -> Self {
+        let (touched, by_id, chunks, forgotten) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
+        Self { number, touched, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.touched.len() + self.chunks.len() >= FILES_MAX || self.bytes >= BYTES_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.touched.is_empty() && self.chunks.is_empty() && self.forgotten.is_empty()
+    }
+
+    pub(super) fn chunk(&mut self, shared: &Shared, place: u64, bytes: Bytes) {
+        let index = shared.index();
+        // Abandoned before it was written?
+        if index.chunks.contains_key(&place) {
+            let dir = shared.queues.choose(place, &index.pending);
+            self.bytes += bytes.len();
+            self.chunks.push(NewChunk { place, dir, bytes });
+        }
+    }
+
+    pub(super) fn transaction(&mut self, shared: &Shared, entries: Vec<Entry>) {
+        let mut together: Vec<usize> = Vec::new();
+        for entry in entries {
+            if let Some(at) = self.entry(shared, entry) {
+                together.push(at);
+            }
+        }
+        together.sort_unstable();
+        together.dedup();
+        if together.len() > 1 {
+            together.iter().for_each(|at| self.touched[*at].is_joint = true);
+        }
+    }
+
+    /// Which message an entry changes; none when it is not there.
+    fn entry(&mut self, shared: &Shared, entry: Entry) -> Option<usize> {
+        match entry {
+            Entry::Accept(message) => self.accept(shared, message),
+            Entry::Adopt(found) => {
+                let at = self.accept(shared, found.message.clone())?;
+                self.note(shared, found.message.id, &past(&found))?;
+                Some(at)
+            }
+            Entry::Outcome { .. } if shared.mutation == Mutation::DropOutcome => None,
+            Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+                let at = self.touch(shared, id)?;
+                self.touched[at].ends = true;
+                Some(at)
+            }
+            Entry::Outcome { id, results, last: false } => {
+                self.note(shared, id, &[Note::Outcomes(UnixMillis::now(), results)])
+            }
+            Entry::Amend { id, change } => self.note(shared, id, &[Note::Held(change == Change::Hold)]),
+        }
+    }
+
+    fn accept(&mut self, shared: &Shared, message: SharedMessage) -> Option<usize> {
+        let id = message.id;
+        let index = shared.index();
+        if self.by_id.contains_key(&id.0) || index.messages.contains_key(&id.0) {
+            tracing::error!("{id} is accepted a second time: the first stays");
+            return None;
+        }
+        let mut lines = Vec::new();
+        let sum_of = |place| index.chunks.get(&place).map_or(0, |chunk| chunk.sum);
+        envelope::write(&mut lines, shared.seal(id.0), &message, sum_of);
+        let dir = shared.queues.choose(id.0, &index.pending);
+        self.bytes += lines.len() + memory_bytes(&message);
+        let accepted = Some(message);
+        Some(self.enter(Touched { id, dir, base: 0, lines, accepted, ends: false, is_joint: false }))
+    }
+
+    fn touch(&mut self, shared: &Shared, id: QueueId) -> Option<usize> {
+        if let Some(at) = self.by_id.get(&id.0) {
+            return Some(*at).filter(|at| !self.touched[*at].ends);
+        }
+        let (dir, base) = {
+            let index = shared.index();
+            let slot = index.messages.get(&id.0)?;
+            (slot.dir, slot.envelope_bytes)
+        };
+        let lines = Vec::new();
+        Some(self.enter(Touched { id, dir, base, lines, accepted: None, ends: false, is_joint: false }))
+    }
+
+    fn enter(&mut self, touched: Touched) -> usize {
+        let at = self.touched.len();
+        self.by_id.insert(touched.id.0, at);
+        self.touched.push(touched);
+        at
+    }
+
+    fn note(&mut self, shared: &Shared, id: QueueId, notes: &[Note]) -> Option<usize> {
+        let at = self.touch(shared, id)?;
+        let touched = &mut self.touched[at];
+        // All that the round appends is one append; what is new was never there without it.
+        let base = if touched.accepted.is_some() { touched.lines.len() as u64 } else { touched.base };
+        let append = Append { base, round: self.number };
+        let here = touched.base + touched.lines.len() as u64;
+        let mut lines = Vec::new();
+        let mut to = Lines::new(&mut lines, shared.seal(id.0), here);
+        notes.iter().for_each(|note| note::write(&mut to, append, note));
+        self.bytes += lines.len();
+        touched.lines.extend(lines);
+        Some(at)
+    }
+
+    /// What must happen to several messages or to none; empty when that is at most one.
+    pub(super) fn joint_steps(&self) -> Vec<Step> {
+        let step = |t: &Touched| match (&t.accepted, t.ends) {
+            (Some(_), true) => None,
+            (Some(_), false) => Some(Step::Finish(t.id)),
+            (None, true) => Some(Step::Remove(t.id)),
+            (None, false) => (!t.lines.is_empty()).then(|| Step::Append(t.id, t.base, t.lines.clone())),
+        };
+        let steps: Vec<Step> = self.touched.iter().filter(|t| t.is_joint).filter_map(step).collect();
+        if steps.len() > 1 { steps } else { Vec::new() }
+    }
+}
+
+impl Touched {
+    /// Are there files to be written for it?
+    pub(super) fn is_new(&self) -> bool {
+        self.accepted.is_some() && !self.ends
+    }
+
+    /// What the index keeps of it.
+    pub(super) fn slot(&self, message: &Message) -> Slot {
+        let place = |part: &Part| part.place().map(|place| place.0);
+        Slot {
+            dir: self.dir,
+            envelope_bytes: self.lines.len() as u64,
+            content_bytes: memory_bytes(message) as u64,
+            chunks: message.content.parts().iter().filter_map(place).collect(),
+        }
+    }
+}
+
+/// What another spool knew of a message, in notes.
+fn past(found: &Recovered) -> Vec<Note> {
+    let states = (0..).zip(&found.recipients).filter(|(_, state)| **state != RecipientState::default());
+    let mut notes: Vec<Note> = states.map(|(index, state)| Note::Past(index, state.clone())).collect();
+    notes.extend(found.held.then_some(Note::Held(true)));
+    notes
+}
+
+/// What of a message's content is in memory.
+pub(super) fn memory_bytes(message: &Message) -> usize {
+    message.content.parts().iter().map(|p| if let Part::Memory(b) = p { b.len() } else { 0 }).sum()
+}

@@ -1,0 +1,186 @@
+//! What the commit thread and its callers have in common.
+
+use super::{
+    DirSettings,
+    envelope::{self, Filed, Piece},
+    index::Index,
+    line::Seal,
+    names::Named,
+    queues::{Dir, Queues},
+    room::{Allowed, Room},
+};
+use crate::{Mutation, SpoolFailure, Transaction, inbox::Inbox, progress::Progress};
+use bytes::Bytes;
+use mail::{Content, Message, Part, Place, QueueId};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+/// No envelope file is that long; a longer one is not believed.
+const ENVELOPE_MAX: u64 = 1 << 30;
+
+/// With fewer files left to be made the disk is full, whatever room it has: those of the messages that
+/// wait come to thousands.
+const FREE_FILES_MIN: u64 = 10_000;
+
+/// What waits for the commit thread.
+pub(super) enum Work {
+    Transaction(Transaction),
+    Chunk(u64, Bytes),
+    /// A chunk's file in a directory.
+    Forget(u64, u16),
+}
+
+pub(super) struct Shared {
+    pub(super) settings: DirSettings,
+    pub(super) queues: Queues,
+    /// Each with the room it was promised.
+    pub(super) inbox: Inbox<(Work, u64)>,
+    pub(super) progress: Arc<Progress>,
+    index: Mutex<Index>,
+    pub(super) room: Room,
+    pub(super) next_chunk: AtomicU64,
+    pub(super) commit_count: AtomicU64,
+    pub(super) transaction_count: AtomicU64,
+    pub(super) last_sync_us: AtomicU64,
+    pub(super) poisoned: AtomicBool,
+    pub(super) mutation: Mutation,
+}
+
+impl Shared {
+    pub(super) fn new(settings: DirSettings, queues: Queues, mutation: Mutation) -> Self {
+        let index = Index { pending: vec![0; queues.queue_count()], ..Index::default() };
+        Self {
+            inbox: Inbox::new(settings.queued_bytes_max, settings.outcome_delay),
+            settings,
+            queues,
+            progress: Arc::default(),
+            index: Mutex::new(index),
+            room: Room::default(),
+            next_chunk: AtomicU64::new(0),
+            commit_count: AtomicU64::new(0),
+            transaction_count: AtomicU64::new(0),
+            last_sync_us: AtomicU64::new(0),
+            poisoned: AtomicBool::new(false),
+            mutation,
+        }
+    }
+
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn seal(&self, number: u64) -> Seal {
+        Seal::mutated(number, self.mutation)
+    }
+
+    /// Asks the disks of the queue directories; the fullest counts.
+    pub(super) fn look_for_room(&self) -> io::Result<()> {
+        let mut free_bytes = u64::MAX;
+        for home in self.queues.homes() {
+            free_bytes = free_bytes.min(home.disk.free_bytes()?);
+            if home.disk.free_files()? < FREE_FILES_MIN {
+                free_bytes = 0;
+            }
+        }
+        let allowed = Allowed {
+            max_bytes: self.settings.max_bytes,
+            keep_bytes: self.settings.min_free_bytes.saturating_add(self.settings.reserve_bytes),
+        };
+        self.room.look(allowed, free_bytes, self.index().used_bytes);
+        Ok(())
+    }
+
+    pub(super) fn note_sync(&self, started: Instant) {
+        self.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn poison(&self, failure: SpoolFailure) {
+        self.poisoned.store(true, Ordering::Relaxed);
+        self.inbox.poison();
+        tracing::error!("the spool has failed and accepts nothing more: {failure}");
+        self.progress.fail(failure);
+    }
+
+    pub(super) fn closed(&self) {
+        self.inbox.poison();
+        self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
+    }
+
+    /// A message with its content from its files.
+    pub(super) fn read(&self, id: QueueId) -> Result<Message, SpoolFailure> {
+        let dir = self.index().messages.get(&id.0).ok_or(SpoolFailure::Missing)?.dir;
+        let dir = self.queues.dir(dir);
+        let name = Named::Envelope(id.0).file();
+        let bytes = read_file(dir, &name, ENVELOPE_MAX)?.ok_or(SpoolFailure::Missing)?;
+        let corrupt = |why| SpoolFailure::Corrupt(format!("{}/{name}: {why}", dir.name));
+        let filed = envelope::read(id, &bytes, self.seal(id.0)).map_err(corrupt)?;
+        let content = read_content(dir, id, &filed)?;
+        Ok(Message { content, ..filed.message })
+    }
+
+    pub(super) fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        let chunk = self.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
+        let dir = self.queues.dir(chunk.dir.ok_or(SpoolFailure::Missing)?);
+        let name = Named::Chunk(place.0).file();
+        let length = u64::from(chunk.length_bytes);
+        let bytes = read_file(dir, &name, length + 1)?.ok_or(SpoolFailure::Missing)?;
+        if bytes.len() as u64 != length || crc32c::crc32c(&bytes) != chunk.sum {
+            return Err(SpoolFailure::Corrupt(format!("{}/{name}: not what was stored", dir.name)));
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// The pieces of a message's content file, each checked; chunks are named only.
+fn read_content(dir: &Dir, id: QueueId, filed: &Filed) -> Result<Content, SpoolFailure> {
+    let name = Named::Content(id.0).file();
+    let (length, _) = super::index::content_of(&filed.pieces);
+    let mut rest = Bytes::new();
+    if length > 0 {
+        rest = read_file(dir, &name, length + 1)?.ok_or(SpoolFailure::Missing)?.into();
+    }
+    let corrupt = || SpoolFailure::Corrupt(format!("{}/{name}: not what was stored", dir.name));
+    if rest.len() as u64 != length {
+        return Err(corrupt());
+    }
+    let mut parts = Vec::with_capacity(filed.pieces.len());
+    for piece in &filed.pieces {
+        parts.push(match *piece {
+            Piece::Chunk { place, length_bytes, .. } => Part::Stored { place: Place(place), length_bytes },
+            Piece::Here { length_bytes, sum } => {
+                let bytes = rest.split_to(length_bytes as usize);
+                if crc32c::crc32c(&bytes) != sum {
+                    return Err(corrupt());
+                }
+                Part::Memory(bytes)
+            }
+        });
+    }
+    Ok(Content::new(filed.message.content.facts, parts))
+}
+
+/// A file, at most so much of it; none when it is not there.
+pub(super) fn read_file(dir: &Dir, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, SpoolFailure> {
+    let failed = |e: &io::Error| SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name));
+    let file = match dir.disk.open(name) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(&e)),
+    };
+    let length = file.len().map_err(|e| failed(&e))?.min(max_bytes);
+    let mut bytes = vec![0; length as usize];
+    let read = file.read_at(0, &mut bytes).map_err(|e| failed(&e))?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}
+
+/// The same for an envelope file.
+pub(super) fn read_envelope(dir: &Dir, named: Named) -> Result<Option<Vec<u8>>, SpoolFailure> {
+    read_file(dir, &named.file(), ENVELOPE_MAX)
+}

@@ -1,0 +1,263 @@
+//! A log read for people and for rescue: everything that is there, whole or not, in the order in
+//! which it lies. Changes nothing and needs no lock; what another process writes meanwhile may look
+//! like a torn tail.
+
+use super::{pool::UNFINISHED, recover::next_batch};
+use crate::{
+    RecipientState, SpoolFailure,
+    disk::{Disk, File, RealDisk},
+    format::{
+        block::{ALIGN, BadHeader, FIRST_BATCH, SegmentHeader, find_seed, read_batch},
+        message::{read_message, read_results},
+        record::{self, Kind, Record},
+    },
+};
+use mail::{Message, Outcome, Place, QueueId, UnixMillis};
+use std::{io, path::Path, sync::Arc};
+
+/// Something in a log.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// A segment begins; what follows is in it.
+    Segment {
+        /// Its file.
+        name: &'a str,
+        /// Its place in the log; unknown when its header was lost.
+        sequence: Option<u64>,
+        /// In bytes.
+        size_bytes: u64,
+    },
+    /// Nobody finished making it, or it was about to be removed: nothing is in it.
+    Empty {
+        /// Its file.
+        name: &'a str,
+    },
+    /// A whole batch begins; its records follow.
+    Batch {
+        /// In the segment.
+        offset: u64,
+        /// Batches are numbered over all segments.
+        sequence: u64,
+        /// How many records.
+        count: u32,
+    },
+    /// A record whose checksum is right.
+    Record {
+        /// In the segment.
+        offset: u64,
+        /// With its frame.
+        length: u32,
+        /// Not in a whole batch: found in damage or in a torn tail.
+        is_loose: bool,
+        /// What it says.
+        said: Said,
+    },
+    /// Bytes that are not what was written, with later batches behind them, or in a file set aside.
+    Damage {
+        /// From this offset.
+        from: u64,
+        /// To this one.
+        to: u64,
+        /// What is wrong at the first.
+        why: &'a str,
+    },
+    /// What a crash left behind the last batch: nothing in it was acknowledged.
+    Torn {
+        /// From this offset.
+        from: u64,
+        /// So many bytes.
+        length: u64,
+    },
+}
+
+/// What a record says.
+#[derive(Debug)]
+pub enum Said {
+    /// A message; its content in memory, or by the places of chunks.
+    Message {
+        /// The message.
+        message: Box<Message>,
+        /// What became of its recipients before it was written here, if it was moved.
+        states: Option<Vec<RecipientState>>,
+        /// An operator held it before.
+        held: bool,
+    },
+    /// Outcomes of attempts, by recipient's index.
+    Outcome {
+        /// Of which message.
+        id: QueueId,
+        /// Noted when.
+        at: UnixMillis,
+        /// What they are.
+        results: Vec<(u32, Outcome)>,
+    },
+    /// Nothing is left to do for a message.
+    Done {
+        /// Which.
+        id: QueueId,
+    },
+    /// Held, or released.
+    Hold {
+        /// Which.
+        id: QueueId,
+        /// Held.
+        held: bool,
+    },
+    /// A piece of content.
+    Chunk {
+        /// Its name.
+        place: Place,
+        /// The piece.
+        bytes: Vec<u8>,
+    },
+    /// The checksum is right and the body makes no sense: written by a version that does not say so.
+    Nonsense {
+        /// What is wrong.
+        why: &'static str,
+    },
+}
+
+impl Said {
+    fn of(record: &Record<'_>) -> Self {
+        let id = QueueId(record.name);
+        let said = match record.kind {
+            Kind::Message => read_message(id, record.body, true).map(|stored| Self::Message {
+                message: Box::new(stored.message),
+                states: stored.states,
+                held: stored.held,
+            }),
+            Kind::Outcome => read_results(record.body).map(|(at, results)| Self::Outcome { id, at, results }),
+            Kind::Done => Ok(Self::Done { id }),
+            Kind::Hold => Ok(Self::Hold { id, held: record.body == [1] }),
+            Kind::Chunk => Ok(Self::Chunk { place: Place(record.name), bytes: record.body.to_vec() }),
+        };
+        said.unwrap_or_else(|malformed| Self::Nonsense { why: malformed.0 })
+    }
+}
+
+/// Passes on everything in a log, segment by segment. One segment at a time is in memory.
+///
+/// # Errors
+/// [`SpoolFailure::Unusable`] when another version wrote it, [`SpoolFailure::Io`] when it cannot be read.
+pub fn examine(dir: &Path, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFailure> {
+    if !dir.is_dir() {
+        return Err(SpoolFailure::Unusable(format!("{}: no such folder", dir.display())));
+    }
+    let disk = RealDisk::new(dir).map_err(|e| failed("open", &dir.display().to_string(), &e))?;
+    for file in in_order(&disk)? {
+        one_segment(&file, each)?;
+    }
+    Ok(())
+}
+
+struct Opened {
+    name: String,
+    file: Arc<dyn File>,
+    header: Result<SegmentHeader, BadHeader>,
+}
+
+impl Opened {
+    fn is_set_aside(&self) -> bool {
+        !segment_name(&self.name)
+    }
+}
+
+fn segment_name(name: &str) -> bool {
+    name.ends_with(".seg")
+}
+
+fn failed(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
+    SpoolFailure::Io(format!("{what} {name}: {e}"))
+}
+
+/// All segments, those without a header last.
+fn in_order(disk: &dyn Disk) -> Result<Vec<Opened>, SpoolFailure> {
+    let mut names = disk.list().map_err(|e| failed("list", "the spool", &e))?;
+    names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(".bad")));
+    names.sort_unstable();
+    let open = |name: String| -> Result<Opened, SpoolFailure> {
+        let file = disk.open(&name).map_err(|e| failed("open", &name, &e))?;
+        let mut head = vec![0; ALIGN];
+        let length = file.read_at(0, &mut head).map_err(|e| failed("read", &name, &e))?;
+        let header = SegmentHeader::decode(&head[..length]);
+        if let Err(BadHeader::Version(other)) = header {
+            let known = crate::format::block::VERSION;
+            let text = format!("{name}: format {other}; this version reads and writes {known}");
+            return Err(SpoolFailure::Unusable(text));
+        }
+        Ok(Opened { name, file, header })
+    };
+    let mut opened = names.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    opened.sort_by_key(|o| o.header.map_or(u64::MAX, |header| header.sequence));
+    Ok(opened)
+}
+
+fn one_segment(opened: &Opened, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFailure> {
+    let Opened { name, file, header } = opened;
+    let length = file.len().map_err(|e| failed("read", name, &e))?;
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+    let read = file.read_at(0, &mut bytes).map_err(|e| failed("read", name, &e))?;
+    bytes.truncate(read);
+    let sequence = header.ok().map(|header| header.sequence);
+    let seed = match header {
+        Ok(header) => Some(header.seed),
+        Err(_) if bytes.iter().take(ALIGN).all(|b| *b == 0) => {
+            each(Seen::Empty { name });
+            return Ok(());
+        }
+        // Every whole batch tells the seed its checksums were made with.
+        Err(_) => find_seed(&bytes),
+    };
+    each(Seen::Segment { name, sequence, size_bytes: length });
+    if header.is_err() {
+        each(Seen::Damage { from: 0, to: FIRST_BATCH, why: "segment header" });
+    }
+    match seed {
+        Some(seed) => batches(&bytes, seed, opened.is_set_aside() || header.is_err(), each),
+        None => each(Seen::Damage { from: FIRST_BATCH, to: length, why: "no whole batch" }),
+    }
+    Ok(())
+}
+
+fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(Seen<'_>)) {
+    let (mut at, mut last) = (FIRST_BATCH as usize, 0);
+    while at < bytes.len() {
+        match read_batch(&bytes[at..], at as u64, seed, true) {
+            Ok((head, records)) => {
+                each(Seen::Batch { offset: at as u64, sequence: head.sequence, count: head.count });
+                for (offset, length, record) in &records {
+                    let said = Said::of(record);
+                    each(Seen::Record { offset: *offset, length: *length, is_loose: false, said });
+                }
+                last = head.sequence;
+                at += head.padded() as usize;
+            }
+            Err(why) => {
+                let next = next_batch(bytes, at, seed, last);
+                let to = next.unwrap_or(bytes.len());
+                let used = bytes[at..to].iter().rposition(|b| *b != 0).map_or(0, |i| i + 1);
+                if next.is_some() || (is_damaged && used > 0) {
+                    each(Seen::Damage { from: at as u64, to: (at + used) as u64, why: why.0 });
+                } else if used > 0 {
+                    each(Seen::Torn { from: at as u64, length: used as u64 });
+                }
+                loose(bytes, at..at + used, seed, each);
+                at = to;
+            }
+        }
+    }
+}
+
+/// Records that stand by their own checksums, wherever they begin.
+fn loose(bytes: &[u8], range: std::ops::Range<usize>, seed: u64, each: &mut dyn FnMut(Seen<'_>)) {
+    let mut at = range.start;
+    while at < range.end {
+        let Ok((record, length, _)) = record::read(&bytes[at..range.end], at as u64, seed) else {
+            at += 1;
+            continue;
+        };
+        let said = Said::of(&record);
+        each(Seen::Record { offset: at as u64, length: length as u32, is_loose: true, said });
+        at += length;
+    }
+}

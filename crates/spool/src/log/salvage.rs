@@ -1,0 +1,174 @@
+//! What can be proved out of damage: messages that recovery could not take up, each record of which
+//! stands by its own checksum.
+
+use super::{
+    LogSpool,
+    examine::{Said, Seen, examine},
+};
+use crate::{RecipientState, RecoveryReport, SpoolFailure, disk::RealDisk, format::message::fold};
+use mail::{Content, Message, Part};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+};
+
+/// A message that was found in damage, or that misses a part.
+#[derive(Debug, Clone)]
+pub struct Salvaged {
+    /// Its content is in memory; pieces that are lost are left out.
+    pub message: Message,
+    /// What became of its recipients, as far as that could be read.
+    pub recipients: Vec<RecipientState>,
+    /// Bytes of its content that are lost.
+    pub lost_bytes: u64,
+}
+
+/// What salvage saw.
+#[derive(Debug, Clone, Default)]
+pub struct SalvageReport {
+    /// What recovery says of this spool.
+    pub recovery: RecoveryReport,
+    /// Places that cannot be read, in words.
+    pub damage: Vec<String>,
+    /// Records in damage that are whole all the same.
+    pub loose_count: u64,
+    /// Messages in a torn tail: never acknowledged, so their senders still have them. They are left
+    /// out unless batches are missing, which may have stood there.
+    pub torn_count: u64,
+}
+
+/// Passes on every message that is neither live nor known to be done. Changes nothing. What is
+/// passed on is in memory all at once: damage is small, or there is little else to do.
+///
+/// Whether such a message was delivered before the damage is not always known: the word that it was
+/// may have been in it, too.
+///
+/// # Errors
+/// As for [`examine`].
+pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageReport, SpoolFailure> {
+    let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
+    let mut live = HashSet::new();
+    let recovery = LogSpool::inspect(disk, &mut |found| {
+        live.insert(found.message.id.0);
+    })?;
+    let take_torn = !recovery.corrupt.is_empty();
+    let mut heap = Heap::new(live, take_torn);
+    heap.report.recovery = recovery;
+    examine(dir, &mut |seen| heap.see(seen))?;
+    let mut chunks = heap.wanted_chunks();
+    if !chunks.is_empty() {
+        examine(dir, &mut |seen| {
+            if let Seen::Record { said: Said::Chunk { place, bytes }, .. } = seen
+                && let Some(slot) = chunks.get_mut(&place.0)
+            {
+                *slot = Some(bytes);
+            }
+        })?;
+    }
+    for id in std::mem::take(&mut heap.order) {
+        if let Some(found) = heap.candidates.remove(&id) {
+            each(found.whole(&chunks));
+        }
+    }
+    Ok(heap.report)
+}
+
+struct Candidate {
+    message: Message,
+    recipients: Vec<RecipientState>,
+}
+
+impl Candidate {
+    fn whole(self, chunks: &HashMap<u64, Option<Vec<u8>>>) -> Salvaged {
+        let mut lost_bytes = 0;
+        let mut parts = Vec::new();
+        for part in self.message.content.parts() {
+            match part {
+                Part::Memory(bytes) => parts.push(Part::Memory(bytes.clone())),
+                Part::Stored { place, length_bytes } => match chunks.get(&place.0) {
+                    Some(Some(bytes)) => parts.push(Part::Memory(bytes.clone().into())),
+                    _ => lost_bytes += u64::from(*length_bytes),
+                },
+            }
+        }
+        let content = Content::new(self.message.content.facts, parts);
+        Salvaged { message: Message { content, ..self.message }, recipients: self.recipients, lost_bytes }
+    }
+}
+
+struct Heap {
+    live: HashSet<u64>,
+    take_torn: bool,
+    candidates: HashMap<u64, Candidate>,
+    order: Vec<u64>,
+    segment: String,
+    in_tail: bool,
+    report: SalvageReport,
+}
+
+impl Heap {
+    fn new(live: HashSet<u64>, take_torn: bool) -> Self {
+        Self {
+            live,
+            take_torn,
+            candidates: HashMap::new(),
+            order: Vec::new(),
+            segment: String::new(),
+            in_tail: false,
+            report: SalvageReport::default(),
+        }
+    }
+
+    fn see(&mut self, seen: Seen<'_>) {
+        match seen {
+            Seen::Segment { name, .. } => (self.segment, self.in_tail) = (name.to_owned(), false),
+            Seen::Empty { .. } | Seen::Batch { .. } => self.in_tail = false,
+            Seen::Torn { .. } => self.in_tail = true,
+            Seen::Damage { from, to, why } => {
+                self.in_tail = false;
+                self.report.damage.push(format!("{}: bytes {from} to {to}: {why}", self.segment));
+            }
+            Seen::Record { is_loose, said, .. } => {
+                if is_loose && self.in_tail && !self.take_torn {
+                    self.report.torn_count += u64::from(matches!(said, Said::Message { .. }));
+                    return;
+                }
+                self.report.loose_count += u64::from(is_loose);
+                // Whole batches of a file that was set aside were read in their time.
+                if is_loose || !self.segment.ends_with(".bad") {
+                    self.take(said);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, said: Said) {
+        match said {
+            Said::Message { message, states, .. } if !self.live.contains(&message.id.0) => {
+                let id = message.id.0;
+                let fresh = || vec![RecipientState::default(); message.envelope.recipients.len()];
+                let recipients = states.unwrap_or_else(fresh);
+                if self.candidates.insert(id, Candidate { message: *message, recipients }).is_none() {
+                    self.order.push(id);
+                }
+            }
+            Said::Outcome { id, at, results } => {
+                let Some(candidate) = self.candidates.get_mut(&id.0) else { return };
+                for (index, outcome) in results {
+                    if let Some(state) = candidate.recipients.get_mut(index as usize) {
+                        fold(state, at, outcome);
+                    }
+                }
+            }
+            Said::Done { id } => {
+                self.candidates.remove(&id.0);
+            }
+            Said::Message { .. } | Said::Hold { .. } | Said::Chunk { .. } | Said::Nonsense { .. } => {}
+        }
+    }
+
+    fn wanted_chunks(&self) -> HashMap<u64, Option<Vec<u8>>> {
+        let contents = self.candidates.values().map(|c| &c.message.content);
+        contents.flat_map(super::index::places).map(|place| (place, None)).collect()
+    }
+}
