@@ -47,6 +47,9 @@ enum Verb {
         /// Points, each of several crashes
         #[arg(long, default_value_t = 10_000)]
         points: u64,
+        /// Seeds of the whole relay, from client to next hop
+        #[arg(long, default_value_t = 200)]
+        relays: u64,
         /// log or directories
         #[arg(long, default_value = "log", value_parser = ["log", "directories"])]
         engine: String,
@@ -87,7 +90,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Test { filter } => test(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Docs { check } => docs::run(*check),
-        Verb::Sim { seed, points, engine } => proof::sim(*seed, *points, engine),
+        Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
         Verb::Powercut(options) => proof::powercut(options),
         Verb::Setup => setup::setup(),

@@ -17,10 +17,11 @@ fn tool(name: &str, options: &[(&str, u64)]) -> Command {
     command
 }
 
-/// So many simulated crash points, from a seed on.
-pub(crate) fn sim(seed: u64, points: u64, engine: &str) -> Done {
+/// So many simulated crash points and whole relays, from a seed on.
+pub(crate) fn sim(seed: u64, points: u64, relays: u64, engine: &str) -> Done {
     build()?;
-    run(tool("sim", &[("seed", seed), ("points", points)]).arg("--engine").arg(engine))
+    let options = [("seed", seed), ("points", points), ("relays", relays)];
+    run(tool("sim", &options).arg("--engine").arg(engine))
 }
 
 /// The daemon killed so many times under load.
@@ -82,8 +83,8 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
 
 /// What CI has time for.
 pub(crate) fn ci() -> Done {
-    sim(1, 10_000, "log")?;
-    sim(1, 1_000, "directories")?;
+    sim(1, 10_000, 200, "log")?;
+    sim(1, 1_000, 0, "directories")?;
     kill9(1, 20, false)?;
     let (fs, mutation, engine) = (None, None, "log".to_owned());
     powercut(&PowerCut { fs, points: 200, seed: 1, mutation, engine })

@@ -51,6 +51,8 @@ struct State {
     is_off: bool,
     /// Every operation fails with this.
     broken: Option<i32>,
+    /// An operation has failed that should not have.
+    has_failed: bool,
     rng: Rng,
 }
 
@@ -120,6 +122,7 @@ impl State {
         };
         let due = |(at, fault): &(u64, Fault)| *at <= count && strikes(fault);
         let fault = self.faults.iter().position(due).map(|at| self.faults.remove(at).1);
+        self.has_failed |= fault.is_some();
         match fault {
             Some(Fault::Cut) => {
                 self.is_off = true;
@@ -184,6 +187,7 @@ impl SimDisk {
             faults: Vec::new(),
             is_off: false,
             broken: None,
+            has_failed: false,
             rng: Rng::new(seed),
         })
     }
@@ -226,6 +230,12 @@ impl SimDisk {
         self.state().is_off
     }
 
+    /// Has nothing gone wrong so far?
+    pub fn is_well(&self) -> bool {
+        let state = self.state();
+        !state.is_off && state.broken.is_none() && !state.has_failed
+    }
+
     /// Cuts now.
     pub fn cut(&self) {
         self.state().is_off = true;
@@ -238,7 +248,14 @@ impl SimDisk {
 
     fn restarted(&self) -> State {
         let state = self.state().clone();
-        State { operation_count: 0, faults: Vec::new(), is_off: false, broken: None, ..state }
+        State {
+            operation_count: 0,
+            faults: Vec::new(),
+            is_off: false,
+            broken: None,
+            has_failed: false,
+            ..state
+        }
     }
 
     /// The disk after the process died and the machine did not: what was written can be read, and is

@@ -1,12 +1,15 @@
 //! The real crates on a disk that fails as real disks do, replayed from a seed.
 //!
 //! [`disk::SimDisk`] keeps what was synced apart from what was only written, and loses any part of the
-//! latter; [`ledger::Ledger`] knows what may be there afterwards. Real devices are left to the lab.
+//! latter; [`ledger::Ledger`] knows what may be there afterwards. [`run`] is the spool alone, [`relay`]
+//! all between a client and the next hop. The programs `kill9` and `powercut` do the same to the daemon
+//! and to file systems as they are.
 
 pub mod args;
 pub mod disk;
 pub mod engine;
 pub mod ledger;
+pub mod relay;
 pub mod run;
 pub mod seed;
 pub mod workload;
@@ -56,4 +59,18 @@ pub fn points(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Sum
         }
     }
     summary
+}
+
+/// Runs `count` seeds of the whole relay from `first` on: what they came to, and those that broke a promise.
+pub fn relays(first: u64, count: u64) -> (relay::Tally, Vec<(u64, String)>) {
+    let (mut sum, mut violations) = (relay::Tally::default(), Vec::new());
+    for seed in first..first + count {
+        match std::panic::catch_unwind(|| relay::run(seed, Mutation::None)) {
+            Ok(Ok(tally)) => sum.add(&tally),
+            Ok(Err(what)) => violations.push((seed, what)),
+            // It has said so.
+            Err(_) => violations.push((seed, "a panic".to_owned())),
+        }
+    }
+    (sum, violations)
 }

@@ -1,0 +1,131 @@
+//! The next hop, which says yes, 4yz, 5yz and 421, is slow, hangs up, falls silent, and loses its own 250.
+
+use super::truth::{Truth, is_unknown, reported, who};
+use crate::seed::Rng;
+use queue::Millis;
+use std::collections::VecDeque;
+
+/// One session of the next hop.
+#[derive(Debug, Default)]
+pub(super) struct Hop {
+    inbox: Vec<u8>,
+    in_content: bool,
+    is_report: bool,
+    to: Vec<String>,
+    /// Replies on their way: when they arrive, and what they say.
+    replies: VecDeque<(Millis, Vec<u8>)>,
+    pub(super) is_gone: bool,
+    is_silent: bool,
+    /// Does as it should: the end of a seed.
+    is_well: bool,
+}
+
+impl Hop {
+    pub(super) fn connected(is_well: bool, now: Millis, rng: &mut Rng) -> Self {
+        let mut hop = Self { is_well, ..Self::default() };
+        let greeting = if hop.fails(3, rng) { "421 4.3.2 not now" } else { "220 hop.test ESMTP" };
+        hop.say(greeting, now, rng);
+        hop
+    }
+
+    fn fails(&self, percent: u64, rng: &mut Rng) -> bool {
+        rng.chance(percent) && !self.is_well
+    }
+
+    fn say(&mut self, text: &str, now: Millis, rng: &mut Rng) {
+        let earliest = self.replies.back().map_or(now, |reply| reply.0);
+        let delay = if self.fails(5, rng) { rng.below(200_000) as Millis } else { rng.below(20) as Millis };
+        if !self.is_silent {
+            self.replies.push_back((earliest + delay, format!("{text}\r\n").into_bytes()));
+        }
+    }
+
+    /// What has arrived by now.
+    pub(super) fn heard(&mut self, now: Millis) -> Option<Vec<u8>> {
+        if self.replies.front()?.0 > now {
+            return None;
+        }
+        self.replies.pop_front().map(|reply| reply.1)
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_gone && self.replies.is_empty()
+    }
+
+    pub(super) fn receive(&mut self, bytes: &[u8], now: Millis, rng: &mut Rng, truth: &mut Truth) {
+        self.inbox.extend_from_slice(bytes);
+        while !self.is_gone {
+            let end: &[u8] = if self.in_content { b"\r\n.\r\n" } else { b"\r\n" };
+            let Some(at) = self.inbox.windows(end.len()).position(|window| window == end) else { return };
+            let rest = self.inbox.split_off(at + end.len());
+            let taken = std::mem::replace(&mut self.inbox, rest);
+            if self.fails(1, rng) {
+                self.say("421 4.3.2 closing", now, rng);
+                self.is_gone = true;
+            } else if self.fails(1, rng) {
+                self.is_gone = true;
+            } else if self.fails(1, rng) {
+                self.is_silent = true;
+            } else if std::mem::take(&mut self.in_content) {
+                self.content(&taken[..at + 2], now, rng, truth);
+            } else {
+                let line = String::from_utf8_lossy(&taken[..at]).into_owned();
+                self.command(&line, now, rng);
+            }
+        }
+    }
+
+    fn command(&mut self, line: &str, now: Millis, rng: &mut Rng) {
+        let address = line.split(['<', '>']).nth(1).unwrap_or_default();
+        let reply = match line.get(..4).unwrap_or_default() {
+            "EHLO" => "250-hop.test\r\n250-PIPELINING\r\n250 8BITMIME",
+            "MAIL" if self.fails(3, rng) => "451 4.3.0 later",
+            "MAIL" => {
+                self.is_report = address.is_empty();
+                self.to.clear();
+                "250 2.1.0 Ok"
+            }
+            "RCPT" if who(address).is_some_and(is_unknown) => "550 5.1.1 no such user",
+            "RCPT" if self.fails(8, rng) => "450 4.2.1 busy",
+            "RCPT" => {
+                self.to.push(address.to_owned());
+                "250 2.1.5 Ok"
+            }
+            "DATA" if self.to.is_empty() => "554 5.5.1 no valid recipients",
+            "DATA" if self.fails(2, rng) => "451 4.3.0 later",
+            "DATA" => {
+                self.in_content = true;
+                "354 go ahead"
+            }
+            "QUIT" => {
+                self.is_gone = true;
+                "221 2.0.0 bye"
+            }
+            _ => "250 2.0.0 Ok",
+        };
+        self.say(reply, now, rng);
+    }
+
+    fn content(&mut self, wire: &[u8], now: Millis, rng: &mut Rng, truth: &mut Truth) {
+        let to = std::mem::take(&mut self.to);
+        if self.fails(5, rng) {
+            return self.say("451 4.3.0 not stored", now, rng);
+        }
+        let content = String::from_utf8_lossy(wire).replace("\r\n..", "\r\n.");
+        if self.is_report {
+            truth.reported.extend(reported(&content));
+        }
+        for who in to.iter().filter_map(|address| who(address)).filter(|_| !self.is_report) {
+            truth.arrived(who, content.as_bytes());
+        }
+        // It has the message; that nobody hears of it is RFC 1047's window.
+        if self.fails(4, rng) {
+            self.is_gone = true;
+        } else if self.fails(2, rng) {
+            self.is_silent = true;
+        } else {
+            self.say("250 2.0.0 taken", now, rng);
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! What stands between sessions, spool and queue. The daemon's own glue waits on a runtime and cannot be
+//! driven by hand; this follows it rule by rule: 250 and the queue only after durable, outcomes and
+//! reports in one transaction, what the spool has no room for is offered again.
+
+use super::{
+    line::Line,
+    source::{Source, refusal},
+    truth::{self, Truth, Who},
+};
+use crate::seed::Rng;
+use bytes::Bytes;
+use mail::{
+    Content, Destination, Enhanced, Envelope, Fate, ForwardPath, Message, Outcome, Part, Place, QueueId,
+    Recipient, Reply, ReversePath, SharedMessage, Transport, UnixMillis,
+};
+use queue::{Aged, Arrival, DestinationId, Millis, Order, Queue, Taken};
+use smtp::server::replies;
+use spool::{Change, Entry, LogSpool, Recovered, Refused, Spool, Ticket, Transaction};
+use std::collections::BTreeSet;
+use std::task::{Context, Poll, Waker};
+
+/// The ledger the daemon shows: accepted is the sum of the others and of what is queued.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    accepted: u64,
+    delivered: u64,
+    bounced: u64,
+    expired: u64,
+    deleted: u64,
+}
+
+/// Why a unit is concluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    Tried,
+    Expired,
+    Deleted,
+}
+
+/// What happens once a transaction is durable.
+#[derive(Default)]
+struct After {
+    /// Who is told 250.
+    answer: Option<(usize, u64, QueueId)>,
+    enqueue: Vec<SharedMessage>,
+    settled: Vec<(QueueId, u32)>,
+}
+
+pub(super) struct Office {
+    pub(super) spool: LogSpool,
+    pub(super) queue: Queue,
+    pub(super) lines: Vec<Line>,
+    columns: Columns,
+    waiting: Vec<(Ticket, After)>,
+    offers: Vec<(Transaction, After)>,
+    next_id: u64,
+    now: Millis,
+}
+
+fn destination(path: &ForwardPath) -> Destination {
+    let target = path.mailbox().map_or("localhost".into(), |mailbox| mailbox.domain().key());
+    Destination { transport: Transport::Mx, route: 0, target: target.as_ref().into() }
+}
+
+impl Office {
+    /// Ids below `next_id` were given before.
+    pub(super) fn new(
+        spool: LogSpool,
+        settings: queue::Settings,
+        seed: u64,
+        now: Millis,
+        next_id: u64,
+    ) -> Self {
+        let queue = Queue::new(settings, seed, now);
+        let (lines, waiting, offers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { spool, queue, lines, columns: Columns::default(), waiting, offers, next_id, now }
+    }
+
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id
+    }
+
+    /// What recovery found goes back to the queue.
+    pub(super) fn restore(&mut self, found: &Recovered, rng: &mut Rng) {
+        let message = &found.message;
+        let mut rows = Vec::new();
+        for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients))
+        {
+            if !past.settled {
+                let site = self.queue.destination(&destination(&recipient.path));
+                let due = past.last.as_ref().map(|_| self.now + rng.below(600_000) as Millis);
+                rows.push((index, site, past.attempt_count.min(9) as u16, due));
+            }
+        }
+        if rows.is_empty() {
+            // Its last outcome was stored without the word that it was the last.
+            let _ = self.spool.submit(vec![Entry::Amend { id: message.id, change: Change::Delete }]);
+            return;
+        }
+        self.columns.accepted += rows.len() as u64;
+        let (arrived, size_bytes) = (message.arrived.0 as Millis, message.content.size_bytes());
+        let arrival = Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows };
+        self.queue.insert(&arrival, self.now);
+    }
+
+    // ---- in ----
+
+    pub(super) fn judge_sender(&self) -> Reply {
+        if self.spool.pressure().poisoned { replies::LOCAL_ERROR } else { replies::SENDER_OK }
+    }
+
+    pub(super) fn store(&self, chunk: Bytes) -> Result<Part, Reply> {
+        let length_bytes = chunk.len() as u32;
+        let place = self.spool.store(chunk).map_err(refusal)?;
+        Ok(Part::Stored { place, length_bytes })
+    }
+
+    pub(super) fn abandon(&self, parts: &[Part]) {
+        let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
+        self.spool.abandon(&places);
+    }
+
+    fn message(&mut self, envelope: Envelope, content: Content) -> SharedMessage {
+        self.next_id += 1;
+        let (id, arrived) = (QueueId(self.next_id), UnixMillis(self.now as u64));
+        SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content })
+    }
+
+    /// The end of a transaction: whoever sent it waits for its answer.
+    pub(super) fn accept(
+        &mut self,
+        envelope: Envelope,
+        content: Content,
+        (place, turn): (usize, u64),
+    ) -> Result<QueueId, Reply> {
+        let message = self.message(envelope, content);
+        let id = message.id;
+        let ticket = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
+        let answer = Some((place, turn, id));
+        self.waiting.push((ticket, After { answer, enqueue: vec![message], settled: Vec::new() }));
+        Ok(id)
+    }
+
+    /// Everything that has become durable, and everything there was no room for.
+    pub(super) fn poll(&mut self, sources: &mut [Source], truth: &mut Truth) {
+        for (transaction, after) in std::mem::take(&mut self.offers) {
+            self.submit(transaction, after);
+        }
+        for (ticket, after) in std::mem::take(&mut self.waiting) {
+            let durable = self.spool.durable(ticket).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            match durable {
+                Poll::Pending => self.waiting.push((ticket, after)),
+                Poll::Ready(Ok(())) => self.follow(after, sources, truth),
+                Poll::Ready(Err(_)) => {
+                    if let Some((place, turn, _)) = after.answer {
+                        sources[place].answer(turn, replies::LOCAL_ERROR);
+                    }
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, after: After, sources: &mut [Source], truth: &mut Truth) {
+        truth.concluded.extend(after.settled);
+        if let Some((place, turn, id)) = after.answer {
+            sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), format!("Ok: queued as {id}")));
+        }
+        for message in after.enqueue {
+            let mut rows = Vec::new();
+            for (index, recipient) in (0..).zip(&message.envelope.recipients) {
+                rows.push((index, self.queue.destination(&destination(&recipient.path)), 0, None));
+            }
+            self.columns.accepted += rows.len() as u64;
+            let (id, size_bytes) = (message.id, message.content.size_bytes());
+            let arrival = Arrival { id, arrived: self.now, size_bytes, held: false, recipients: &rows };
+            self.queue.insert(&arrival, self.now);
+        }
+    }
+
+    fn submit(&mut self, transaction: Transaction, after: After) {
+        match self.spool.submit(transaction.clone()) {
+            Ok(ticket) => self.waiting.push((ticket, after)),
+            Err(Refused::Busy | Refused::Full) => self.offers.push((transaction, after)),
+            Err(Refused::Poisoned) => {}
+        }
+    }
+
+    // ---- out ----
+
+    /// An attempt ended, or an operator or the clock ended it.
+    pub(super) fn conclude(
+        &mut self,
+        taken: &Taken,
+        mut results: Vec<(u32, Outcome)>,
+        mut cause: Cause,
+        message: Option<SharedMessage>,
+        truth: &mut Truth,
+    ) {
+        let Some(message) = message.or_else(|| self.spool.read(taken.id).ok()) else {
+            // Without its envelope nothing can be concluded: it stays, and is tried again.
+            let fates: Vec<_> = results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
+            let settlement = self.queue.settle(taken.unit, &fates, false, self.now);
+            self.columns.deleted += settlement.dropped.len() as u64;
+            let n = truth.ids.get(&taken.id).copied();
+            truth.deleted.extend(settlement.dropped.iter().filter_map(|k| Some((n?, *k))));
+            truth.deleted.extend(
+                truth.reports.get(&taken.id).filter(|_| !settlement.dropped.is_empty()).into_iter().flatten(),
+            );
+            return;
+        };
+        if results.iter().any(|(_, o)| o.fate == Fate::Deferred) && self.queue.is_over(taken.unit, self.now) {
+            for (_, outcome) in results.iter_mut().filter(|(_, o)| o.fate == Fate::Deferred) {
+                *outcome = Outcome::failed(Enhanced(5, 4, 7), "could not be delivered in time");
+                cause = Cause::Expired;
+            }
+        }
+        let failed: Vec<u32> = results.iter().filter(|(_, o)| o.fate == Fate::Failed).map(|r| r.0).collect();
+        let wants_report = cause != Cause::Deleted && !failed.is_empty();
+        let reports: Vec<SharedMessage> = (wants_report && !message.envelope.reverse_path.is_null())
+            .then(|| self.report(&message, &failed, truth))
+            .into_iter()
+            .collect();
+        let id = message.id;
+        let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, outcome.fate)).collect();
+        let settlement = self.queue.settle(taken.unit, &fates, cause == Cause::Tried, self.now);
+        self.columns.deleted += settlement.dropped.len() as u64;
+        truth.deleted.extend(settlement.dropped.iter().filter_map(|k| truth::who_of(&message, *k)));
+        for (index, outcome) in &results {
+            match (cause, outcome.fate) {
+                (_, Fate::Deferred) => {}
+                (Cause::Deleted, _) => {
+                    self.columns.deleted += 1;
+                    truth.deleted.extend(truth::who_of(&message, *index));
+                }
+                (Cause::Expired, Fate::Failed) => self.columns.expired += 1,
+                (_, Fate::Failed) => self.columns.bounced += 1,
+                (_, Fate::Delivered) => self.columns.delivered += 1,
+            }
+        }
+        // Nobody is told that a report could not be delivered (RFC 5321 §4.5.5).
+        if !settlement.dropped.is_empty() || results.iter().any(|(_, o)| o.fate == Fate::Failed) {
+            truth.deleted.extend(truth.reports.get(&id).into_iter().flatten());
+        }
+        let is_settled = |outcome: &Outcome| outcome.fate != Fate::Deferred;
+        let settled = results.iter().filter(|(_, o)| is_settled(o)).map(|(index, _)| (id, *index)).collect();
+        let mut transaction = vec![match (cause, settlement.last) {
+            (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
+            (_, last) => Entry::Outcome { id, results, last },
+        }];
+        transaction.extend(reports.iter().cloned().map(Entry::Accept));
+        self.submit(transaction, After { answer: None, enqueue: reports, settled });
+    }
+
+    fn report(&mut self, message: &Message, failed: &[u32], truth: &mut Truth) -> SharedMessage {
+        let affected: Vec<Who> = failed.iter().filter_map(|k| truth::who_of(message, *k)).collect();
+        let mut envelope = Envelope::new(ReversePath::parse("", false).expect("null"));
+        let to =
+            ForwardPath::parse(message.envelope.reverse_path.as_str(), false).expect("a sender's address");
+        envelope.recipients = vec![Recipient::new(to)];
+        let report = self.message(envelope, Content::from_bytes(truth::report(&affected).into_bytes()));
+        truth.reports.insert(report.id, affected);
+        report
+    }
+
+    // ---- time and operators ----
+
+    pub(super) fn advance(&mut self, now: Millis, truth: &mut Truth) {
+        self.now = now;
+        self.queue.advance(now);
+        while let Some(aged) = self.queue.next_aged(now) {
+            let Aged::Expired(units) = aged else { continue };
+            for taken in units {
+                let outcome = Outcome::failed(Enhanced(5, 4, 7), "could not be delivered in time");
+                self.conclude_all(&taken, &outcome, Cause::Expired, truth);
+            }
+        }
+    }
+
+    fn conclude_all(&mut self, taken: &Taken, outcome: &Outcome, cause: Cause, truth: &mut Truth) {
+        let results = taken.recipients.as_slice().iter().map(|index| (*index, outcome.clone())).collect();
+        self.conclude(taken, results, cause, None, truth);
+    }
+
+    /// Something operators do to one message.
+    pub(super) fn operate(&mut self, rng: &mut Rng, truth: &mut Truth) {
+        let ids = self.queue.ids();
+        let Some(id) = (!ids.is_empty()).then(|| ids[rng.index(ids.len())]) else { return };
+        match rng.below(5) {
+            0 if self.spool.submit(vec![Entry::Amend { id, change: Change::Hold }]).is_ok() => {
+                self.queue.hold(id);
+            }
+            1 | 2 if self.spool.submit(vec![Entry::Amend { id, change: Change::Release }]).is_ok() => {
+                self.queue.release(id, self.now);
+            }
+            3 => self.queue.flush(self.now),
+            _ => {
+                let outcome = Outcome::failed(Enhanced(5, 7, 0), "deleted");
+                for taken in self.queue.seize(id, true, self.now).unwrap_or_default() {
+                    self.conclude_all(&taken, &outcome, Cause::Deleted, truth);
+                }
+            }
+        }
+    }
+
+    /// Nothing is held any more.
+    pub(super) fn release_all(&mut self) {
+        for id in self.queue.ids() {
+            self.queue.release(id, self.now);
+        }
+    }
+
+    /// Does what the queue orders.
+    pub(super) fn follow_orders(&mut self, is_well: bool, rng: &mut Rng) {
+        while let Some(order) = self.queue.next_order(self.now) {
+            match order {
+                Order::Open(site) => self.open(site, is_well, rng),
+                Order::Wake(site) => {
+                    let resting = self.lines.iter_mut().find(|line| line.site == site && line.rests);
+                    resting.expect("the queue counts who rests").rests = false;
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, site: DestinationId, is_well: bool, rng: &mut Rng) {
+        if rng.chance(5) && !is_well {
+            let refused = Outcome::deferred(Enhanced(4, 4, 1), "connection refused");
+            self.queue.unreachable(site, refused, self.now);
+            self.queue.connection_closed(site, self.now);
+            return;
+        }
+        self.lines.push(Line::new(site, is_well, self.now, rng));
+    }
+
+    // ---- what is there ----
+
+    /// Accepted is the sum of everything else.
+    pub(super) fn judge(&self) -> Result<(), String> {
+        let Columns { accepted, delivered, bounced, expired, deleted } = &self.columns;
+        let messages = self.queue.ids().into_iter().filter_map(|id| self.queue.message(id));
+        let queued: u64 = messages.flat_map(|m| m.units).map(|unit| unit.recipients.len() as u64).sum();
+        if *accepted == delivered + bounced + expired + deleted + queued {
+            return Ok(());
+        }
+        Err(format!("the ledger does not add up: {:?}, {queued} queued", self.columns))
+    }
+
+    /// Everybody for whom something is left to do: a delivery, or a report to the sender.
+    pub(super) fn queued(&self, truth: &Truth) -> BTreeSet<Who> {
+        let mut everybody = BTreeSet::new();
+        for message in self.queue.ids().into_iter().filter_map(|id| self.queue.message(id)) {
+            let indexes = message.units.iter().flat_map(|unit| &unit.recipients);
+            let n = truth.ids.get(&message.id);
+            everybody.extend(indexes.filter_map(|k| Some((*n?, *k))));
+            everybody.extend(truth.reports.get(&message.id).into_iter().flatten());
+        }
+        let afters = self.waiting.iter().map(|w| &w.1).chain(self.offers.iter().map(|o| &o.1));
+        for report in afters.flat_map(|after| &after.enqueue) {
+            everybody.extend(truth.reports.get(&report.id).into_iter().flatten());
+        }
+        everybody
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.queue.is_empty() && self.waiting.is_empty() && self.offers.is_empty()
+    }
+}

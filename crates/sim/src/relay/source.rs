@@ -1,0 +1,204 @@
+//! A client of ours: it sends in pieces, stops in the middle, falls silent, and sends again what it did
+//! not read 250 for. The real server session answers it.
+
+use super::{
+    office::Office,
+    truth::{Mail, Truth, recipient, sender},
+};
+use crate::seed::Rng;
+use bytes::Bytes;
+use mail::{Content, Facts, Part, Reply};
+use queue::Millis;
+use smtp::server::{Connection, Step, replies};
+use std::sync::Arc;
+
+/// Content is handed to the spool in pieces of this.
+const CHUNK_BYTES: usize = 2000;
+
+/// One connection in, both ends of it.
+pub(super) struct Source {
+    /// Where it is among its like; what is durable comes back to it by this and by its turn.
+    place: usize,
+    /// Grows with each connection: an answer for an earlier one reaches nobody.
+    turn: u64,
+    connection: Option<Connection>,
+    n: u64,
+    to_send: Vec<u8>,
+    /// At the server, not read yet: an answer is awaited.
+    inbox: Vec<u8>,
+    content_sent: bool,
+    waits: bool,
+    content: Vec<u8>,
+    parts: Vec<Part>,
+    last_heard: Millis,
+}
+
+impl Source {
+    pub(super) fn new(place: usize) -> Self {
+        Self {
+            place,
+            turn: 0,
+            connection: None,
+            n: 0,
+            to_send: Vec::new(),
+            inbox: Vec::new(),
+            content_sent: false,
+            waits: false,
+            content: Vec::new(),
+            parts: Vec::new(),
+            last_heard: 0,
+        }
+    }
+
+    /// The connection is gone, whoever ended it.
+    pub(super) fn hang_up(&mut self, office: Option<&mut Office>) {
+        self.connection = None;
+        self.turn += 1;
+        self.waits = false;
+        self.content.clear();
+        let parts = std::mem::take(&mut self.parts);
+        if let Some(office) = office {
+            office.abandon(&parts);
+        }
+    }
+
+    /// Something that clients do.
+    pub(super) fn step(&mut self, office: &mut Office, truth: &mut Truth, now: Millis, rng: &mut Rng) {
+        if self.connection.is_none() {
+            return self.connect(truth, now, rng);
+        }
+        if rng.chance(2) {
+            return self.hang_up(Some(office));
+        }
+        if now - self.last_heard > 300_000 && !self.waits {
+            self.connection.as_mut().expect("there is one").farewell(&replies::TIMEOUT);
+            return self.hang_up(Some(office));
+        }
+        if !self.to_send.is_empty() {
+            let count = 1 + rng.index(self.to_send.len());
+            let rest = self.to_send.split_off(count);
+            let piece = std::mem::replace(&mut self.to_send, rest);
+            self.inbox.extend_from_slice(&piece);
+            self.last_heard = now;
+        }
+        self.serve(office, truth);
+        self.read(office, truth);
+    }
+
+    /// A new mail, or one that nobody said 250 to.
+    fn connect(&mut self, truth: &mut Truth, now: Millis, rng: &mut Rng) {
+        let open = truth.mails.keys().rev().take(12).find(|n| !truth.acknowledged.contains(n)).copied();
+        self.n = match open.filter(|_| rng.chance(50)) {
+            Some(n) => n,
+            None => new_mail(truth, rng),
+        };
+        let n = self.n;
+        let recipients = (0..truth.mails[&n].recipient_count).map(|k| recipient((n, k)));
+        let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>\r\n")).collect();
+        self.to_send =
+            format!("EHLO source.test\r\nMAIL FROM:<{}>\r\n{lines}DATA\r\n", sender(n)).into_bytes();
+        let capabilities = smtp::server::Capabilities { hostname: "mx.test".into(), starttls: false };
+        self.connection = Some(Connection::new(Arc::default(), Arc::new(capabilities), false));
+        self.inbox.clear();
+        self.content_sent = false;
+        self.last_heard = now;
+    }
+
+    /// The server's side, as reception drives it.
+    fn serve(&mut self, office: &mut Office, truth: &mut Truth) {
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.waits) else { return };
+        let bytes = std::mem::take(&mut self.inbox);
+        let mut input = &bytes[..];
+        loop {
+            match connection.step(&mut input) {
+                Step::NeedInput | Step::Close => break,
+                Step::JudgeSender => connection.verdict(office.judge_sender()),
+                Step::JudgeRecipient => connection.verdict(replies::RECIPIENT_OK),
+                Step::StartTls => unreachable!("it was not offered"),
+                Step::Begin => {
+                    self.content.clear();
+                    self.parts.clear();
+                }
+                Step::Content(piece) => {
+                    self.content.extend_from_slice(piece);
+                    if self.content.len() > CHUNK_BYTES {
+                        match office.store(std::mem::take(&mut self.content).into()) {
+                            Ok(part) => self.parts.push(part),
+                            Err(reply) => connection.refuse_content(reply),
+                        }
+                    }
+                }
+                Step::Drop => office.abandon(&std::mem::take(&mut self.parts)),
+                Step::Commit(envelope) => {
+                    let content = whole(&mut self.parts, &mut self.content);
+                    match office.accept(*envelope, content, (self.place, self.turn)) {
+                        Ok(id) => {
+                            truth.ids.insert(id, self.n);
+                            *truth.copies.entry(self.n).or_default() += 1;
+                            self.waits = true;
+                            break;
+                        }
+                        Err(reply) => connection.verdict(reply),
+                    }
+                }
+            }
+        }
+        self.inbox = input.to_vec();
+    }
+
+    /// What is said about the end of the content; it may come too late.
+    pub(super) fn answer(&mut self, turn: u64, reply: Reply) {
+        if self.turn == turn && self.waits {
+            self.waits = false;
+            self.connection.as_mut().expect("it waits").verdict(reply);
+        }
+    }
+
+    /// The client's side of the answers.
+    fn read(&mut self, office: &mut Office, truth: &mut Truth) {
+        let Some(connection) = &mut self.connection else { return };
+        let said = String::from_utf8(std::mem::take(connection.output())).expect("replies are text");
+        for line in said.lines() {
+            match line.get(..3).unwrap_or_default() {
+                "354" => {
+                    self.to_send = truth.mails[&self.n].content.to_vec();
+                    self.to_send.extend_from_slice(b".\r\n");
+                    self.content_sent = true;
+                }
+                code if self.content_sent => {
+                    if code == "250" {
+                        truth.acknowledged.insert(self.n);
+                    }
+                    return self.hang_up(None);
+                }
+                "220" | "250" => {}
+                _ => return self.hang_up(Some(office)),
+            }
+        }
+    }
+}
+
+fn whole(parts: &mut Vec<Part>, rest: &mut Vec<u8>) -> Content {
+    let mut parts = std::mem::take(parts);
+    parts.push(Part::Memory(Bytes::from(std::mem::take(rest))));
+    Content::new(Facts::default(), parts)
+}
+
+fn new_mail(truth: &mut Truth, rng: &mut Rng) -> u64 {
+    let n = truth.mails.len() as u64;
+    let lines = if rng.chance(10) { rng.index(120) } else { rng.index(8) };
+    let mut text = format!("Subject: mail {n}\r\n\r\n");
+    (0..lines).for_each(|_| text += &format!("{:x}{:x}{:x}\r\n", rng.bits(), rng.bits(), rng.bits()));
+    let recipient_count = 1 + rng.below(4) as u32;
+    truth.mails.insert(n, Mail { recipient_count, content: text.into() });
+    n
+}
+
+/// What the spool said no with.
+pub(super) fn refusal(refused: spool::Refused) -> Reply {
+    match refused {
+        spool::Refused::Busy => replies::SPOOL_BUSY,
+        spool::Refused::Full => replies::NO_ROOM,
+        spool::Refused::Poisoned => replies::LOCAL_ERROR,
+    }
+}

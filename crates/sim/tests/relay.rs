@@ -1,0 +1,39 @@
+//! A whole relay between misbehaving clients, next hops and disks keeps what it promised.
+
+use sim::relay::{Tally, run};
+use spool::Mutation;
+
+#[test]
+fn whatever_was_answered_250_is_delivered_or_reported() {
+    let mut sum = Tally::default();
+    for seed in 1..=100 {
+        let tally = run(seed, Mutation::None).unwrap_or_else(|what| panic!("relay seed {seed}: {what}"));
+        sum.add(&tally);
+    }
+    println!("{sum:?}");
+    assert!(sum.acknowledged_count > 1000 && sum.report_count > 100 && sum.arrival_count > 1000, "{sum:?}");
+}
+
+/// Those of the spool's promises that show from outside soon; `mutations.rs` has all of them.
+const SEEN: [Mutation; 5] = [
+    Mutation::SkipSync,
+    Mutation::SkipDirSync,
+    Mutation::AnswerEarly,
+    Mutation::DropOutcome,
+    Mutation::RetrySync,
+];
+
+#[test]
+fn broken_promises_of_the_spool_are_noticed_from_outside() {
+    for mutation in SEEN {
+        let noticed = (1..=60).find_map(|seed| run(seed, mutation).err().map(|what| (seed, what)));
+        println!("{mutation:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutation:?} went unnoticed")));
+    }
+}
+
+#[test]
+fn a_seed_of_the_relay_replays() {
+    for seed in 1..=5 {
+        assert_eq!(run(seed, Mutation::None), run(seed, Mutation::None));
+    }
+}
