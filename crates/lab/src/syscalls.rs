@@ -67,6 +67,9 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
         move || stop.store(true, Relaxed)
     })?;
     let mut pids = args.pids.clone();
+    if let Some(gone) = pids.iter().find(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+        return Err(format!("watch process {gone}: there is none"));
+    }
     pids.extend(args.group.as_deref().map(members).unwrap_or_default());
     if args.group.is_some() && pids.is_empty() {
         return Err("watch the control group: it has no processes".into());

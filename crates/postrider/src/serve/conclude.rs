@@ -120,8 +120,15 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
                 for (index, _) in &fates {
                     state.note(conclusion.taken.id, *index, &deferred);
                 }
-                state.queue.settle(conclusion.taken.unit, &fates, false, now);
+                let settlement = state.queue.settle(conclusion.taken.unit, &fates, false, now);
                 engine.follow_orders(state, now);
+                // Deleted while the attempt was under way: that is still so.
+                engine.ledger.deleted(settlement.dropped.len() as u64);
+                if settlement.last {
+                    let id = conclusion.taken.id;
+                    engine.journal.removed(id);
+                    offer_again(&engine, vec![Entry::Amend { id, change: Change::Delete }]);
+                }
             }
         }
     });
