@@ -436,8 +436,9 @@ impl Spool for LogSpool {
                 shared.pool.close();
             })?;
         }
-        clean::begin_if_due(&self.shared);
         self.shared.visit_all(&mut found.report, visit);
+        // Not before: it moves records away from where they are visited, and their segments go.
+        clean::begin_if_due(&self.shared);
         Ok(found.report)
     }
 

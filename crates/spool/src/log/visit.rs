@@ -39,7 +39,11 @@ impl Shared {
         visit: &mut dyn FnMut(Recovered),
     ) -> Vec<u8> {
         let place = self.index().segments.get(&live[0].0.segment).map(|s| (s.file.clone(), s.header));
-        let Some((file, header)) = place else { return buffer };
+        let Some((file, header)) = place else {
+            let lost = live.iter().map(|(_, id, _)| format!("{}: its segment is gone", QueueId(*id)));
+            report.corrupt.extend(lost);
+            return buffer;
+        };
         let mut window = Window::new(file, header.size_bytes, buffer);
         for (number, (at, id, slot)) in live.iter().enumerate() {
             let id = QueueId(*id);
