@@ -92,6 +92,7 @@ impl Run {
             min_free_bytes: 0,
             queued_bytes_max: 12 * 1024,
             outcome_delay: Duration::ZERO,
+            read_threads: 1,
         };
         let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
         Self {

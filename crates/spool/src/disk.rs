@@ -3,7 +3,7 @@
 use mail::UnixMillis;
 use rustix::{
     buffer::spare_capacity,
-    fs::{AtFlags, FileType, Mode, OFlags, RawDir},
+    fs::{Advice, AtFlags, FileType, Mode, OFlags, RawDir},
 };
 use std::{
     fs, io,
@@ -67,6 +67,8 @@ pub trait File: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Reads up to the buffer's length; less only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// These bytes will be read soon, one after the other.
+    fn will_read(&self, _from: u64, _length: u64) {}
     /// Makes everything written so far durable. After an error nothing is known of it any more.
     fn sync_data(&self) -> io::Result<()>;
     /// Cuts it to a length; durable after [`File::sync_data`].
@@ -246,6 +248,11 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn will_read(&self, from: u64, length: u64) {
+        // A hint: whether it is taken makes no difference but in time.
+        let _ = rustix::fs::fadvise(&self.0, from, std::num::NonZeroU64::new(length), Advice::WillNeed);
     }
 
     fn sync_data(&self) -> io::Result<()> {
