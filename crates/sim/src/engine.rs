@@ -118,10 +118,11 @@ impl Subject {
             Self::Directories(spool) if is_listed => {
                 let (listed, mut report) = spool.recover_listed(false)?;
                 // Not in the order of their files.
-                for message in listed.iter().rev() {
-                    let (found, one) = spool.open_listed(message.id)?;
-                    report.corrupt.extend(one.corrupt);
-                    report.torn_bytes += one.torn_bytes;
+                let ids: Vec<_> = listed.iter().rev().map(|one| one.id).collect();
+                for some in ids.chunks(16) {
+                    let (found, opened) = spool.open_listed(some)?;
+                    report.corrupt.extend(opened.corrupt);
+                    report.torn_bytes += opened.torn_bytes;
                     found.into_iter().for_each(&mut *visit);
                 }
                 Ok(report)

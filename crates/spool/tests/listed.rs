@@ -82,12 +82,13 @@ fn what_is_listed_is_opened_as_recovery_reads_it() {
     let (listed, report) = spool.recover_listed(false).unwrap();
     assert_eq!((report.message_count, report.corrupt.len()), (39, 0));
     assert!(listed.iter().map(|one| one.id).eq(looked.iter().map(|one| one.id)));
-    for (one, whole) in listed.iter().zip(&all) {
-        let (found, _) = spool.open_listed(one.id).unwrap();
-        assert!(same(&found.unwrap(), whole), "{}", one.id);
-        assert_eq!(spool.read(one.id).unwrap().id, one.id);
-    }
-    assert!(spool.open_listed(QueueId(40)).is_err() && spool.recover_listed(false).is_err());
+    let ids: Vec<QueueId> = listed.iter().map(|one| one.id).collect();
+    let (first, rest) = ids.split_at(20);
+    let mut found = spool.open_listed(first).unwrap().0;
+    found.extend(spool.open_listed(rest).unwrap().0);
+    assert!(found.len() == 39 && found.iter().zip(&all).all(|(one, whole)| same(one, whole)));
+    assert!(ids.iter().all(|id| spool.read(*id).unwrap().id == *id));
+    assert!(spool.open_listed(&[QueueId(40)]).is_err() && spool.recover_listed(false).is_err());
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn outcomes_of_what_was_opened_late_are_kept_behind_those_before() {
     let mut spool = opened(dir.path());
     spool.recover_listed(false).unwrap();
     for id in [3, 9] {
-        spool.open_listed(QueueId(id)).unwrap();
+        spool.open_listed(&[QueueId(id)]).unwrap();
         spool.submit(vec![outcome(id, 0, delivered())]).unwrap();
     }
     // A report, as failures bring them.
@@ -112,7 +113,7 @@ fn outcomes_of_what_was_opened_late_are_kept_behind_those_before() {
     // And once more, over rounds that were numbered by the clock.
     let mut spool = opened(dir.path());
     spool.recover_listed(false).unwrap();
-    spool.open_listed(QueueId(3)).unwrap();
+    spool.open_listed(&[QueueId(3)]).unwrap();
     spool.submit(vec![outcome(3, 1, deferred())]).unwrap();
     drop(spool);
     let (_spool, found) = recovered(dir.path());
@@ -127,7 +128,6 @@ fn an_envelope_is_not_looked_into_before_its_turn() {
     let mut spool = opened(dir.path());
     let (listed, report) = spool.recover_listed(true).unwrap();
     assert!(report.corrupt.is_empty() && listed.iter().any(|one| one.id.0 == 11));
-    let (found, report) = spool.open_listed(QueueId(11)).unwrap();
-    assert!(found.is_none() && report.corrupt[0].contains("wrong checksum"), "{report:?}");
-    assert!(spool.open_listed(QueueId(12)).unwrap().0.is_some());
+    let (found, report) = spool.open_listed(&[QueueId(11), QueueId(12)]).unwrap();
+    assert!(found.len() == 1 && report.corrupt[0].contains("wrong checksum"), "{report:?}");
 }

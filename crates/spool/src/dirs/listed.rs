@@ -11,7 +11,7 @@ use super::{
     listing::Listing,
     names::Named,
     queues::{Choice, Queues},
-    recover::{self, Proof, Scan},
+    recover::{self, Scan},
 };
 use crate::{DirSettings, Mutation, QueueDirectory, Recovered, RecoveryReport, SpoolFailure};
 use mail::{QueueId, UnixMillis};
@@ -49,17 +49,19 @@ impl DirSpool {
         Ok((listed, report))
     }
 
-    /// Reads the envelope of a message that was listed. None when it cannot be delivered; what is wrong
-    /// with it is in the report then.
+    /// Reads the envelopes of messages that were listed, in this order. What is told of them is durable
+    /// then. Those that cannot be delivered are left out; what is wrong with them is in the report.
     ///
     /// # Errors
-    /// When its file cannot be read, or not be written again.
-    pub fn open_listed(&self, id: QueueId) -> Result<(Option<Recovered>, RecoveryReport), SpoolFailure> {
-        let known = self.listing.as_ref().and_then(|all| Some((all, *all.envelopes.get(&id.0)?)));
-        let Some((listing, (dir, named))) = known else { return Err(SpoolFailure::Missing) };
-        let (mut scan, mut found) = (Scan::default(), None);
-        scan.read_one(&self.shared, listing, (id.0, dir, named), &mut |one| found = Some(one))?;
-        scan.mend(&self.shared, Proof::Later)?;
+    /// When a file cannot be read, or not be written again.
+    pub fn open_listed(&self, ids: &[QueueId]) -> Result<(Vec<Recovered>, RecoveryReport), SpoolFailure> {
+        let listing = self.listing.as_ref().ok_or(SpoolFailure::Missing)?;
+        let (mut scan, mut found) = (Scan::default(), Vec::with_capacity(ids.len()));
+        for id in ids {
+            let (dir, named) = *listing.envelopes.get(&id.0).ok_or(SpoolFailure::Missing)?;
+            scan.read_one(&self.shared, listing, (id.0, dir, named), &mut |one| found.push(one))?;
+        }
+        scan.mend(&self.shared)?;
         self.shared.outbid_round(scan.last_round());
         Ok((found, scan.into_report()))
     }

@@ -20,16 +20,6 @@ use std::{
     io,
 };
 
-/// When what was written again is on the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Proof {
-    /// At once.
-    Now,
-    /// With the next append to the same file. Until then a crash may take outcomes back that were never
-    /// called durable: their recipients are tried again.
-    Later,
-}
-
 /// What was read, besides what went into the index.
 #[derive(Default)]
 pub(super) struct Scan {
@@ -51,6 +41,9 @@ struct One {
     file: File,
     filed: Result<Filed, Unreadable>,
 }
+
+/// With more files to be written again they are synced together.
+const SYNCED_ALONE: usize = 8;
 
 /// So many files are read by a thread before it asks for more.
 const PIECE: usize = 128;
@@ -83,7 +76,7 @@ pub(super) fn recover(
 ) -> Result<(RecoveryReport, Next), SpoolFailure> {
     let Begun { listing, mut scan, intent, keep_unfinished } = begin(shared)?;
     scan.read_all(shared, &listing, visit)?;
-    scan.mend(shared, Proof::Now)?;
+    scan.mend(shared)?;
     scan.tidy(shared, &listing, keep_unfinished)?;
     let round = scan.last_round() + 1;
     Ok((scan.report, Next { intent, round }))
@@ -194,10 +187,12 @@ impl Scan {
         file: File,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<(), SpoolFailure> {
-        match read_one(shared, listing, file, &mut Vec::new())? {
-            Some(one) => self.take(shared, listing, one, visit),
-            None => Ok(()),
-        }
+        let Some(one) = read_one(shared, listing, file, &mut Vec::new())? else { return Ok(()) };
+        let unproven = std::mem::take(&mut self.unproven);
+        self.take(shared, listing, one, visit)?;
+        // Which round was the last is not known: any may have been.
+        self.unproven.extend(unproven);
+        Ok(())
     }
 
     fn take(
@@ -274,28 +269,37 @@ impl Scan {
     }
 
     pub(super) fn last_round(&self) -> u64 {
-        self.unproven.first().map_or(0, |(_, _, append, _)| append.round)
+        self.unproven.iter().map(|(_, _, append, _)| append.round).max().unwrap_or(0)
     }
 
     /// When the sync of the last round failed, what it appended can still be read and is not on the disk,
     /// and no sync brings it there: only writing it again does.
-    fn write_again(&self, shared: &Shared, proof: Proof) -> Result<(), SpoolFailure> {
+    fn write_again(&self, shared: &Shared) -> Result<(), SpoolFailure> {
+        // One sync for many files; for few it would wait for what other programs wrote.
+        let at_once = self.unproven.len() > SYNCED_ALONE;
+        let mut queues = BTreeSet::new();
         for (id, dir, append, end) in &self.unproven {
             let named = Named::Envelope(*id);
-            let file = shared.queues.dir(*dir).disk.open(&named.file());
-            let written = file.and_then(|file| {
+            let place = shared.queues.dir(*dir);
+            let written = place.disk.open(&named.file()).and_then(|file| {
                 let mut bytes = vec![0; (end - append.base) as usize];
                 file.read_at(append.base, &mut bytes)?;
                 file.write_at(append.base, &bytes)?;
-                if proof == Proof::Now { file.sync_data() } else { Ok(()) }
+                if at_once { Ok(()) } else { file.sync_data() }
             });
             written.map_err(|e| failed(shared, "write again", *dir, named, &e))?;
+            queues.insert((place.queue, *dir));
         }
-        Ok(())
+        // Those of a queue directory are on one file system.
+        let mut queues: Vec<_> = queues.into_iter().filter(|_| at_once).collect();
+        queues.dedup_by_key(|(queue, _)| *queue);
+        queues.iter().map(|(_, dir)| shared.queues.dir(*dir)).try_for_each(|dir| {
+            dir.disk.sync_all().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", dir.name)))
+        })
     }
 
     /// Cuts torn ends, and writes what may be no more than read.
-    pub(super) fn mend(&self, shared: &Shared, proof: Proof) -> Result<(), SpoolFailure> {
+    pub(super) fn mend(&self, shared: &Shared) -> Result<(), SpoolFailure> {
         if shared.mutation == Mutation::KeepTail {
             return Ok(());
         }
@@ -308,7 +312,7 @@ impl Scan {
             });
             cut.map_err(|e| failed(shared, "cut", *dir, named, &e))?;
         }
-        self.write_again(shared, proof)
+        self.write_again(shared)
     }
 
     /// Removes what belongs to nobody, and asks for room.

@@ -2,6 +2,7 @@
 
 use super::gather::tell_damage;
 use crate::serve::engine::{Engine, Waits};
+use mail::QueueId;
 use spool::{DirSpool, Listed};
 use std::{sync::Arc, vec};
 
@@ -33,17 +34,15 @@ impl Feed {
     /// In words.
     pub(super) async fn fill(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
         while !self.is_over() && engine.lock().queue.busy_count() < READY {
-            let batch: Vec<Listed> = self.rest.by_ref().take(BATCH).collect();
+            let batch: Vec<QueueId> = self.rest.by_ref().take(BATCH).map(|one| one.id).collect();
             let spool = self.spool.clone();
-            let open = move || batch.into_iter().map(|one| spool.open_listed(one.id)).collect();
-            let opened: Result<Vec<_>, _> =
-                tokio::task::spawn_blocking(open).await.map_err(|e| e.to_string())?;
-            let opened = opened.map_err(|e| format!("open an envelope: {e}"))?;
+            let opened = tokio::task::spawn_blocking(move || spool.open_listed(&batch)).await;
+            let opened = opened.map_err(|e| e.to_string())?;
+            let (found, report) = opened.map_err(|e| format!("open an envelope: {e}"))?;
+            tell_damage(&report);
             let (current, now) = (engine.current(), engine.now());
             let mut state = engine.lock();
-            for (found, report) in opened {
-                tell_damage(&report);
-                let Some(found) = found else { continue };
+            for found in found {
                 let count = state.restore(&found, &current, &self.settings, &engine.clock, Waits::NoMore);
                 engine.ledger.accepted(count);
             }
