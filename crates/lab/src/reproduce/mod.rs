@@ -1,6 +1,7 @@
 //! `postlab reproduce`: the seeds' tables again, one command. Each step is a postlab of its own, whose output is
 //! kept at once, so that a run that was cut short goes on where it was.
 
+mod daemon;
 mod read;
 mod steps;
 
