@@ -23,6 +23,7 @@ mod signals;
 mod sink;
 mod slots;
 mod source;
+mod spin;
 mod stat;
 mod syscalls;
 mod usage;
