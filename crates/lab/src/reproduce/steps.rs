@@ -114,7 +114,7 @@ impl Maker {
             Seed::S0,
             "queuedirs",
             "queuedirs -m 250 --rounds 1 DISK",
-            "queuedirs -m 30000 --rounds 5 --slope DISK",
+            "queuedirs -m 30000 --rounds 3 --slope DISK",
             vec![
                 expect(
                     "10 senders, 1 directory: time of a message, to 1 sender",
