@@ -155,6 +155,9 @@ fn system_calls_of_a_command_are_counted() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("phase,syscall,count,total us,average us,errors\n"), "{text}{error}");
     assert!(text.contains("command,openat,"), "{text}");
+    let output = run(&["syscalls", "--with", "strace", "-m", "1", "--", "cat", "/dev/null"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("openat ") && text.contains("Times are strace's"), "{text}");
     // Beyond the largest process number there can be.
     let gone = run(&["syscalls", "-p", "4294967294", "--", "true"]);
     let error = String::from_utf8_lossy(&gone.stderr);

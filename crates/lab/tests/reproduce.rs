@@ -31,7 +31,10 @@ fn what_was_measured_is_kept_and_stands_beside_the_seed() {
     }
     assert!(text.starts_with(&std::fs::read_to_string(results.join("reproduce.md")).unwrap()));
     let page = std::fs::read_to_string(results.join("reproduce.html")).unwrap();
-    assert!(page.contains("theirs 0.36×, here 0.25×") && page.contains("<summary>queuerun</summary>"), "{page}");
+    assert!(
+        page.contains("theirs 0.36×, here 0.25×") && page.contains("<summary>queuerun</summary>"),
+        "{page}"
+    );
     assert!(results.join("scenarios/models.toml").exists());
     let output = run(&["reproduce", "S9"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("[possible values: S0, S1, S2, S3, S4, all]"));
