@@ -114,6 +114,10 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                     if stop.load(Relaxed) {
                         return Ok(runs);
                     }
+                    if *kind == Kind::Ceiling && !has_room(*sessions, round) {
+                        progress.step();
+                        continue;
+                    }
                     let case = Case {
                         scenario,
                         directory: parent,
@@ -132,6 +136,18 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
     }
     Ok(runs)
 }
+
+/// Source and sink in one process have two sockets for each session. What is left out is told in the first round.
+fn has_room(sessions: u32, round: u32) -> bool {
+    let most = crate::limits::files();
+    let fits = u64::from(sessions) * 2 + SPARE_FILES <= most;
+    if !fits && round == 1 {
+        eprintln!("postlab: no ceiling with {sessions} sessions: this process may have {most} files open");
+    }
+    fits
+}
+
+const SPARE_FILES: u64 = 64;
 
 /// Lays the machine's card into a result directory, and opens the file of its runs.
 pub(crate) fn begin(directory: &Path, here: &Machine) -> Result<File, String> {
