@@ -106,7 +106,7 @@ impl<'a> Loop<'a> {
         place.deadline = now + setup.timeout;
         let (mut more, mut again) = (true, false);
         while more {
-            let moved = if line.is_connecting() { line.connected() } else { line.read(buffer) };
+            let moved = if line.is_connecting() { line.connected(flags) } else { line.read(buffer) };
             // An edge is told once: what it stands for must be used up.
             more = match moved {
                 Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),

@@ -74,8 +74,11 @@ impl Line {
     }
 
     /// The first event: the connection was made, or not.
-    pub(crate) fn connected(&mut self) -> Moved {
+    pub(crate) fn connected(&mut self, flags: epoll::EventFlags) -> Moved {
         self.connecting = false;
+        if !flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+            return Moved::Connected;
+        }
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => Moved::Connected,
             Ok(Err(error)) | Err(error) => Moved::Broken(fault(error)),
