@@ -149,7 +149,7 @@ impl Service for Desk {
             Ok(ticket) => ticket,
             Err(refused) => return Self::refusal(refused),
         };
-        if let Err(failure) = self.engine.spool.durable(ticket).await {
+        if let Err(failure) = self.engine.durable(ticket).await {
             self.engine.spool_failed(&failure);
             return replies::LOCAL_ERROR;
         }
