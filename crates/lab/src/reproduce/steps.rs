@@ -52,8 +52,8 @@ pub(super) fn unpack(results: &Path) -> Result<(), String> {
 /// All of them, in the seeds' order.
 pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
     let make = Maker { quick, disk: disk.display().to_string(), results: results.display().to_string() };
-    let mut steps = vec![make.directories(), make.orders()];
-    steps.extend(make.daemon());
+    let [creation, passes] = make.daemon();
+    let mut steps = vec![make.directories(), creation, make.orders(), passes];
     steps.extend([make.syscalls("1"), make.syscalls("10")]);
     steps.extend([make.postmark("disk", disk), make.postmark("memory", Path::new("/dev/shm"))]);
     steps.extend([make.ceiling(), make.relay("postfix"), make.relay("postrider")]);
@@ -114,7 +114,7 @@ impl Maker {
             Seed::S0,
             "queuedirs",
             "queuedirs -m 250 --rounds 1 DISK",
-            "queuedirs -m 30000 --rounds 3 --slope DISK",
+            "queuedirs -m 10000 --rounds 3 --slope DISK",
             vec![
                 expect(
                     "10 senders, 1 directory: time of a message, to 1 sender",
