@@ -53,6 +53,7 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     let scratch = Scratch::new(&args.directory)?;
     let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join("postrider"))?;
     let cells = cells(args);
+    scratch.needs(room(args, &cells))?;
     let directory = make_directory(&args.daemon.results, "queue create")?;
     let here = Machine::here(scratch.path());
     let file = begin(&directory, &here)?;
@@ -94,8 +95,19 @@ fn cells(args: &QueuedirsArgs) -> Vec<Cell> {
     spools.flat_map(|spool| senders.iter().map(move |count| Cell { spool, senders: *count })).collect()
 }
 
+/// What queue directories take until the end: two files a message, of whole blocks.
+fn room(args: &QueuedirsArgs, cells: &[Cell]) -> u64 {
+    let kept = cells.iter().filter(|cell| cell.spool.engine == Engine::Directories).count() as u64;
+    kept * u64::from(args.rounds.count) * u64::from(args.messages) * super::message_bytes(args.length)
+}
+
 fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -> Result<Run, String> {
-    home.empty()?;
+    // A log is few files, and large.
+    if cell.spool.engine == Engine::Log {
+        home.empty()?;
+    } else {
+        home.leave();
+    }
     // What the last run left is not to be written while this one is measured.
     let _ = File::open(&home.path).and_then(|place| Ok(rustix::fs::syncfs(&place)?));
     let daemon = home.start(cell.spool)?;

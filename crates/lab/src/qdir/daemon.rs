@@ -13,6 +13,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -58,6 +59,8 @@ pub(super) struct Counters {
 pub(super) struct Home {
     binary: PathBuf,
     pub(super) path: PathBuf,
+    /// Queues so far that were left behind.
+    left: AtomicU32,
     /// Bound and not listening: who connects is refused, now and as long as this lives.
     _refusing: OwnedFd,
     refusing: String,
@@ -89,14 +92,14 @@ impl Home {
         } else {
             binary
         };
-        Ok(Self { binary, path, refusing: hop.1, _refusing: hop.0 })
+        Ok(Self { binary, path, left: AtomicU32::new(0), refusing: hop.1, _refusing: hop.0 })
     }
 
     /// Says where mail waits, and where it goes: by default nowhere.
     pub(super) fn configure(&self, spool: Spool, hop: Option<&str>) -> Result<String, String> {
         let port = free_port().map_err(|e| format!("find a port: {e}"))?;
         let endpoint = format!("127.0.0.1:{port}");
-        let (data, hop) = (self.path.join("data"), hop.unwrap_or(&self.refusing));
+        let (data, hop) = (self.data(), hop.unwrap_or(&self.refusing));
         let engine = match spool.engine {
             Engine::Log => "engine = \"log\"".to_owned(),
             Engine::Directories => format!("engine = \"directories\"\ndirectories = {}", spool.directories),
@@ -117,9 +120,20 @@ impl Home {
         self.path.join("postrider.toml")
     }
 
+    /// Where its mail is.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join(format!("data{}", self.left.load(Relaxed)))
+    }
+
+    /// Begins a queue beside the old one, which stays until all is removed: for a minute ext4 looks at every inode
+    /// of a file that was removed before it takes another one, so that removing a queue makes the next one slower.
+    pub(super) fn leave(&self) {
+        self.left.fetch_add(1, Relaxed);
+    }
+
     /// Removes all mail.
     pub(super) fn empty(&self) -> Result<(), String> {
-        let data = self.path.join("data");
+        let data = self.data();
         match fs::remove_dir_all(&data) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("empty {}: {e}", data.display())),
             _ => Ok(()),

@@ -9,7 +9,7 @@ use crate::{
 use clap::Args;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -85,8 +85,13 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     }
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
+    // Queues stay until the end: for a minute ext4 looks at every inode of a file that was removed before it takes
+    // another one, so that removing a queue makes the next one slower.
+    let senders = args.senders();
+    let queues = (senders.len() * args.directories.len()) as u64 * u64::from(args.rounds.count);
+    scratch.needs(queues * u64::from(args.messages) * super::message_bytes(args.length))?;
     let cases: Vec<(u32, u32)> =
-        args.senders().iter().flat_map(|s| args.directories.iter().map(move |d| (*s, *d))).collect();
+        senders.iter().flat_map(|s| args.directories.iter().map(move |d| (*s, *d))).collect();
     let progress = Progress::new("enqueue", cases.len() as u64 * u64::from(args.rounds.count));
     println!("{}", device.text());
     println!(
@@ -96,8 +101,9 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     for (senders, directories) in cases {
         let (mut rate, mut point, mut latency) = (Figure::new(), Figure::new(), Figure::new());
         let (mut done, mut slopes) = (0, Vec::new());
-        for _ in 0..args.rounds.count {
-            let round = round(args, senders, directories, &scratch)?;
+        for number in 0..args.rounds.count {
+            let parent = scratch.path().join(format!("queue-{senders}-{directories}-{number}"));
+            let round = round(args, senders, &make(&parent, directories)?, &scratch)?;
             if scratch.is_stopped() {
                 break;
             }
@@ -127,11 +133,13 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn round(args: &QueuedirsArgs, senders: u32, directories: u32, scratch: &Scratch) -> Result<Round, String> {
-    let parent = scratch.path().join("queue");
-    let say = |e: std::io::Error| format!("queue in {}: {e}", parent.display());
-    std::fs::create_dir(&parent).map_err(say)?;
-    let paths = make_directories(&parent, directories)?;
+/// A new queue.
+fn make(parent: &Path, directories: u32) -> Result<Vec<PathBuf>, String> {
+    std::fs::create_dir(parent).map_err(|e| format!("create {}: {e}", parent.display()))?;
+    make_directories(parent, directories)
+}
+
+fn round(args: &QueuedirsArgs, senders: u32, paths: &[PathBuf], scratch: &Scratch) -> Result<Round, String> {
     let (next, done) = (AtomicU32::new(0), AtomicU32::new(0));
     let points = Mutex::new(Vec::new());
     let begin = Instant::now();
@@ -162,9 +170,8 @@ fn round(args: &QueuedirsArgs, senders: u32, directories: u32, scratch: &Scratch
     });
     let seconds = begin.elapsed().as_secs_f64();
     for result in results {
-        times.add(&result.map_err(say)?);
+        times.add(&result.map_err(|e| format!("queue a message: {e}"))?);
     }
-    std::fs::remove_dir_all(&parent).map_err(say)?;
     let ends = points.into_inner().unwrap_or_default();
     let begins = std::iter::once(0.0).chain(ends.iter().copied());
     let points = ends.iter().zip(begins).map(|(end, begin)| end - begin).collect();

@@ -61,6 +61,11 @@ fn envelope(number: u32) -> String {
     )
 }
 
+/// What a message takes: two files of whole blocks.
+fn message_bytes(length: u32) -> u64 {
+    u64::from(length).next_multiple_of(4096) + 4096
+}
+
 /// `q0`, `q1`, …
 fn make_directories(parent: &Path, count: u32) -> Result<Vec<PathBuf>, String> {
     let make = |i| {

@@ -148,7 +148,7 @@ fn read(home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
 
 /// Delivers all of it to a sink of our own, and puts back the queue as it was.
 fn deliver(home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
-    let (data, kept) = (home.path.join("data"), home.path.join("kept"));
+    let (data, kept) = (home.data(), home.path.join("kept"));
     copy(&data, &kept)?;
     let sink = Served::start(&arguments(&["-m 20000 127.0.0.1:0"])?)?;
     home.configure(spool, Some(&sink.address))?;
