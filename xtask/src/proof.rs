@@ -48,8 +48,8 @@ pub(crate) struct PowerCut {
     /// Break a promise on purpose, which must be noticed: SkipSync, AnswerEarly, …
     #[arg(long)]
     mutation: Option<String>,
-    /// What keeps the messages
-    #[arg(long, default_value = "log")]
+    /// What keeps the messages: log or directories
+    #[arg(long, default_value = "log", value_parser = ["log", "directories"])]
     engine: String,
 }
 
@@ -86,6 +86,8 @@ pub(crate) fn ci() -> Done {
     sim(1, 10_000, 200, "log")?;
     sim(1, 1_000, 0, "directories")?;
     kill9(1, 20, false)?;
-    let (fs, mutation, engine) = (None, None, "log".to_owned());
-    powercut(&PowerCut { fs, points: 200, seed: 1, mutation, engine })
+    for (engine, points) in [("log", 200), ("directories", 100)] {
+        powercut(&PowerCut { fs: None, points, seed: 1, mutation: None, engine: engine.to_owned() })?;
+    }
+    Ok(())
 }

@@ -14,6 +14,19 @@ pub struct QueueId(pub u64);
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 13;
 
+/// What each byte stands for as a digit, in any letter case; 32 and more: nothing. A queue directory
+/// has tens of thousands of names to be read at a start.
+const VALUES: [u8; 256] = {
+    let mut values = [u8::MAX; 256];
+    let mut digit = 0;
+    while digit < DIGITS.len() {
+        values[DIGITS[digit] as usize] = digit as u8;
+        values[DIGITS[digit].to_ascii_uppercase() as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};
+
 impl QueueId {
     /// The 13 characters, in ASCII.
     pub fn to_ascii(self) -> [u8; LENGTH] {
@@ -58,7 +71,10 @@ impl FromStr for QueueId {
         }
         text.bytes()
             .try_fold(0u64, |sum, c| {
-                let digit = DIGITS.iter().position(|d| *d == c.to_ascii_lowercase()).ok_or(NotAnId)? as u64;
+                let digit = u64::from(VALUES[usize::from(c)]);
+                if digit >= 32 {
+                    return Err(NotAnId);
+                }
                 // 13 × 5 bits is one more than fits: the first digit is below 16.
                 sum.checked_mul(32).and_then(|s| s.checked_add(digit)).ok_or(NotAnId)
             })

@@ -75,6 +75,27 @@ fn a_queue_run_delivers_in_its_order_and_says_what_it_took() {
     assert_eq!(run_queue(dir.path(), "host")["messages"], 0);
 }
 
+#[test]
+fn a_run_over_queue_directories_opens_each_envelope_in_its_turn() {
+    let address = free_address();
+    // The configuration begins with the keys of [spool].
+    let daemon = Postrider::start(&format!("engine = \"directories\"\n{}", config(address, "")));
+    queue_sizes(&daemon, &[300, 100, 200]);
+    let (dir, _) = daemon.kill();
+    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |command| {
+        command.contains("RCPT").then(|| "450 4.2.0 not yet".to_owned())
+    });
+    for order in ["modification", "random", "none"] {
+        assert_eq!(run_queue(dir.path(), order)["deferred"], 3, "{order}");
+    }
+    drop(sink);
+    let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
+    let ran = run_queue(dir.path(), "filename");
+    assert_eq!((&ran["messages"], &ran["delivered"]), (&3.into(), &3.into()));
+    assert_eq!(subjects(&sink), ["300", "100", "200"]);
+    assert_eq!(run_queue(dir.path(), "filename")["messages"], 0);
+}
+
 fn run_queue(dir: &std::path::Path, order: &str) -> serde_json::Value {
     let output = std::process::Command::new(common::BINARY)
         .args(["queue", "run", "--json", "--order", order])

@@ -41,7 +41,7 @@ const NAMES: [(SortOrder, &str); 9] = [
 ];
 
 /// What a message is sorted by.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct SortFacts {
     /// Its queue id.
     pub id: u64,

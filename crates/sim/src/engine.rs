@@ -2,7 +2,8 @@
 
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Spool, SpoolFailure, Turn,
+    Choice, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    RecoveryReport, Spool, SpoolFailure, Turn,
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
@@ -68,8 +69,11 @@ impl Setup {
                     choice: self.choice,
                     queued_bytes_max: self.log.queued_bytes_max,
                     outcome_delay: Duration::ZERO,
+                    // Threads would read in an order that no seed decides.
+                    read_threads: 1,
                 };
-                DirSpool::by_hand(queues, settings, self.mutation).map(Subject::Directories)
+                let spool = DirSpool::by_hand(queues, settings, self.mutation)?;
+                Ok(Subject::Directories(Box::new(spool)))
             }
         }
     }
@@ -92,7 +96,7 @@ impl Setup {
 /// A spool without threads.
 pub(crate) enum Subject {
     Log(Box<LogSpool>),
-    Directories(DirSpool),
+    Directories(Box<DirSpool>),
 }
 
 impl Subject {
@@ -103,10 +107,27 @@ impl Subject {
         }
     }
 
-    pub(crate) fn spool_mut(&mut self) -> &mut dyn Spool {
+    /// What is there; of queue directories perhaps by name first, and then one after the other.
+    pub(crate) fn recover(
+        &mut self,
+        is_listed: bool,
+        visit: &mut dyn FnMut(Recovered),
+    ) -> Result<RecoveryReport, SpoolFailure> {
         match self {
-            Self::Log(spool) => &mut **spool,
-            Self::Directories(spool) => spool,
+            Self::Log(spool) => spool.recover(visit),
+            Self::Directories(spool) if is_listed => {
+                let (listed, mut report) = spool.recover_listed(false)?;
+                // Not in the order of their files.
+                let ids: Vec<_> = listed.iter().rev().map(|one| one.id).collect();
+                for some in ids.chunks(16) {
+                    let (found, opened) = spool.open_listed(some)?;
+                    report.corrupt.extend(opened.corrupt);
+                    report.torn_bytes += opened.torn_bytes;
+                    found.into_iter().for_each(&mut *visit);
+                }
+                Ok(report)
+            }
+            Self::Directories(spool) => spool.recover(visit),
         }
     }
 }
@@ -117,7 +138,7 @@ impl Deref for Subject {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Log(spool) => &**spool,
-            Self::Directories(spool) => spool,
+            Self::Directories(spool) => &**spool,
         }
     }
 }

@@ -50,6 +50,8 @@ impl Tally {
 /// The spool and everything around it.
 struct Run {
     rng: Rng,
+    /// Which lives begin with names only. A stream of its own: the other has been counted on.
+    listed: Rng,
     disk: SimDisk,
     setup: Setup,
     ledger: Ledger,
@@ -90,6 +92,7 @@ impl Run {
             min_free_bytes: 0,
             queued_bytes_max: 12 * 1024,
             outcome_delay: Duration::ZERO,
+            read_threads: 1,
         };
         let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
         Self {
@@ -97,6 +100,7 @@ impl Run {
             workload: Workload::new(rng.bits(), engine == Engine::Directories),
             setup: Setup::new(engine, settings, mutation, seed),
             rng,
+            listed: Rng::new(!seed),
             ledger: Ledger::default(),
             has_errors: false,
             steps: STEPS,
@@ -139,6 +143,11 @@ impl Run {
     }
 
     fn recover(&mut self) -> Result<(Subject, RecoveryReport), Ended> {
+        let is_listed = self.listed.chance(25);
+        self.recover_by(is_listed)
+    }
+
+    fn recover_by(&mut self, is_listed: bool) -> Result<(Subject, RecoveryReport), Ended> {
         let failed = |failure: SpoolFailure| {
             if self.disk.is_off() || self.has_errors {
                 Ended::Crash
@@ -151,7 +160,7 @@ impl Run {
         let mut spool = self.setup.open(&self.disk).map_err(failed)?;
         let mut found = Queue::new();
         let mut twice = None;
-        let report = spool.spool_mut().recover(&mut |r| {
+        let report = spool.recover(is_listed, &mut |r| {
             let id = r.message.id.0;
             if found.insert(id, Live::recovered(&r.recipients, r.held)).is_some() {
                 twice = Some(id);

@@ -8,11 +8,16 @@ use sim::disk::{Fault, SimDisk};
 use spool::{DirSettings, DirSpool, Entry, Mutation, QueueDirectory, Recovered, RecoveryReport, Spool, Turn};
 use std::sync::Arc;
 
-fn open(disk: &SimDisk, mutation: Mutation) -> (DirSpool, Vec<Recovered>, RecoveryReport) {
+fn built(disk: &SimDisk, mutation: Mutation) -> DirSpool {
     let queues =
         ["q0", "q1"].map(|name| QueueDirectory::flat(name, Arc::new(disk.directory(name)))).into_iter();
-    let settings = DirSettings { min_free_bytes: 0, reserve_bytes: 0, ..DirSettings::default() };
-    let mut spool = DirSpool::by_hand(queues.collect(), settings, mutation).unwrap();
+    let settings =
+        DirSettings { min_free_bytes: 0, reserve_bytes: 0, read_threads: 1, ..DirSettings::default() };
+    DirSpool::by_hand(queues.collect(), settings, mutation).unwrap()
+}
+
+fn open(disk: &SimDisk, mutation: Mutation) -> (DirSpool, Vec<Recovered>, RecoveryReport) {
+    let mut spool = built(disk, mutation);
     let mut found = Vec::new();
     let report = spool.recover(&mut |r| found.push(r)).unwrap();
     (spool, found, report)
@@ -44,6 +49,31 @@ fn commit(spool: &DirSpool, transaction: Vec<Entry>) -> bool {
 
 fn attempts(found: &[Recovered]) -> Vec<(u64, u32)> {
     found.iter().map(|r| (r.message.id.0, r.recipients[0].attempt_count)).collect()
+}
+
+/// The same when envelopes are opened one after the other: nobody knows yet which append was the last.
+#[test]
+fn what_opening_an_envelope_tells_stays_true() {
+    for count in [1, 20] {
+        let disk = SimDisk::new(1, u64::MAX);
+        let (spool, ..) = open(&disk, Mutation::None);
+        assert!((1..=count).all(|id| commit(&spool, vec![accept(id)])));
+        for id in 1..=count {
+            spool.submit(vec![defer(id, "busy")]).unwrap();
+        }
+        disk.plan(disk.operation_count() + count, Fault::Sync);
+        spool.turn(Turn::Commit);
+        assert!(spool.pressure().poisoned);
+        let disk = disk.after_kill();
+        let mut listing = built(&disk, Mutation::None);
+        let listed: Vec<_> = listing.recover_listed(false).unwrap().0.iter().map(|one| one.id).collect();
+        let told = attempts(&listing.open_listed(&listed).unwrap().0);
+        assert_eq!(told.iter().filter(|one| one.1 == 1).count() as u64, count);
+        for seed in 0..100 {
+            let (_, found, report) = open(&disk.after_crash(seed), Mutation::None);
+            assert_eq!((attempts(&found), report.corrupt.len()), (told.clone(), 0), "seed {seed}");
+        }
+    }
 }
 
 /// A failed sync marks the pages clean: they can be read, and no later sync writes them.

@@ -1,5 +1,10 @@
 //! What an engine asks of a disk, and the real one. The simulator puts its own in this place.
 
+use mail::UnixMillis;
+use rustix::{
+    buffer::spare_capacity,
+    fs::{Advice, AtFlags, FileType, Mode, OFlags, RawDir},
+};
 use std::{
     fs, io,
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
@@ -16,10 +21,30 @@ pub trait Disk: Send + Sync + 'static {
     fn lock(&self) -> io::Result<()>;
     /// The names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
+    /// Passes on the name of each file.
+    fn each_name(&self, each: &mut dyn FnMut(&str)) -> io::Result<()> {
+        self.list()?.iter().for_each(|name| each(name));
+        Ok(())
+    }
+    /// A whole file in place of what the buffer has; at most so many bytes of it.
+    fn read(&self, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let file = self.open(name)?;
+        let length = usize::try_from(file.len()?.min(max_bytes)).unwrap_or(usize::MAX);
+        buffer.clear();
+        buffer.resize(length, 0);
+        let read = file.read_at(0, buffer)?;
+        buffer.truncate(read);
+        Ok(())
+    }
     /// A new, empty file, which must not exist.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// An existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
+    /// When a file was written last.
+    fn changed(&self, name: &str) -> io::Result<UnixMillis> {
+        let _ = name;
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Gives a file another name, which no file has; durable after [`Disk::sync_dir`], whole or not at all.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file; durable after [`Disk::sync_dir`].
@@ -42,6 +67,8 @@ pub trait File: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Reads up to the buffer's length; less only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// These bytes will be read soon, one after the other.
+    fn will_read(&self, _from: u64, _length: u64) {}
     /// Makes everything written so far durable. After an error nothing is known of it any more.
     fn sync_data(&self) -> io::Result<()>;
     /// Cuts it to a length; durable after [`File::sync_data`].
@@ -54,11 +81,21 @@ pub trait File: Send + Sync {
     }
 }
 
+/// For the names of a directory, as many as one call of the system gives.
+const LIST_BYTES: usize = 256 * 1024;
+/// A file that is read whole is rarely longer: an envelope.
+const SMALL_BYTES: usize = 4096;
+/// Who asks for so few bytes knows how many there are.
+const KNOWN_BYTES: usize = 1024 * 1024;
+
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
     lock: OnceLock<fs::File>,
+    /// The directory itself, once many of its files are read: their names need not be looked up from
+    /// the root then.
+    handle: OnceLock<fs::File>,
 }
 
 impl RealDisk {
@@ -76,7 +113,15 @@ impl RealDisk {
                 fs::File::open(parent)?.sync_all()?;
             }
         }
-        Ok(Self { path, lock: OnceLock::new() })
+        Ok(Self { path, lock: OnceLock::new(), handle: OnceLock::new() })
+    }
+
+    fn handle(&self) -> io::Result<&fs::File> {
+        if let Some(handle) = self.handle.get() {
+            return Ok(handle);
+        }
+        let handle = fs::File::open(&self.path)?;
+        Ok(self.handle.get_or_init(|| handle))
     }
 }
 
@@ -93,6 +138,42 @@ impl Disk for RealDisk {
         let names =
             fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         names.collect()
+    }
+
+    fn each_name(&self, each: &mut dyn FnMut(&str)) -> io::Result<()> {
+        let dir = fs::File::open(&self.path)?;
+        let mut buffer = Vec::with_capacity(LIST_BYTES);
+        let mut entries = RawDir::new(&dir, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            // Names of ours are ASCII.
+            if let Ok(name) = std::str::from_utf8(name)
+                && entry.file_type() != FileType::Directory
+            {
+                each(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(self.handle()?, name, flags, Mode::empty())?;
+        let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
+        buffer.clear();
+        buffer.reserve(if max <= KNOWN_BYTES { max + 1 } else { SMALL_BYTES });
+        // Until there is no more, without asking for its length: that is one call less.
+        while rustix::io::retry_on_intr(|| rustix::io::read(&file, spare_capacity(buffer)))? > 0 {
+            if buffer.len() >= max {
+                buffer.truncate(max);
+                break;
+            }
+            if buffer.len() == buffer.capacity() {
+                buffer.reserve(buffer.len());
+            }
+        }
+        Ok(())
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
@@ -113,6 +194,12 @@ impl Disk for RealDisk {
             .custom_flags(no_follow)
             .open(self.path.join(name))?;
         Ok(Arc::new(RealFile(file)))
+    }
+
+    fn changed(&self, name: &str) -> io::Result<UnixMillis> {
+        let stat = rustix::fs::statat(self.handle()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let (seconds, nanos) = (u64::try_from(stat.st_mtime).unwrap_or(0), stat.st_mtime_nsec);
+        Ok(UnixMillis(seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -161,6 +248,11 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn will_read(&self, from: u64, length: u64) {
+        // A hint: whether it is taken makes no difference but in time.
+        let _ = rustix::fs::fadvise(&self.0, from, std::num::NonZeroU64::new(length), Advice::WillNeed);
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -1,6 +1,10 @@
 //! A spool as it lies there, read without changing anything, for commands while the daemon is down.
 
-use crate::{DirSpool, LogSpool, Recovered, RecoveryReport, SpoolFailure, dirs::find, disk::RealDisk};
+use crate::{
+    DirSpool, Listed, LogSpool, Recovered, RecoveryReport, SpoolFailure,
+    dirs::{find, listed},
+    disk::RealDisk,
+};
 use std::path::Path;
 
 /// Is this a spool of queue directories? Else it is a log, or not there.
@@ -28,4 +32,18 @@ pub fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryR
     }
     let disk = RealDisk::new(dir).map_err(failed)?;
     LogSpool::inspect(disk, found)
+}
+
+/// Every live message of a spool of queue directories, by its name alone. Takes no lock, opens no
+/// envelope and writes nothing.
+///
+/// # Errors
+/// As for [`inspect`].
+pub fn list(dir: &Path, with_times: bool) -> Result<(Vec<Listed>, RecoveryReport), SpoolFailure> {
+    let queues = find::to_inspect(dir);
+    let queues = queues.map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
+    if queues.is_empty() {
+        return Ok((Vec::new(), RecoveryReport::default()));
+    }
+    listed::inspect(queues, with_times)
 }

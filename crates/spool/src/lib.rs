@@ -16,12 +16,13 @@ mod inspect;
 mod log;
 mod mutation;
 mod null;
+mod parallel;
 mod progress;
 mod sched;
 
 pub use carry::carry;
-pub use dirs::{Choice, DirSettings, DirSpool, Layout, QueueDirectory};
-pub use inspect::{has_queue_directories, inspect};
+pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
+pub use inspect::{has_queue_directories, inspect, list};
 pub use log::{
     LogSettings, LogSpool, Turn,
     examine::{Said, Seen, examine},

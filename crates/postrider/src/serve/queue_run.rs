@@ -1,6 +1,9 @@
 //! `postrider queue run`: one pass over the queue from a cold start, as `sendmail -q` makes it. Every
 //! message is read, sorted, and tried once; what the phases took is told.
 
+mod feed;
+mod gather;
+
 use super::{
     clock::Clock,
     engine::{Current, Engine, State, Waits},
@@ -9,13 +12,14 @@ use super::{
 };
 use crate::sysexits::Exit;
 use config::Settings;
-use mail::{Destination, Fate, IdSource};
-use queue::{GroupId, SortFacts, SortOrder};
+use feed::Feed;
+use gather::{Items, Source};
+use mail::{Fate, IdSource};
+use queue::SortOrder;
 use report::Ledger;
 use serde::Serialize;
-use spool::{Recovered, Spool};
+use spool::Spool;
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
     sync::{
         Arc,
@@ -83,12 +87,6 @@ impl Watch {
     }
 }
 
-/// A message as it was read, and where it goes.
-struct Item {
-    found: Recovered,
-    ways: Vec<(Destination, GroupId)>,
-}
-
 /// Runs once; the daemon must not be running.
 ///
 /// # Errors
@@ -105,25 +103,12 @@ pub(crate) fn run(
     let context = runtime.enter();
     let current = wiring::current(settings.clone())?;
     let begun = Instant::now();
-    let mut items = Vec::new();
     probe::probe!(postrider, queue_read_start);
-    let mut take = |found: Recovered| {
-        let ways = current.ways(&found.message);
-        items.push(Item { found, ways });
-    };
-    let spool = if options.dry_run {
-        let read = wiring::inspect(settings, &mut take);
-        tell_damage(&read.map_err(|e| format!("read the spool: {e}"))?);
-        None
-    } else {
-        let mut spool = wiring::spool(settings)?;
-        tell_damage(&spool.recover(&mut take).map_err(|e| format!("recover the spool: {e}"))?);
-        Some(spool)
-    };
+    let (mut items, source) = gather::read(settings, options, &current)?;
     let read = begun.elapsed();
     probe::probe!(postrider, queue_read_done, items.len());
     probe::probe!(postrider, queue_sort_start);
-    sort(&mut items, options.order);
+    items.sort(options.order);
     probe::probe!(postrider, queue_sort_done, items.len());
     let sum = begun.elapsed();
     drop(context);
@@ -136,48 +121,14 @@ pub(crate) fn run(
         sum_us: sum.as_micros() as u64,
         ..Report::default()
     };
-    if let Some(spool) = spool {
+    if !matches!(source, Source::Untouched) {
         probe::probe!(postrider, queue_run_start);
-        deliver(&runtime, settings, current, spool, &items, options, begun, &mut report)?;
-        probe::probe!(postrider, queue_run_done, items.len());
+        deliver(&runtime, settings, current, source, items, options, begun, &mut report)?;
+        probe::probe!(postrider, queue_run_done, report.messages);
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
     print(&report, json, out).map_err(|e| e.to_string())?;
     Ok(Exit::Ok)
-}
-
-fn tell_damage(report: &spool::RecoveryReport) {
-    for problem in &report.corrupt {
-        crate::cli::complain("postrider", &format!("the spool is damaged: {problem}"));
-    }
-}
-
-/// Across all destinations.
-fn sort(items: &mut [Item], order: SortOrder) {
-    let mut ranks: BTreeMap<Destination, u32> = BTreeMap::new();
-    if order == SortOrder::Host {
-        ranks.extend(items.iter().flat_map(|item| &item.ways).map(|way| (way.0.clone(), 0)));
-        (0..).zip(ranks.values_mut()).for_each(|(rank, slot)| *slot = rank);
-    }
-    let key = |item: &Item| {
-        let left = item.found.recipients.iter().filter(|r| !r.settled);
-        let attempts = left.clone().map(|r| r.attempt_count).max().unwrap_or(0);
-        let message = &item.found.message;
-        let changed = left.clone().filter_map(|r| r.last.as_ref()).map(|last| last.0.0).max();
-        let facts = SortFacts {
-            id: message.id.0,
-            size_bytes: message.content.size_bytes(),
-            recipient_count: left.count() as u32,
-            attempt_count: u16::try_from(attempts).unwrap_or(u16::MAX),
-            arrived: message.arrived.0 as i64,
-            changed: changed.unwrap_or(message.arrived.0) as i64,
-            destination: item.ways.iter().filter_map(|way| ranks.get(&way.0)).min().copied().unwrap_or(0),
-        };
-        (order.key(&facts), facts.id)
-    };
-    if !matches!(order, SortOrder::None | SortOrder::Fair) {
-        items.sort_by_cached_key(key);
-    }
 }
 
 #[allow(clippy::too_many_arguments)] // once, with everything the start has made
@@ -185,8 +136,8 @@ fn deliver(
     runtime: &tokio::runtime::Runtime,
     settings: &Settings,
     current: Current,
-    spool: Box<dyn Spool>,
-    items: &[Item],
+    source: Source,
+    items: Items,
     options: Options,
     begun: Instant,
     report: &mut Report,
@@ -205,11 +156,21 @@ fn deliver(
     let context = runtime.enter();
     let (clock, ids, ledger) = (Clock::start(), IdSource::default(), Ledger::default());
     let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(settings));
-    for Item { found, .. } in items {
-        ids.never_before(found.message.id);
-        ledger.accepted(state.restore(found, &current, &queue_settings, &clock, Waits::NoMore));
-    }
-    let spool: Arc<dyn Spool> = Arc::from(spool);
+    let (spool, mut feed): (Arc<dyn Spool>, _) = match (source, items) {
+        (Source::Listed(spool), Items::Listed(listed)) => {
+            listed.iter().for_each(|one| ids.never_before(one.id));
+            (spool.clone(), Some(Feed::new(spool, listed, queue_settings)))
+        }
+        (Source::Recovered(spool), Items::Read(items)) => {
+            for item in &items {
+                ids.never_before(item.found.message.id);
+                let count = state.restore(&item.found, &current, &queue_settings, &clock, Waits::NoMore);
+                ledger.accepted(count);
+            }
+            (Arc::from(spool), None)
+        }
+        _ => return Ok(()), // only looked at
+    };
     let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
     drop(context);
     runtime.block_on(async {
@@ -217,7 +178,13 @@ fn deliver(
         let now = engine.now();
         engine.follow_orders(engine.lock(), now);
         let mut look = tokio::time::interval(LOOK_INTERVAL);
-        while engine.lock().queue.busy_count() > 0 {
+        loop {
+            if let Some(feed) = &mut feed {
+                feed.fill(&engine).await?;
+            }
+            if feed.as_ref().is_none_or(Feed::is_over) && engine.lock().queue.busy_count() == 0 {
+                break;
+            }
             tokio::select! {
                 _ = look.tick() => {}
                 () = engine.failed.notified() => return Err("the spool failed".to_owned()),

@@ -178,23 +178,9 @@ pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
 /// In words.
 pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
     let s = &settings.spool;
-    let failed = |e: spool::SpoolFailure| format!("open the spool {}: {e}", s.path.display());
     match s.engine {
         Engine::Null => Ok(Box::new(spool::NullSpool::default())),
-        Engine::Directories => {
-            let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
-            let directories = spool::DirSettings {
-                max_bytes: s.max_size.0,
-                min_free_bytes: s.min_free.0,
-                choice: match s.choice {
-                    DirectoryChoice::RoundRobin => spool::Choice::RoundRobin,
-                    DirectoryChoice::Random => spool::Choice::Random,
-                    DirectoryChoice::Fewest => spool::Choice::Fewest,
-                },
-                ..spool::DirSettings::default()
-            };
-            Ok(Box::new(DirSpool::open(&s.path, layout, directories).map_err(failed)?))
-        }
+        Engine::Directories => Ok(Box::new(queue_directories(settings)?)),
         Engine::Log => {
             let log = spool::LogSettings {
                 segment_bytes: s.segment_size.0,
@@ -202,9 +188,33 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
                 min_free_bytes: s.min_free.0,
                 ..spool::LogSettings::default()
             };
-            Ok(Box::new(LogSpool::open(&s.path, log).map_err(failed)?))
+            Ok(Box::new(LogSpool::open(&s.path, log).map_err(|e| not_opened(settings, &e))?))
         }
     }
+}
+
+/// The same where it must be queue directories.
+///
+/// # Errors
+/// In words.
+pub(crate) fn queue_directories(settings: &Settings) -> Result<DirSpool, String> {
+    let s = &settings.spool;
+    let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
+    let directories = spool::DirSettings {
+        max_bytes: s.max_size.0,
+        min_free_bytes: s.min_free.0,
+        choice: match s.choice {
+            DirectoryChoice::RoundRobin => spool::Choice::RoundRobin,
+            DirectoryChoice::Random => spool::Choice::Random,
+            DirectoryChoice::Fewest => spool::Choice::Fewest,
+        },
+        ..spool::DirSettings::default()
+    };
+    DirSpool::open(&s.path, layout, directories).map_err(|e| not_opened(settings, &e))
+}
+
+fn not_opened(settings: &Settings, failure: &spool::SpoolFailure) -> String {
+    format!("open the spool {}: {failure}", settings.spool.path.display())
 }
 
 /// What the spool holds, without opening it.

@@ -181,6 +181,7 @@ impl World {
             min_free_bytes: 0,
             queued_bytes_max: 16 * 1024,
             outcome_delay: Duration::ZERO,
+            read_threads: 1,
         };
         let failed = |disk: &SimDisk, what: String| if disk.is_well() { Err(what) } else { Ok(None) };
         let mut spool = match LogSpool::by_hand(Arc::new(self.disk.clone()), settings, self.mutation) {

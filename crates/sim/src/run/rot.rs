@@ -26,7 +26,8 @@ impl Run {
             Err(failure) => return Err(format!("no start after rot: {failure}")),
         };
         let mut found = Queue::new();
-        let report = spool.spool_mut().recover(&mut |r| {
+        let is_listed = self.listed.chance(25);
+        let report = spool.recover(is_listed, &mut |r| {
             found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
         });
         let report = report.map_err(|failure| format!("no recovery after rot: {failure}"))?;

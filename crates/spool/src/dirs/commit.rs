@@ -70,8 +70,9 @@ impl Committer {
     }
 
     fn begin(&mut self) -> Round {
-        self.next.round += 1;
-        Round::new(self.next.round - 1)
+        let number = self.shared.round_after(self.next.round);
+        self.next.round = number + 1;
+        Round::new(number)
     }
 
     fn commit(&mut self, round: Round) -> Result<(), SpoolFailure> {

@@ -33,16 +33,16 @@ impl Listing {
     pub(super) fn of(queues: &Queues) -> Result<Self, SpoolFailure> {
         let mut all = Self::default();
         for (number, dir) in (0u16..).zip(&queues.dirs) {
-            let names = dir.disk.list();
-            let names = names.map_err(|e| SpoolFailure::Io(format!("list {}: {e}", dir.name)))?;
-            for name in names {
-                if let Some(named) = Named::of(&name)
+            let mut take = |name: &str| {
+                if let Some(named) = Named::of(name)
                     && !all.enter(number, named)
                 {
                     all.twice
                         .push(format!("{}/{name}: a file of that name is in another directory", dir.name));
                 }
-            }
+            };
+            let listed = dir.disk.each_name(&mut take);
+            listed.map_err(|e| SpoolFailure::Io(format!("list {}: {e}", dir.name)))?;
         }
         Ok(all)
     }

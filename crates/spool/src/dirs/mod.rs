@@ -30,6 +30,7 @@ mod hand;
 mod index;
 mod intent;
 mod line;
+pub(crate) mod listed;
 mod listing;
 mod names;
 mod note;
@@ -41,6 +42,7 @@ mod shared;
 mod written;
 
 pub use find::Layout;
+pub use listed::Listed;
 pub use queues::{Choice, QueueDirectory};
 
 use crate::{
@@ -76,6 +78,8 @@ pub struct DirSettings {
     pub queued_bytes_max: u64,
     /// How long outcomes may wait for a commit they can ride with.
     pub outcome_delay: Duration,
+    /// Threads that read envelopes at the start.
+    pub read_threads: usize,
 }
 
 impl Default for DirSettings {
@@ -87,6 +91,7 @@ impl Default for DirSettings {
             choice: Choice::default(),
             queued_bytes_max: 32 * 1024 * 1024,
             outcome_delay: Duration::from_millis(50),
+            read_threads: crate::parallel::default_threads(),
         }
     }
 }
@@ -100,6 +105,8 @@ pub struct DirSpool {
     hand: Option<Mutex<Option<Committer>>>,
     /// The folder of the queue directories, locked.
     folder: Option<RealDisk>,
+    /// Where messages are that were listed and may not be opened yet.
+    listing: Option<listing::Listing>,
 }
 
 impl DirSpool {
@@ -115,7 +122,24 @@ impl DirSpool {
         let queues = Queues::new(queues, settings.choice)?;
         queues.lock()?;
         let shared = Arc::new(Shared::new(settings, queues, mutation));
-        Ok(Self { shared, recovered: false, thread: Mutex::default(), hand: None, folder: None })
+        let thread = Mutex::default();
+        Ok(Self { shared, recovered: false, thread, hand: None, folder: None, listing: None })
+    }
+
+    /// From here on, what is submitted is committed.
+    fn begin(&mut self, committer: Committer) -> Result<(), SpoolFailure> {
+        if let Some(hand) = &mut self.hand {
+            *hand = Mutex::new(Some(committer));
+            return Ok(());
+        }
+        let run = move || {
+            crate::sched::raise();
+            committer.run();
+        };
+        let thread = std::thread::Builder::new().name("spool-commit".to_owned()).spawn(run);
+        let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the commit thread: {e}")))?;
+        self.thread = Mutex::new(Some(thread));
+        Ok(())
     }
 
     /// For [`crate::inspect`]: everything in place, nothing started or changed.
@@ -235,18 +259,7 @@ impl Spool for DirSpool {
             return Err(SpoolFailure::Unusable("recovered already".to_owned()));
         }
         let (report, next) = recover::recover(&self.shared, visit)?;
-        let committer = Committer::new(self.shared.clone(), next);
-        if let Some(hand) = &mut self.hand {
-            *hand = Mutex::new(Some(committer));
-            return Ok(report);
-        }
-        let run = move || {
-            crate::sched::raise();
-            committer.run();
-        };
-        let thread = std::thread::Builder::new().name("spool-commit".to_owned()).spawn(run);
-        let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the commit thread: {e}")))?;
-        self.thread = Mutex::new(Some(thread));
+        self.begin(Committer::new(self.shared.clone(), next))?;
         Ok(report)
     }
 

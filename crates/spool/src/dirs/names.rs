@@ -34,9 +34,14 @@ impl Named {
     /// None for what is not ours.
     pub(super) fn of(file: &str) -> Option<Self> {
         let (stem, kind) = file.rsplit_once('.')?;
+        // In another letter case or with fewer digits it is somebody else's.
+        let is_ours = |b: u8| b.is_ascii_digit() || b.is_ascii_lowercase();
+        if !stem.bytes().all(is_ours) {
+            return None;
+        }
         let id = || stem.parse::<QueueId>().ok().map(|id| id.0);
-        let number = || u64::from_str_radix(stem, 16).ok();
-        let named = match kind {
+        let number = || if stem.len() == 16 { u64::from_str_radix(stem, 16).ok() } else { None };
+        Some(match kind {
             "env" => Self::Envelope(id()?),
             "new" => Self::Unfinished(id()?),
             "msg" => Self::Content(id()?),
@@ -44,9 +49,7 @@ impl Named {
             "intent" => Self::Intent(number()?),
             "draft" => Self::Draft(number()?),
             _ => return None,
-        };
-        // In another letter case or with fewer digits it is somebody else's.
-        (named.file() == file).then_some(named)
+        })
     }
 }
 
@@ -62,7 +65,18 @@ mod tests {
                 assert_eq!(Named::of(&named.file()), Some(named));
             }
         }
-        for other in ["x", ".env", "000000000000A.env", "5.chunk", "lost+found", "qfAA12345", "é.msg"] {
+        for other in [
+            "x",
+            ".env",
+            "000000000000A.env",
+            "5.chunk",
+            "000000000000000A.chunk",
+            "+00000000000000a.chunk",
+            "00000000000000005.chunk",
+            "lost+found",
+            "qfAA12345",
+            "é.msg",
+        ] {
             assert_eq!(Named::of(other), None, "{other}");
         }
     }

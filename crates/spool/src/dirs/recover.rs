@@ -6,13 +6,14 @@ use super::{
     envelope::{self, Filed, Piece, Unreadable},
     finish::finish,
     index::{Chunk, Slot, content_of},
+    listed::round_by_clock,
     listing::Listing,
     names::Named,
     note::Append,
     shared::read_envelope,
     written::told,
 };
-use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure};
+use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
 use mail::{QueueId, SharedMessage};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -21,7 +22,7 @@ use std::{
 
 /// What was read, besides what went into the index.
 #[derive(Default)]
-struct Scan {
+pub(super) struct Scan {
     report: RecoveryReport,
     /// Envelope files with a torn end: where it begins.
     torn: Vec<(u64, u16, u64)>,
@@ -32,11 +33,76 @@ struct Scan {
     lost_chunks: bool,
 }
 
+/// An envelope file: its message, its directory, its name.
+pub(super) type File = (u64, u16, Named);
+
+/// What was read from one.
+struct One {
+    file: File,
+    filed: Result<Filed, Unreadable>,
+}
+
+/// With more files to be written again they are synced together.
+const SYNCED_ALONE: usize = 8;
+
+/// So many files are read by a thread before it asks for more.
+const PIECE: usize = 128;
+
+/// Reads and decodes; none when it is not there.
+fn read_one(
+    shared: &Shared,
+    listing: &Listing,
+    file: File,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<One>, SpoolFailure> {
+    let (id, dir, named) = file;
+    if !read_envelope(shared.queues.dir(dir), named, buffer)? {
+        return Ok(None);
+    }
+    for (offset, patch) in listing.patches.get(&id).into_iter().flatten() {
+        let (at, end) = (*offset as usize, (*offset as usize).saturating_add(patch.len()));
+        if at <= buffer.len() {
+            buffer.resize(buffer.len().max(end), 0);
+            buffer[at..end].copy_from_slice(patch);
+        }
+    }
+    Ok(Some(One { file, filed: envelope::read(QueueId(id), buffer, shared.seal(id)) }))
+}
+
 /// Everything found, and numbers for what comes.
 pub(super) fn recover(
     shared: &Shared,
     visit: &mut dyn FnMut(Recovered),
 ) -> Result<(RecoveryReport, Next), SpoolFailure> {
+    let Begun { listing, mut scan, intent, keep_unfinished } = begin(shared)?;
+    scan.read_all(shared, &listing, visit)?;
+    scan.mend(shared)?;
+    scan.tidy(shared, &listing, keep_unfinished)?;
+    let round = scan.last_round() + 1;
+    Ok((scan.report, Next { intent, round }))
+}
+
+/// The same without a look into the envelopes.
+pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), SpoolFailure> {
+    let Begun { listing, mut scan, intent, keep_unfinished } = begin(shared)?;
+    // Whose chunks they are is in the envelopes.
+    scan.lost_chunks = true;
+    scan.tidy(shared, &listing, keep_unfinished)?;
+    scan.report.message_count = listing.envelopes.len() as u64;
+    scan.report.corrupt.extend(listing.twice.iter().cloned());
+    Ok((listing, scan.report, Next { intent, round: round_by_clock() }))
+}
+
+/// What comes before the first envelope is read.
+struct Begun {
+    listing: Listing,
+    scan: Scan,
+    /// The next intent's number.
+    intent: u64,
+    keep_unfinished: bool,
+}
+
+fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     // Whoever wrote this may have been killed before it was durable: what is told from here on is.
     if !matches!(shared.mutation, Mutation::KeepTail | Mutation::SkipDirSync) {
         for home in shared.queues.homes() {
@@ -54,26 +120,27 @@ pub(super) fn recover(
     }
     let keep_unfinished = !unread.is_empty();
     scan.report.corrupt = unread;
-    scan.read_all(shared, &listing, visit)?;
-    scan.tidy(shared, &listing, keep_unfinished)?;
     shared.next_chunk.fetch_max(listing.next_chunk(), std::sync::atomic::Ordering::Relaxed);
-    shared.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))?;
-    let round = scan.last_round() + 1;
-    Ok((scan.report, Next { intent, round }))
+    Ok(Begun { listing, scan, intent, keep_unfinished })
 }
 
-/// The same for a reader that changes nothing.
+/// For a reader that changes nothing.
 pub(super) fn inspect(
     shared: &Shared,
     visit: &mut dyn FnMut(Recovered),
 ) -> Result<RecoveryReport, SpoolFailure> {
-    let mut listing = Listing::of(&shared.queues)?;
-    let (steps, unread) = listing.steps(&shared.queues, shared.mutation)?;
-    listing.imagine(steps);
-    let mut scan = Scan::default();
-    scan.report.corrupt = unread;
+    let (listing, report) = imagined(shared)?;
+    let mut scan = Scan { report, ..Scan::default() };
     scan.read_all(shared, &listing, visit)?;
     Ok(scan.report)
+}
+
+/// The files as they would be if what was agreed on were done.
+pub(super) fn imagined(shared: &Shared) -> Result<(Listing, RecoveryReport), SpoolFailure> {
+    let mut listing = Listing::of(&shared.queues)?;
+    let (steps, corrupt) = listing.steps(&shared.queues, shared.mutation)?;
+    listing.imagine(steps);
+    Ok((listing, RecoveryReport { corrupt, ..RecoveryReport::default() }))
 }
 
 pub(super) fn failed(shared: &Shared, doing: &str, dir: u16, named: Named, e: &io::Error) -> SpoolFailure {
@@ -90,7 +157,7 @@ pub(super) fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFai
 }
 
 impl Scan {
-    /// Every envelope file, in the order of the ids.
+    /// Every envelope file, in the order of the ids. Threads read and decode, this one takes.
     fn read_all(
         &mut self,
         shared: &Shared,
@@ -98,54 +165,79 @@ impl Scan {
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<(), SpoolFailure> {
         self.report.corrupt.extend(listing.twice.iter().cloned());
-        for (id, (dir, named)) in &listing.envelopes {
-            let place = shared.queues.dir(*dir);
-            let Some(mut bytes) = read_envelope(place, *named)? else { continue };
-            for (offset, patch) in listing.patches.get(id).into_iter().flatten() {
-                let (at, end) = (*offset as usize, (*offset as usize).saturating_add(patch.len()));
-                if at <= bytes.len() {
-                    bytes.resize(bytes.len().max(end), 0);
-                    bytes[at..end].copy_from_slice(patch);
-                }
+        let all: Vec<File> = listing.envelopes.iter().map(|(id, (dir, named))| (*id, *dir, *named)).collect();
+        let pieces: Vec<&[File]> = all.chunks(PIECE).collect();
+        let read = |piece: &&[File]| {
+            let mut buffer = Vec::new();
+            piece.iter().map(|file| read_one(shared, listing, *file, &mut buffer)).collect()
+        };
+        in_order(shared.settings.read_threads, &pieces, read, |piece: Vec<Result<Option<_>, _>>| {
+            piece.into_iter().try_for_each(|one| match one? {
+                Some(one) => self.take(shared, listing, one, visit),
+                None => Ok(()),
+            })
+        })
+    }
+
+    /// One of them.
+    pub(super) fn read_one(
+        &mut self,
+        shared: &Shared,
+        listing: &Listing,
+        file: File,
+        visit: &mut dyn FnMut(Recovered),
+    ) -> Result<(), SpoolFailure> {
+        let Some(one) = read_one(shared, listing, file, &mut Vec::new())? else { return Ok(()) };
+        let unproven = std::mem::take(&mut self.unproven);
+        self.take(shared, listing, one, visit)?;
+        // Which round was the last is not known: any may have been.
+        self.unproven.extend(unproven);
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        shared: &Shared,
+        listing: &Listing,
+        one: One,
+        visit: &mut dyn FnMut(Recovered),
+    ) -> Result<(), SpoolFailure> {
+        let (id, dir, named) = one.file;
+        let name = || format!("{}/{}", shared.queues.dir(dir).name, named.file());
+        match one.filed {
+            Ok(filed) => self.take_filed(shared, listing, (id, dir), filed, name, visit),
+            Err(version @ Unreadable::Version(_)) => {
+                return Err(SpoolFailure::Unusable(format!("{}: {version}", name())));
             }
-            let name = format!("{}/{}", place.name, named.file());
-            match envelope::read(QueueId(*id), &bytes, shared.seal(*id)) {
-                Ok(filed) => self.take(shared, listing, *id, *dir, &name, filed, visit),
-                Err(version @ Unreadable::Version(_)) => {
-                    return Err(SpoolFailure::Unusable(format!("{name}: {version}")));
-                }
-                Err(damaged) => {
-                    self.report.corrupt.push(format!("{name}: {damaged}"));
-                    self.lost_chunks = true;
-                }
+            Err(damaged) => {
+                self.report.corrupt.push(format!("{}: {damaged}", name()));
+                self.lost_chunks = true;
             }
         }
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn take(
+    fn take_filed(
         &mut self,
         shared: &Shared,
         listing: &Listing,
-        id: u64,
-        dir: u16,
-        name: &str,
+        (id, dir): (u64, u16),
         filed: Filed,
+        name: impl Fn() -> String,
         visit: &mut dyn FnMut(Recovered),
     ) {
         let (content_bytes, chunks) = content_of(&filed.pieces);
         self.chunks.extend(chunks.iter().copied());
-        let damaged = filed.damaged.iter().map(|at| format!("{name}: byte {at}: a line cannot be read"));
+        let damaged = filed.damaged.iter().map(|at| format!("{}: byte {at}: a line cannot be read", name()));
         self.report.corrupt.extend(damaged);
         // Half a message must not be delivered.
         let lost = chunks.iter().find(|place| !listing.chunks.contains_key(place));
         if let Some(place) = lost {
             let chunk = Named::Chunk(*place).file();
-            return self.report.corrupt.push(format!("{name}: {chunk} of its content is missing"));
+            return self.report.corrupt.push(format!("{}: {chunk} of its content is missing", name()));
         }
         if content_bytes > 0 && listing.contents.get(&id) != Some(&dir) {
-            return self.report.corrupt.push(format!("{name}: its content is missing"));
+            return self.report.corrupt.push(format!("{}: its content is missing", name()));
         }
         if filed.torn_bytes > 0 {
             self.report.torn_bytes += filed.torn_bytes;
@@ -172,41 +264,59 @@ impl Scan {
         visit(Recovered { message, recipients: filed.states, held: filed.held });
     }
 
-    fn last_round(&self) -> u64 {
-        self.unproven.first().map_or(0, |(_, _, append, _)| append.round)
+    pub(super) fn into_report(self) -> RecoveryReport {
+        self.report
+    }
+
+    pub(super) fn last_round(&self) -> u64 {
+        self.unproven.iter().map(|(_, _, append, _)| append.round).max().unwrap_or(0)
     }
 
     /// When the sync of the last round failed, what it appended can still be read and is not on the disk,
     /// and no sync brings it there: only writing it again does.
     fn write_again(&self, shared: &Shared) -> Result<(), SpoolFailure> {
+        // One sync for many files; for few it would wait for what other programs wrote.
+        let at_once = self.unproven.len() > SYNCED_ALONE;
+        let mut queues = BTreeSet::new();
         for (id, dir, append, end) in &self.unproven {
             let named = Named::Envelope(*id);
-            let file = shared.queues.dir(*dir).disk.open(&named.file());
-            let written = file.and_then(|file| {
+            let place = shared.queues.dir(*dir);
+            let written = place.disk.open(&named.file()).and_then(|file| {
                 let mut bytes = vec![0; (end - append.base) as usize];
                 file.read_at(append.base, &mut bytes)?;
                 file.write_at(append.base, &bytes)?;
-                file.sync_data()
+                if at_once { Ok(()) } else { file.sync_data() }
             });
             written.map_err(|e| failed(shared, "write again", *dir, named, &e))?;
+            queues.insert((place.queue, *dir));
         }
-        Ok(())
+        // Those of a queue directory are on one file system.
+        let mut queues: Vec<_> = queues.into_iter().filter(|_| at_once).collect();
+        queues.dedup_by_key(|(queue, _)| *queue);
+        queues.iter().map(|(_, dir)| shared.queues.dir(*dir)).try_for_each(|dir| {
+            dir.disk.sync_all().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", dir.name)))
+        })
     }
 
-    /// Cuts torn ends, removes what belongs to nobody.
-    fn tidy(&self, shared: &Shared, listing: &Listing, keep_unfinished: bool) -> Result<(), SpoolFailure> {
-        if shared.mutation != Mutation::KeepTail {
-            for (id, dir, end) in &self.torn {
-                let named = Named::Envelope(*id);
-                let file = shared.queues.dir(*dir).disk.open(&named.file());
-                let cut = file.and_then(|file| {
-                    file.truncate(*end)?;
-                    file.sync_data()
-                });
-                cut.map_err(|e| failed(shared, "cut", *dir, named, &e))?;
-            }
-            self.write_again(shared)?;
+    /// Cuts torn ends, and writes what may be no more than read.
+    pub(super) fn mend(&self, shared: &Shared) -> Result<(), SpoolFailure> {
+        if shared.mutation == Mutation::KeepTail {
+            return Ok(());
         }
+        for (id, dir, end) in &self.torn {
+            let named = Named::Envelope(*id);
+            let file = shared.queues.dir(*dir).disk.open(&named.file());
+            let cut = file.and_then(|file| {
+                file.truncate(*end)?;
+                file.sync_data()
+            });
+            cut.map_err(|e| failed(shared, "cut", *dir, named, &e))?;
+        }
+        self.write_again(shared)
+    }
+
+    /// Removes what belongs to nobody, and asks for room.
+    fn tidy(&self, shared: &Shared, listing: &Listing, keep_unfinished: bool) -> Result<(), SpoolFailure> {
         let mut scraps = listing.drafts.clone();
         if !keep_unfinished {
             scraps.extend(listing.unfinished.iter().map(|(id, dir)| (*dir, Named::Unfinished(*id))));
@@ -224,6 +334,7 @@ impl Scan {
             removed.map_err(|e| failed(shared, "remove", dir, named, &e))?;
             dirs.insert(dir);
         }
-        sync(shared, &dirs)
+        sync(shared, &dirs)?;
+        shared.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))
     }
 }

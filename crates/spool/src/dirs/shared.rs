@@ -45,6 +45,8 @@ pub(super) struct Shared {
     index: Mutex<Index>,
     pub(super) room: Room,
     pub(super) next_chunk: AtomicU64,
+    /// The last round of every message that was opened later than at the start.
+    opened_round: AtomicU64,
     pub(super) commit_count: AtomicU64,
     pub(super) transaction_count: AtomicU64,
     pub(super) last_sync_us: AtomicU64,
@@ -63,6 +65,7 @@ impl Shared {
             index: Mutex::new(index),
             room: Room::default(),
             next_chunk: AtomicU64::new(0),
+            opened_round: AtomicU64::new(0),
             commit_count: AtomicU64::new(0),
             transaction_count: AtomicU64::new(0),
             last_sync_us: AtomicU64::new(0),
@@ -77,6 +80,16 @@ impl Shared {
 
     pub(super) fn seal(&self, number: u64) -> Seal {
         Seal::mutated(number, self.mutation)
+    }
+
+    /// Rounds to come have higher numbers than this one.
+    pub(super) fn outbid_round(&self, round: u64) {
+        self.opened_round.fetch_max(round, Ordering::Relaxed);
+    }
+
+    /// This number, unless a round had a higher one.
+    pub(super) fn round_after(&self, next: u64) -> u64 {
+        next.max(self.opened_round.load(Ordering::Relaxed) + 1)
     }
 
     /// Asks the disks of the queue directories; the fullest counts.
@@ -171,20 +184,20 @@ fn read_content(dir: &Dir, id: QueueId, filed: &Filed) -> Result<Content, SpoolF
 
 /// A file, at most so much of it; none when it is not there.
 pub(super) fn read_file(dir: &Dir, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, SpoolFailure> {
-    let failed = |e: &io::Error| SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name));
-    let file = match dir.disk.open(name) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(failed(&e)),
-    };
-    let length = file.len().map_err(|e| failed(&e))?.min(max_bytes);
-    let mut bytes = vec![0; length as usize];
-    let read = file.read_at(0, &mut bytes).map_err(|e| failed(&e))?;
-    bytes.truncate(read);
-    Ok(Some(bytes))
+    let mut bytes = Vec::new();
+    Ok(read_into(dir, name, max_bytes, &mut bytes)?.then_some(bytes))
 }
 
-/// The same for an envelope file.
-pub(super) fn read_envelope(dir: &Dir, named: Named) -> Result<Option<Vec<u8>>, SpoolFailure> {
-    read_file(dir, &named.file(), ENVELOPE_MAX)
+/// The same into a buffer; `false` when it is not there.
+fn read_into(dir: &Dir, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> Result<bool, SpoolFailure> {
+    match dir.disk.read(name, max_bytes, buffer) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name))),
+    }
+}
+
+/// An envelope file.
+pub(super) fn read_envelope(dir: &Dir, named: Named, buffer: &mut Vec<u8>) -> Result<bool, SpoolFailure> {
+    read_into(dir, &named.file(), ENVELOPE_MAX, buffer)
 }

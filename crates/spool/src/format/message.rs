@@ -101,6 +101,31 @@ fn write_content(out: &mut Vec<u8>, content: &Content) {
 
 /// The chunks a message's content is in; nothing else of it is looked at or kept.
 pub(crate) fn read_places(body: &[u8]) -> Result<Vec<u64>, Malformed> {
+    let mut r = content_of(body)?;
+    let mut places = Vec::new();
+    for _ in 0..r.count(5)? {
+        let (_, place) = skip_part(&mut r)?;
+        places.extend(place);
+    }
+    Ok(places)
+}
+
+/// The same; and everything but the bytes of content goes behind what `out` has, for [`read_abridged`].
+pub(crate) fn abridge(body: &[u8], out: &mut Vec<u8>) -> Result<Vec<u64>, Malformed> {
+    let mut r = content_of(body)?;
+    let parts = r.count(5)?;
+    out.extend_from_slice(&body[..body.len() - r.0.len()]);
+    let mut places = Vec::new();
+    for _ in 0..parts {
+        let (head, place) = skip_part(&mut r)?;
+        out.extend_from_slice(head);
+        places.extend(place);
+    }
+    Ok(places)
+}
+
+/// Behind all that stands before the content.
+fn content_of(body: &[u8]) -> Result<Reader<'_>, Malformed> {
     let mut r = Reader(body);
     r.bytes(8)?; // arrived
     r.skip_text()?; // origin
@@ -119,17 +144,24 @@ pub(crate) fn read_places(body: &[u8]) -> Result<Vec<u64>, Malformed> {
     if r.u8()? & 1 == 1 {
         (0..count).try_for_each(|_| read_state(&mut r).map(drop))?;
     }
-    let parts = r.count(5)?;
-    let mut places = Vec::new();
-    for _ in 0..parts {
-        let (kind, length_bytes) = (r.u8()?, r.u32()?);
-        match kind {
-            0 => drop(r.bytes(length_bytes as usize)?),
-            1 => places.push(r.u64()?),
-            _ => return Err(Malformed("part")),
+    Ok(r)
+}
+
+/// What a part is, without bytes in memory; and its chunk, if it is in one.
+fn skip_part<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], Option<u64>), Malformed> {
+    let from = r.0;
+    let (kind, length_bytes) = (r.u8()?, r.u32()?);
+    match kind {
+        0 => {
+            r.bytes(length_bytes as usize)?;
+            Ok((&from[..5], None))
         }
+        1 => {
+            let place = r.u64()?;
+            Ok((&from[..from.len() - r.0.len()], Some(place)))
+        }
+        _ => Err(Malformed("part")),
     }
-    Ok(places)
 }
 
 /// A message record as it is read.
@@ -143,6 +175,24 @@ pub(crate) struct Stored {
 /// Reads what [`write_message`] wrote. Content in the record is copied only with `with_content`;
 /// else its parts name no place.
 pub(crate) fn read_message(id: QueueId, body: &[u8], with_content: bool) -> Result<Stored, Malformed> {
+    read(id, body, if with_content { Bodies::Copied } else { Bodies::Left })
+}
+
+/// Reads what [`abridge`] left of it.
+pub(crate) fn read_abridged(id: QueueId, abridged: &[u8]) -> Result<Stored, Malformed> {
+    read(id, abridged, Bodies::Gone)
+}
+
+/// What to do about content in the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bodies {
+    Copied,
+    Left,
+    /// It is not there.
+    Gone,
+}
+
+fn read(id: QueueId, body: &[u8], bodies: Bodies) -> Result<Stored, Malformed> {
     let mut r = Reader(body);
     let arrived = UnixMillis(r.u64()?);
     let origin = r.text()?.into();
@@ -174,7 +224,7 @@ pub(crate) fn read_message(id: QueueId, body: &[u8], with_content: bool) -> Resu
     } else {
         None
     };
-    let content = read_content(&mut r, facts, with_content)?;
+    let content = read_content(&mut r, facts, bodies)?;
     Ok(Stored {
         message: Message { id, arrived, origin, envelope, content },
         states,
@@ -185,15 +235,15 @@ pub(crate) fn read_message(id: QueueId, body: &[u8], with_content: bool) -> Resu
 /// Stands for content that was not asked for.
 pub(crate) const NOWHERE: Place = Place(u64::MAX);
 
-fn read_content(r: &mut Reader<'_>, facts: Facts, with_content: bool) -> Result<Content, Malformed> {
+fn read_content(r: &mut Reader<'_>, facts: Facts, bodies: Bodies) -> Result<Content, Malformed> {
     let count = r.count(5)?;
     let mut parts = Vec::with_capacity(count);
     for _ in 0..count {
         let (kind, length_bytes) = (r.u8()?, r.u32()?);
         parts.push(match kind {
             0 => {
-                let bytes = r.bytes(length_bytes as usize)?;
-                if with_content {
+                let bytes = if bodies == Bodies::Gone { &[] } else { r.bytes(length_bytes as usize)? };
+                if bodies == Bodies::Copied {
                     Part::Memory(Bytes::copy_from_slice(bytes))
                 } else {
                     Part::Stored { place: NOWHERE, length_bytes }
@@ -318,10 +368,17 @@ mod tests {
             let stored = read_message(QueueId(5), &out, true).unwrap();
             assert_eq!(stored.message, message());
             assert_eq!(read_places(&out), Ok(vec![7]));
+            let mut abridged = b"before".to_vec();
+            assert_eq!(abridge(&out, &mut abridged), Ok(vec![7]));
+            assert_eq!(
+                read_abridged(QueueId(5), &abridged[6..]).unwrap(),
+                read_message(QueueId(5), &out, false).unwrap()
+            );
             assert_eq!((stored.states.as_deref(), stored.held), (past.map(|p| p.0), past.is_some()));
             for cut in 0..out.len() {
                 assert!(read_message(QueueId(5), &out[..cut], true).is_err(), "cut at {cut}");
                 assert!(read_places(&out[..cut]).is_err(), "cut at {cut}");
+                assert!(abridge(&out[..cut], &mut Vec::new()).is_err(), "cut at {cut}");
             }
         }
     }
@@ -339,7 +396,12 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
             let _ = read_message(QueueId(0), &bytes, true);
-            let _ = (read_places(&bytes), read_results(&bytes));
+            let _ = (read_places(&bytes), read_results(&bytes), read_abridged(QueueId(0), &bytes));
+            let mut out = Vec::new();
+            if abridge(&bytes, &mut out).is_ok() {
+                let (short, whole) = (read_abridged(QueueId(0), &out), read_message(QueueId(0), &bytes, false));
+                prop_assert_eq!(short, whole);
+            }
         }
 
         #[test]

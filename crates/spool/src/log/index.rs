@@ -10,8 +10,32 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::{BuildHasherDefault, Hasher},
     sync::Arc,
 };
+
+/// Mixes an id. Ids and places are our own, made one after the other: nobody can choose them so that
+/// they meet, and the start of a full spool looks up millions.
+#[derive(Debug, Default)]
+pub(crate) struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        let z = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = z ^ z >> 32;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    }
+}
+
+/// By id or place.
+pub(crate) type ById<T> = HashMap<u64, T, BuildHasherDefault<Mix>>;
 
 /// A record's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +77,8 @@ pub(crate) struct Segment {
 #[derive(Default)]
 pub(crate) struct Index {
     pub(crate) segments: BTreeMap<u32, Segment>,
-    pub(crate) messages: HashMap<u64, Slot>,
-    pub(crate) chunks: HashMap<u64, Location>,
+    pub(crate) messages: ById<Slot>,
+    pub(crate) chunks: ById<Location>,
 }
 
 impl Index {

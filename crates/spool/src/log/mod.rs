@@ -6,9 +6,12 @@ mod commit;
 pub(crate) mod examine;
 mod hand;
 mod index;
+#[cfg(test)]
+mod parallel_tests;
 mod pool;
 mod recover;
 pub(crate) mod salvage;
+mod stretch;
 mod visit;
 mod window;
 
@@ -18,8 +21,9 @@ use crate::{
     disk::{Disk, RealDisk},
     format::{
         block::ALIGN,
-        message::{fold, read_message, read_results},
+        message::{Stored, fold, read_message, read_results},
         record::{self, Kind},
+        wire::Malformed,
     },
     inbox::{Haste, Inbox, Line},
     mutation::Mutation,
@@ -32,6 +36,7 @@ pub use hand::Turn;
 use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Pool, Room};
+use recover::{Last, Reading};
 use std::{
     path::Path,
     sync::{
@@ -55,6 +60,8 @@ pub struct LogSettings {
     pub queued_bytes_max: u64,
     /// How long outcomes may wait for a commit they can ride with.
     pub outcome_delay: Duration,
+    /// Threads that read the log at the start.
+    pub read_threads: usize,
 }
 
 impl Default for LogSettings {
@@ -65,6 +72,7 @@ impl Default for LogSettings {
             min_free_bytes: 64 * 1024 * 1024,
             queued_bytes_max: 32 * 1024 * 1024,
             outcome_delay: Duration::from_millis(50),
+            read_threads: crate::parallel::default_threads(),
         }
     }
 }
@@ -122,19 +130,13 @@ impl Shared {
     /// A message with the outcomes noted since it was written, and whether it is held.
     fn fold(&self, id: QueueId, slot: &Slot, with_content: bool) -> Result<Folded, SpoolFailure> {
         let body = self.record(slot.at, Kind::Message, id.0)?;
-        self.fold_body(id, slot, &body, with_content)
+        let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
+        self.fold_stored(id, slot, read_message(id, &body, with_content).map_err(bad)?)
     }
 
-    /// The same with the message's record at hand.
-    fn fold_body(
-        &self,
-        id: QueueId,
-        slot: &Slot,
-        body: &[u8],
-        with_content: bool,
-    ) -> Result<Folded, SpoolFailure> {
-        let bad = |m: crate::format::wire::Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
-        let stored = read_message(id, body, with_content).map_err(bad)?;
+    /// The same with the message at hand.
+    fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Result<Folded, SpoolFailure> {
+        let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
         for at in slot.more.iter().flat_map(|more| &more.notes) {
@@ -219,7 +221,9 @@ impl LogSpool {
         disk.lock().map_err(|e| {
             SpoolFailure::Unusable(format!("lock the spool: {e}: is another process using it?"))
         })?;
-        let mut found = recover::scan(&*disk, mutation)?;
+        // A simulation decides what is read before what.
+        let reading = Reading::on(if by_hand { 1 } else { settings.read_threads });
+        let mut found = recover::scan(&*disk, mutation, reading)?;
         let shared = Self::shared(disk, settings, mutation, by_hand, &mut found);
         let (threads, hand) = (Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(shared), found: Some(found), threads, hand })
@@ -230,11 +234,12 @@ impl LogSpool {
         disk: RealDisk,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
-        let mut found = recover::scan(&disk, Mutation::None)?;
+        let settings = LogSettings::default();
+        let mut found = recover::scan(&disk, Mutation::None, Reading::on(settings.read_threads))?;
         recover::settle_last(&mut found);
         found.index.forget_orphans();
-        let shared = Self::shared(Arc::new(disk), LogSettings::default(), Mutation::None, false, &mut found);
-        shared.visit_all(&mut found.report, visit);
+        let shared = Self::shared(Arc::new(disk), settings, Mutation::None, false, &mut found);
+        shared.visit_all(&mut found, visit);
         Ok(found.report)
     }
 
@@ -279,15 +284,15 @@ impl LogSpool {
 
     /// Writes the batch again that was written last and perhaps never synced, in a fresh segment.
     fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
-        let (sequence, records) = found.last.take().unwrap_or((1, Vec::new()));
+        let sequence = found.last.as_ref().map_or(1, |last| last.sequence);
         let mut committer = Committer::new(self.shared.clone(), sequence)?;
         if self.shared.mutation == Mutation::KeepTail {
-            found.last = Some((sequence, records));
             std::mem::swap(&mut found.index, &mut self.shared.index());
             recover::settle_last(found);
             std::mem::swap(&mut found.index, &mut self.shared.index());
             return Ok(committer.at_sequence(sequence + 1));
         }
+        let records = found.last.take().map_or(Vec::new(), Last::into_records);
         committer.write_again(&records)?;
         self.shared.pool.give_back(found.take_superseded(&mut self.shared.index()));
         Ok(committer)
@@ -444,8 +449,9 @@ impl Spool for LogSpool {
                 shared.pool.close();
             })?;
         }
+        self.shared.visit_all(&mut found, visit);
+        // Not before: it moves records away from where they are visited, and their segments go.
         clean::begin_if_due(&self.shared);
-        self.shared.visit_all(&mut found.report, visit);
         Ok(found.report)
     }
 

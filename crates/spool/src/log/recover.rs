@@ -7,6 +7,7 @@
 use super::{
     index::{Index, Location, Segment, chunks_of},
     pool::UNFINISHED,
+    stretch::{Desk, Kept, Read, Row, stretches},
     window::Window,
 };
 use crate::{
@@ -14,19 +15,53 @@ use crate::{
     disk::Disk,
     format::{
         block::{
-            ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, Placed, SegmentHeader, VERSION, read_batch,
-            read_head,
+            ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, SegmentHeader, VERSION, read_batch, read_head,
         },
         record::Kind,
     },
+    parallel::in_order,
 };
-use std::io;
+use std::{collections::HashMap, io};
+
+/// How to read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reading {
+    /// With one, segment after segment from front to back, and nothing is kept.
+    pub(crate) threads: usize,
+    /// What a thread reads at a time.
+    pub(crate) stretch_bytes: u64,
+}
+
+impl Reading {
+    /// Several stretches a segment, so that threads end at about the same time.
+    pub(crate) fn on(threads: usize) -> Self {
+        Self { threads, stretch_bytes: 8 * 1024 * 1024 }
+    }
+}
 
 /// A record that was in the unproven batch.
 pub(crate) struct Unproven {
     pub(crate) kind: Kind,
     pub(crate) name: u64,
     pub(crate) body: Vec<u8>,
+}
+
+/// The last batch: written, and perhaps not synced.
+pub(crate) struct Last {
+    pub(crate) sequence: u64,
+    segment: u32,
+    /// Not in the index.
+    rows: Vec<Row>,
+    /// Their bodies, unless they must be read again.
+    bodies: Option<Vec<Vec<u8>>>,
+}
+
+impl Last {
+    pub(crate) fn into_records(self) -> Vec<Unproven> {
+        let bodies = self.bodies.unwrap_or_default();
+        let rows = self.rows.into_iter().zip(bodies);
+        rows.map(|(row, body)| Unproven { kind: row.kind, name: row.name, body }).collect()
+    }
 }
 
 /// What the log says.
@@ -37,10 +72,9 @@ pub(crate) struct Found {
     pub(crate) empty: Vec<Segment>,
     /// Names of segments nobody finished making.
     pub(crate) unfinished: Vec<String>,
-    /// The last batch: its number and records. Its records are not in the index.
-    pub(crate) last: Option<(u64, Vec<Unproven>)>,
-    /// Where the last batch stands, for readers that write nothing.
-    pub(crate) last_places: Vec<Location>,
+    pub(crate) last: Option<Last>,
+    /// Envelopes that need not be read again, by segment.
+    pub(crate) kept: HashMap<u32, Vec<Kept>>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
     /// Segments whose first batch was written and cannot be read: the segment's number and the batch's.
@@ -58,18 +92,61 @@ pub(crate) struct Found {
     pub(crate) report: RecoveryReport,
 }
 
-pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation) -> Result<Found, SpoolFailure> {
+pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Result<Found, SpoolFailure> {
     let mut found = Found::default();
     let mut segments = open_segments(disk, &mut found)?;
     segments.sort_by_key(|s| s.header.sequence);
-    let mut buffer = Vec::new();
-    for segment in segments {
+    for segment in &segments {
         found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
         found.segment_count += 1;
-        buffer = scan_segment(segment, &mut found, mutation, buffer)?;
     }
+    let whole = mutation != Mutation::IgnoreBatchEnd;
+    if reading.threads > 1 {
+        scan_stretches(segments, &mut found, whole, reading)?;
+    } else {
+        let mut buffer = Vec::new();
+        for segment in segments {
+            buffer = scan_segment(segment, &mut found, whole, buffer, Vec::new())?;
+        }
+    }
+    found.read_last()?;
     found.mark_lost_beginning();
     Ok(found)
+}
+
+/// Threads read stretches; here they are put together, segment by segment.
+fn scan_stretches(
+    segments: Vec<Segment>,
+    found: &mut Found,
+    whole: bool,
+    reading: Reading,
+) -> Result<(), SpoolFailure> {
+    let mut all = Vec::new();
+    for (number, segment) in segments.iter().enumerate() {
+        let more = stretches(number, segment, reading.stretch_bytes);
+        all.extend(more.map_err(|e| io_error("read", &segment.name, &e))?);
+    }
+    let desk = Desk::default();
+    let (mut segments, mut buffer) = (segments.into_iter(), Vec::new());
+    let (mut reads, mut number): (Vec<Read>, usize) = (Vec::new(), 0);
+    let mut put_together = |reads: &mut Vec<Read>| {
+        let Some(segment) = segments.next() else { return Ok(()) };
+        buffer = scan_segment(segment, found, whole, std::mem::take(&mut buffer), std::mem::take(reads))?;
+        Ok::<(), SpoolFailure>(())
+    };
+    let read = |stretch: &super::stretch::Stretch| {
+        let read = stretch.read(&desk, whole);
+        (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
+    };
+    in_order(reading.threads, &all, read, |(of, read)| {
+        if of != number {
+            put_together(&mut reads)?;
+            number = of;
+        }
+        reads.push(read?);
+        Ok(())
+    })?;
+    put_together(&mut reads)
 }
 
 fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
@@ -119,8 +196,9 @@ fn has_data(file: &dyn crate::disk::File, size_bytes: u64) -> bool {
 fn scan_segment(
     segment: Segment,
     found: &mut Found,
-    mutation: Mutation,
+    whole: bool,
     buffer: Vec<u8>,
+    reads: Vec<Read>,
 ) -> Result<Vec<u8>, SpoolFailure> {
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
     let end = segment.header.size_bytes.min(length);
@@ -128,19 +206,32 @@ fn scan_segment(
     let (number, seed, name) = (segment.header.sequence as u32, segment.header.seed, segment.name.clone());
     let failed = |e: io::Error| io_error("read", &name, &e);
     found.index.segments.insert(number, segment);
-    let whole = mutation != Mutation::IgnoreBatchEnd;
     let (mut at, mut batches) = (FIRST_BATCH, 0u64);
+    let mut reads = reads.into_iter().peekable();
     while at < end {
+        // What was read from exactly here on is what would be read now.
+        while reads.next_if(|read| read.start < at).is_some() {}
+        if let Some(read) = reads.next_if(|read| read.start == at && read.says_something()) {
+            at = read.end;
+            batches += read.batches.len() as u64;
+            let torn_bytes = read.torn_bytes;
+            take_read(found, &name, number, read);
+            let Some(torn_bytes) = torn_bytes else { continue };
+            found.report.torn_bytes += torn_bytes;
+            break;
+        }
         let length = read_head(window.slice(at, BATCH_HEAD_BYTES).map_err(failed)?, at, seed)
             .map_or(BATCH_HEAD_BYTES, |head| head.length);
         match read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole) {
             Ok((head, records)) => {
                 batches += 1;
-                take_batch(found, &name, head.sequence, number, &records);
+                let rows = records.iter().map(|placed| Row::new(placed, chunks_of(&placed.2)));
+                let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
+                take_batch(found, &name, head.sequence, number, rows, Some(bodies));
                 at += head.padded();
             }
             Err(why) => {
-                let last = found.last.as_ref().map_or(0, |l| l.0);
+                let last = found.last.as_ref().map_or(0, |last| last.sequence);
                 let Some(next) = next_in(&mut window, at, seed, last).map_err(failed)? else {
                     found.report.torn_bytes += torn_bytes(&mut window, at).map_err(failed)?;
                     break;
@@ -158,19 +249,30 @@ fn scan_segment(
             found.unread.extend(written.map(|head| (u64::from(number), head.sequence)));
             found.empty.extend(found.index.segments.remove(&number));
         }
-        1 if found.last_places.iter().any(|at| at.segment == number) => found.alone.push(number),
+        1 if found.last_segment() == Some(number) => found.alone.push(number),
         _ => {}
     }
     Ok(window.into_buffer())
 }
 
+/// The batches of a stretch.
+fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
+    let (mut rows, mut bodies) = (read.rows.into_iter(), Some(read.bodies));
+    let count = read.batches.len();
+    for (index, batch) in read.batches.into_iter().enumerate() {
+        let bodies = if index + 1 == count { bodies.take() } else { None };
+        take_batch(found, name, batch.sequence, number, rows.by_ref().take(batch.count), bodies);
+    }
+    found.kept.entry(number).or_default().push(read.kept);
+}
+
 /// Zeros up to here are blocks that were never used: batches stand close together, and one that is
 /// longer than this is rare. What was zeroed otherwise shows as batches that are missing before the
 /// next segment, and to `spool check`, which looks at every block.
-const UNUSED_BYTES: u64 = 8 * 1024 * 1024;
+const UNUSED_BYTES: u64 = 2 * 1024 * 1024;
 
 /// A batch of a later number behind damage.
-fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
+pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
     let mut unused = is_zero(window.slice(from, ALIGN)?);
     let mut at = from + ALIGN as u64;
     while at < window.end() {
@@ -187,7 +289,7 @@ fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<O
     Ok(None)
 }
 
-fn is_zero(block: &[u8]) -> bool {
+pub(super) fn is_zero(block: &[u8]) -> bool {
     // Without a branch for each byte this is as fast as memory.
     block.chunks(64).all(|piece| piece.iter().fold(0, |sum, byte| sum | byte) == 0)
 }
@@ -201,7 +303,7 @@ pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Opt
 }
 
 /// What a torn tail left, zeros behind it not counted.
-fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
+pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     let mut at = from;
     while at < window.end() {
         let block = window.slice(at, ALIGN)?;
@@ -213,10 +315,19 @@ fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     Ok(at - from)
 }
 
-/// The batch before this one is proven: its sync returned before this one was written.
-fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, records: &[Placed<'_>]) {
-    if let Some(last) = found.last.as_ref().map(|last| last.0) {
+/// The batch before this one is proven: its sync returned before this one was written. Rows that are
+/// not taken are thrown away by the caller.
+fn take_batch(
+    found: &mut Found,
+    name: &str,
+    sequence: u64,
+    segment: u32,
+    rows: impl Iterator<Item = Row>,
+    bodies: Option<Vec<Vec<u8>>>,
+) {
+    if let Some(last) = found.last.as_ref().map(|last| last.sequence) {
         if sequence < last {
+            rows.for_each(drop);
             return; // written again after a crash: read already
         }
         if sequence > last + 1 {
@@ -232,23 +343,50 @@ fn take_batch(found: &mut Found, name: &str, sequence: u64, segment: u32, record
             found.alone.clear();
             found.copies.clear();
         } else {
-            found.copies.extend(found.last_places.first().map(|at| at.segment));
+            found.copies.extend(found.last_segment());
         }
         found.superseded.append(&mut found.alone);
     }
     found.first.get_or_insert(sequence);
     found.report.batch_count += 1;
-    found.last_places = records
-        .iter()
-        .map(|(offset, length, _)| Location { segment, offset: *offset as u32, length: *length })
-        .collect();
-    let own = |(_, _, r): &Placed<'_>| Unproven { kind: r.kind, name: r.name, body: r.body.to_vec() };
-    found.last = Some((sequence, records.iter().map(own).collect()));
-    let chunks = records.iter().filter(|r| r.2.kind == Kind::Chunk).map(|r| r.2.name + 1).max();
+    // The vector of the one before is used again.
+    let mut own = found.last.take().map_or(Vec::new(), |last| last.rows);
+    own.clear();
+    own.extend(rows);
+    let chunks = own.iter().filter(|row| row.kind == Kind::Chunk).map(|row| row.name + 1).max();
     found.next_chunk = found.next_chunk.max(chunks.unwrap_or(0));
+    found.last = Some(Last { sequence, segment, rows: own, bodies });
+}
+
+#[cfg(test)]
+impl Found {
+    /// What only this file knows of it.
+    pub(crate) fn told(&self) -> String {
+        let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
+        let Self { first, copies, alone, superseded, unfinished, .. } = self;
+        let numbers = (self.next_sequence, self.next_chunk, self.segment_count);
+        format!("{last:?} {first:?} {copies:?} {alone:?} {superseded:?} {unfinished:?} {numbers:?}")
+    }
 }
 
 impl Found {
+    /// The segment of the last batch.
+    fn last_segment(&self) -> Option<u32> {
+        self.last.as_ref().filter(|last| !last.rows.is_empty()).map(|last| last.segment)
+    }
+
+    /// The bodies of the last batch, where they were not kept.
+    fn read_last(&mut self) -> Result<(), SpoolFailure> {
+        let Some(last) = self.last.as_mut().filter(|last| last.bodies.is_none()) else { return Ok(()) };
+        let Some(segment) = self.index.segments.get(&last.segment) else { return Ok(()) };
+        let read = |row: &Row| {
+            let at = Location { segment: last.segment, offset: row.offset, length: row.length };
+            super::read_record(&*segment.file, segment.header.seed, &segment.name, at, row.kind, row.name)
+        };
+        last.bodies = Some(last.rows.iter().map(read).collect::<Result<_, _>>()?);
+        Ok(())
+    }
+
     fn mark_damaged(&mut self, number: u32) {
         if let Some(segment) = self.index.segments.get_mut(&number) {
             segment.is_damaged = true;
@@ -273,7 +411,7 @@ impl Found {
         if self.index.segments.get(&before).is_some_and(|segment| segment.is_damaged) {
             return; // they were in this one
         }
-        let from = self.last_places.first().map_or(0, |at| at.segment);
+        let from = self.last_segment().unwrap_or(0);
         self.mark_damaged(from);
         let between = |s: &&mut Segment| (u64::from(from)..u64::from(before)).contains(&s.header.sequence);
         self.empty.iter_mut().filter(between).for_each(|segment| segment.is_damaged = true);
@@ -282,8 +420,7 @@ impl Found {
     /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
     /// by batches that are proven.
     pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
-        let last = self.last_places.first().map(|at| at.segment);
-        let first_needed = self.copies.iter().copied().chain(last).min();
+        let first_needed = self.copies.iter().copied().chain(self.last_segment()).min();
         first_needed.map(|number| index.take_dead(number)).unwrap_or_default()
     }
 
@@ -297,9 +434,9 @@ impl Found {
 
 /// Puts the last batch's records into the index where they stand.
 pub(crate) fn settle_last(found: &mut Found) {
-    let Some((_, records)) = &found.last else { return };
-    for (record, at) in records.iter().zip(&found.last_places) {
-        let view = crate::format::record::Record { kind: record.kind, name: record.name, body: &record.body };
-        found.index.apply(record.kind, record.name, *at, &chunks_of(&view));
+    let Some(last) = &found.last else { return };
+    for row in &last.rows {
+        let at = Location { segment: last.segment, offset: row.offset, length: row.length };
+        found.index.apply(row.kind, row.name, at, &row.chunks);
     }
 }

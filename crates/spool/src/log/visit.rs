@@ -3,66 +3,102 @@
 use super::{
     Folded, Shared,
     index::{Location, Slot},
+    recover::Found,
+    stretch::{Desk, Kept},
     window::Window,
 };
 use crate::{
-    Recovered, RecoveryReport, SpoolFailure,
-    format::record::{self, Kind},
+    Recovered, SpoolFailure,
+    format::{
+        message::{read_abridged, read_message},
+        record::{self, Kind},
+        wire::Malformed,
+    },
+    parallel::in_order,
 };
 use mail::{QueueId, SharedMessage};
+use std::convert::Infallible;
 
 /// Records that are closer together than this are read at once, what lies between them too.
 const GAP_BYTES: u64 = 32 * 1024;
 /// At most so much at once.
 const READ_BYTES: u64 = 512 * 1024;
+/// So many messages are decoded by a thread before it asks for more.
+const PIECE: usize = 512;
 
 /// A live message and its record.
 type Live = (Location, u64, Slot);
+/// One that was read, or why not.
+type Visited = Result<Recovered, SpoolFailure>;
 
 impl Shared {
     /// Passes on each one; what cannot be read is reported.
-    pub(super) fn visit_all(&self, report: &mut RecoveryReport, visit: &mut dyn FnMut(Recovered)) {
+    pub(super) fn visit_all(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, slot)| (slot.at, *id, slot.clone())).collect();
         live.sort_unstable_by_key(|(at, ..)| (at.segment, at.offset));
-        let mut buffer = Vec::new();
-        for segment in live.chunk_by(|a, b| a.0.segment == b.0.segment) {
-            buffer = self.visit_segment(segment, buffer, report, visit);
+        let (desk, report) = (Desk::default(), &mut found.report);
+        let mut take = |visited: Visited| match visited {
+            Ok(recovered) => {
+                report.message_count += 1;
+                visit(recovered);
+            }
+            Err(failure) => report.corrupt.push(failure.to_string()),
+        };
+        let segments = live.chunk_by(|a, b| a.0.segment == b.0.segment);
+        let kept = |segment: &[Live]| found.kept.get(&segment[0].0.segment).map_or(&[][..], Vec::as_slice);
+        let threads = self.read_threads();
+        if threads <= 1 {
+            return segments.for_each(|all| self.visit_segment(all, kept(all), &desk, &mut take));
         }
+        let pieces: Vec<&[Live]> = segments.flat_map(|segment| segment.chunks(PIECE)).collect();
+        let read = |piece: &&[Live]| {
+            let mut all = Vec::with_capacity(piece.len());
+            self.visit_segment(piece, kept(piece), &desk, &mut |visited| all.push(visited));
+            all
+        };
+        let taken = in_order(threads, &pieces, read, |all: Vec<Visited>| {
+            all.into_iter().for_each(&mut take);
+            Ok::<(), Infallible>(())
+        });
+        let Ok(()) = taken;
     }
 
-    fn visit_segment(
-        &self,
-        live: &[Live],
-        buffer: Vec<u8>,
-        report: &mut RecoveryReport,
-        visit: &mut dyn FnMut(Recovered),
-    ) -> Vec<u8> {
+    /// Those of a segment, or some of them.
+    fn visit_segment(&self, live: &[Live], kept: &[Kept], desk: &Desk, take: &mut dyn FnMut(Visited)) {
         let place = self.index().segments.get(&live[0].0.segment).map(|s| (s.file.clone(), s.header));
-        let Some((file, header)) = place else { return buffer };
-        let mut window = Window::new(file, header.size_bytes, buffer);
+        let Some((file, header)) = place else {
+            let gone =
+                |id: &u64| Err(SpoolFailure::Corrupt(format!("{}: its segment is gone", QueueId(*id))));
+            return live.iter().for_each(|(_, id, _)| take(gone(id)));
+        };
+        let mut window = Window::new(file, header.size_bytes, desk.buffer());
         for (number, (at, id, slot)) in live.iter().enumerate() {
             let id = QueueId(*id);
-            let whole = self.has_chunks(id, slot).and_then(|()| {
+            let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
+            let stored = self.has_chunks(id, slot).and_then(|()| {
+                if let Some(envelope) = kept.iter().find_map(|kept| kept.get(at.offset)) {
+                    return read_abridged(id, envelope).map_err(bad);
+                }
                 let read =
                     window.slice_ahead(u64::from(at.offset), at.length as usize, || ahead(&live[number..]));
                 let bytes = read.map_err(|e| SpoolFailure::Io(format!("read {id}: {e}")))?;
-                let record = record::read(bytes, u64::from(at.offset), header.seed);
-                let (record, ..) = record.map_err(|m| SpoolFailure::Corrupt(format!("{id}: {}", m.0)))?;
+                let (record, ..) = record::read(bytes, u64::from(at.offset), header.seed).map_err(bad)?;
                 if record.kind != Kind::Message || record.name != id.0 {
                     return Err(SpoolFailure::Corrupt(format!("{id}: another record than expected")));
                 }
-                self.fold_body(id, slot, record.body, false)
+                read_message(id, record.body, false).map_err(bad)
             });
-            match whole {
-                Ok(Folded { message, states, held }) => {
-                    report.message_count += 1;
-                    visit(Recovered { message: SharedMessage::new(message), recipients: states, held });
-                }
-                Err(failure) => report.corrupt.push(failure.to_string()),
-            }
+            take(stored.and_then(|stored| {
+                let Folded { message, states, held } = self.fold_stored(id, slot, stored)?;
+                Ok(Recovered { message: SharedMessage::new(message), recipients: states, held })
+            }));
         }
-        window.into_buffer()
+        desk.put_back(window.into_buffer());
+    }
+
+    fn read_threads(&self) -> usize {
+        if self.pool.is_by_hand() { 1 } else { self.settings.read_threads }
     }
 
     /// Half a message must not be delivered.

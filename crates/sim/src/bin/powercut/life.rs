@@ -8,7 +8,10 @@ use sim::{
     ledger::{Ledger, Live, Queue},
     workload::Workload,
 };
-use spool::{Durable, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, disk::RealDisk};
+use spool::{
+    Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, Mutation, QueueDirectory, Refused, Spool,
+    SpoolFailure, disk::RealDisk,
+};
 use std::{
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,24 +27,48 @@ const STEPS: usize = 250;
 /// What is tried, and how it is broken on purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
-    pub(crate) engine: String,
+    pub(crate) engine: Engine,
     pub(crate) mutation: Mutation,
 }
 
+/// Queue directories, if it is them.
+const QUEUES: usize = 3;
+/// Between outcomes and the commit they may wait for.
+const OUTCOME_DELAY: Duration = Duration::from_millis(2);
+
 impl Subject {
     fn open(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
-        if self.engine != "log" {
-            return Err(SpoolFailure::Unusable(format!("no such engine: {}", self.engine)));
+        match self.engine {
+            Engine::Log => {
+                let settings = LogSettings {
+                    segment_bytes: 128 * 1024,
+                    min_free_bytes: 0,
+                    outcome_delay: OUTCOME_DELAY,
+                    ..LogSettings::default()
+                };
+                Ok(Box::new(LogSpool::on(Arc::new(disk(path)?), settings, self.mutation)?))
+            }
+            Engine::Directories => {
+                let settings = DirSettings {
+                    min_free_bytes: 0,
+                    reserve_bytes: 0,
+                    choice: Choice::Fewest,
+                    outcome_delay: OUTCOME_DELAY,
+                    ..DirSettings::default()
+                };
+                let queues = (0..QUEUES).map(|number| {
+                    let name = format!("q{number:02}");
+                    Ok(QueueDirectory::flat(&*name, Arc::new(disk(&path.join(&name))?)))
+                });
+                let queues = queues.collect::<Result<_, SpoolFailure>>()?;
+                Ok(Box::new(DirSpool::on(queues, settings, self.mutation)?))
+            }
         }
-        let settings = LogSettings {
-            segment_bytes: 128 * 1024,
-            min_free_bytes: 0,
-            outcome_delay: Duration::from_millis(2),
-            ..LogSettings::default()
-        };
-        let disk = RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open the spool: {e}")))?;
-        Ok(Box::new(LogSpool::on(Arc::new(disk), settings, self.mutation)?))
     }
+}
+
+fn disk(path: &Path) -> Result<RealDisk, SpoolFailure> {
+    RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open the spool: {e}")))
 }
 
 /// What one life comes after another with.
@@ -83,7 +110,7 @@ pub(crate) fn live(
         return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
     }
     let ids: Vec<u64> = found.keys().copied().collect();
-    past.ledger.settle(Engine::Log, found).map_err(|what| format!("{what}; {report:?}"))?;
+    past.ledger.settle(subject.engine, found).map_err(|what| format!("{what}; {report:?}"))?;
     for id in ids {
         let compared = past.ledger.compare(&*spool, QueueId(id));
         if is_off() {

@@ -1,5 +1,5 @@
-//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--engine log]`: the spool on a
-//! real file system, on a device that forgets what was not flushed when its power is cut. Each point is
+//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--engine directories]`: the
+//! spool on a real file system, on a device that forgets what was not flushed when its power is cut. Each point is
 //! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
 //!
 //! Threads and the kernel decide what happens at the same time, so a seed chooses where the power goes
@@ -13,7 +13,7 @@ mod volume;
 
 use device::Cut;
 use life::{End, Past, Subject};
-use sim::{args, ledger::Ledger, seed::Rng, workload::Workload};
+use sim::{args, engine::Engine, ledger::Ledger, seed::Rng, workload::Workload};
 use spool::Mutation;
 use std::{process::ExitCode, time::Instant};
 use volume::{Kind, Station, Volume};
@@ -42,11 +42,13 @@ fn main() -> ExitCode {
     let (points, seed) = (args::number("--points", 200), args::number("--seed", 1));
     let mutation = args::text("--mutation").unwrap_or("None".to_owned());
     let chosen = [Mutation::None].into_iter().chain(Mutation::ALL).find(|m| format!("{m:?}") == mutation);
+    let engine = args::text("--engine").unwrap_or("log".to_owned());
+    let engine = engine.parse().unwrap_or_else(|why| panic!("--engine: {why}"));
     let (Some(kind), Some(mutation)) = (Kind::parse(&name), chosen) else {
         println!("no such file system or mutation: {name}, {mutation}");
         return ExitCode::FAILURE;
     };
-    let subject = Subject { engine: args::text("--engine").unwrap_or("log".to_owned()), mutation };
+    let subject = Subject { engine, mutation };
     let volume = match Volume::new(kind) {
         Ok(volume) => volume,
         Err(what) => {
@@ -59,8 +61,9 @@ fn main() -> ExitCode {
     let took = begun.elapsed().as_secs_f64();
     volume.close();
     println!(
-        "{name}: {} power cuts ({} right after a flush, {} while mounting, {} in recovery) in {took:.1} s, \
+        "{name}, {}: {} power cuts ({} right after a flush, {} while mounting, {} in recovery) in {took:.1} s, \
          {} messages, {} writes, {} flushes, {} violations",
+        subject.engine,
         tally.points,
         tally.after_flush,
         tally.in_mount,
@@ -73,7 +76,10 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
-            println!("{what}\n  cargo xtask powercut --fs {name} --points {points} --seed {seed}");
+            let engine = subject.engine;
+            println!(
+                "{what}\n  cargo xtask powercut --engine {engine} --fs {name} --points {points} --seed {seed}"
+            );
             ExitCode::FAILURE
         }
     }
@@ -83,7 +89,10 @@ fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut T
     let mut rng = Rng::new(seed);
     while tally.points < points {
         let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
-        let mut past = Past { ledger: Ledger::default(), workload: Workload::new(rng.bits(), false) };
+        let mut past = Past {
+            ledger: Ledger::default(),
+            workload: Workload::new(rng.bits(), subject.engine == Engine::Directories),
+        };
         for life in 0..lives {
             volume.switch_on(life == 0, rng.bits(), plan(&mut rng));
             one_life(volume, subject, &mut past, tally)

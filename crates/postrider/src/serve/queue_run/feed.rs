@@ -1,0 +1,53 @@
+//! Opens envelopes when their turn comes, as fast as messages leave.
+
+use super::gather::tell_damage;
+use crate::serve::engine::{Engine, Waits};
+use mail::QueueId;
+use spool::{DirSpool, Listed};
+use std::{sync::Arc, vec};
+
+/// So many messages are ready or under way before no more are opened.
+const READY: u64 = 4096;
+/// So many are opened at once: the first ones leave while others are opened.
+const BATCH: usize = 64;
+
+/// What is still to be opened, in its order.
+pub(super) struct Feed {
+    spool: Arc<DirSpool>,
+    rest: vec::IntoIter<Listed>,
+    settings: queue::Settings,
+}
+
+impl Feed {
+    pub(super) fn new(spool: Arc<DirSpool>, listed: Vec<Listed>, settings: queue::Settings) -> Self {
+        Self { spool, rest: listed.into_iter(), settings }
+    }
+
+    /// Nothing is left to be opened.
+    pub(super) fn is_over(&self) -> bool {
+        self.rest.len() == 0
+    }
+
+    /// Until enough are ready.
+    ///
+    /// # Errors
+    /// In words.
+    pub(super) async fn fill(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
+        while !self.is_over() && engine.lock().queue.busy_count() < READY {
+            let batch: Vec<QueueId> = self.rest.by_ref().take(BATCH).map(|one| one.id).collect();
+            let spool = self.spool.clone();
+            let opened = tokio::task::spawn_blocking(move || spool.open_listed(&batch)).await;
+            let opened = opened.map_err(|e| e.to_string())?;
+            let (found, report) = opened.map_err(|e| format!("open an envelope: {e}"))?;
+            tell_damage(&report);
+            let (current, now) = (engine.current(), engine.now());
+            let mut state = engine.lock();
+            for found in found {
+                let count = state.restore(&found, &current, &self.settings, &engine.clock, Waits::NoMore);
+                engine.ledger.accepted(count);
+            }
+            engine.follow_orders(state, now);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads the queue and sorts it: whole envelopes, or only their names where the order needs no more.
+
+use super::Options;
+use crate::serve::{engine::Current, wiring};
+use config::{Engine, Settings};
+use mail::Destination;
+use queue::{GroupId, SortFacts, SortOrder};
+use spool::{DirSpool, Listed, Recovered, RecoveryReport, Spool, SpoolFailure};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// A message as it was read, and where it goes.
+pub(super) struct Item {
+    pub(super) found: Recovered,
+    ways: Vec<(Destination, GroupId)>,
+}
+
+/// The queue in its order.
+pub(super) enum Items {
+    /// Envelopes.
+    Read(Vec<Item>),
+    /// Names of queue directories' envelopes, each to be opened when its turn comes.
+    Listed(Vec<Listed>),
+}
+
+/// The spool it came from.
+pub(super) enum Source {
+    /// Only looked at.
+    Untouched,
+    Recovered(Box<dyn Spool>),
+    Listed(Arc<DirSpool>),
+}
+
+/// Everything, unsorted.
+///
+/// # Errors
+/// In words.
+pub(super) fn read(
+    settings: &Settings,
+    options: Options,
+    current: &Current,
+) -> Result<(Items, Source), String> {
+    let of_names = settings.spool.engine == Engine::Directories && !needs_envelopes(options.order);
+    let told = |e: SpoolFailure| format!("read the spool: {e}");
+    if of_names {
+        let with_times = options.order == SortOrder::Modification;
+        if options.dry_run {
+            let (listed, report) = spool::list(&settings.spool.path, with_times).map_err(told)?;
+            tell_damage(&report);
+            return Ok((Items::Listed(listed), Source::Untouched));
+        }
+        let mut spool = wiring::queue_directories(settings)?;
+        let (listed, report) = spool.recover_listed(with_times).map_err(told)?;
+        tell_damage(&report);
+        return Ok((Items::Listed(listed), Source::Listed(Arc::new(spool))));
+    }
+    let mut items = Vec::new();
+    let mut take = |found: Recovered| {
+        let ways = current.ways(&found.message);
+        items.push(Item { found, ways });
+    };
+    if options.dry_run {
+        tell_damage(&wiring::inspect(settings, &mut take).map_err(told)?);
+        return Ok((Items::Read(items), Source::Untouched));
+    }
+    let mut spool = wiring::spool(settings)?;
+    tell_damage(&spool.recover(&mut take).map_err(told)?);
+    Ok((Items::Read(items), Source::Recovered(spool)))
+}
+
+/// Or does the name of its file, and when that was written, say all?
+fn needs_envelopes(order: SortOrder) -> bool {
+    match order {
+        SortOrder::Priority | SortOrder::Host | SortOrder::Time | SortOrder::Deadline => true,
+        SortOrder::Fair
+        | SortOrder::None
+        | SortOrder::Filename
+        | SortOrder::Modification
+        | SortOrder::Random => false,
+    }
+}
+
+pub(super) fn tell_damage(report: &RecoveryReport) {
+    for problem in &report.corrupt {
+        crate::cli::complain("postrider", &format!("the spool is damaged: {problem}"));
+    }
+}
+
+impl Items {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Read(items) => items.len(),
+            Self::Listed(listed) => listed.len(),
+        }
+    }
+
+    /// Across all destinations.
+    pub(super) fn sort(&mut self, order: SortOrder) {
+        if matches!(order, SortOrder::None | SortOrder::Fair) {
+            return;
+        }
+        match self {
+            Self::Read(items) => sort_read(items, order),
+            Self::Listed(listed) => listed.sort_by_cached_key(|one| {
+                let facts = SortFacts {
+                    id: one.id.0,
+                    changed: one.changed.map_or(0, |at| at.0 as i64),
+                    ..SortFacts::default()
+                };
+                (order.key(&facts), facts.id)
+            }),
+        }
+    }
+}
+
+fn sort_read(items: &mut [Item], order: SortOrder) {
+    let mut ranks: BTreeMap<Destination, u32> = BTreeMap::new();
+    if order == SortOrder::Host {
+        ranks.extend(items.iter().flat_map(|item| &item.ways).map(|way| (way.0.clone(), 0)));
+        (0..).zip(ranks.values_mut()).for_each(|(rank, slot)| *slot = rank);
+    }
+    items.sort_by_cached_key(|item| {
+        let left = item.found.recipients.iter().filter(|r| !r.settled);
+        let attempts = left.clone().map(|r| r.attempt_count).max().unwrap_or(0);
+        let message = &item.found.message;
+        let changed = left.clone().filter_map(|r| r.last.as_ref()).map(|last| last.0.0).max();
+        let facts = SortFacts {
+            id: message.id.0,
+            size_bytes: message.content.size_bytes(),
+            recipient_count: left.count() as u32,
+            attempt_count: u16::try_from(attempts).unwrap_or(u16::MAX),
+            arrived: message.arrived.0 as i64,
+            changed: changed.unwrap_or(message.arrived.0) as i64,
+            destination: item.ways.iter().filter_map(|way| ranks.get(&way.0)).min().copied().unwrap_or(0),
+        };
+        (order.key(&facts), facts.id)
+    });
+}

@@ -1,0 +1,98 @@
+//! Messages by the names of their envelope files: what a queue run needs that sorts by nothing else. An
+//! envelope is opened when its message's turn has come.
+//!
+//! What a start does for all messages at once is done for each when it is opened: its torn end is cut,
+//! its last append is written again. The rounds of the others are not known, so new ones are numbered by
+//! the clock, far above those that were counted; and chunks that nobody names wait for the next start.
+
+use super::{
+    DirSpool, Shared,
+    commit::Committer,
+    listing::Listing,
+    names::Named,
+    queues::{Choice, Queues},
+    recover::{self, Scan},
+};
+use crate::{DirSettings, Mutation, QueueDirectory, Recovered, RecoveryReport, SpoolFailure};
+use mail::{QueueId, UnixMillis};
+use std::{
+    io,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// A live message whose envelope was not opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// From its name.
+    pub id: QueueId,
+    /// When its envelope file was written last, if that was asked for.
+    pub changed: Option<UnixMillis>,
+}
+
+impl DirSpool {
+    /// In place of [`crate::Spool::recover`]: every live message once, by name, in the order of the ids.
+    /// [`DirSpool::open_listed`] comes before anything else is done with one of them.
+    ///
+    /// # Errors
+    /// As for [`crate::Spool::recover`].
+    pub fn recover_listed(
+        &mut self,
+        with_times: bool,
+    ) -> Result<(Vec<Listed>, RecoveryReport), SpoolFailure> {
+        if std::mem::replace(&mut self.recovered, true) {
+            return Err(SpoolFailure::Unusable("recovered already".to_owned()));
+        }
+        let (listing, report, next) = recover::list(&self.shared)?;
+        let listed = listed(&self.shared.queues, &listing, with_times)?;
+        self.listing = Some(listing);
+        self.begin(Committer::new(self.shared.clone(), next))?;
+        Ok((listed, report))
+    }
+
+    /// Reads the envelopes of messages that were listed, in this order. What is told of them is durable
+    /// then. Those that cannot be delivered are left out; what is wrong with them is in the report.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or not be written again.
+    pub fn open_listed(&self, ids: &[QueueId]) -> Result<(Vec<Recovered>, RecoveryReport), SpoolFailure> {
+        let listing = self.listing.as_ref().ok_or(SpoolFailure::Missing)?;
+        let (mut scan, mut found) = (Scan::default(), Vec::with_capacity(ids.len()));
+        for id in ids {
+            let (dir, named) = *listing.envelopes.get(&id.0).ok_or(SpoolFailure::Missing)?;
+            scan.read_one(&self.shared, listing, (id.0, dir, named), &mut |one| found.push(one))?;
+        }
+        scan.mend(&self.shared)?;
+        self.shared.outbid_round(scan.last_round());
+        Ok((found, scan.into_report()))
+    }
+}
+
+/// A number above that of every round so far: those were counted, or are from an earlier time.
+pub(super) fn round_by_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// For [`crate::list`]: nothing is started or changed.
+pub(crate) fn inspect(
+    queues: Vec<QueueDirectory>,
+    with_times: bool,
+) -> Result<(Vec<Listed>, RecoveryReport), SpoolFailure> {
+    let queues = Queues::new(queues, Choice::default())?;
+    let shared = Shared::new(DirSettings::default(), queues, Mutation::None);
+    let (listing, report) = recover::imagined(&shared)?;
+    Ok((listed(&shared.queues, &listing, with_times)?, report))
+}
+
+fn listed(queues: &Queues, listing: &Listing, with_times: bool) -> Result<Vec<Listed>, SpoolFailure> {
+    let one = |(id, (dir, named)): (&u64, &(u16, Named))| {
+        let dir = queues.dir(*dir);
+        let changed = if with_times { Some(dir.disk.changed(&named.file())) } else { None };
+        match changed.transpose() {
+            Ok(changed) => Some(Ok(Listed { id: QueueId(*id), changed })),
+            // Delivered meanwhile, by a daemon beside whom we only look.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => Some(Err(SpoolFailure::Io(format!("look at {}/{}: {e}", dir.name, named.file())))),
+        }
+    };
+    listing.envelopes.iter().filter_map(one).collect()
+}

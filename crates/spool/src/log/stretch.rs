@@ -1,0 +1,246 @@
+//! A stretch of a segment read by itself, so that several threads can read a log at once. What is said
+//! of it depends on its bytes alone; what it means depends on the stretches before it, and is decided
+//! when they are put together in their order.
+
+use super::{
+    index::Segment,
+    recover::{is_zero, next_in, torn_bytes},
+    window::Window,
+};
+use crate::{
+    disk::File,
+    format::{
+        block::{ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, Placed, read_batch, read_head},
+        message::{abridge, read_places},
+        record::Kind,
+    },
+};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// With nothing but zeros from its beginning up to here, a stretch was never used: mostly that is so of
+/// most of a segment, or of nothing in it.
+const UNUSED_BYTES: u64 = 64 * 1024;
+/// So much of envelopes is kept until they are decoded; the rest is read a second time.
+const KEPT_BYTES: usize = 64 * 1024 * 1024;
+
+/// Where to read.
+pub(super) struct Stretch {
+    /// Its segment, counted in the order of the log.
+    pub(super) segment: usize,
+    name: String,
+    file: Arc<dyn File>,
+    seed: u64,
+    from: u64,
+    to: u64,
+    /// Of the segment.
+    end: u64,
+}
+
+/// A record, where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) kind: Kind,
+    pub(super) name: u64,
+    pub(super) offset: u32,
+    pub(super) length: u32,
+    /// The chunks a message is in.
+    pub(super) chunks: Vec<u64>,
+}
+
+/// A whole batch; its rows are the next so many.
+pub(super) struct Batch {
+    pub(super) sequence: u64,
+    pub(super) count: usize,
+}
+
+/// What is in a stretch.
+#[derive(Default)]
+pub(super) struct Read {
+    /// Where its first batch begins; where it was looked for, when there is none.
+    pub(super) start: u64,
+    /// Behind its last.
+    pub(super) end: u64,
+    pub(super) batches: Vec<Batch>,
+    pub(super) rows: Vec<Row>,
+    /// The bodies of the last batch's records: perhaps it is the log's last.
+    pub(super) bodies: Vec<Vec<u8>>,
+    /// Nothing follows but so many torn bytes.
+    pub(super) torn_bytes: Option<u64>,
+    pub(super) kept: Kept,
+}
+
+/// Envelopes of a stretch, abridged.
+#[derive(Default)]
+pub(crate) struct Kept {
+    bytes: Vec<u8>,
+    /// By offset of the message's record in the segment: where its envelope begins. They end where the
+    /// next begins.
+    begins: Vec<(u32, u32)>,
+}
+
+impl Kept {
+    /// The envelope of the record at an offset.
+    pub(super) fn get(&self, offset: u32) -> Option<&[u8]> {
+        if self.begins.last()?.0 < offset {
+            return None;
+        }
+        let at = self.begins.binary_search_by_key(&offset, |begin| begin.0).ok()?;
+        let end = self.begins.get(at + 1).map_or(self.bytes.len(), |next| next.1 as usize);
+        self.bytes.get(self.begins[at].1 as usize..end)
+    }
+}
+
+/// What threads that read have in common.
+#[derive(Default)]
+pub(super) struct Desk {
+    kept_bytes: AtomicUsize,
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Desk {
+    /// A buffer that somebody does not need any more: fresh memory costs as much as reading into it.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    pub(super) fn put_back(&self, buffer: Vec<u8>) {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// A segment from front to back, in stretches of about so many bytes.
+pub(super) fn stretches(number: usize, segment: &Segment, length_bytes: u64) -> io::Result<Vec<Stretch>> {
+    let end = segment.header.size_bytes.min(segment.file.len()?);
+    let one = |from: u64| Stretch {
+        segment: number,
+        name: segment.name.clone(),
+        file: segment.file.clone(),
+        seed: segment.header.seed,
+        from,
+        to: end.min((from / length_bytes + 1) * length_bytes),
+        end,
+    };
+    let mut all = vec![one(FIRST_BATCH)];
+    while let Some(last) = all.last().filter(|last| last.to < end) {
+        let next = one(last.to);
+        all.push(next);
+    }
+    Ok(all)
+}
+
+impl Stretch {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// From its first batch up to one that begins behind the stretch, or cannot be read.
+    pub(super) fn read(&self, desk: &Desk, whole: bool) -> io::Result<Read> {
+        let mut window = Window::new(self.file.clone(), self.end, desk.buffer());
+        let mut read = Read { start: self.from, end: self.from, ..Read::default() };
+        if let Some(start) = self.first(&mut window)? {
+            (read.start, read.end) = (start, start);
+            self.fill(&mut read, &mut window, desk, whole)?;
+        }
+        desk.put_back(window.into_buffer());
+        Ok(read)
+    }
+
+    /// Where the first batch begins.
+    fn first(&self, window: &mut Window) -> io::Result<Option<u64>> {
+        if self.from == FIRST_BATCH {
+            return Ok(Some(FIRST_BATCH));
+        }
+        let (mut at, mut is_unused) = (self.from, true);
+        while at < self.to && !(is_unused && at - self.from >= UNUSED_BYTES) {
+            let block = window.slice_ahead(at, ALIGN, || UNUSED_BYTES as usize)?;
+            if read_head(block, at, self.seed).is_ok() {
+                return Ok(Some(at));
+            }
+            is_unused = is_unused && is_zero(block);
+            at += ALIGN as u64;
+        }
+        Ok(None)
+    }
+
+    fn fill(&self, read: &mut Read, window: &mut Window, desk: &Desk, whole: bool) -> io::Result<()> {
+        let (mut last, mut last_at) = (0, None);
+        while read.end < self.to {
+            let at = read.end;
+            let length = read_head(window.slice(at, BATCH_HEAD_BYTES)?, at, self.seed)
+                .map_or(BATCH_HEAD_BYTES, |head| head.length);
+            let Ok((head, records)) = read_batch(window.slice(at, length)?, at, self.seed, whole) else {
+                // Were more known of what stands before it, still less would count as later.
+                let is_end = next_in(window, at, self.seed, last)?.is_none();
+                read.torn_bytes = if is_end { Some(torn_bytes(window, at)?) } else { None };
+                break;
+            };
+            if last_at.is_none() {
+                self.file.will_read(at, self.to.saturating_sub(at));
+            }
+            (last, last_at) = (last.max(head.sequence), Some((at, length)));
+            read.batches.push(Batch { sequence: head.sequence, count: records.len() });
+            read.take(&records, desk);
+            read.end += head.padded();
+        }
+        if let Some((at, length)) = last_at {
+            let again = read_batch(window.slice(at, length)?, at, self.seed, whole);
+            let records = again.map_or(Vec::new(), |(_, records)| records);
+            read.bodies = records.iter().map(|(_, _, record)| record.body.to_vec()).collect();
+        }
+        Ok(())
+    }
+}
+
+impl Read {
+    /// Or is it as if nobody had read?
+    pub(super) fn says_something(&self) -> bool {
+        !self.batches.is_empty() || self.torn_bytes.is_some()
+    }
+
+    fn take(&mut self, records: &[Placed<'_>], desk: &Desk) {
+        let keeps = desk.kept_bytes.load(Ordering::Relaxed) < KEPT_BYTES;
+        let before = self.kept.bytes.len();
+        for placed in records {
+            let (offset, _, record) = placed;
+            let chunks = if record.kind != Kind::Message {
+                Vec::new()
+            } else if keeps {
+                self.kept.add(*offset as u32, record.body)
+            } else {
+                read_places(record.body).unwrap_or_default()
+            };
+            self.rows.push(Row::new(placed, chunks));
+        }
+        desk.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
+    }
+}
+
+impl Kept {
+    /// The places of its chunks; none when it makes no sense, which is told when it is visited.
+    fn add(&mut self, offset: u32, body: &[u8]) -> Vec<u64> {
+        let begin = self.bytes.len();
+        let places = abridge(body, &mut self.bytes);
+        match places {
+            Ok(places) => {
+                self.begins.push((offset, begin as u32));
+                places
+            }
+            Err(_) => {
+                self.bytes.truncate(begin);
+                Vec::new()
+            }
+        }
+    }
+}
+
+impl Row {
+    pub(super) fn new((offset, length, record): &Placed<'_>, chunks: Vec<u64>) -> Self {
+        Self { kind: record.kind, name: record.name, offset: *offset as u32, length: *length, chunks }
+    }
+}
