@@ -57,7 +57,7 @@ impl Maker {
             Seed::S1,
             "queuerun-postrider",
             "queuerun --mta postrider --engine log -m 3000 --rounds 3 --results runs DISK",
-            "queuerun --mta postrider --engine log -m 30000 --rounds 5 --runners 1,20 --results runs DISK",
+            "queuerun --mta postrider --engine log -m 30000 --rounds 5 --results runs DISK",
             vec![
                 beside("Postrider's log: priority, ms for 30,000", "461", |t| {
                     median(t, &["priority", "warm", "-"], 2)
