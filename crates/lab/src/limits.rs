@@ -1,11 +1,23 @@
 //! Limits of this process.
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Source and sink in one process, with as many sessions as a machine can be asked for.
+const ENOUGH: u64 = 1 << 18;
 
 /// As many open files as the system lets us have: a session is one, and there may be thousands.
 pub(crate) fn raise_files() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // With fewer, what cannot be opened is told when it is tried.
-    let _ = setrlimit(Resource::Nofile, limit);
+    let limit = getrlimit(Resource::Nofile);
+    let hard = limit.maximum.map_or(ENOUGH, |maximum| maximum.max(ENOUGH));
+    // Root may have more than it was given.
+    let more = Rlimit { current: Some(hard), maximum: Some(hard) };
+    if setrlimit(Resource::Nofile, more).is_err() {
+        // With fewer, what cannot be opened is told when it is tried.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
+}
+
+/// How many files this process may have open.
+pub(crate) fn files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

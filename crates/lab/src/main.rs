@@ -4,12 +4,14 @@ mod address;
 mod bonnie;
 mod checksum;
 mod disk;
+mod drain;
 mod format;
 mod front;
 mod kv;
 mod limits;
 mod lookup;
 mod man;
+mod mint;
 mod net;
 mod postmark;
 mod qdir;
@@ -21,6 +23,7 @@ mod signals;
 mod sink;
 mod slots;
 mod source;
+mod spin;
 mod stat;
 mod syscalls;
 mod usage;
@@ -51,6 +54,7 @@ enum Verb {
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
     Kv(kv::KvArgs),
+    Drain(drain::DrainArgs),
     Bonnie(bonnie::BonnieArgs),
     Net(net::NetArgs),
     Lookup(lookup::LookupArgs),
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
+        Verb::Drain(args) => drain::run(&args).map(|()| true),
         Verb::Kv(args) => kv::run(&args).map(|()| true),
         Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
         Verb::Net(args) => net::run(&args).map(|()| true),

@@ -29,6 +29,7 @@ fn each_measurement_reports_and_cleans_up() {
             "µs an entry for each 1000",
         ),
         (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
+        (&["drain", "-m", "30", "-s", "7", "--rounds", "1"], "directories and settled behind"),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());
@@ -154,8 +155,49 @@ fn system_calls_of_a_command_are_counted() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("phase,syscall,count,total us,average us,errors\n"), "{text}{error}");
     assert!(text.contains("command,openat,"), "{text}");
+    let output = run(&["syscalls", "--with", "strace", "-m", "1", "--", "cat", "/dev/null"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("openat ") && text.contains("Times are strace's"), "{text}");
     // Beyond the largest process number there can be.
     let gone = run(&["syscalls", "-p", "4294967294", "--", "true"]);
     let error = String::from_utf8_lossy(&gone.stderr);
     assert!(!gone.status.success() && error.contains("process 4294967294: there is none"), "{error}");
+}
+
+/// The daemon that was built beside us; a lab that is built alone has none.
+fn postrider() -> Option<std::path::PathBuf> {
+    let path = std::path::Path::new(env!("CARGO_BIN_EXE_postlab")).with_file_name("postrider");
+    let found = path.exists().then_some(path);
+    if found.is_none() {
+        eprintln!("SKIPPED: postrider is not built");
+    }
+    found
+}
+
+#[test]
+fn a_real_daemon_queues_and_its_queue_is_gone_through() {
+    let Some(binary) = postrider() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (path, results) = (directory.path().join("disk"), directory.path().join("results"));
+    std::fs::create_dir(&path).unwrap();
+    let common = ["--binary", binary.to_str().unwrap(), "--results", results.to_str().unwrap()];
+    let words = ["queuedirs", "--mta", "postrider", "-m", "40", "-q", "1,3", "-s", "1,4", "--rounds", "1"];
+    let text = ok(&[&words, &common[..], &[path.to_str().unwrap()]].concat());
+    for row in ["log            1       4       40 ", "directories    3       1       40 "] {
+        assert!(text.contains(row), "{row}\n{text}");
+    }
+    let words = ["queuerun", "--mta", "postrider", "-m", "60", "--rounds", "1", "--runners", "2"];
+    let words = [&words, &["--order", "time,fair"][..], &common, &[path.to_str().unwrap()]].concat();
+    let text = ok(&words);
+    assert!(
+        text.contains("\ntime            warm        - ")
+            && text.contains("\nfair            warm        2 ")
+    );
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+    let kept = |name: &str| {
+        let mut entries = std::fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().path());
+        let path = entries.find(|path| path.to_str().unwrap().ends_with(name)).unwrap();
+        std::fs::read_to_string(path.join("runs.jsonl")).unwrap().lines().count()
+    };
+    assert_eq!((kept("queue-create"), kept("queue-run")), (6, 8));
 }

@@ -14,6 +14,8 @@ fn what_was_measured_is_kept_and_stands_beside_the_seed() {
         .map(|(n, s)| row(n, s))
         .concat();
     std::fs::write(results.join("queuerun.txt"), kept).unwrap();
+    let kept = "priority warm - 9 (9–9, N=1) 1 (1–1, N=1) 10 (9–9, N=1)\nfilename warm - 4 (9–9, N=1) 1 (1–1, N=1) 5 (9–9, N=1)\n";
+    std::fs::write(results.join("queuerun-postrider.txt"), kept).unwrap();
     let disk = directory.path().display().to_string();
     let output = run(&["reproduce", "S1", "--quick", "--results", results.to_str().unwrap(), "-d", &disk]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -22,11 +24,17 @@ fn what_was_measured_is_kept_and_stands_beside_the_seed() {
         "| S1 | filename, to priority | 0.36× | 0.25× | agrees | queuerun.txt |",
         "| S1 | host, to priority | 1.06× | 2.00× | differs: ",
         "| S1 | time, to priority | 1.00× | - | no figure in what was measured |",
+        "| S1 | Postrider's log: filename, to priority | 0.36× | 0.50× | agrees | queuerun-postrider.txt |",
         "| S1 | priority, ms for 30,000 | 461 | 400 | another machine, another age |",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(text.starts_with(&std::fs::read_to_string(results.join("reproduce.md")).unwrap()));
+    let page = std::fs::read_to_string(results.join("reproduce.html")).unwrap();
+    assert!(
+        page.contains("theirs 0.36×, here 0.25×") && page.contains("<summary>queuerun</summary>"),
+        "{page}"
+    );
     assert!(results.join("scenarios/models.toml").exists());
     let output = run(&["reproduce", "S9"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("[possible values: S0, S1, S2, S3, S4, all]"));

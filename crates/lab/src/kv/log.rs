@@ -1,22 +1,23 @@
 //! Our own log: each record is a message with one recipient, as the daemon accepts it.
 
 use super::engine::{Engine, Maker};
-use mail::{
-    Content, Enhanced, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, QueueId, Recipient,
-    ReversePath, SharedMessage, UnixMillis,
-};
+use crate::mint::{Mint, delivered};
+use mail::QueueId;
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{ops::Range, path::Path};
 use tokio::runtime::Runtime;
 
 pub(super) const MAKER: Maker =
     Maker { name: "log", durability: "synced after each group, envelope included", open };
 
+/// A transaction must fit into a batch of the log, and its records have headers.
+const TRANSACTION_BYTES: usize = 1 << 20;
+const OVERHEAD_BYTES: usize = 256;
+
 struct Log {
     spool: LogSpool,
     runtime: Runtime,
-    ids: IdSource,
-    envelope: Envelope,
+    mint: Mint,
     /// Since the last checkpoint.
     live: Vec<QueueId>,
 }
@@ -26,26 +27,21 @@ fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     let mut spool = LogSpool::open(path, settings).map_err(|e| e.to_string())?;
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| e.to_string())?;
-    let from = ReversePath::parse("a@b.test", true).map_err(|e| e.to_string())?;
-    let to = ForwardPath::parse("c@d.test", true).map_err(|e| e.to_string())?;
-    let mut envelope = Envelope::new(from);
-    envelope.recipients.push(Recipient::new(to));
-    Ok(Box::new(Log { spool, runtime, ids: IdSource::default(), envelope, live: Vec::new() }))
+    Ok(Box::new(Log { spool, runtime, mint: Mint::new()?, live: Vec::new() }))
 }
 
 impl Log {
-    fn message(&mut self, value: &[u8]) -> SharedMessage {
-        let arrived = UnixMillis::now();
-        let id = self.ids.next(arrived.0);
-        self.live.push(id);
-        let content = Content::from_bytes(value.to_vec());
-        Arc::new(Message { id, arrived, origin: "kv".into(), envelope: self.envelope.clone(), content })
+    fn accept(&mut self, value: &[u8]) -> Entry {
+        let message = self.mint.message(value);
+        self.live.push(message.id);
+        Entry::Accept(message)
     }
 
-    /// What has no room in the commit queue waits for what is there.
-    fn submit(&self, entry: &Entry, last: &mut Option<Ticket>) -> Result<(), String> {
+    /// A group is one transaction, or several where it is large. What has no room in the commit queue waits for
+    /// what is there.
+    fn submit(&self, entries: &[Entry], last: &mut Option<Ticket>) -> Result<(), String> {
         loop {
-            match self.spool.submit(vec![entry.clone()]) {
+            match self.spool.submit(entries.to_vec()) {
                 Ok(ticket) => {
                     *last = Some(ticket);
                     return Ok(());
@@ -56,6 +52,15 @@ impl Log {
         }
     }
 
+    fn submit_all(&self, mut entries: Vec<Entry>, each: usize) -> Result<(), String> {
+        let (count, mut last) = ((TRANSACTION_BYTES / each.max(1)).max(1), None);
+        while !entries.is_empty() {
+            let rest = entries.split_off(count.min(entries.len()));
+            self.submit(&std::mem::replace(&mut entries, rest), &mut last)?;
+        }
+        self.wait(last)
+    }
+
     fn wait(&self, ticket: Option<Ticket>) -> Result<(), String> {
         let Some(ticket) = ticket else { return Ok(()) };
         self.runtime.block_on(self.spool.durable(ticket)).map_err(|e| e.to_string())
@@ -64,28 +69,14 @@ impl Log {
 
 impl Engine for Log {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
-        let mut last = None;
-        for _ in keys {
-            let message = self.message(value);
-            self.submit(&Entry::Accept(message), &mut last)?;
-        }
-        self.wait(last)
+        let entries = keys.map(|_| self.accept(value)).collect();
+        self.submit_all(entries, value.len() + OVERHEAD_BYTES)
     }
 
     /// Delivered messages free their segments.
     fn checkpoint(&mut self) -> Result<(), String> {
-        let outcome = Outcome {
-            fate: Fate::Delivered,
-            status: Enhanced(2, 0, 0),
-            text: "2.0.0 ok".into(),
-            from_remote: true,
-        };
-        let mut last = None;
-        for id in std::mem::take(&mut self.live) {
-            let results = vec![(0, outcome.clone())];
-            self.submit(&Entry::Outcome { id, results, last: true }, &mut last)?;
-        }
-        self.wait(last)
+        let entries = std::mem::take(&mut self.live).into_iter().map(delivered).collect();
+        self.submit_all(entries, OVERHEAD_BYTES)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `postlab queuedirs`: S0's tests. Does it help senders that work at once to spread a queue over directories,
 //! and does an entry cost more the more there are?
 
-use super::{enqueue, make_directories};
+use super::{DaemonArgs, Mta, enqueue, make_directories, peer::PeerArgs};
 use crate::{
     disk::{Scratch, Times, device::Device},
     rounds::{Figure, Progress, Rounds},
@@ -9,7 +9,7 @@ use crate::{
 use clap::Args;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Mutex,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -26,27 +26,45 @@ use std::{
 pub(crate) struct QueuedirsArgs {
     /// Queue directories; several are tried in turn
     #[arg(short = 'q', value_name = "COUNT,…", value_delimiter = ',', default_value = "1,5,10,20", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    directories: Vec<u32>,
-    /// Senders at the same time; several are tried in turn
-    #[arg(short = 's', value_name = "COUNT,…", value_delimiter = ',', default_value = "1,10", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) directories: Vec<u32>,
+    /// Senders at the same time; several are tried in turn [default: 1,10; with --mta 1,10,20,30,100]
+    #[arg(short = 's', value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     senders: Vec<u32>,
     /// Messages
     #[arg(short = 'm', value_name = "COUNT", default_value = "30000", value_parser = clap::value_parser!(u32).range(1..))]
-    messages: u32,
+    pub(super) messages: u32,
     /// Octets of each
     #[arg(short = 'l', value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(..=1 << 24))]
-    length: u32,
+    pub(super) length: u32,
     /// Do not sync
     #[arg(short = 'S')]
     no_sync: bool,
     /// How the cost of an entry grows with those that are there
     #[arg(long)]
     slope: bool,
+    /// Through a daemon that is started for it, by SMTP over kept connections, instead of files of our own
+    #[arg(long, value_enum, conflicts_with_all = ["no_sync", "slope"])]
+    mta: Option<Mta>,
     #[command(flatten)]
-    rounds: Rounds,
+    pub(super) daemon: DaemonArgs,
+    #[command(flatten)]
+    pub(super) peer: PeerArgs,
+    #[command(flatten)]
+    pub(super) rounds: Rounds,
     /// Where
     #[arg(default_value = ".")]
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
+}
+
+impl QueuedirsArgs {
+    /// A daemon shares what it syncs among many more.
+    pub(super) fn senders(&self) -> Vec<u32> {
+        match (self.senders.is_empty(), self.mta) {
+            (false, _) => self.senders.clone(),
+            (true, None) => vec![1, 10],
+            (true, Some(_)) => vec![1, 10, 20, 30, 100],
+        }
+    }
 }
 
 /// S0 has a point for so many entries.
@@ -62,10 +80,18 @@ struct Round {
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
 pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
+    if args.mta.is_some() {
+        return super::create::run(args);
+    }
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
+    // Queues stay until the end: for a minute ext4 looks at every inode of a file that was removed before it takes
+    // another one, so that removing a queue makes the next one slower.
+    let senders = args.senders();
+    let queues = (senders.len() * args.directories.len()) as u64 * u64::from(args.rounds.count);
+    scratch.needs(queues * u64::from(args.messages) * super::message_bytes(args.length))?;
     let cases: Vec<(u32, u32)> =
-        args.senders.iter().flat_map(|s| args.directories.iter().map(move |d| (*s, *d))).collect();
+        senders.iter().flat_map(|s| args.directories.iter().map(move |d| (*s, *d))).collect();
     let progress = Progress::new("enqueue", cases.len() as u64 * u64::from(args.rounds.count));
     println!("{}", device.text());
     println!(
@@ -75,8 +101,9 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     for (senders, directories) in cases {
         let (mut rate, mut point, mut latency) = (Figure::new(), Figure::new(), Figure::new());
         let (mut done, mut slopes) = (0, Vec::new());
-        for _ in 0..args.rounds.count {
-            let round = round(args, senders, directories, &scratch)?;
+        for number in 0..args.rounds.count {
+            let parent = scratch.path().join(format!("queue-{senders}-{directories}-{number}"));
+            let round = round(args, senders, &make(&parent, directories)?, &scratch)?;
             if scratch.is_stopped() {
                 break;
             }
@@ -106,11 +133,13 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn round(args: &QueuedirsArgs, senders: u32, directories: u32, scratch: &Scratch) -> Result<Round, String> {
-    let parent = scratch.path().join("queue");
-    let say = |e: std::io::Error| format!("queue in {}: {e}", parent.display());
-    std::fs::create_dir(&parent).map_err(say)?;
-    let paths = make_directories(&parent, directories)?;
+/// A new queue.
+fn make(parent: &Path, directories: u32) -> Result<Vec<PathBuf>, String> {
+    std::fs::create_dir(parent).map_err(|e| format!("create {}: {e}", parent.display()))?;
+    make_directories(parent, directories)
+}
+
+fn round(args: &QueuedirsArgs, senders: u32, paths: &[PathBuf], scratch: &Scratch) -> Result<Round, String> {
     let (next, done) = (AtomicU32::new(0), AtomicU32::new(0));
     let points = Mutex::new(Vec::new());
     let begin = Instant::now();
@@ -141,9 +170,8 @@ fn round(args: &QueuedirsArgs, senders: u32, directories: u32, scratch: &Scratch
     });
     let seconds = begin.elapsed().as_secs_f64();
     for result in results {
-        times.add(&result.map_err(say)?);
+        times.add(&result.map_err(|e| format!("queue a message: {e}"))?);
     }
-    std::fs::remove_dir_all(&parent).map_err(say)?;
     let ends = points.into_inner().unwrap_or_default();
     let begins = std::iter::once(0.0).chain(ends.iter().copied());
     let points = ends.iter().zip(begins).map(|(end, begin)| end - begin).collect();

@@ -1,14 +1,40 @@
 //! Queue directories as sendmail has them: a file for the content and one for the envelope of each message.
 //! What they cost is what a log is to be compared with.
 
+mod create;
+mod daemon;
 pub(crate) mod dirs;
 pub(crate) mod order;
+mod passes;
+mod peer;
+mod verdicts;
 
+use clap::{Args, ValueEnum};
 use std::{
     fs::{self, File},
     io::{self, Write as _},
     path::{Path, PathBuf},
 };
+
+/// A daemon that can be started for a measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mta {
+    Postrider,
+}
+
+/// Which daemon, and where its raw figures go.
+#[derive(Debug, Args)]
+struct DaemonArgs {
+    /// With --mta: what keeps the mail; several are tried in turn
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,directories", requires = "mta")]
+    engine: Vec<daemon::Engine>,
+    /// With --mta: the program [default: $POSTRIDER, or postrider on the path]
+    #[arg(long, value_name = "PATH", requires = "mta")]
+    binary: Option<PathBuf>,
+    /// With --mta: where results go; a new directory is made there
+    #[arg(long, value_name = "DIRECTORY", default_value = "results", requires = "mta")]
+    results: PathBuf,
+}
 
 /// Writes a message as sendmail does (S2's system calls): content and envelope each synced, and the envelope
 /// renamed to its name, which makes the message one.
@@ -33,6 +59,11 @@ fn envelope(number: u32) -> String {
         1_000_000_000 + u64::from(number),
         30_000 + number % 997
     )
+}
+
+/// What a message takes: two files of whole blocks.
+fn message_bytes(length: u32) -> u64 {
+    u64::from(length).next_multiple_of(4096) + 4096
 }
 
 /// `q0`, `q1`, …

@@ -1,6 +1,6 @@
 //! `postlab queuerun`: S1's phases. What it costs a runner to read a queue directory and put it into an order.
 
-use super::{enqueue, make_directories};
+use super::{DaemonArgs, Mta, enqueue, make_directories, peer::PeerArgs};
 use crate::{
     disk::{Scratch, device::Device},
     rounds::{Figure, Progress},
@@ -19,24 +19,34 @@ use std::{
 pub(crate) struct QueuerunArgs {
     /// Messages in the queue
     #[arg(short = 'm', value_name = "COUNT", default_value = "30000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    messages: u32,
+    pub(super) messages: u32,
     /// Only these orders
     #[arg(long, value_enum, value_delimiter = ',')]
-    order: Vec<Order>,
-    /// Empty the kernel's caches before each round; needs root
+    pub(super) order: Vec<Order>,
+    /// Empty the kernel's caches before each round; needs root. With --mta: both with and without
     #[arg(long)]
-    cold: bool,
+    pub(super) cold: bool,
     /// Measure so often; none is dropped
     #[arg(long, value_name = "COUNT", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: u32,
+    pub(super) rounds: u32,
+    /// Through a daemon's queue, which is filled for it, by its own `queue run`, instead of files of our own
+    #[arg(long, value_enum)]
+    mta: Option<Mta>,
+    /// With --mta: also deliver all of it in each order, with so many connections
+    #[arg(long, value_name = "COUNT,…", value_delimiter = ',', requires = "mta", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) runners: Vec<u32>,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+    #[command(flatten)]
+    pub(super) peer: PeerArgs,
     /// Where
     #[arg(default_value = ".")]
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
 }
 
-/// sendmail's QueueSortOrder, and one of ours.
+/// sendmail's QueueSortOrder, and some of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Order {
+pub(super) enum Order {
     /// By size and recipients, as the file says; sendmail's default
     Priority,
     /// By name, which opens nothing
@@ -50,8 +60,12 @@ enum Order {
     Time,
     /// As the directory gives them
     None,
-    /// By size of the content
+    /// By size of the content; files of our own only
     Smallest,
+    /// Small ones past bulk; with --mta only
+    Fair,
+    /// By when it must be done; with --mta only
+    Deadline,
 }
 
 /// What an order needs of a message.
@@ -63,6 +77,15 @@ struct Work {
 }
 
 impl Order {
+    pub(super) fn name(self) -> String {
+        self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Has a file of sendmail's what it asks for?
+    fn is_sendmails(&self) -> bool {
+        !matches!(self, Self::Fair | Self::Deadline)
+    }
+
     fn opens(self) -> bool {
         matches!(self, Self::Priority | Self::Host | Self::Time)
     }
@@ -74,11 +97,18 @@ impl Order {
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
 pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
+    if args.mta.is_some() {
+        return super::passes::run(args);
+    }
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let queue = make_directories(scratch.path(), 1)?.remove(0);
     let say = |e: io::Error| format!("use {}: {e}", queue.display());
-    let orders = if args.order.is_empty() { Order::value_variants().to_vec() } else { args.order.clone() };
+    let named = if args.order.is_empty() { Order::value_variants() } else { &args.order };
+    let orders: Vec<Order> = named.iter().copied().filter(Order::is_sendmails).collect();
+    if orders.is_empty() {
+        return Err("sort files: those orders are --mta's only".into());
+    }
     let progress = Progress::new("queue and run", orders.len() as u64 * u64::from(args.rounds) + 1);
     for number in 0..args.messages {
         // Scattered over the names as over the times they come.
@@ -120,7 +150,7 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
     drop(progress);
     let first = figures[0][2].median().unwrap_or_default();
     for (order, [read_ms, sort_ms, sum_ms]) in orders.iter().zip(&figures) {
-        let name = order.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default();
+        let name = order.name();
         let median = sum_ms.median().unwrap_or_default();
         println!(
             "{name:<13} {read_ms:>30} {sort_ms:>30} {sum_ms:>30} {:>7.1}% {:>10.2}",
@@ -166,7 +196,7 @@ fn read(queue: &Path, order: Order) -> io::Result<Vec<Work>> {
 
 fn sort(works: &mut [Work], order: Order) {
     match order {
-        Order::None => {}
+        Order::None | Order::Fair | Order::Deadline => {}
         Order::Filename => works.sort_unstable_by(|a, b| a.name.cmp(&b.name)),
         Order::Host => {
             works.sort_unstable_by(|a, b| (&a.host, Reverse(a.number)).cmp(&(&b.host, Reverse(b.number))));
@@ -212,7 +242,7 @@ mod tests {
                 Order::Modification | Order::Random => {
                     assert!(works.is_sorted_by(|a, b| a.number <= b.number));
                 }
-                Order::None => {}
+                Order::None | Order::Fair | Order::Deadline => {}
             }
         }
     }

@@ -18,7 +18,8 @@ use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
 };
-use svg::{Group, dots, escape, lines};
+pub(crate) use svg::escape;
+use svg::{Group, dots, lines};
 
 /// Make one HTML page of result directories
 #[derive(Debug, Args)]
@@ -34,22 +35,24 @@ pub(crate) struct ReportArgs {
 /// Reads, draws, writes.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), String> {
     let sections = args.directories.iter().map(|d| section(d)).collect::<Result<Vec<String>, String>>()?;
-    let page = page(&sections.concat());
+    let page = document("Postlab report", &sections.concat());
     std::fs::write(&args.output, page).map_err(|e| format!("write {}: {e}", args.output.display()))?;
     println!("{}", args.output.display());
     Ok(())
 }
 
-fn page(body: &str) -> String {
+/// A page that needs nothing else.
+pub(crate) fn document(title: &str, body: &str) -> String {
     let style = include_str!("style.css");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Postlab report</title>\n<style>\n{style}</style>\n<main>\n<h1>Postlab report</h1>\n{body}</main>\n</html>\n"
+         <title>{title}</title>\n<style>\n{style}</style>\n<main>\n<h1>{title}</h1>\n{body}</main>\n</html>\n"
     )
 }
 
-fn section(directory: &Path) -> Result<String, String> {
+/// What a result directory holds.
+pub(crate) fn section(directory: &Path) -> Result<String, String> {
     let (scenario, machine, runs) = read(directory)?;
     if runs.is_empty() {
         return Err(format!("{} has no runs yet", directory.display()));

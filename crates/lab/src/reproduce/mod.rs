@@ -1,13 +1,14 @@
 //! `postlab reproduce`: the seeds' tables again, one command. Each step is a postlab of its own, whose output is
 //! kept at once, so that a run that was cut short goes on where it was.
 
+mod daemon;
+mod page;
 mod read;
 mod steps;
 
 use crate::{rounds::Progress, run::machine::Machine, stat::spread::shown};
 use clap::{Args, ValueEnum};
 use std::{
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -93,10 +94,13 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
         progress.step();
     }
     drop(progress);
-    let path = results.join("reproduce.md");
-    fs::write(&path, &table.text).map_err(|e| format!("{}: {e}", say(&path)))?;
-    print!("{}", table.text);
-    println!("\n{}", path.display());
+    let text = table.text();
+    for (name, text) in [("reproduce.md", &text), ("reproduce.html", &page::page(&table, &results))] {
+        let path = results.join(name);
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", say(&path)))?;
+    }
+    print!("{text}");
+    println!("\n{}", results.join("reproduce.html").display());
     Ok(good)
 }
 
@@ -128,41 +132,63 @@ fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, Stri
     Ok(text)
 }
 
-/// The page.
+/// What came of all of them.
 struct Table {
-    text: String,
+    machine: Vec<(String, String)>,
+    /// What takes trust from all figures.
+    warnings: Vec<String>,
+    rows: Vec<Row>,
+}
+
+/// One figure, or a step that did not run.
+struct Row {
+    seed: Seed,
+    what: String,
+    theirs: String,
+    /// Of a ratio only.
+    ratio: Option<f64>,
+    here: String,
+    verdict: String,
+    step: &'static str,
 }
 
 impl Table {
     fn new(machine: &Machine, quick: bool) -> Self {
-        let facts: String =
-            machine.facts().iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
-        let quick = if quick { "\nQuick: little of each; the figures are rough.\n" } else { "" };
-        let busy = machine.busy().map_or(String::new(), |busy| format!("\n{busy}: trust no figure.\n"));
-        let head = "Figures are medians, or ratios of medians; their spread, N and durability stand in the file named last.\n\n\
-                    | seed | what | theirs | here | | |\n|---|---|---|---|---|---|\n";
-        Self { text: format!("# The seeds' experiments again\n\n{facts}{quick}{busy}\n{head}") }
+        let machine_is_busy = machine.busy().map(|busy| format!("{busy}: trust no figure."));
+        let rough = quick.then(|| "Quick: little of each; the figures are rough.".to_owned());
+        let warnings = rough.into_iter().chain(machine_is_busy).collect();
+        Self { machine: machine.facts(), warnings, rows: Vec::new() }
     }
 
     fn add(&mut self, step: &Step, text: &str) {
         for expectation in &step.expects {
             let value = (expectation.value)(text);
             let (here, verdict) = verdict(expectation, value);
-            self.row(step, expectation.what, &expectation.seed, &here, &verdict);
+            let ratio = value.filter(|_| expectation.agrees.is_some());
+            let (what, theirs) = (expectation.what.to_owned(), expectation.seed.clone());
+            self.rows.push(Row { seed: step.seed, what, theirs, ratio, here, verdict, step: step.name });
         }
     }
 
     fn failed(&mut self, step: &Step, error: &str) {
-        self.row(step, step.name, "", "-", &format!("not run: {error}"));
+        let (what, here, verdict) = (step.name.to_owned(), "-".to_owned(), format!("not run: {error}"));
+        let theirs = String::new();
+        self.rows.push(Row { seed: step.seed, what, theirs, ratio: None, here, verdict, step: step.name });
     }
 
-    fn row(&mut self, step: &Step, what: &str, theirs: &str, here: &str, verdict: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            self.text,
-            "| {:?} | {what} | {theirs} | {here} | {verdict} | {}.txt |",
-            step.seed, step.name
-        );
+    fn text(&self) -> String {
+        let facts: String = self.machine.iter().map(|(name, value)| format!("- {name}: {value}\n")).collect();
+        let warnings: String = self.warnings.iter().map(|warning| format!("\n{warning}\n")).collect();
+        let head = "Figures are medians, or ratios of medians; their spread, N and durability stand in the file named last.\n\n\
+                    | seed | what | theirs | here | | |\n|---|---|---|---|---|---|\n";
+        let row = |r: &Row| {
+            format!(
+                "| {:?} | {} | {} | {} | {} | {}.txt |\n",
+                r.seed, r.what, r.theirs, r.here, r.verdict, r.step
+            )
+        };
+        let rows: String = self.rows.iter().map(row).collect();
+        format!("# The seeds' experiments again\n\n{facts}{warnings}\n{head}{rows}")
     }
 }
 

@@ -52,7 +52,8 @@ pub(super) fn unpack(results: &Path) -> Result<(), String> {
 /// All of them, in the seeds' order.
 pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
     let make = Maker { quick, disk: disk.display().to_string(), results: results.display().to_string() };
-    let mut steps = vec![make.directories(), make.orders()];
+    let [creation, passes] = make.daemon();
+    let mut steps = vec![make.directories(), creation, make.orders(), passes];
     steps.extend([make.syscalls("1"), make.syscalls("10")]);
     steps.extend([make.postmark("disk", disk), make.postmark("memory", Path::new("/dev/shm"))]);
     steps.extend([make.ceiling(), make.relay("postfix"), make.relay("postrider")]);
@@ -61,13 +62,13 @@ pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
     steps
 }
 
-struct Maker {
+pub(super) struct Maker {
     quick: bool,
     disk: String,
     results: String,
 }
 
-fn expect(
+pub(super) fn expect(
     what: &'static str,
     seed: &str,
     agrees: Range<f64>,
@@ -85,12 +86,16 @@ fn expect(
 }
 
 /// A figure of today's beside one of another age: there is nothing to agree on.
-fn beside(what: &'static str, seed: &str, value: impl Fn(&str) -> Option<f64> + 'static) -> Expectation {
+pub(super) fn beside(
+    what: &'static str,
+    seed: &str,
+    value: impl Fn(&str) -> Option<f64> + 'static,
+) -> Expectation {
     Expectation { what, seed: seed.into(), unit: "", agrees: None, why: "", value: Box::new(value) }
 }
 
 impl Maker {
-    fn step(
+    pub(super) fn step(
         &self,
         seed: Seed,
         name: &'static str,
@@ -109,7 +114,7 @@ impl Maker {
             Seed::S0,
             "queuedirs",
             "queuedirs -m 250 --rounds 1 DISK",
-            "queuedirs -m 30000 --rounds 5 --slope DISK",
+            "queuedirs -m 10000 --rounds 3 --slope DISK",
             vec![
                 expect(
                     "10 senders, 1 directory: time of a message, to 1 sender",
@@ -249,7 +254,7 @@ impl Maker {
         );
         step.env = vec![("MTA".into(), mta.into())];
         let is_there = match mta {
-            "postrider" => std::env::var_os("POSTRIDER").is_some() || on_path("postrider"),
+            "postrider" => has_postrider(),
             _ => Path::new("/usr/sbin/postfix").exists() && rustix::process::geteuid().is_root(),
         };
         step.needs = (!is_there).then(|| format!("{mta} is not installed, or we are not root"));
@@ -367,6 +372,10 @@ impl Maker {
             ],
         )
     }
+}
+
+pub(super) fn has_postrider() -> bool {
+    std::env::var_os("POSTRIDER").is_some() || on_path("postrider")
 }
 
 fn on_path(program: &str) -> bool {

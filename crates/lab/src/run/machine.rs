@@ -98,7 +98,7 @@ impl Machine {
     pub(crate) fn facts(&self) -> Vec<(String, String)> {
         let mut facts = vec![
             ("Processor".to_owned(), format!("{} × {} {}", self.cores, self.cpu, self.governor)),
-            ("Machine".to_owned(), format!("{}, {} MiB", self.vendor, self.memory_mib)),
+            ("Machine".to_owned(), format!("{} {} MiB", self.vendor, self.memory_mib).trim().to_owned()),
             ("System".to_owned(), format!("{}, {}", self.system, self.kernel)),
             (
                 "File system of the results".to_owned(),

@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     let mut scenario = Scenario::read(&args.scenario)?;
     let changed = args.change(&mut scenario);
-    let directory = make_directory(&args.results, &scenario)?;
+    let directory = make_directory(&args.results, &scenario.title)?;
     let copy = directory.join("scenario.toml");
     let copied = match changed {
         false => fs::copy(&args.scenario, &copy).map(|_| ()),
@@ -58,12 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<bool, String> {
     };
     copied.map_err(|e| format!("write {}: {e}", copy.display()))?;
     let here = Machine::here(&directory);
-    let machine = serde_json::to_vec_pretty(&here).map_err(|e| format!("write JSON: {e}"))?;
-    let card = directory.join("machine.json");
-    fs::write(&card, machine).map_err(|e| format!("write {}: {e}", card.display()))?;
-    let path = directory.join("runs.jsonl");
-    let file = OpenOptions::new().create(true).append(true).open(&path);
-    let file = file.map_err(|e| format!("write {}: {e}", path.display()))?;
+    let file = begin(&directory, &here)?;
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({
         let stop = stop.clone();
@@ -119,6 +114,10 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                     if stop.load(Relaxed) {
                         return Ok(runs);
                     }
+                    if *kind == Kind::Ceiling && !has_room(*sessions, round) {
+                        progress.step();
+                        continue;
+                    }
                     let case = Case {
                         scenario,
                         directory: parent,
@@ -138,16 +137,39 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
     Ok(runs)
 }
 
-fn append(mut file: &File, run: &Run) -> Result<(), String> {
+/// Source and sink in one process have two sockets for each session. What is left out is told in the first round.
+fn has_room(sessions: u32, round: u32) -> bool {
+    let most = crate::limits::files();
+    let fits = u64::from(sessions) * 2 + SPARE_FILES <= most;
+    if !fits && round == 1 {
+        eprintln!("postlab: no ceiling with {sessions} sessions: this process may have {most} files open");
+    }
+    fits
+}
+
+const SPARE_FILES: u64 = 64;
+
+/// Lays the machine's card into a result directory, and opens the file of its runs.
+pub(crate) fn begin(directory: &Path, here: &Machine) -> Result<File, String> {
+    let machine = serde_json::to_vec_pretty(here).map_err(|e| format!("write JSON: {e}"))?;
+    let card = directory.join("machine.json");
+    fs::write(&card, machine).map_err(|e| format!("write {}: {e}", card.display()))?;
+    let path = directory.join("runs.jsonl");
+    let file = OpenOptions::new().create(true).append(true).open(&path);
+    file.map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+/// Keeps a run, at once.
+pub(crate) fn append(mut file: &File, run: &impl serde::Serialize) -> Result<(), String> {
     let mut line = serde_json::to_vec(run).map_err(|e| format!("write JSON: {e}"))?;
     line.push(b'\n');
     file.write_all(&line).map_err(|e| format!("write a result: {e}"))
 }
 
 /// `results/20261121-104900-relay-through-postfix`
-fn make_directory(results: &Path, scenario: &Scenario) -> Result<PathBuf, String> {
+pub(crate) fn make_directory(results: &Path, title: &str) -> Result<PathBuf, String> {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-    let title: String = scenario.title.chars().map(plain).collect();
+    let title: String = title.chars().map(plain).collect();
     let time = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let directory = results.join(format!("{time}-{title}"));
     fs::create_dir_all(&directory).map_err(|e| format!("create {}: {e}", directory.display()))?;

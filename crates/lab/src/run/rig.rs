@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     address::{Endpoint, Family},
-    sink::{Hall, Sink},
+    sink::{Hall, Sink, SinkArgs},
     source::{Plan, Report, measure},
     usage::Usage,
 };
@@ -101,23 +101,24 @@ const TICK: Duration = Duration::from_millis(10);
 const START: Duration = Duration::from_secs(20);
 
 /// A sink that serves in this process.
-struct Served {
-    hall: Arc<Hall>,
-    address: String,
+pub(crate) struct Served {
+    pub(crate) hall: Arc<Hall>,
+    pub(crate) address: String,
     thread: JoinHandle<Result<(), String>>,
 }
 
 impl Served {
-    fn start(scenario: &Scenario, variant: &Variant) -> Result<Self, String> {
-        let args = scenario.sink(variant)?;
-        let sink = Sink::open(&args)?;
+    /// On an address of its own, which it tells.
+    pub(crate) fn start(args: &SinkArgs) -> Result<Self, String> {
+        let sink = Sink::open(args)?;
         let (hall, address) = (sink.hall(), sink.address()?);
-        let threads = args.threads.map(usize::from);
-        let thread = thread::spawn(move || sink.serve(args.model, threads));
+        let (model, threads) = (args.model, args.threads.map(usize::from));
+        let thread = thread::spawn(move || sink.serve(model, threads));
         Ok(Self { hall, address, thread })
     }
 
-    fn stop(self) -> Result<(), String> {
+    /// Lets it end.
+    pub(crate) fn stop(self) -> Result<(), String> {
         self.hall.stop();
         self.thread.join().unwrap_or_else(|_| Err("the sink panicked".into()))
     }
@@ -130,7 +131,7 @@ pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
     // A sink that refuses would be the source's failure here, and no ceiling.
     let plain = Variant { sink_letters: String::new(), ..variant.clone() };
     let is_beside = mta.is_none() && scenario.experiment == Experiment::Relay;
-    let sink = Served::start(scenario, if is_beside { &plain } else { variant })?;
+    let sink = Served::start(&scenario.sink(if is_beside { &plain } else { variant })?)?;
     let result = match mta {
         None => send(case, None, &sink, stop),
         Some(mta) => shell(case, variant.before.as_deref(), &sink.address)

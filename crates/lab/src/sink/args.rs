@@ -139,6 +139,10 @@ pub(crate) struct SinkArgs {
     /// Put this before each dumped message; \n and the like are understood
     #[arg(short = 'S', value_name = "TEXT", allow_hyphen_values = true, value_parser = dump::unescape)]
     start: Option<std::vec::Vec<u8>>,
+    /// With --model event: before a loop sleeps, look for so long whether there is something to do. It takes
+    /// processor time
+    #[arg(long, value_name = "MICROSECONDS", default_value = "0", hide_default_value = true, value_parser = crate::spin::micros_of)]
+    spin: Duration,
     /// Time for a command to come, or a reply to leave
     #[arg(short = 't', value_name = "SECONDS", default_value = "100", value_parser = seconds_of)]
     timeout: Duration,
@@ -215,6 +219,7 @@ impl SinkArgs {
             messages: self.max_messages,
             ended_sessions: self.max_ended,
             timeout: self.timeout,
+            spin: self.spin,
         }
     }
 

@@ -104,7 +104,6 @@ fn accept(listeners: &[OwnedFd], wake: &OwnedFd) -> Result<Option<(OwnedFd, Opti
 
 /// One session, from the greeting to the end.
 fn serve(hall: &Arc<Hall>, socket: &OwnedFd, peer: Option<&SocketAddrAny>) {
-    let _ = sockopt::set_tcp_nodelay(socket, true);
     for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
         // Zero would mean for ever.
         let _ = sockopt::set_socket_timeout(socket, side, Some(hall.bounds.timeout.max(MIN_TIMEOUT)));

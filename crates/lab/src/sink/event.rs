@@ -4,13 +4,12 @@ use super::{
     hall::Hall,
     session::{Session, Wish},
 };
-use crate::{address::host_of, slots::Slots};
+use crate::{address::host_of, slots::Slots, spin::Patience};
 use rustix::{
-    buffer::spare_capacity,
     event::{Timespec, epoll},
     fd::{AsFd, OwnedFd},
     io::Errno,
-    net::{SocketFlags, acceptfrom_with, sockopt},
+    net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send},
 };
 use std::{
     cmp::Reverse,
@@ -42,6 +41,7 @@ struct Visitor {
 pub(crate) struct Loop<'a> {
     hall: &'a Arc<Hall>,
     epoll: OwnedFd,
+    patience: Patience,
     listeners: &'a [OwnedFd],
     /// This loop's share of the sessions.
     room: usize,
@@ -65,6 +65,7 @@ impl<'a> Loop<'a> {
         let mut this = Self {
             hall,
             epoll,
+            patience: Patience::new(hall.bounds.spin),
             listeners,
             room,
             accepting: false,
@@ -82,10 +83,7 @@ impl<'a> Loop<'a> {
         let mut events = Vec::with_capacity(256);
         while !self.hall.is_stopping() {
             let timeout = self.timeout();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
+            self.patience.wait(&self.epoll, &mut events, &timeout)?;
             for event in events.drain(..) {
                 match event.data.u64() {
                     WAKE => {}
@@ -149,8 +147,6 @@ impl<'a> Loop<'a> {
             }
             Err(error) => return Err(error),
         };
-        // Replies are whole when they are written; waiting for more would only delay them.
-        let _ = sockopt::set_tcp_nodelay(&socket, true);
         let peer = peer.filter(|_| self.hall.dump.is_some()).map(|p| host_of(&p)).unwrap_or_default();
         let session = Session::new(self.hall, &peer);
         let deadline = Instant::now() + self.hall.bounds.timeout;
@@ -174,9 +170,9 @@ impl<'a> Loop<'a> {
             // Nothing is watched in a pause: the event says that the connection broke.
             return self.close(name);
         }
-        let length = match rustix::io::read(&visitor.socket, &mut self.buffer[..]) {
-            Ok(0) => return self.close(name),
-            Ok(length) => length,
+        let length = match recv(&visitor.socket, &mut self.buffer[..], RecvFlags::empty()) {
+            Ok((_, 0)) => return self.close(name),
+            Ok((_, length)) => length,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             // The client broke the connection: its affair, and counted as a session without QUIT.
             Err(_) => return self.close(name),
@@ -191,7 +187,7 @@ impl<'a> Loop<'a> {
         let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
         let output = visitor.session.output();
         while !output.is_empty() {
-            match rustix::io::write(&visitor.socket, output) {
+            match send(&visitor.socket, output, SendFlags::NOSIGNAL) {
                 Ok(length) if length == output.len() => output.clear(),
                 Ok(length) => drop(output.drain(..length)),
                 Err(Errno::INTR) => {}

@@ -25,6 +25,8 @@ pub(crate) struct Bounds {
     pub(crate) ended_sessions: Option<u64>,
     /// For a command, or to take a reply.
     pub(crate) timeout: Duration,
+    /// Before a loop sleeps, it looks for so long.
+    pub(crate) spin: Duration,
 }
 
 /// For sessions that are open when it is enough.

@@ -55,6 +55,8 @@ fn open_one(address: &SocketAddrAny, settings: Settings) -> Result<OwnedFd, Errn
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     if family != AddressFamily::UNIX {
         sockopt::set_socket_reuseaddr(&socket, true)?;
+        // Replies are whole when they are written; waiting for more would only delay them. Connections inherit it.
+        sockopt::set_tcp_nodelay(&socket, true)?;
     }
     if family == AddressFamily::INET6 {
         sockopt::set_ipv6_v6only(&socket, true)?;

@@ -60,7 +60,6 @@ async fn accept(hall: Arc<Hall>, listener: Listener, room: Arc<Semaphore>) {
         let Ok(place) = room.clone().acquire_owned().await else { return };
         let accepted = match &listener {
             Listener::Inet(listener) => listener.accept().await.map(|(socket, peer)| {
-                let _ = socket.set_nodelay(true);
                 let session = Session::new(&hall, &crate::address::host_of(&peer.into()));
                 tokio::spawn(attend(hall.clone(), socket, session, place));
             }),

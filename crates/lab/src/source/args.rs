@@ -72,6 +72,10 @@ pub(crate) struct SourceArgs {
     /// Event loops [default: one for two cores]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
+    /// Before a loop sleeps, look for so long whether there is something to do: for ceilings, where the peer answers
+    /// sooner than a thread wakes up. It takes processor time
+    #[arg(long, value_name = "MICROSECONDS", default_value = "0", hide_default_value = true, value_parser = crate::spin::micros_of)]
+    spin: Duration,
     /// Time for each answer
     #[arg(long, value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
     timeout: Option<Duration>,
@@ -211,6 +215,7 @@ impl SourceArgs {
             },
         };
         Ok(Setup {
+            spin: self.spin,
             client: Settings {
                 protocol: if self.lmtp { Protocol::Lmtp } else { Protocol::Smtp },
                 hello: hostname.into(),

@@ -8,8 +8,8 @@ use super::{
     setup::Setup,
     tally::{Fault, Tally},
 };
+use crate::spin::Patience;
 use rustix::{
-    buffer::spare_capacity,
     event::{Timespec, epoll},
     fd::OwnedFd,
     io::Errno,
@@ -41,6 +41,7 @@ pub(crate) struct Loop<'a> {
     setup: &'a Setup,
     plan: &'a Plan,
     epoll: OwnedFd,
+    patience: Patience,
     places: Vec<Place>,
     busy: usize,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -58,6 +59,7 @@ impl<'a> Loop<'a> {
             setup,
             plan,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            patience: Patience::new(setup.spin),
             places: (0..count).map(place).collect(),
             busy: count,
             timers: BinaryHeap::new(),
@@ -75,10 +77,7 @@ impl<'a> Loop<'a> {
         let mut events = Vec::with_capacity(256);
         while self.busy > 0 {
             let timeout = self.timeout();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
+            self.patience.wait(&self.epoll, &mut events, &timeout)?;
             for event in events.drain(..) {
                 let name = event.data.u64();
                 let (age, i) = ((name >> 32) as u32, name as u32 as usize);
@@ -107,7 +106,7 @@ impl<'a> Loop<'a> {
         place.deadline = now + setup.timeout;
         let (mut more, mut again) = (true, false);
         while more {
-            let moved = if line.is_connecting() { line.connected() } else { line.read(buffer) };
+            let moved = if line.is_connecting() { line.connected(flags) } else { line.read(buffer) };
             // An edge is told once: what it stands for must be used up.
             more = match moved {
                 Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),

@@ -6,7 +6,10 @@ use rustix::{
     event::epoll,
     fd::OwnedFd,
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+        sockopt,
+    },
 };
 use std::{
     collections::VecDeque,
@@ -71,8 +74,11 @@ impl Line {
     }
 
     /// The first event: the connection was made, or not.
-    pub(crate) fn connected(&mut self) -> Moved {
+    pub(crate) fn connected(&mut self, flags: epoll::EventFlags) -> Moved {
         self.connecting = false;
+        if !flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+            return Moved::Connected;
+        }
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => Moved::Connected,
             Ok(Err(error)) | Err(error) => Moved::Broken(fault(error)),
@@ -82,7 +88,9 @@ impl Line {
     /// Reads what is there.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Moved {
         let read = match &mut self.tls {
-            None => rustix::io::read(&self.socket, buffer).map_err(io::Error::from),
+            None => {
+                recv(&self.socket, &mut *buffer, RecvFlags::empty()).map(|(_, n)| n).map_err(io::Error::from)
+            }
             Some(tls) => match read_tls(tls, &self.socket, buffer) {
                 Ok(Some(length)) => Ok(length),
                 Ok(None) => return Moved::Secured,
@@ -102,6 +110,9 @@ impl Line {
         let mut written = 0;
         while !output.is_empty() {
             let result = match &mut self.tls {
+                None if output.len() == 1 => {
+                    send(&self.socket, &output[0], SendFlags::NOSIGNAL).map_err(io::Error::from)
+                }
                 None => {
                     let mut slices = [IoSlice::new(&[]); SLICES];
                     let count = output.len().min(SLICES);

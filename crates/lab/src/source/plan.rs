@@ -2,7 +2,10 @@
 //! it says when the message is due, whether a session was free by then or not.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -25,6 +28,9 @@ pub(crate) struct Plan {
     next: AtomicU64,
     done: AtomicU64,
     stopped: AtomicBool,
+    /// When each further `every` messages were done, if anybody wants to know.
+    every: u64,
+    marks: Mutex<Vec<Duration>>,
 }
 
 impl Plan {
@@ -37,7 +43,19 @@ impl Plan {
             next: AtomicU64::new(0),
             done: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
+            every: 0,
+            marks: Mutex::default(),
         }
+    }
+
+    /// Remembers when each further `every` messages were done.
+    pub(crate) fn marking(self, every: u64) -> Self {
+        Self { every, ..self }
+    }
+
+    /// Those times, from the begin.
+    pub(crate) fn marks(&self) -> Vec<Duration> {
+        self.marks.lock().map(|marks| marks.clone()).unwrap_or_default()
     }
 
     /// When the run began.
@@ -57,7 +75,14 @@ impl Plan {
 
     /// A message was taken or failed; how many were so far.
     pub(crate) fn done(&self) -> u64 {
-        self.done.fetch_add(1, Relaxed) + 1
+        let done = self.done.fetch_add(1, Relaxed) + 1;
+        if self.every > 0
+            && done.is_multiple_of(self.every)
+            && let Ok(mut marks) = self.marks.lock()
+        {
+            marks.push(self.begin.elapsed());
+        }
+        done
     }
 
     /// How many there are, and how many are done.
@@ -87,6 +112,13 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| plan.take()).map(|t| t.due.unwrap() - begin).collect();
         assert_eq!(due, [0, 100, 200].map(Duration::from_millis));
         assert_eq!(plan.take(), None);
+    }
+
+    #[test]
+    fn marks_are_made_of_each_further_few() {
+        let plan = Plan::new(5, None, Instant::now()).marking(2);
+        assert_eq!((0..5).map(|_| plan.done()).last(), Some(5));
+        assert_eq!(plan.marks().len(), 2);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) enum Rest {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Setup {
+    /// Before a loop sleeps, it looks for so long.
+    pub(crate) spin: Duration,
     pub(crate) client: Settings,
     pub(crate) style: Style,
     /// Send the next message over the same connection (-d).

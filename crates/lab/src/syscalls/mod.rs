@@ -1,15 +1,19 @@
 //! `postlab syscalls`: which system calls processes make while a command runs, how long they take, and how
 //! many there are a message; as S2's DTrace script has it.
 //!
-//! strace counts them. It slows what it watches, so that times are to be compared with each other only.
+//! bpftrace counts them in the kernel where that works, which is nearly for nothing; else strace does, which slows
+//! what it watches, so that its times are to be compared with each other only.
+
+mod bpf;
+mod strace;
 
 use crate::usage::members;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::{
     collections::BTreeMap,
     io::Write as _,
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -21,7 +25,7 @@ use std::{
 /// Count system calls by phase: count, total, average
 ///
 /// With -p or -g those processes are watched while COMMAND runs, and for --then seconds behind it as a phase of
-/// its own; else COMMAND itself is. Needs strace(1).
+/// its own; else COMMAND itself is. Needs bpftrace(8) and root, or strace(1).
 #[derive(Debug, Args)]
 pub(crate) struct SyscallsArgs {
     /// Processes to watch, with all they start
@@ -36,12 +40,57 @@ pub(crate) struct SyscallsArgs {
     /// Watch on for so long when the command has ended: what was put off until then
     #[arg(long, value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
     then: Option<Duration>,
+    /// What counts [default: bpftrace where it works]
+    #[arg(long, value_enum)]
+    with: Option<Counter>,
     /// Print CSV
     #[arg(long)]
     csv: bool,
     /// What is done meanwhile; a phase
     #[arg(last = true, required = true)]
     command: Vec<String>,
+}
+
+/// What counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Counter {
+    Bpftrace,
+    Strace,
+}
+
+impl Counter {
+    /// The one that was asked for, or the one that works.
+    fn choose(wish: Option<Self>) -> Self {
+        wish.unwrap_or_else(|| if bpf::works() { Self::Bpftrace } else { Self::Strace })
+    }
+
+    fn attach(self, pids: &[u32]) -> Result<Box<dyn Tracer>, String> {
+        match self {
+            Self::Bpftrace => Ok(Box::new(bpf::Bpf::attach(pids)?)),
+            Self::Strace => Ok(Box::new(strace::Strace::attach(pids)?)),
+        }
+    }
+
+    /// A command of ours from its start, and whether it went well.
+    fn traced(self, command: &[String]) -> Result<(Table, bool), String> {
+        match self {
+            Self::Bpftrace => bpf::traced(command),
+            Self::Strace => strace::traced(command),
+        }
+    }
+
+    fn note(self) -> &'static str {
+        match self {
+            Self::Bpftrace => "Counted by bpftrace, in the kernel.\n",
+            Self::Strace => "Times are strace's, which slows what it watches.\n",
+        }
+    }
+}
+
+/// Watches until it lets go.
+trait Tracer {
+    /// Lets go, and tells what was counted.
+    fn detach(self: Box<Self>) -> Result<Table, String>;
 }
 
 /// One system call's row.
@@ -74,20 +123,20 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     if args.group.is_some() && pids.is_empty() {
         return Err("watch the control group: it has no processes".into());
     }
-    let mut phases = Vec::new();
+    let (mut phases, counter) = (Vec::new(), Counter::choose(args.with));
     let (program, arguments) = args.command.split_first().ok_or("no command")?;
     let failed = |e: std::io::Error| format!("run {program}: {e}");
     let good = if pids.is_empty() {
-        let (table, good) = traced(&args.command)?;
+        let (table, good) = counter.traced(&args.command)?;
         phases.push(("command", table));
         good
     } else {
-        let tracer = Tracer::attach(&pids)?;
+        let tracer = counter.attach(&pids)?;
         let child = Command::new(program).args(arguments).spawn();
         let status = child.and_then(|mut child| child.wait());
         phases.push(("command", tracer.detach()?));
         if let Some(time) = args.then.filter(|_| !stop.load(Relaxed)) {
-            let tracer = Tracer::attach(&pids)?;
+            let tracer = counter.attach(&pids)?;
             let end = Instant::now() + time;
             while Instant::now() < end && !stop.load(Relaxed) {
                 thread::sleep(TICK);
@@ -96,114 +145,8 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
         }
         status.map_err(failed)?.success()
     };
-    print!("{}", if args.csv { csv(&phases) } else { text(&phases, args.messages) });
+    print!("{}", if args.csv { csv(&phases) } else { text(&phases, args.messages) + counter.note() });
     Ok(good)
-}
-
-/// A strace that watches.
-struct Tracer {
-    child: Child,
-    output: PathBuf,
-}
-
-fn output_path() -> PathBuf {
-    std::env::temp_dir().join(format!("postlab-strace-{}-{:08x}", std::process::id(), fastrand::u32(..)))
-}
-
-fn strace() -> Command {
-    let mut command = Command::new("strace");
-    command.args(["-f", "-c", "-w", "-U", "time,total-time,count,errors,name"]);
-    command
-}
-
-fn missing(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "run strace: it is not installed".into(),
-        _ => format!("run strace: {error}"),
-    }
-}
-
-impl Tracer {
-    fn attach(pids: &[u32]) -> Result<Self, String> {
-        let output = output_path();
-        let mut command = strace();
-        command.arg("-o").arg(&output);
-        for pid in pids {
-            command.args(["-p", &pid.to_string()]);
-        }
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().map_err(|e| missing(&e))?;
-        let mut tracer = Self { child, output };
-        let begin = Instant::now();
-        while !pids.iter().all(|pid| is_traced(*pid)) {
-            if let Ok(Some(_)) = tracer.child.try_wait() {
-                return Err(format!("watch {pids:?}: strace could not; are they ours, and alive?"));
-            }
-            if begin.elapsed() > ATTACH {
-                return Err(format!("watch {pids:?}: strace did not begin within {} s", ATTACH.as_secs()));
-            }
-            thread::sleep(TICK);
-        }
-        Ok(tracer)
-    }
-
-    /// Lets go, and reads what was counted.
-    fn detach(mut self) -> Result<Table, String> {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
-            // It has ended already where all it watched has.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
-        }
-        self.child.wait().map_err(|e| format!("wait for strace: {e}"))?;
-        read_summary(&self.output)
-    }
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        // Both are gone where all went well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(&self.output);
-    }
-}
-
-fn is_traced(pid: u32) -> bool {
-    // A process that is gone is waited for no longer.
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
-    status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0"))
-}
-
-/// A command of ours from its start.
-fn traced(command: &[String]) -> Result<(Table, bool), String> {
-    let output = output_path();
-    let status = strace().arg("-o").arg(&output).arg("--").args(command).status().map_err(|e| missing(&e))?;
-    let table = read_summary(&output);
-    // It is small, and in the system's own folder for such.
-    let _ = std::fs::remove_file(&output);
-    Ok((table?, status.success()))
-}
-
-fn read_summary(path: &std::path::Path) -> Result<Table, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
-    Ok(parse(&text))
-}
-
-/// strace's table: percent, seconds, calls, errors or nothing, name.
-fn parse(text: &str) -> Table {
-    let row = |line: &str| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (name, errors) = match words.len() {
-            4 => (words[3], "0"),
-            5 => (words[4], words[3]),
-            _ => return None,
-        };
-        let row = Row {
-            seconds: words[1].parse().ok()?,
-            count: words[2].parse().ok()?,
-            errors: errors.parse().ok()?,
-        };
-        (name != "total").then(|| (name.to_owned(), row))
-    };
-    text.lines().filter_map(row).collect()
 }
 
 /// The seed's columns.
@@ -247,7 +190,7 @@ fn text(phases: &[(&str, Table)], messages: Option<u64>) -> String {
             );
         }
     }
-    String::from_utf8_lossy(&out).into_owned() + "Times are strace's, which slows what it watches.\n"
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -259,7 +202,7 @@ mod tests {
         let text = "% time     seconds     calls    errors syscall\n------ ----------- --------- --------- -------\n\
                     75.10    0.000120        30           fsync\n24.90    0.000040         2         1 openat\n\
                     ------ ----------- --------- --------- -------\n100.00    0.000160        32         1 total\n";
-        let table = parse(text);
+        let table = strace::parse(text);
         assert_eq!(table["fsync"], Row { count: 30, errors: 0, seconds: 0.00012 });
         assert_eq!((table["openat"].errors, table.len()), (1, 2));
         let phases = [("command", table)];

@@ -1,0 +1,195 @@
+//! `postlab queuedirs --mta postrider`: S0's tests through a real daemon, which queues and cannot deliver.
+
+use super::{
+    daemon::{Engine, Home, Spool},
+    dirs::QueuedirsArgs,
+    verdicts,
+};
+use crate::{
+    disk::{Scratch, device::Device},
+    rounds::{Figure, Progress},
+    run::{append, begin, machine::Machine, make_directory, scenario::arguments},
+    source::{Phase, Plan, SourceArgs, measure},
+    stat::spread::shown,
+    usage::Usage,
+};
+use serde::{Deserialize, Serialize};
+use std::{fs::File, time::Instant};
+
+/// S0 has a point for so many entries.
+pub(super) const POINT: u64 = 500;
+/// Each sender's messages before those that are measured.
+const WARM_UP: u64 = 10;
+
+/// What is varied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Cell {
+    #[serde(flatten)]
+    pub(super) spool: Spool,
+    pub(super) senders: u32,
+}
+
+/// One run, as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Run {
+    #[serde(flatten)]
+    pub(super) cell: Cell,
+    round: u32,
+    messages: u64,
+    rate: f64,
+    /// The senders' time for a message: all of them together, by all messages.
+    latency_us: f64,
+    p99_us: f64,
+    commits_per_message: f64,
+    /// By the whole disk, others' included.
+    flushes_per_message: Option<f64>,
+    cpu_us_per_message: f64,
+    /// The senders' time for a message, for each 500 of them.
+    pub(super) points_us: Vec<f64>,
+}
+
+/// Measures and prints; Ctrl-C keeps what is done.
+pub(super) fn run(args: &QueuedirsArgs) -> Result<(), String> {
+    let scratch = Scratch::new(&args.directory)?;
+    let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join("postrider"))?;
+    let cells = cells(args);
+    scratch.needs(room(args, &cells))?;
+    let directory = make_directory(&args.daemon.results, "queue create")?;
+    let here = Machine::here(scratch.path());
+    let file = begin(&directory, &here)?;
+    let progress = Progress::new("queue", cells.len() as u64 * u64::from(args.rounds.count));
+    let mut runs = Vec::new();
+    // Round for round, so that noise meets all of them.
+    for round in 1..=args.rounds.count {
+        for cell in &cells {
+            if scratch.is_stopped() {
+                break;
+            }
+            runs.push(one(args, &home, *cell, round, &file)?);
+            progress.step();
+        }
+    }
+    drop(progress);
+    println!("{}\n{}", here.disk, home.ask(&["--version"])?.trim());
+    print!("{}{}", table(&cells, &runs), verdicts::text(&cells, &runs)?);
+    println!("Durability: synced before 250. The next hop refuses connections: nothing is delivered.");
+    if !scratch.is_stopped() {
+        let text = args.peer.create(args.messages, args.rounds.count)?;
+        std::fs::write(directory.join("peer.txt"), &text).map_err(|e| format!("keep the peer's: {e}"))?;
+        print!("{text}");
+    }
+    if let Some(busy) = here.busy() {
+        println!("{busy}");
+    }
+    println!("\n{}", directory.display());
+    Ok(())
+}
+
+/// The log has no directories to vary.
+fn cells(args: &QueuedirsArgs) -> Vec<Cell> {
+    let senders = args.senders();
+    let spools = args.daemon.engine.iter().flat_map(|engine| {
+        let directories = if *engine == Engine::Log { &[1][..] } else { &args.directories };
+        directories.iter().map(|count| Spool { engine: *engine, directories: *count })
+    });
+    spools.flat_map(|spool| senders.iter().map(move |count| Cell { spool, senders: *count })).collect()
+}
+
+/// What queue directories take until the end: two files a message, of whole blocks.
+fn room(args: &QueuedirsArgs, cells: &[Cell]) -> u64 {
+    let kept = cells.iter().filter(|cell| cell.spool.engine == Engine::Directories).count() as u64;
+    kept * u64::from(args.rounds.count) * u64::from(args.messages) * super::message_bytes(args.length)
+}
+
+fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -> Result<Run, String> {
+    // A log is few files, and large.
+    if cell.spool.engine == Engine::Log {
+        home.empty()?;
+    } else {
+        home.leave();
+    }
+    // What the last run left is not to be written while this one is measured.
+    let _ = File::open(&home.path).and_then(|place| Ok(rustix::fs::syncfs(&place)?));
+    let daemon = home.start(cell.spool)?;
+    let letters = |messages: u64| {
+        let words = format!("-d -s {} -m {messages} -l {} {}", cell.senders, args.length, daemon.endpoint);
+        arguments::<SourceArgs>(&[&words])
+    };
+    let warm = letters(u64::from(cell.senders) * WARM_UP)?;
+    measure(&warm, &warm.setup()?, &Plan::new(warm.messages, None, Instant::now()))?;
+    let source = letters(args.messages.into())?;
+    let setup = source.setup()?;
+    let (before, disk) = (daemon.counters()?, Device::below(&home.path)?);
+    let (flushes, used) = (disk.traffic(), Usage::of(daemon.pid()));
+    let plan = Plan::new(source.messages, None, Instant::now()).marking(POINT);
+    let report = measure(&source, &setup, &plan)?;
+    let (traffic, now) = (disk.traffic(), Usage::of(daemon.pid()));
+    let after = daemon.counters()?;
+    daemon.stop()?;
+    let sent = warm.messages + report.messages_sent;
+    if after.messages != sent || report.messages_failed > 0 {
+        let held = after.messages;
+        return Err(format!("queue mail: {sent} were accepted, {held} are queued: {:?}", report.failures));
+    }
+    let each = |count: u64| count as f64 / report.messages_sent.max(1) as f64;
+    let senders_us = f64::from(cell.senders) * 1e6;
+    let marks = plan.marks();
+    let begins = std::iter::once(&std::time::Duration::ZERO).chain(&marks);
+    let points = begins.zip(&marks).map(|(a, b)| (*b - *a).as_secs_f64() * senders_us / POINT as f64);
+    let used = used.zip(now).map(|(before, now)| now.since(&before)).unwrap_or_default();
+    let run = Run {
+        cell,
+        round,
+        messages: report.messages_sent,
+        rate: report.rate,
+        latency_us: report.seconds * senders_us / report.messages_sent.max(1) as f64,
+        p99_us: report.times.get(&Phase::Message).map_or(0.0, |times| times.p99_us),
+        commits_per_message: each(after.commits - before.commits),
+        flushes_per_message: flushes.zip(traffic).map(|(before, now)| each(now.since(before).flushes)),
+        cpu_us_per_message: (used.user + used.system).as_secs_f64() * 1e6
+            / report.messages_sent.max(1) as f64,
+        points_us: points.collect(),
+    };
+    append(file, &run)?;
+    Ok(run)
+}
+
+fn table(cells: &[Cell], runs: &[Run]) -> String {
+    let mut out = format!(
+        "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27} {:>7} {:>11} {:>11} {:>7}\n",
+        "engine",
+        "dirs",
+        "senders",
+        "messages",
+        "messages/s",
+        "a sender's µs a message",
+        "p99 ms",
+        "commits/msg",
+        "flushes/msg",
+        "CPU µs"
+    );
+    for cell in cells {
+        let of = |value: &dyn Fn(&Run) -> f64| {
+            let mut figure = Figure::new();
+            runs.iter().filter(|run| run.cell == *cell).for_each(|run| figure.push(value(run)));
+            figure
+        };
+        let median = |value: &dyn Fn(&Run) -> f64| of(value).median().map_or_else(String::new, shown);
+        let Some(run) = runs.iter().find(|run| run.cell == *cell) else { continue };
+        out += &format!(
+            "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27} {:>7} {:>11} {:>11} {:>7}\n",
+            cell.spool.engine.name(),
+            cell.spool.directories,
+            cell.senders,
+            run.messages,
+            of(&|run| run.rate),
+            of(&|run| run.latency_us),
+            median(&|run| run.p99_us / 1e3),
+            median(&|run| run.commits_per_message),
+            run.flushes_per_message
+                .map_or("-".to_owned(), |_| median(&|run| run.flushes_per_message.unwrap_or_default())),
+            median(&|run| run.cpu_us_per_message),
+        );
+    }
+    out
+}

@@ -1,0 +1,244 @@
+//! A postrider of our own on a free port, whose mail goes where we say: to a port that refuses, so that it stays
+//! in the queue and nothing is written for it, or to a sink.
+
+use rustix::{
+    fd::OwnedFd,
+    net::{AddressFamily, SocketType, bind, getsockname, socket},
+    process::{Pid, Signal, kill_process},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs,
+    io::{self, Read as _},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What keeps the mail, and in how many directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spool {
+    pub(super) engine: Engine,
+    /// 1 for the log.
+    pub(super) directories: u32,
+}
+
+/// Where mail waits: `[spool] engine`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Engine {
+    /// One log for all messages
+    Log,
+    /// Files for every message in queue directories
+    Directories,
+}
+
+impl Engine {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Directories => "directories",
+        }
+    }
+}
+
+/// The daemon's counters that matter here (`postrider status --json`).
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(super) struct Counters {
+    pub(super) messages: u64,
+    pub(super) transactions: u64,
+    pub(super) commits: u64,
+}
+
+/// A place for a daemon: its configuration and its data.
+#[derive(Debug)]
+pub(super) struct Home {
+    binary: PathBuf,
+    pub(super) path: PathBuf,
+    /// Queues so far that were left behind.
+    left: AtomicU32,
+    /// Bound and not listening: who connects is refused, now and as long as this lives.
+    _refusing: OwnedFd,
+    refusing: String,
+}
+
+/// One that runs; killed when dropped.
+#[derive(Debug)]
+pub(super) struct Daemon<'a> {
+    home: &'a Home,
+    child: Child,
+    pub(super) endpoint: String,
+}
+
+/// To start and to end; a queue of a million messages is read first.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Home {
+    /// An empty one, in a directory that is made.
+    pub(super) fn new(binary: Option<&Path>, path: PathBuf) -> Result<Self, String> {
+        let say = |e: io::Error| format!("make {}: {e}", path.display());
+        fs::create_dir(&path).map_err(say)?;
+        let hop = hop().map_err(|e| format!("keep a port: {e}"))?;
+        let named = binary.map(Path::to_owned).or_else(|| std::env::var_os("POSTRIDER").map(PathBuf::from));
+        let binary = named.unwrap_or_else(|| "postrider".into());
+        // A name without a directory is looked for on the path.
+        let binary = if binary.components().count() > 1 {
+            fs::canonicalize(&binary).map_err(|e| format!("find {}: {e}", binary.display()))?
+        } else {
+            binary
+        };
+        Ok(Self { binary, path, left: AtomicU32::new(0), refusing: hop.1, _refusing: hop.0 })
+    }
+
+    /// Says where mail waits, and where it goes: by default nowhere.
+    pub(super) fn configure(&self, spool: Spool, hop: Option<&str>) -> Result<String, String> {
+        let port = free_port().map_err(|e| format!("find a port: {e}"))?;
+        let endpoint = format!("127.0.0.1:{port}");
+        let (data, hop) = (self.data(), hop.unwrap_or(&self.refusing));
+        let engine = match spool.engine {
+            Engine::Log => "engine = \"log\"".to_owned(),
+            Engine::Directories => format!("engine = \"directories\"\ndirectories = {}", spool.directories),
+        };
+        // The log of deliveries is no part of what is measured; sessions are all from here.
+        let text = format!(
+            "hostname = \"postrider.test\"\ndata_dir = {data:?}\n\n[[listen]]\naddress = \"{endpoint}\"\ntls = \"off\"\n\n\
+             [[route]]\ndomains = [\"*\"]\nsmarthost = \"{hop}\"\ntls = \"off\"\n\n\
+             [reception]\nmax_sessions = 20000\ngrace = \"1s\"\n\n[spool]\n{engine}\n\n[log]\nfile = {:?}\n",
+            self.path.join("mail.log")
+        );
+        let config = self.config();
+        fs::write(&config, text).map_err(|e| format!("write {}: {e}", config.display()))?;
+        Ok(endpoint)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.path.join("postrider.toml")
+    }
+
+    /// Where its mail is.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join(format!("data{}", self.left.load(Relaxed)))
+    }
+
+    /// Begins a queue beside the old one, which stays until all is removed: for a minute ext4 looks at every inode
+    /// of a file that was removed before it takes another one, so that removing a queue makes the next one slower.
+    pub(super) fn leave(&self) {
+        self.left.fetch_add(1, Relaxed);
+    }
+
+    /// Removes all mail.
+    pub(super) fn empty(&self) -> Result<(), String> {
+        let data = self.data();
+        match fs::remove_dir_all(&data) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(format!("empty {}: {e}", data.display())),
+            _ => Ok(()),
+        }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(words).arg("--config").arg(self.config()).stdin(Stdio::null());
+        command
+    }
+
+    /// What `postrider WORDS` prints.
+    pub(super) fn ask(&self, words: &[&str]) -> Result<String, String> {
+        let output = self.command(words).output().map_err(|e| self.cannot(&e))?;
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("postrider {}: {}", words.join(" "), error.trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn cannot(&self, error: &io::Error) -> String {
+        format!("run {}: {error}; name it with --binary or $POSTRIDER", self.binary.display())
+    }
+
+    /// Starts it; it listens when this returns.
+    pub(super) fn start(&self, spool: Spool) -> Result<Daemon<'_>, String> {
+        let endpoint = self.configure(spool, None)?;
+        let mut child = self
+            .command(&["serve"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| self.cannot(&e))?;
+        let mut stderr = child.stderr.take();
+        let mut daemon = Daemon { home: self, child, endpoint };
+        let begin = Instant::now();
+        while TcpStream::connect(&daemon.endpoint).is_err() {
+            let ended = daemon.child.try_wait().map_err(|e| format!("wait for postrider: {e}"))?;
+            if ended.is_some() || begin.elapsed() > PATIENCE {
+                // Only of one that ended: the pipe of another stays open.
+                let mut said = String::new();
+                if let Some(stderr) = stderr.as_mut().filter(|_| ended.is_some()) {
+                    let _ = stderr.read_to_string(&mut said);
+                }
+                return Err(format!("start postrider: it does not listen. {}", said.trim()));
+            }
+            thread::sleep(LOOK);
+        }
+        // Somebody has to read what it says.
+        thread::spawn(move || stderr.map(|mut from| io::copy(&mut from, &mut io::sink())));
+        Ok(daemon)
+    }
+}
+
+impl Daemon<'_> {
+    /// For those who read /proc.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Now.
+    pub(super) fn counters(&self) -> Result<Counters, String> {
+        #[derive(Deserialize)]
+        struct Status {
+            spool: Counters,
+        }
+        let text = self.home.ask(&["status", "--json"])?;
+        let status: Status = serde_json::from_str(&text).map_err(|e| format!("read its status: {e}"))?;
+        Ok(status.spool)
+    }
+
+    /// Lets it end as an operator does, so that a start after it finds everything in order.
+    pub(super) fn stop(mut self) -> Result<(), String> {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            kill_process(pid, Signal::TERM).map_err(|e| format!("stop postrider: {e}"))?;
+        }
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if self.child.try_wait().map_err(|e| format!("wait for postrider: {e}"))?.is_some() {
+                return Ok(());
+            }
+            thread::sleep(LOOK);
+        }
+        Err("stop postrider: it runs on".into())
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A socket nobody listens on, and its address.
+fn hop() -> io::Result<(OwnedFd, String)> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    bind(&socket, &SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;
+    let address = SocketAddr::try_from(getsockname(&socket)?)?;
+    Ok((socket, address.to_string()))
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

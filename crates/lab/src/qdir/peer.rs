@@ -1,0 +1,127 @@
+//! Sendmail 8 beside ours: the script `sendmail-queue.sh` starts it, and prints a JSON line a run.
+
+use crate::rounds::Figure;
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use std::{
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+/// Whom to measure beside.
+#[derive(Debug, Args)]
+pub(super) struct PeerArgs {
+    /// With --mta: another one too, on the same disk and by the same numbers; needs root, and `PEERS/install sendmail
+    /// postfix` once
+    #[arg(long, value_enum, requires = "mta")]
+    peer: Option<Peer>,
+    /// The scripts that install and run it [default: $POSTLAB_PEERS, or crates/lab/peers]
+    #[arg(long, value_name = "DIRECTORY", requires = "peer")]
+    peers: Option<PathBuf>,
+    /// Messages it queues in each case [default: as many to sort, a tenth to queue: it is slow]
+    #[arg(long, value_name = "COUNT", requires = "peer", value_parser = clap::value_parser!(u32).range(1..))]
+    peer_messages: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Peer {
+    /// Sendmail 8
+    Sendmail,
+}
+
+/// A line of the script.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "test", rename_all = "lowercase")]
+enum Line {
+    Create { dirs: u32, senders: u32, messages: u32, queued: u32, us_per_msg: f64, per_s: f64 },
+    Sort { order: String, messages: u32, read_s: Option<f64>, sort_s: Option<f64> },
+}
+
+impl PeerArgs {
+    /// Sends messages that stay; the table.
+    pub(super) fn create(&self, messages: u32, rounds: u32) -> Result<String, String> {
+        let count = self.peer_messages.unwrap_or((messages / 10).max(100)).to_string();
+        let Some(lines) = self.lines(&["create", &count, &count], rounds)? else { return Ok(String::new()) };
+        let mut out = format!(
+            "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27}\n",
+            "Sendmail 8", "dirs", "senders", "messages", "messages/s", "a sender's µs a message"
+        );
+        let mut cells: Vec<(u32, u32, u32, Figure, Figure)> = Vec::new();
+        for line in lines {
+            let Line::Create { dirs, senders, messages, queued, us_per_msg, per_s } = line else { continue };
+            if queued < messages {
+                return Err(format!("queue by Sendmail: of {messages} messages {queued} are there"));
+            }
+            let i = cells.iter().position(|c| (c.0, c.1) == (dirs, senders)).unwrap_or_else(|| {
+                cells.push((dirs, senders, messages, Figure::new(), Figure::new()));
+                cells.len() - 1
+            });
+            cells[i].3.push(per_s);
+            cells[i].4.push(us_per_msg * f64::from(senders));
+        }
+        for (dirs, senders, messages, rate, latency) in cells {
+            out +=
+                &format!("{:<11} {dirs:>4} {senders:>7} {messages:>8} {rate:>24} {latency:>27}\n", "files");
+        }
+        Ok(out)
+    }
+
+    /// Reads and sorts a queue; the table, in milliseconds.
+    pub(super) fn sort(&self, messages: u32, rounds: u32) -> Result<String, String> {
+        let count = self.peer_messages.unwrap_or(messages).to_string();
+        let Some(lines) = self.lines(&["sort", &count], rounds)? else {
+            return Ok(String::new());
+        };
+        let mut out = format!("{:<13} {:>8} {:>26} {:>26}\n", "Sendmail 8", "messages", "queue-read", "sort");
+        let mut orders: Vec<(String, u32, Figure, Figure)> = Vec::new();
+        for line in lines {
+            let Line::Sort { order, messages, read_s, sort_s } = line else { continue };
+            let i = orders.iter().position(|o| o.0 == order).unwrap_or_else(|| {
+                orders.push((order, messages, Figure::new(), Figure::new()));
+                orders.len() - 1
+            });
+            read_s.into_iter().for_each(|s| orders[i].2.push(s * 1e3));
+            sort_s.into_iter().for_each(|s| orders[i].3.push(s * 1e3));
+        }
+        for (order, messages, read, sort) in orders {
+            out += &format!("{:<13} {messages:>8} {read:>26} {sort:>26}\n", order.to_lowercase());
+        }
+        out += "Sort includes starting the first job, as the script sees it from outside.\n";
+        Ok(out)
+    }
+
+    /// What the script printed; nothing when nobody asked.
+    fn lines(&self, words: &[&str], rounds: u32) -> Result<Option<Vec<Line>>, String> {
+        let Some(Peer::Sendmail) = self.peer else { return Ok(None) };
+        let named = self.peers.clone().or_else(|| std::env::var_os("POSTLAB_PEERS").map(PathBuf::from));
+        let script = named.unwrap_or_else(|| "crates/lab/peers".into()).join("sendmail-queue.sh");
+        let mut command = Command::new(&script);
+        command.args(words).arg(rounds.to_string()).stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().map_err(|e| format!("run {}: {e}", script.display()))?;
+        if !output.status.success() {
+            return Err(format!("run {}: it ended with {}", script.display(), output.status));
+        }
+        parse(&String::from_utf8_lossy(&output.stdout)).map(Some)
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Line>, String> {
+    // Others' programs may say something on the way.
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| serde_json::from_str(line).map_err(|e| format!("read `{line}`: {e}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scripts_lines_are_read() {
+        let text = "hello\n{\"test\":\"create\",\"dirs\":5,\"senders\":10,\"messages\":7,\"queued\":107,\"us_per_msg\":900,\"per_s\":1111}\n\
+                    {\"test\": \"sort\", \"order\": \"Host\", \"messages\": 7, \"read_s\": 0.25, \"sort_s\": null, \"to_first_connect_s\": 1}\n";
+        let lines = parse(text).unwrap();
+        assert!(matches!(&lines[0], Line::Create { dirs: 5, senders: 10, .. }), "{lines:?}");
+        assert!(matches!(&lines[1], Line::Sort { order, sort_s: None, .. } if order == "Host"), "{lines:?}");
+        assert!(parse("{\"test\":\"other\"}").is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! What differs among queue directories and senders, as S0 compared them.
+
+use super::{
+    create::{Cell, POINT, Run},
+    daemon::Engine,
+};
+use crate::stat::{Confidence, Sample, Verdict};
+
+/// S0's.
+const SURE: &str = "99.5";
+
+/// S0's comparisons: more senders to one, more directories to one and to the step before, directories to log.
+pub(super) fn text(cells: &[Cell], runs: &[Run]) -> Result<String, String> {
+    let confidence = Confidence::parse(SURE)?;
+    let sample = |cell: &Cell| {
+        let points = runs.iter().filter(|run| run.cell == *cell).flat_map(|run| run.points_us.clone());
+        Sample::new(&cell.text(), points.collect()).ok()
+    };
+    let mut out =
+        format!("\nA sender's time for a message, by points of {POINT}; Student's t at {SURE} %:\n");
+    for (i, cell) in cells.iter().enumerate() {
+        let Some(mine) = sample(cell) else { continue };
+        for reference in references(cells, i) {
+            let Some(theirs) = sample(reference) else { continue };
+            let verdict = Verdict::new(&mine, &theirs, confidence);
+            let (n, of) = (mine.len(), theirs.len());
+            let said = if verdict.is_proven() {
+                let share = 100.0 / verdict.base;
+                format!("{:+.2} % ± {:.2} %", verdict.difference * share, verdict.margin * share)
+            } else {
+                "no difference proven".to_owned()
+            };
+            out += &format!("{:<36} to {:<36} {said} (N={n}, {of})\n", mine.name, theirs.name);
+        }
+    }
+    Ok(out)
+}
+
+/// What a cell is compared with.
+fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
+    let cell = cells[i];
+    let before = cells[..i]
+        .iter()
+        .filter(move |c| c.spool.engine == cell.spool.engine && c.senders == cell.senders)
+        .map(|c| c.spool.directories)
+        .max();
+    cells.iter().enumerate().filter(move |(j, _)| *j != i).map(|(_, other)| other).filter(move |other| {
+        let same = other.spool == cell.spool;
+        let fewer_senders = same && other.senders == 1;
+        let fewer_directories = other.spool.engine == cell.spool.engine
+            && other.senders == cell.senders
+            && (before == Some(other.spool.directories) || before.is_some() && other.spool.directories == 1);
+        let log = other.spool.engine == Engine::Log
+            && cell.spool.engine == Engine::Directories
+            && other.senders == cell.senders
+            && cell.spool.directories == 1;
+        fewer_senders || fewer_directories || log
+    })
+}
+
+impl Cell {
+    /// For people.
+    fn text(self) -> String {
+        match self.spool.engine {
+            Engine::Log => format!("log, {} senders", self.senders),
+            Engine::Directories => {
+                format!("{} directories, {} senders", self.spool.directories, self.senders)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::daemon::Spool, *};
+
+    #[test]
+    fn comparisons_are_those_of_the_seed() {
+        let spool = |directories| Spool { engine: Engine::Directories, directories };
+        let mut cells = vec![Cell { spool: Spool { engine: Engine::Log, directories: 1 }, senders: 10 }];
+        for directories in [1, 5, 10] {
+            cells.extend([1, 10].map(|senders| Cell { spool: spool(directories), senders }));
+        }
+        let to = |i: usize| references(&cells, i).map(|c| c.text()).collect::<Vec<_>>();
+        assert_eq!(to(2), ["log, 10 senders", "1 directories, 1 senders"]);
+        assert_eq!(to(1), [""; 0]);
+        assert_eq!(
+            to(6),
+            ["1 directories, 10 senders", "5 directories, 10 senders", "10 directories, 1 senders"]
+        );
+    }
+}
