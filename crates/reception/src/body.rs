@@ -1,8 +1,8 @@
 //! Collects a message's content as it arrives: in memory while small, in the spool when not.
 
-use crate::{Budget, Service, Settings, trace::Received};
+use crate::{Budget, Service, Settings, Unstored, trace::Received};
 use bytes::Bytes;
-use mail::{Content, Part, Place, QueueId, Reply, header::Scanner};
+use mail::{Content, Part, Place, QueueId, header::Scanner};
 use smtp::server::replies;
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ pub(crate) struct Body<S: Service> {
     pub(crate) id: QueueId,
     buffer: Vec<u8>,
     parts: Vec<Part>,
+    /// A piece the spool had no room for.
+    pending: Option<Bytes>,
     scanner: Scanner,
     budget: Arc<Budget>,
     service: Arc<S>,
@@ -30,6 +32,7 @@ impl<S: Service> Body<S> {
             id: received.id,
             buffer,
             parts: Vec::new(),
+            pending: None,
             scanner: Scanner::default(),
             budget: budget.clone(),
             service: service.clone(),
@@ -37,20 +40,25 @@ impl<S: Service> Body<S> {
         }
     }
 
-    /// Takes the next octets. An error refuses the message.
-    pub(crate) fn append(&mut self, bytes: &[u8], settings: &Settings) -> Result<(), Reply> {
+    /// Takes the next octets. A refusal is of the message; one that is busy has taken them, and is to be
+    /// asked with [`Body::again`] before it takes more.
+    pub(crate) fn append(&mut self, bytes: &[u8], settings: &Settings) -> Result<(), Unstored> {
+        debug_assert!(self.pending.is_none(), "the disk is behind");
         self.scanner.scan(bytes);
         if self.scanner.header_bytes() > settings.limits.header_bytes {
-            return Err(replies::HEADER_TOO_LARGE);
+            return Err(Unstored::Refused(replies::HEADER_TOO_LARGE));
         }
         if self.scanner.seen().received_count > settings.limits.hops {
-            return Err(replies::TOO_MANY_HOPS);
+            return Err(Unstored::Refused(replies::TOO_MANY_HOPS));
         }
         self.buffer.extend_from_slice(bytes);
         self.count(self.buffer.len());
         let short = self.budget.content_bytes() > settings.memory_bytes;
         let limit = if short { SMALL_CHUNK_BYTES.min(settings.chunk_bytes) } else { settings.chunk_bytes };
-        if self.buffer.len() > limit { self.spill() } else { Ok(()) }
+        if self.buffer.len() > limit {
+            self.pending = Some(Bytes::from(std::mem::take(&mut self.buffer)));
+        }
+        self.again()
     }
 
     fn count(&mut self, bytes: usize) {
@@ -59,10 +67,12 @@ impl<S: Service> Body<S> {
         self.counted_bytes = bytes;
     }
 
-    fn spill(&mut self) -> Result<(), Reply> {
-        let chunk = Bytes::from(std::mem::take(&mut self.buffer));
+    /// Offers the spool the piece it had no room for, if there is one.
+    pub(crate) fn again(&mut self) -> Result<(), Unstored> {
+        let Some(chunk) = &self.pending else { return Ok(()) };
         let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
-        let place = self.service.store(chunk)?;
+        let place = self.service.store(chunk.clone())?;
+        self.pending = None;
         self.parts.push(Part::Stored { place, length_bytes });
         self.count(0);
         Ok(())

@@ -1,6 +1,6 @@
 //! Drives one session: reads, asks the service, writes, keeps the time.
 
-use crate::{Budget, Client, Service, Settings, body::Body, stream::Stream, trace::Received};
+use crate::{Budget, Client, Service, Settings, Unstored, body::Body, stream::Stream, trace::Received};
 use mail::{Envelope, Message, Reply, UnixMillis};
 use smtp::server::{Connection, Step, replies};
 use std::{
@@ -19,6 +19,9 @@ use tokio_rustls::TlsAcceptor;
 
 /// Unread input above this is given back to the allocator when it is used up.
 const KEEP_BYTES: usize = 4096;
+
+/// How long content may wait for a disk that is behind before it is refused for now.
+const DISK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What ended a wait for input.
 enum Woken {
@@ -95,8 +98,8 @@ impl<S: Service> Driver<S> {
                 Step::JudgeRecipient => self.judge_recipient(talk),
                 Step::Begin => self.begin(talk),
                 Step::Content(bytes) => {
-                    if let Some(Err(reply)) =
-                        talk.body.as_mut().map(|body| body.append(bytes, &self.settings))
+                    if let Some(body) = &mut talk.body
+                        && let Err(reply) = self.take(body, bytes).await
                     {
                         talk.body = None;
                         talk.connection.refuse_content(reply);
@@ -154,6 +157,21 @@ impl<S: Service> Driver<S> {
             now: UnixMillis::now(),
         };
         talk.body = Some(Body::begin(&received, &self.budget, &self.service));
+    }
+
+    /// Content that the disk is too slow for waits, and with it the client: nothing more is read.
+    async fn take(&self, body: &mut Body<S>, bytes: &[u8]) -> Result<(), Reply> {
+        let mut taken = body.append(bytes, &self.settings);
+        let until = Instant::now() + DISK_PATIENCE;
+        loop {
+            match taken {
+                Ok(()) => return Ok(()),
+                Err(Unstored::Refused(reply)) => return Err(reply),
+                Err(Unstored::Busy) if Instant::now() > until => return Err(replies::SPOOL_BUSY),
+                Err(Unstored::Busy) => self.service.room().await,
+            }
+            taken = body.again();
+        }
     }
 
     async fn commit(&mut self, talk: &mut Talk<S>, envelope: Envelope) {

@@ -19,4 +19,4 @@ mod trace;
 pub use budget::{Budget, Guard};
 pub use crew::Crew;
 pub use listener::{Listener, Reception, TlsMode};
-pub use service::{Client, Service, Settings};
+pub use service::{Client, Service, Settings, Unstored};

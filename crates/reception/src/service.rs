@@ -16,6 +16,15 @@ pub struct Client {
     pub tls: Option<Box<str>>,
 }
 
+/// Why a piece of content is not in the spool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unstored {
+    /// The disk is behind: again when [`Service::room`] says so.
+    Busy,
+    /// The message cannot be taken.
+    Refused(Reply),
+}
+
 /// The daemon's side of a session: policy's verdicts and the spool's promise.
 pub trait Service: Send + Sync + 'static {
     /// May this client have a session? A refusal is its greeting.
@@ -34,7 +43,10 @@ pub trait Service: Send + Sync + 'static {
     fn next_id(&self) -> QueueId;
 
     /// Puts a piece of content into the spool while the rest arrives.
-    fn store(&self, chunk: Bytes) -> Result<Place, Reply>;
+    fn store(&self, chunk: Bytes) -> Result<Place, Unstored>;
+
+    /// Resolves when storing is worth another try.
+    fn room(&self) -> impl Future<Output = ()> + Send;
 
     /// Those pieces will not be needed.
     fn abandon(&self, places: &[Place]);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply};
-use reception::{Client, Crew, Listener, Reception, Service, Settings, TlsMode};
+use reception::{Client, Crew, Listener, Reception, Service, Settings, TlsMode, Unstored};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
@@ -29,6 +29,8 @@ struct Desk {
     chunks: Mutex<BTreeMap<u64, Bytes>>,
     messages: Mutex<Vec<(String, Vec<u8>)>>,
     next: AtomicU64,
+    /// So many pieces the disk is behind.
+    behind: AtomicU64,
 }
 
 impl Service for Desk {
@@ -47,10 +49,17 @@ impl Service for Desk {
     fn next_id(&self) -> QueueId {
         QueueId(self.next.fetch_add(1, Ordering::Relaxed))
     }
-    fn store(&self, chunk: Bytes) -> Result<Place, Reply> {
+    fn store(&self, chunk: Bytes) -> Result<Place, Unstored> {
+        let behind = |count: u64| count.checked_sub(1);
+        if self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind).is_ok() {
+            return Err(Unstored::Busy);
+        }
         let place = self.next.fetch_add(1, Ordering::Relaxed);
         self.chunks.lock().unwrap().insert(place, chunk);
         Ok(Place(place))
+    }
+    async fn room(&self) {
+        tokio::task::yield_now().await;
     }
     fn abandon(&self, places: &[Place]) {
         let mut chunks = self.chunks.lock().unwrap();
@@ -194,6 +203,22 @@ async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
     let content = server.desk.messages.lock().unwrap()[0].1.clone();
     assert!(content.ends_with(body.as_bytes()) && server.desk.chunks.lock().unwrap().len() > 1);
     assert_eq!(server.reception.budget().content_bytes(), 0);
+}
+
+#[tokio::test]
+async fn content_waits_for_a_disk_that_is_behind() {
+    let desk = Desk { behind: AtomicU64::new(50), ..Desk::default() };
+    let server = start(desk, Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    c.expect("HELO c\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    c.expect("RCPT TO:<a@b>\r\n", "250").await;
+    c.expect("DATA\r\n", "354").await;
+    let body = "0123456789abcdef\r\n".repeat(20_000);
+    c.expect(&format!("{body}.\r\n"), "250").await;
+    assert!(server.desk.messages.lock().unwrap()[0].1.ends_with(body.as_bytes()));
+    assert_eq!(server.desk.behind.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]

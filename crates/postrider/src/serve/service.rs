@@ -8,16 +8,19 @@ use mail::{
     UnixMillis,
 };
 use policy::Policy;
-use reception::{Client, Service};
+use reception::{Client, Service, Unstored};
 use smtp::server::replies;
 use spool::{Entry, Refused};
 use std::{
     sync::{Arc, PoisonError, RwLock},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Content above this goes to the spool in pieces of this size.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
+
+/// A disk that is behind is asked again after this.
+const BEHIND: Duration = Duration::from_millis(5);
 
 /// Policy, spool and queue as a session sees them.
 pub(crate) struct Desk {
@@ -132,8 +135,15 @@ impl Service for Desk {
         self.engine.ids.next(UnixMillis::now().0)
     }
 
-    fn store(&self, chunk: Bytes) -> Result<Place, Reply> {
-        self.engine.spool.store(chunk).map_err(Self::refusal)
+    fn store(&self, chunk: Bytes) -> Result<Place, Unstored> {
+        self.engine.spool.store(chunk).map_err(|refused| match refused {
+            Refused::Busy => Unstored::Busy,
+            refused => Unstored::Refused(Self::refusal(refused)),
+        })
+    }
+
+    async fn room(&self) {
+        tokio::time::sleep(BEHIND).await;
     }
 
     fn abandon(&self, places: &[Place]) {
