@@ -30,7 +30,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, RwLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -124,8 +124,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _ = spool.submit(vec![Entry::Amend { id, change: Change::Delete }]);
     }
     let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
-    let desk =
-        Arc::new(Desk { engine: engine.clone(), policy: RwLock::new(Arc::new(wiring::policy(&settings))) });
+    let desk = Arc::new(Desk::new(engine.clone(), wiring::policy(&settings)));
     let reception = {
         let _context = runtime.enter();
         let crew = Crew::new(workers.handles());
