@@ -2,6 +2,7 @@
 //!
 //! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
+mod bench;
 mod dependencies;
 mod docs;
 mod licence;
@@ -68,9 +69,15 @@ enum Verb {
     },
     /// Cut the power under real file systems; whatever was called durable must be there
     Powercut(proof::PowerCut),
+    /// Count the instructions of a message's way, and compare them with the baseline
+    Bench {
+        /// Make what is counted the new baseline; the commit says why
+        #[arg(long)]
+        write: bool,
+    },
     /// Install the programs that tests talk to, as far as this machine and user allow
     Setup,
-    /// What CI runs: setup, lint, test, docs --check, and the crashes it has time for
+    /// What CI runs: setup, lint, test, docs --check, the crashes it has time for, and bench
     Ci,
 }
 
@@ -93,6 +100,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
         Verb::Powercut(options) => proof::powercut(options),
+        Verb::Bench { write } => bench::run(*write),
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }
@@ -124,12 +132,13 @@ fn lint() -> Done {
 /// A step of CI.
 type Step = (&'static str, fn() -> Done);
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     ("setup", setup::setup),
     ("lint", lint),
     ("test", || test(None)),
     ("docs", || docs::run(true)),
     ("proof", proof::ci),
+    ("bench", || bench::run(false)),
 ];
 
 /// Every step, also after one that failed: whoever waits for CI wants to know all of it.

@@ -12,6 +12,7 @@
 //! Read first: [`Queue`] and [`Settings`].
 
 mod destination;
+mod ids;
 mod list;
 mod message;
 mod order;

@@ -5,6 +5,7 @@ use crate::{
     list::{Link, Linked, NONE},
 };
 use mail::QueueId;
+use std::num::NonZeroU16;
 
 /// A unit's place in the queue's table: valid from [`crate::Queue::take`] until it is settled.
 pub type UnitId = u32;
@@ -45,6 +46,33 @@ pub(crate) enum Place {
     Held,
 }
 
+/// Attempts and place in 16 bits, never zero, since there are as many of these as of messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing(NonZeroU16);
+
+impl Standing {
+    const ATTEMPTS_MAX: u16 = u16::MAX >> 3;
+
+    pub(crate) fn new(place: Place, attempt_count: u16) -> Self {
+        let number = match place {
+            Place::Ready => NonZeroU16::MIN,
+            Place::InFlight => NonZeroU16::MIN | 1 << 1,
+            Place::Waiting => NonZeroU16::MIN | 2 << 1,
+            Place::Held => NonZeroU16::MIN | 3 << 1,
+        };
+        Self(number | attempt_count.min(Self::ATTEMPTS_MAX) << 3)
+    }
+
+    fn place(self) -> Place {
+        match self.0.get() >> 1 & 3 {
+            0 => Place::Ready,
+            1 => Place::InFlight,
+            2 => Place::Waiting,
+            _ => Place::Held,
+        }
+    }
+}
+
 /// The recipients of one message at one destination.
 #[derive(Debug)]
 pub(crate) struct Unit {
@@ -57,11 +85,27 @@ pub(crate) struct Unit {
     pub(crate) sibling: u32,
     pub(crate) link: Link,
     /// Waiting: its slot on the wheel.
-    pub(crate) slot: u32,
-    pub(crate) attempt_count: u16,
-    pub(crate) place: Place,
-    /// Over the size up to which small messages go first.
-    pub(crate) is_bulk: bool,
+    pub(crate) slot: u16,
+    pub(crate) standing: Standing,
+}
+
+impl Unit {
+    pub(crate) fn place(&self) -> Place {
+        self.standing.place()
+    }
+
+    pub(crate) fn set_place(&mut self, place: Place) {
+        self.standing = Standing::new(place, self.attempt_count());
+    }
+
+    /// Attempts so far; it stops counting at some thousands.
+    pub(crate) fn attempt_count(&self) -> u16 {
+        self.standing.0.get() >> 3
+    }
+
+    pub(crate) fn count_attempt(&mut self) {
+        self.standing = Standing::new(self.place(), self.attempt_count() + 1);
+    }
 }
 
 impl Linked for Unit {
@@ -81,9 +125,7 @@ impl Unit {
             sibling: NONE,
             link: Link::default(),
             slot: 0,
-            attempt_count: 0,
-            place: Place::Waiting,
-            is_bulk: false,
+            standing: Standing::new(Place::Waiting, 0),
         }
     }
 }
@@ -109,6 +151,8 @@ pub(crate) struct Entry {
     pub(crate) link: Link,
     pub(crate) age: Age,
     pub(crate) held: bool,
+    /// Over the size up to which small messages go first.
+    pub(crate) is_bulk: bool,
     /// Deleted by an operator while an attempt is in flight: no further attempt.
     pub(crate) doomed: bool,
 }
@@ -129,7 +173,32 @@ impl Entry {
             link: Link::default(),
             age: Age::Unlisted,
             held: false,
+            is_bulk: false,
             doomed: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_and_its_unit_are_small() {
+        assert_eq!((size_of::<Option<Entry>>(), size_of::<Option<Unit>>()), (40, 48));
+    }
+
+    #[test]
+    fn attempts_and_place_do_not_disturb_each_other() {
+        let mut unit = Unit::for_test();
+        for place in [Place::Ready, Place::InFlight, Place::Waiting, Place::Held] {
+            unit.set_place(place);
+            unit.count_attempt();
+            assert_eq!(unit.place(), place);
+        }
+        assert_eq!(unit.attempt_count(), 4);
+        unit.standing = Standing::new(Place::Held, u16::MAX);
+        unit.count_attempt();
+        assert_eq!((unit.attempt_count(), unit.place()), (Standing::ATTEMPTS_MAX, Place::Held));
     }
 }

@@ -3,8 +3,9 @@
 use crate::{
     DestinationId, GroupId, Millis, Recipients, Settings,
     destination::{Health, Site},
+    ids::Ids,
     list::{List, NONE},
-    message::{Age, Entry, Place, Unit, UnitId},
+    message::{Age, Entry, Place, Standing, Unit, UnitId},
     ready::{Ready, Tables},
     ring::Rings,
     settings::millis,
@@ -78,7 +79,7 @@ pub enum Order {
 pub struct Queue {
     pub(crate) settings: Settings,
     pub(crate) messages: Slab<Entry>,
-    pub(crate) by_id: HashMap<QueueId, u32>,
+    pub(crate) by_id: Ids,
     pub(crate) units: Slab<Unit>,
     pub(crate) sites: Vec<Site>,
     /// By group.
@@ -104,7 +105,7 @@ impl Queue {
         Self {
             settings,
             messages: Slab::default(),
-            by_id: HashMap::new(),
+            by_id: Ids::default(),
             units: Slab::default(),
             sites: Vec::new(),
             by_name: Vec::new(),
@@ -220,13 +221,14 @@ impl Queue {
 
     /// Takes a message in. False when its id is there already.
     pub fn insert(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
-        if self.by_id.contains_key(&arrival.id) {
+        if self.by_id.get(&self.messages, arrival.id).is_some() {
             return false;
         }
         let mut entry = Entry::new(arrival.id, arrival.arrived, arrival.size_bytes);
         entry.held = arrival.held;
+        entry.is_bulk = arrival.size_bytes > self.settings.small_bytes;
         let message = self.messages.insert(entry);
-        self.by_id.insert(arrival.id, message);
+        self.by_id.insert(&self.messages, message);
         let warned = self.settings.delay_warning.is_zero()
             || now - arrival.arrived >= millis(self.settings.delay_warning);
         self.list_by_age(message, if warned { Age::Old } else { Age::Young });
@@ -269,9 +271,7 @@ impl Queue {
             sibling: self.messages[message].units,
             link: crate::list::Link::default(),
             slot: 0,
-            attempt_count,
-            place: Place::Held,
-            is_bulk: arrival.size_bytes > self.settings.small_bytes,
+            standing: Standing::new(Place::Held, attempt_count),
         });
         self.messages[message].units = unit;
         if arrival.held {
@@ -301,7 +301,8 @@ impl Queue {
 
     fn put_ready(&mut self, unit: UnitId, now: Millis, first: bool) {
         let entry = &mut self.units[unit];
-        (entry.place, entry.due) = (Place::Ready, now);
+        entry.set_place(Place::Ready);
+        entry.due = now;
         let id = DestinationId(entry.destination);
         let site = &mut self.sites[id.0 as usize];
         let mut tables = Tables { units: &mut self.units, messages: &self.messages };
@@ -312,7 +313,8 @@ impl Queue {
 
     fn put_waiting(&mut self, unit: UnitId, due: Millis) {
         let entry = &mut self.units[unit];
-        (entry.place, entry.due) = (Place::Waiting, due);
+        entry.set_place(Place::Waiting);
+        entry.due = due;
         self.sites[entry.destination as usize].waiting_count += 1;
         self.wheel.insert(&mut self.units, unit);
         self.hint_at(due);
@@ -321,7 +323,7 @@ impl Queue {
     /// Takes a unit out of where it is; in flight it stays.
     pub(crate) fn withdraw(&mut self, unit: UnitId) {
         let entry = &self.units[unit];
-        let place = entry.place;
+        let place = entry.place();
         let site = &mut self.sites[entry.destination as usize];
         match place {
             Place::Ready => {
@@ -336,7 +338,7 @@ impl Queue {
             Place::InFlight => return,
             Place::Held => {}
         }
-        self.units[unit].place = Place::Held;
+        self.units[unit].set_place(Place::Held);
     }
 
     /// Removes a unit for good; true when it was its message's last.
@@ -356,8 +358,8 @@ impl Queue {
             return false;
         }
         self.list_by_age(message, Age::Unlisted);
-        let id = self.messages.remove(message).id;
-        self.by_id.remove(&id);
+        self.by_id.remove(&self.messages, message);
+        self.messages.remove(message);
         true
     }
 
@@ -510,7 +512,7 @@ impl Queue {
         let (id, message) = (DestinationId(entry.destination), entry.message);
         self.site_mut(id).in_flight_count -= 1;
         if self.messages[message].held {
-            self.units[unit].place = Place::Held;
+            self.units[unit].set_place(Place::Held);
         } else {
             self.put_ready(unit, now, true);
         }
@@ -550,8 +552,8 @@ impl Queue {
             let due = now + self.settings.retry_after(self.site(id).group, now - arrived, random);
             let entry = &mut self.units[unit];
             entry.recipients = Recipients::new(&deferred);
-            entry.attempt_count = entry.attempt_count.saturating_add(1);
-            entry.place = Place::Held;
+            entry.count_attempt();
+            entry.set_place(Place::Held);
             if !held {
                 self.put_waiting(unit, due);
                 settlement.retry_at = Some(due);
@@ -643,7 +645,7 @@ impl Queue {
         let mut seized = Vec::new();
         for unit in units {
             self.withdraw(unit);
-            if self.units[unit].place != Place::InFlight {
+            if self.units[unit].place() != Place::InFlight {
                 seized.push(self.launch(unit, now));
             }
         }
@@ -653,16 +655,16 @@ impl Queue {
     /// Marks a unit that is in no list as in flight.
     fn launch(&mut self, unit: UnitId, now: Millis) -> Taken {
         let entry = &mut self.units[unit];
-        entry.place = Place::InFlight;
+        entry.set_place(Place::InFlight);
         self.sites[entry.destination as usize].in_flight_count += 1;
         let message = &self.messages[entry.message];
-        let since = if entry.attempt_count == 0 { message.arrived } else { entry.due };
+        let since = if entry.attempt_count() == 0 { message.arrived } else { entry.due };
         Taken {
             unit,
             id: message.id,
             recipients: entry.recipients.clone(),
             queued_ms: u64::try_from(now - since).unwrap_or(0),
-            attempt_count: entry.attempt_count,
+            attempt_count: entry.attempt_count(),
         }
     }
 
@@ -670,7 +672,7 @@ impl Queue {
 
     /// Nothing of it is tried until [`Queue::release`]. False: no such message.
     pub fn hold(&mut self, id: QueueId) -> bool {
-        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         self.messages[message].held = true;
         for unit in self.units_of(message).collect::<Vec<_>>() {
             self.withdraw(unit);
@@ -680,7 +682,7 @@ impl Queue {
 
     /// Undoes [`Queue::hold`]; what was held is ready now. False: no such message.
     pub fn release(&mut self, id: QueueId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         self.messages[message].held = false;
         self.ready_units(message, now);
         true
@@ -688,7 +690,7 @@ impl Queue {
 
     /// Tries it now, whatever it waits for; held messages stay held. False: no such message.
     pub fn retry(&mut self, id: QueueId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         if !self.messages[message].held {
             self.ready_units(message, now);
         }
@@ -697,7 +699,7 @@ impl Queue {
 
     fn ready_units(&mut self, message: u32, now: Millis) {
         for unit in self.units_of(message).collect::<Vec<_>>() {
-            if self.units[unit].place == Place::InFlight {
+            if self.units[unit].place() == Place::InFlight {
                 continue;
             }
             self.withdraw(unit);
@@ -714,7 +716,7 @@ impl Queue {
     /// Tries everything that is not held now, dead destinations too.
     pub fn flush(&mut self, now: Millis) {
         let waiting: Vec<UnitId> =
-            self.units.iter().filter(|(_, unit)| unit.place == Place::Waiting).map(|(at, _)| at).collect();
+            self.units.iter().filter(|(_, unit)| unit.place() == Place::Waiting).map(|(at, _)| at).collect();
         for unit in waiting {
             self.withdraw(unit);
             self.put_ready(unit, now, false);
@@ -727,7 +729,7 @@ impl Queue {
     /// Takes what is not in flight of a message into the caller's hands, to be settled as it
     /// pleases. With `doom`, what is in flight is not tried again either. `None`: no such message.
     pub fn seize(&mut self, id: QueueId, doom: bool, now: Millis) -> Option<Vec<Taken>> {
-        let message = *self.by_id.get(&id)?;
+        let message = self.by_id.get(&self.messages, id)?;
         self.messages[message].doomed |= doom;
         Some(self.seize_units(message, now))
     }

@@ -28,6 +28,10 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
+    fn is_bulk(&self, at: UnitId) -> bool {
+        self.messages[self.units[at].message].is_bulk
+    }
+
     /// Nothing of it changes while the unit is ready, so that it is found again.
     fn key(&self, order: SortOrder, at: UnitId) -> (i64, u64, UnitId) {
         let unit = &self.units[at];
@@ -36,9 +40,9 @@ impl Tables<'_> {
             id: message.id.0,
             size_bytes: u64::from(message.size_bytes),
             recipient_count: unit.recipients.as_slice().len() as u32,
-            attempt_count: unit.attempt_count,
+            attempt_count: unit.attempt_count(),
             arrived: message.arrived,
-            changed: if unit.attempt_count == 0 { message.arrived } else { unit.due },
+            changed: if unit.attempt_count() == 0 { message.arrived } else { unit.due },
             destination: unit.destination,
         };
         (order.key(&facts), facts.id, at)
@@ -59,7 +63,7 @@ impl Ready {
     /// Puts a unit in its place; `first` goes before all who came earlier, where that counts.
     pub(crate) fn push(&mut self, tables: &mut Tables<'_>, at: UnitId, first: bool) {
         let list = match self {
-            Self::Fair { bulk, .. } if tables.units[at].is_bulk => bulk,
+            Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk,
             Self::Fair { small: list, .. } | Self::Line(list) => list,
             Self::By(order, sorted) => {
                 sorted.insert(tables.key(*order, at));
@@ -71,7 +75,7 @@ impl Ready {
 
     pub(crate) fn remove(&mut self, tables: &mut Tables<'_>, at: UnitId) {
         match self {
-            Self::Fair { bulk, .. } if tables.units[at].is_bulk => bulk.remove(tables.units, at),
+            Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk.remove(tables.units, at),
             Self::Fair { small: list, .. } | Self::Line(list) => list.remove(tables.units, at),
             Self::By(order, sorted) => {
                 sorted.remove(&tables.key(*order, at));

@@ -11,18 +11,18 @@ impl Queue {
     /// Waits and attempts stay as they are. What is in flight is left alone: if it is deferred, it goes
     /// its old way once more. False: there is no such message, or nothing was to be moved.
     pub fn reroute(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&id).copied() else { return false };
+        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         let units: Vec<UnitId> = self.units_of(message).collect();
         let (mut rows, mut old) = (Vec::new(), Vec::new());
         for unit in units {
             let entry = &self.units[unit];
             let here = DestinationId(entry.destination);
             let recipients = entry.recipients.as_slice();
-            if entry.place == Place::InFlight || recipients.iter().all(|index| to(*index) == here) {
+            if entry.place() == Place::InFlight || recipients.iter().all(|index| to(*index) == here) {
                 continue;
             }
-            let due = (entry.place == Place::Waiting).then_some(entry.due);
-            rows.extend(recipients.iter().map(|index| (*index, to(*index), entry.attempt_count, due)));
+            let due = (entry.place() == Place::Waiting).then_some(entry.due);
+            rows.extend(recipients.iter().map(|index| (*index, to(*index), entry.attempt_count(), due)));
             old.push(unit);
         }
         if rows.is_empty() {

@@ -74,14 +74,14 @@ pub struct DestinationView {
 impl Queue {
     /// The ids of all messages, in the order of their acceptance.
     pub fn ids(&self) -> Vec<QueueId> {
-        let mut ids: Vec<QueueId> = self.by_id.keys().copied().collect();
+        let mut ids: Vec<QueueId> = self.messages.iter().map(|(_, entry)| entry.id).collect();
         ids.sort_unstable();
         ids
     }
 
     /// One message.
     pub fn message(&self, id: QueueId) -> Option<MessageView> {
-        let message = *self.by_id.get(&id)?;
+        let message = self.by_id.get(&self.messages, id)?;
         let entry = &self.messages[message];
         let units = self.units_of(message).map(|unit| self.unit_view(unit)).collect();
         Some(MessageView { id, arrived: entry.arrived, size_bytes: entry.size_bytes, units })
@@ -91,7 +91,7 @@ impl Queue {
         let unit = &self.units[unit];
         let id = DestinationId(unit.destination);
         let site = self.site(id);
-        let status = match (unit.place, &site.health) {
+        let status = match (unit.place(), &site.health) {
             (Place::Ready, Health::Suspended { until, reason, .. }) => {
                 Status::Suspended(*until, (**reason).clone())
             }
@@ -105,7 +105,7 @@ impl Queue {
             destination: site.name.clone(),
             site: id,
             status,
-            attempt_count: unit.attempt_count,
+            attempt_count: unit.attempt_count(),
         }
     }
 

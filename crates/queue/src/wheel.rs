@@ -40,14 +40,14 @@ impl Wheel {
         // Rounded up: never early. What is due already comes with the next tick.
         let tick = (units[at].due + TICK_MS - 1).div_euclid(TICK_MS).max(self.tick);
         let slot = slot_of(tick);
-        units[at].slot = slot as u32;
+        units[at].slot = slot as u16;
         self.slots[slot].push_back(units, at);
         self.used[slot / 64] |= 1 << (slot % 64);
         self.count += 1;
     }
 
     pub(crate) fn remove(&mut self, units: &mut Slab<Unit>, at: UnitId) {
-        let slot = units[at].slot as usize;
+        let slot = usize::from(units[at].slot);
         self.slots[slot].remove(units, at);
         self.clear_if_empty(slot);
         self.count -= 1;

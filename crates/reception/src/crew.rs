@@ -30,6 +30,8 @@ impl Drop for Counted {
 }
 
 impl Crew {
+    /// Connections are accepted on the first.
+    ///
     /// # Panics
     /// Without any runtime.
     pub fn new(runtimes: impl IntoIterator<Item = Handle>) -> Self {
@@ -39,10 +41,14 @@ impl Crew {
         Self(members)
     }
 
-    /// Runs it where the fewest sessions are.
+    /// Runs it where the fewest sessions are. Handing one over wakes another thread, so that one more
+    /// may stay where it was accepted: a client that comes again at once, while its last session ends,
+    /// meets the same worker.
     pub(crate) fn run(&self, session: impl Future<Output = ()> + Send + 'static) {
-        let count = |member: &&Member| member.session_count.load(Ordering::Relaxed);
-        let Some(member) = self.0.iter().min_by_key(count) else { return };
+        let count = |(place, member): &(usize, &Member)| {
+            member.session_count.load(Ordering::Relaxed).saturating_sub(usize::from(*place == 0))
+        };
+        let Some((_, member)) = self.0.iter().enumerate().min_by_key(count) else { return };
         member.session_count.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(member.session_count.clone());
         member.runtime.spawn(async move {

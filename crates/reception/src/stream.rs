@@ -55,13 +55,12 @@ impl Stream {
         }
     }
 
-    /// Says goodbye: close_notify and FIN.
+    /// Says goodbye: close_notify. FIN comes with the end of the stream itself.
     pub(crate) async fn shutdown(&mut self) {
-        // The peer may be gone already; there is nothing left to lose.
-        let _ = match self {
-            Self::Plain(stream) => stream.shutdown().await,
-            Self::Tls(stream) => stream.shutdown().await,
-        };
+        if let Self::Tls(stream) = self {
+            // The peer may be gone already; there is nothing left to lose.
+            let _ = stream.shutdown().await;
+        }
     }
 
     /// Something was sent before we spoke?

@@ -1,5 +1,6 @@
 //! The line before an engine's commit thread. Who submits never waits; the thread takes all that
-//! waits at once, so that commits clock themselves.
+//! waits at once, so that commits clock themselves. It is woken when somebody begins to wait, not when
+//! something is submitted: what one thread submits before it waits shares a commit and a wake-up.
 
 use crate::{Refused, Ticket};
 use std::{
@@ -15,8 +16,8 @@ use std::{
 pub(crate) struct Inbox<W> {
     line: Mutex<Line<W>>,
     bell: Condvar,
-    /// The last ticket that was urgent from the beginning.
-    urgent_up_to: AtomicU64,
+    /// The last ticket the commit thread has taken.
+    taken: AtomicU64,
     /// Above, [`Refused::Busy`].
     bytes_max: u64,
     /// How long outcomes may wait for a commit they can ride with.
@@ -29,6 +30,10 @@ pub(crate) struct Line<W> {
     next_ticket: u64,
     /// Something waits that somebody waits for.
     urgent: bool,
+    /// Works that somebody will wait for.
+    awaited_count: usize,
+    /// There were several of them in the last commit: the next ones may have company, too.
+    was_shared: bool,
     /// The commit thread sleeps until it is woken, or until outcomes have waited long enough.
     asleep: Sleep,
     closing: bool,
@@ -38,14 +43,33 @@ pub(crate) struct Line<W> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sleep {
     Awake,
+    /// Until it is woken.
     Sound,
+    /// Until it is woken, or outcomes have waited for long enough.
     Light,
+    /// For a moment that nobody cuts short.
+    Gathering,
 }
+
+/// How soon a work is to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Haste {
+    /// It may wait a while for a commit it can ride with.
+    Rides,
+    /// Whoever submitted it waits for it next, and that begins the commit.
+    Awaited,
+    /// At once.
+    Now,
+}
+
+/// The longest that works which somebody waits for are held up for more of their kind.
+const GATHER_MAX: Duration = Duration::from_millis(1);
 
 impl<W> Line<W> {
     fn take(&mut self) -> (Vec<W>, Ticket) {
         self.urgent = false;
         self.bytes = 0;
+        self.was_shared = std::mem::take(&mut self.awaited_count) > 1;
         (self.works.drain(..).collect(), Ticket(self.next_ticket))
     }
 }
@@ -57,12 +81,14 @@ impl<W> Inbox<W> {
             bytes: 0,
             next_ticket: 0,
             urgent: false,
+            awaited_count: 0,
+            was_shared: false,
             asleep: Sleep::Awake,
             closing: false,
             poisoned: false,
         };
-        let (line, bell, urgent_up_to) = (Mutex::new(line), Condvar::new(), AtomicU64::new(0));
-        Self { line, bell, urgent_up_to, bytes_max, outcome_delay }
+        let (line, bell, taken) = (Mutex::new(line), Condvar::new(), AtomicU64::new(0));
+        Self { line, bell, taken, bytes_max, outcome_delay }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Line<W>> {
@@ -85,22 +111,20 @@ impl<W> Inbox<W> {
         mut line: MutexGuard<'_, Line<W>>,
         work: W,
         bytes: u64,
-        urgent: bool,
+        haste: Haste,
     ) -> Ticket {
         line.next_ticket += 1;
         let ticket = Ticket(line.next_ticket);
         line.works.push_back(work);
         line.bytes += bytes;
-        let first = urgent && !line.urgent;
-        line.urgent |= urgent;
-        if urgent {
-            self.urgent_up_to.store(ticket.0, Ordering::Relaxed);
-        }
-        // Outcomes wake a sound sleeper once, so that it looks at the clock.
+        line.awaited_count += usize::from(haste == Haste::Awaited);
+        let is_first = haste == Haste::Now && !line.urgent;
+        line.urgent |= haste == Haste::Now;
         let wake = match line.asleep {
-            Sleep::Awake => false,
-            Sleep::Light => first,
-            Sleep::Sound => true,
+            Sleep::Awake | Sleep::Gathering => false,
+            Sleep::Light => is_first,
+            // What rides wakes a sound sleeper once, so that it looks at the clock.
+            Sleep::Sound => haste != Haste::Awaited,
         };
         drop(line);
         if wake {
@@ -110,9 +134,20 @@ impl<W> Inbox<W> {
     }
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
-    /// is nothing urgent; outcomes alone wait a little for company. `None`: closed.
-    pub(crate) fn next(&self) -> Option<(Vec<W>, Ticket)> {
+    /// is nothing urgent; outcomes alone wait a little for company. So do, for as long as the last sync
+    /// took, messages that follow a commit which several shared: each is later by at most one sync, and
+    /// half the syncs are saved. `None`: closed.
+    pub(crate) fn next(&self, last_sync: Duration) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
+        if line.was_shared && !line.closing {
+            line.was_shared = false;
+            line.asleep = Sleep::Gathering;
+            let slept = self.bell.wait_timeout(line, last_sync.min(GATHER_MAX));
+            line = slept.unwrap_or_else(PoisonError::into_inner).0;
+            line.asleep = Sleep::Awake;
+        }
+        // What rides mostly follows a commit: a sleeper that looks at the clock anyway needs no waking.
+        let mut is_quiet = false;
         loop {
             if line.urgent || (line.closing && !line.works.is_empty()) {
                 break;
@@ -120,39 +155,50 @@ impl<W> Inbox<W> {
             if line.closing {
                 return None;
             }
-            if line.works.is_empty() {
+            if is_quiet && line.awaited_count == line.works.len() {
                 line.asleep = Sleep::Sound;
                 line = self.bell.wait(line).unwrap_or_else(PoisonError::into_inner);
+                is_quiet = false;
             } else {
                 line.asleep = Sleep::Light;
                 let slept = self.bell.wait_timeout(line, self.outcome_delay);
                 let (woken, waited) = slept.unwrap_or_else(PoisonError::into_inner);
                 line = woken;
-                if waited.timed_out() {
+                is_quiet = waited.timed_out();
+                if is_quiet && line.awaited_count < line.works.len() {
                     break;
                 }
             }
             line.asleep = Sleep::Awake;
         }
         line.asleep = Sleep::Awake;
-        Some(line.take())
+        Some(self.take(&mut line))
+    }
+
+    fn take(&self, line: &mut Line<W>) -> (Vec<W>, Ticket) {
+        let (works, ticket) = line.take();
+        self.taken.store(ticket.0, Ordering::Relaxed);
+        (works, ticket)
     }
 
     /// The same for an engine without a thread: never sleeps. `None`: nothing waits.
     pub(crate) fn take_all(&self) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
-        if line.works.is_empty() { None } else { Some(line.take()) }
+        if line.works.is_empty() { None } else { Some(self.take(&mut line)) }
     }
 
-    /// Somebody waits for this ticket: if only outcomes are before it, they wait no longer.
+    /// Somebody waits for this ticket: unless its commit is under way, the next begins.
     pub(crate) fn hurry(&self, ticket: Ticket) {
-        if self.urgent_up_to.load(Ordering::Relaxed) >= ticket.0 {
+        if self.taken.load(Ordering::Relaxed) >= ticket.0 {
             return;
         }
         let mut line = self.lock();
-        if !line.works.is_empty() && !line.urgent {
-            line.urgent = true;
-            drop(line);
+        if line.works.is_empty() || std::mem::replace(&mut line.urgent, true) {
+            return;
+        }
+        let sleeps = matches!(line.asleep, Sleep::Sound | Sleep::Light);
+        drop(line);
+        if sleeps {
             self.bell.notify_one();
         }
     }

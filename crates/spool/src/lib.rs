@@ -184,7 +184,8 @@ pub struct Pressure {
 
 /// Keeps messages so that they survive a crash. One conformance suite runs against every engine.
 pub trait Spool: Send + Sync + 'static {
-    /// Queues one atomic transaction for the next commit. No I/O on the caller's thread.
+    /// Queues one atomic transaction for the next commit. No I/O on the caller's thread. An accepted
+    /// message is committed when somebody waits for it, at the latest with what comes next.
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused>;
 
     /// Queues a piece of content that is too large to keep in memory, while it arrives. It becomes
@@ -197,6 +198,9 @@ pub trait Spool: Send + Sync + 'static {
 
     /// Resolves once everything up to `ticket` would survive a power cut.
     fn durable(&self, ticket: Ticket) -> Durable;
+
+    /// What [`Spool::durable`] would resolve to, if it would at once.
+    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>>;
 
     /// A stored message: envelope, and content whose small parts are in memory and whose large ones
     /// are named. May block on the disk.

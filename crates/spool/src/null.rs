@@ -82,6 +82,10 @@ impl Spool for NullSpool {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn reached(&self, _: Ticket) -> Option<Result<(), SpoolFailure>> {
+        Some(Ok(()))
+    }
+
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         self.kept().messages.get(&id).cloned().ok_or(SpoolFailure::Missing)
     }

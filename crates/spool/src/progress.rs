@@ -43,7 +43,8 @@ impl Progress {
         waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    fn look(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
+    /// What a wait for it would end with, if it would at once.
+    pub(crate) fn look(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
         if self.durable.load(Ordering::Acquire) >= ticket.0 {
             return Some(Ok(()));
         }

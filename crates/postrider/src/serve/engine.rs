@@ -1,7 +1,9 @@
 //! The state that sessions, deliveries, the timer and operators share, and the few things that may
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
-use super::{clock::Clock, journal::Journal, phases::Phase, residents::Residents};
+use super::{
+    clock::Clock, counter::Counters, journal::Journal, phases::Phase, residents::Residents, workers,
+};
 use delivery::Courier;
 use mail::{
     Destination, ForwardPath, IdSource, Message, Outcome, QueueId, ReversePath, SharedMessage, UnixMillis,
@@ -9,7 +11,7 @@ use mail::{
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
-use spool::{Entry, Recovered, Refused, Spool, Transaction};
+use spool::{Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
@@ -36,13 +38,42 @@ pub(crate) enum Waits {
     NoMore,
 }
 
+/// Connections of one destination that rest, each on the worker it began on.
+#[derive(Default)]
+pub(crate) struct Resting(VecDeque<(Option<usize>, Arc<Notify>)>);
+
+impl Resting {
+    pub(crate) fn push(&mut self, woken: Arc<Notify>) {
+        self.0.push_back((workers::number(), woken));
+    }
+
+    /// One that rests on this worker, which is woken without a system call; else any. The one that
+    /// worked last comes first, so that those which are too many grow idle and leave.
+    fn pop(&mut self) -> Option<Arc<Notify>> {
+        let number = workers::number();
+        let near = self.0.iter().rposition(|(worker, _)| *worker == number);
+        let at = near.or(self.0.len().checked_sub(1))?;
+        self.0.remove(at).map(|(_, woken)| woken)
+    }
+
+    /// False when it was popped before.
+    pub(crate) fn remove(&mut self, woken: &Arc<Notify>) -> bool {
+        let at = self.0.iter().position(|(_, resting)| Arc::ptr_eq(resting, woken));
+        at.and_then(|at| self.0.remove(at)).is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// Everything behind the queue's lock.
 pub(crate) struct State {
     pub(crate) queue: Queue,
     /// Messages whose content is still in memory.
     pub(crate) residents: Residents,
     /// Connections that rest, by destination.
-    pub(crate) resting: HashMap<DestinationId, VecDeque<Arc<Notify>>>,
+    pub(crate) resting: HashMap<DestinationId, Resting>,
     pub(crate) notes: HashMap<QueueId, Notes>,
     /// The text deferred recipients share most often is kept once.
     last_note: Option<Arc<Outcome>>,
@@ -93,6 +124,8 @@ pub(crate) struct Engine {
     /// When the timer wakes by itself.
     timer_at: AtomicI64,
     pub(crate) clock: Clock,
+    /// Where sessions wait for the spool; those on no worker wait for themselves.
+    pub(crate) counters: Counters,
 }
 
 impl State {
@@ -186,6 +219,7 @@ impl Engine {
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),
             clock,
+            counters: Counters::default(),
         }
     }
 
@@ -238,6 +272,11 @@ impl Engine {
         }
     }
 
+    /// Waits until it would survive a power cut.
+    pub(crate) async fn durable(&self, ticket: Ticket) -> Result<(), spool::SpoolFailure> {
+        self.counters.durable(&self.spool, ticket).await
+    }
+
     /// Times somebody had to wait for the queue's lock.
     pub(crate) fn conflict_count(&self) -> u64 {
         self.conflicts.load(Ordering::Relaxed)
@@ -286,10 +325,10 @@ impl Engine {
             match order {
                 Order::Open(site) => open.push((site, state.queue.destination_name(site).clone())),
                 Order::Wake(site) => {
-                    let woken = state.resting.get_mut(&site).and_then(VecDeque::pop_front);
+                    let woken = state.resting.get_mut(&site).and_then(Resting::pop);
                     debug_assert!(woken.is_some(), "the queue counts who rests");
-                    if let Some(resting) = woken {
-                        resting.notify_one();
+                    if let Some(woken) = woken {
+                        woken.notify_one();
                     }
                 }
             }

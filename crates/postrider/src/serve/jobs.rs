@@ -187,7 +187,7 @@ impl Rest {
         if !state.queue.rest(site) {
             return None;
         }
-        state.resting.entry(site).or_default().push_back(woken.clone());
+        state.resting.entry(site).or_default().push(woken.clone());
         drop(state);
         Some(Self { engine: engine.clone(), site, woken })
     }
@@ -197,14 +197,13 @@ impl Drop for Rest {
     fn drop(&mut self) {
         let mut state = self.engine.lock();
         let Some(resting) = state.resting.get_mut(&self.site) else { return };
-        let place = resting.iter().position(|r| Arc::ptr_eq(r, &self.woken));
-        if let Some(at) = place {
-            resting.remove(at);
+        let was_there = resting.remove(&self.woken);
+        if resting.is_empty() {
+            state.resting.remove(&self.site);
+        }
+        if was_there {
             // Not woken: the queue still counts it.
             state.queue.stir(self.site);
-        }
-        if state.resting.get(&self.site).is_some_and(std::collections::VecDeque::is_empty) {
-            state.resting.remove(&self.site);
         }
     }
 }

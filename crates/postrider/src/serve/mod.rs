@@ -2,6 +2,7 @@
 
 mod clock;
 mod conclude;
+mod counter;
 mod engine;
 mod jobs;
 mod journal;

@@ -13,7 +13,7 @@ use mail::{
 use policy::Policy;
 use reception::{Client, Service};
 use smtp::server::replies;
-use spool::{Durable, Entry, Refused};
+use spool::{Entry, Refused, Ticket};
 use std::{
     sync::{
         Arc, PoisonError, RwLock,
@@ -63,8 +63,9 @@ impl Desk {
 
     /// A message that is stored after all is ours, and its client does not know it: better delivered
     /// twice than lost.
-    fn finish_late(&self, durable: Durable, message: SharedMessage) {
+    fn finish_late(&self, ticket: Ticket, message: SharedMessage) {
         let (engine, late) = (self.engine.clone(), self.late(message.id));
+        let durable = engine.spool.durable(ticket);
         tokio::spawn(async move {
             match durable.await {
                 Ok(()) => {
@@ -213,15 +214,14 @@ impl Service for Desk {
             Ok(ticket) => ticket,
             Err(refused) => return Self::refusal(refused),
         };
-        let mut durable = self.engine.spool.durable(ticket);
-        match timeout(self.patience(), &mut durable).await {
+        match timeout(self.patience(), self.engine.durable(ticket)).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 self.engine.spool_failed(&failure);
                 return replies::LOCAL_ERROR;
             }
             Err(_) => {
-                self.finish_late(durable, message);
+                self.finish_late(ticket, message);
                 return replies::NOT_STORED_YET;
             }
         }

@@ -3,6 +3,7 @@
 use super::{
     Daemon,
     clock::Clock,
+    counter::Counters,
     engine::{Engine, State, Waits},
     journal::Journal,
     service::Desk,
@@ -123,7 +124,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         // Its last outcome was stored without the word that it was the last.
         let _ = spool.submit(vec![Entry::Amend { id, change: Change::Delete }]);
     }
-    let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
+    let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);
+    engine.counters = Counters::new(workers.handles().len());
+    let engine = Arc::new(engine);
+    for (number, worker) in workers.handles().into_iter().enumerate() {
+        let engine = engine.clone();
+        worker.spawn(async move { engine.counters.serve(number, &engine.spool).await });
+    }
     let desk = Arc::new(Desk::new(engine.clone(), wiring::policy(&settings)));
     let reception = {
         let _context = runtime.enter();

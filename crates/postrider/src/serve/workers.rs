@@ -1,14 +1,30 @@
 //! One thread and one runtime a core. Sessions and deliveries stay where they began: no task is
 //! stolen, and a commit wakes each worker at most once, however many of its sessions wait for it.
 
-use std::{io, thread::JoinHandle, time::Duration};
+use std::{cell::Cell, io, thread::JoinHandle, time::Duration};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
 };
 
+/// A timer that is nearer than all others costs a system call when it is set. Sessions set theirs for
+/// minutes: one that is always nearer spares them that.
+const BEAT: Duration = Duration::from_secs(5);
 /// How long blocking work that hangs on a dead disk may hold up the end.
 const END_GRACE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Which worker runs this; none on other threads.
+pub(super) fn number() -> Option<usize> {
+    NUMBER.get()
+}
+
+pub(super) fn set_number(number: usize) {
+    NUMBER.set(Some(number));
+}
 
 /// All of them; the first is the caller's own thread.
 pub(super) struct Workers {
@@ -28,6 +44,7 @@ impl Workers {
     pub(super) fn start(count: usize) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = if count == 0 { cores() } else { count };
+        set_number(0);
         let main = Builder::new_current_thread().enable_all().build()?;
         let others = (1..count).map(Other::start).collect::<io::Result<_>>()?;
         Ok(Self { main, others })
@@ -59,7 +76,18 @@ impl Other {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, (running, ended)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let work = move || {
-            let _ = runtime.block_on(ended);
+            set_number(number);
+            runtime.block_on(async {
+                let beat = async {
+                    loop {
+                        tokio::time::sleep(BEAT).await;
+                    }
+                };
+                tokio::select! {
+                    _ = ended => {}
+                    () = beat => {}
+                }
+            });
             runtime.shutdown_timeout(END_GRACE);
         };
         let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(work)?;

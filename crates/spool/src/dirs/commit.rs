@@ -34,7 +34,7 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(super) fn run(mut self) {
-        while let Some((works, ticket)) = self.shared.inbox.next() {
+        while let Some((works, ticket)) = self.shared.inbox.next(self.shared.last_sync()) {
             if !self.serve(works, ticket) {
                 return;
             }

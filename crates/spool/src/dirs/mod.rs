@@ -47,7 +47,9 @@ pub use queues::{Choice, QueueDirectory};
 
 use crate::{
     Durable, Entry, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Ticket, Transaction, disk::RealDisk, inbox::Line,
+    SpoolFailure, Ticket, Transaction,
+    disk::RealDisk,
+    inbox::{Haste, Line},
 };
 use bytes::Bytes;
 use commit::Committer;
@@ -191,24 +193,24 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
 impl Spool for DirSpool {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
         let (mut bytes, mut blocks) = (0, 0);
-        let (mut internal, mut urgent) = (true, false);
+        let (mut internal, mut haste) = (true, Haste::Rides);
         for entry in &transaction {
             match entry {
                 Entry::Accept(message) => {
                     // Reports on what leaves may use the reserve.
                     internal &= message.envelope.reverse_path.is_null();
-                    urgent = true;
+                    haste = haste.max(Haste::Awaited);
                 }
-                Entry::Adopt(_) => (internal, urgent) = (false, true),
+                Entry::Adopt(_) => (internal, haste) = (false, haste.max(Haste::Awaited)),
                 Entry::Outcome { .. } => {}
-                Entry::Amend { .. } => urgent = true,
+                Entry::Amend { .. } => haste = Haste::Now,
             }
             let (more_bytes, more_blocks) = size(entry);
             (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
         }
         let line = self.admit(bytes, blocks, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.inbox.push(line, (Work::Transaction(transaction), blocks), bytes, urgent))
+        Ok(self.shared.inbox.push(line, (Work::Transaction(transaction), blocks), bytes, haste))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -219,7 +221,7 @@ impl Spool for DirSpool {
         let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
         self.shared.index().chunks.insert(place, known);
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.inbox.push(line, (Work::Chunk(place, chunk), blocks), length, true);
+        self.shared.inbox.push(line, (Work::Chunk(place, chunk), blocks), length, Haste::Now);
         Ok(Place(place))
     }
 
@@ -230,7 +232,7 @@ impl Spool for DirSpool {
             if let Some(dir) = chunk.and_then(|chunk| chunk.dir)
                 && let Ok(line) = self.shared.inbox.admit(0, true)
             {
-                self.shared.inbox.push(line, (Work::Forget(place.0, dir), 0), 0, false);
+                self.shared.inbox.push(line, (Work::Forget(place.0, dir), 0), 0, Haste::Rides);
             }
         }
     }
@@ -238,6 +240,10 @@ impl Spool for DirSpool {
     fn durable(&self, ticket: Ticket) -> Durable {
         self.shared.inbox.hurry(ticket);
         self.shared.progress.wait(ticket)
+    }
+
+    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
+        self.shared.progress.look(ticket)
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {

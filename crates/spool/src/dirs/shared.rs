@@ -18,7 +18,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// No envelope file is that long; a longer one is not believed.
@@ -107,6 +107,10 @@ impl Shared {
         };
         self.room.look(allowed, free_bytes, self.index().used_bytes);
         Ok(())
+    }
+
+    pub(super) fn last_sync(&self) -> Duration {
+        Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
     }
 
     pub(super) fn note_sync(&self, started: Instant) {

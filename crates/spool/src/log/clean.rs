@@ -13,6 +13,7 @@ use crate::{
         block::{FIRST_BATCH, read_batch},
         record::Kind,
     },
+    inbox::Haste,
 };
 use bytes::Bytes;
 use mail::QueueId;
@@ -144,7 +145,7 @@ fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<Ticke
     let folded = shared.fold(QueueId(name), &slot, true)?;
     let bytes = u64::from(slot.at.length);
     let moved = Moved { name, slot, folded };
-    Ok(Some(shared.inbox.push(shared.inbox.lock(), Work::Move(Box::new(moved)), bytes, true)))
+    Ok(Some(shared.inbox.push(shared.inbox.lock(), Work::Move(Box::new(moved)), bytes, Haste::Now)))
 }
 
 fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<Ticket>, SpoolFailure> {
@@ -153,5 +154,5 @@ fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<Ticket
     let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
     let length = bytes.len() as u64;
     let moved = MovedChunk { place, at, bytes };
-    Ok(Some(shared.inbox.push(shared.inbox.lock(), Work::MoveChunk(Box::new(moved)), length, true)))
+    Ok(Some(shared.inbox.push(shared.inbox.lock(), Work::MoveChunk(Box::new(moved)), length, Haste::Now)))
 }

@@ -25,7 +25,7 @@ use crate::{
         record::{self, Kind},
         wire::Malformed,
     },
-    inbox::{Inbox, Line},
+    inbox::{Haste, Inbox, Line},
     mutation::Mutation,
     progress::Progress,
 };
@@ -156,6 +156,10 @@ impl Shared {
 
     fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
         self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
+    }
+
+    fn last_sync(&self) -> Duration {
+        Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
     }
 
     fn done(&self, ticket: Ticket) {
@@ -361,23 +365,23 @@ fn message_bytes(message: &Message) -> usize {
 impl Spool for LogSpool {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
         let mut bytes = 0;
-        let (mut internal, mut urgent) = (true, false);
+        let (mut internal, mut haste) = (true, Haste::Rides);
         for entry in &transaction {
             match entry {
                 Entry::Accept(message) => {
                     // Reports on what leaves may use the reserve.
                     internal &= message.envelope.reverse_path.is_null();
-                    urgent = true;
+                    haste = haste.max(Haste::Awaited);
                 }
-                Entry::Adopt(_) => (internal, urgent) = (false, true),
+                Entry::Adopt(_) => (internal, haste) = (false, haste.max(Haste::Awaited)),
                 Entry::Outcome { .. } => {}
-                Entry::Amend { .. } => urgent = true,
+                Entry::Amend { .. } => haste = Haste::Now,
             }
             bytes += commit::entry_bytes(entry) as u64;
         }
         let inbox = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.inbox.push(inbox, Work::Transaction(transaction), bytes, urgent))
+        Ok(self.shared.inbox.push(inbox, Work::Transaction(transaction), bytes, haste))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -385,7 +389,7 @@ impl Spool for LogSpool {
         let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
         let bytes = chunk.len() as u64;
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.inbox.push(inbox, Work::Chunk(place, chunk), bytes, true);
+        self.shared.inbox.push(inbox, Work::Chunk(place, chunk), bytes, Haste::Now);
         Ok(Place(place))
     }
 
@@ -398,6 +402,10 @@ impl Spool for LogSpool {
     fn durable(&self, ticket: Ticket) -> Durable {
         self.shared.inbox.hurry(ticket);
         self.shared.progress.wait(ticket)
+    }
+
+    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
+        self.shared.progress.look(ticket)
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {

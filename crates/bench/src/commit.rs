@@ -1,0 +1,68 @@
+//! The log's way from a submitted message to a durable one.
+
+use crate::{memory::MemoryDisk, session::content};
+use mail::{
+    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
+};
+use spool::{Entry, LogSettings, LogSpool, Mutation, Spool as _, Ticket, Turn};
+use std::sync::Arc;
+
+/// Messages of one commit.
+const COMPANY: u64 = 20;
+
+/// A log in memory, worked by hand.
+pub struct Log(LogSpool);
+
+impl Default for Log {
+    fn default() -> Self {
+        let settings = LogSettings { segment_bytes: 4 << 20, ..LogSettings::default() };
+        let disk = Arc::new(MemoryDisk::default());
+        let mut log = LogSpool::by_hand(disk, settings, Mutation::None).expect("memory does not fail");
+        log.recover(&mut |_| {}).expect("memory does not fail");
+        Self(log)
+    }
+}
+
+impl Log {
+    /// Takes an entry in.
+    pub fn submit(&self, entry: Entry) -> Ticket {
+        self.0.submit(vec![entry]).expect("there is room")
+    }
+
+    /// Makes it durable.
+    pub fn commit(&self, last: Ticket) {
+        while self.0.turn(Turn::Prepare) {}
+        assert!(self.0.turn(Turn::Commit));
+        assert!(matches!(self.0.reached(last), Some(Ok(()))));
+    }
+}
+
+/// The outcome that ends a message with one recipient.
+pub fn end(id: QueueId) -> Entry {
+    let delivered = Outcome::delivered(Enhanced(2, 0, 0), "250 2.0.0 Ok");
+    Entry::Outcome { id, results: vec![(0, delivered)], last: true }
+}
+
+/// A message of 1 KiB with one recipient.
+pub fn message(id: QueueId, content: &Content) -> SharedMessage {
+    let mut envelope = Envelope::new(ReversePath::parse("sender@source.test", false).expect("a path"));
+    let path = ForwardPath::parse("recipient@sink.test", false).expect("a path");
+    envelope.recipients.push(Recipient::new(path));
+    let origin = "client=[127.0.0.1] helo=source.test proto=ESMTP".into();
+    SharedMessage::new(Message { id, arrived: UnixMillis(1), origin, envelope, content: content.clone() })
+}
+
+/// So many messages, in commits of several; the outcomes of each ride with the next.
+pub fn run(count: u64) {
+    let (log, content) = (Log::default(), Content::from_bytes(content()));
+    for number in 1..=count {
+        let ticket = log.submit(Entry::Accept(message(QueueId(number), &content)));
+        if number % COMPANY == 0 {
+            log.commit(ticket);
+            for ended in number - COMPANY + 1..=number {
+                log.submit(end(QueueId(ended)));
+            }
+        }
+    }
+}

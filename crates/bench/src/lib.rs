@@ -1,0 +1,44 @@
+//! What the parts of a message's way cost, without sockets, disks and other processes: each part is run
+//! in memory, so often, and nothing else. `cargo xtask bench` counts the instructions of each and
+//! compares them with `baseline.txt`; `cargo bench --package bench` measures their time.
+
+pub mod commit;
+pub mod memory;
+pub mod relay;
+pub mod schedule;
+pub mod session;
+
+/// A part and how to run it.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Its name in the baseline.
+    pub name: &'static str,
+    /// What is done once a round.
+    pub what: &'static str,
+    /// Does it so often.
+    pub run: fn(u64),
+}
+
+/// All of them.
+pub const PARTS: [Part; 5] = [
+    Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
+    Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
+    Part { name: "schedule", what: "a message queued, taken and delivered", run: schedule::deliver },
+    Part { name: "defer", what: "a message queued, deferred, due again and delivered", run: schedule::defer },
+    Part { name: "relay", what: "a message of 1 KiB from the first command to the end", run: relay::run },
+];
+
+/// The part of that name.
+pub fn part(name: &str) -> Option<Part> {
+    PARTS.into_iter().find(|part| part.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_part_runs() {
+        for part in super::PARTS {
+            (part.run)(50);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A message's whole way, from a client's first command to the outcome in the log: the parts of the
+//! daemon that decide and write, without what waits for sockets.
+
+use crate::{
+    commit::{Log, end},
+    schedule::Office,
+    session::Client,
+};
+use mail::{Fate, Message, QueueId, SharedMessage, UnixMillis};
+use queue::Millis;
+use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
+use spool::Entry;
+
+const GREETING: &[u8] = b"220 sink.test ESMTP\r\n";
+const HELLO: &[u8] = b"250-sink.test\r\n250-PIPELINING\r\n250-8BITMIME\r\n250 ENHANCEDSTATUSCODES\r\n";
+/// To MAIL, RCPT and DATA, which come together.
+const BEGINNING: &[u8] = b"250 2.1.0 Ok\r\n250 2.1.5 Ok\r\n354 End data with <CR><LF>.<CR><LF>\r\n";
+const END: &[u8] = b"250 2.0.0 Ok: queued as 42\r\n";
+
+/// A connection to a next hop that answers as Postfix does.
+struct Out(Connection);
+
+impl Out {
+    fn connect() -> Self {
+        let (hello, depth) = ("mx.test".into(), 2);
+        let settings = Settings { protocol: Protocol::Smtp, hello, depth, eight_bit_anyway: true };
+        let mut out = Self(Connection::new(settings));
+        for line in [GREETING, HELLO] {
+            out.write();
+            out.0.receive(line).expect("the hop behaves");
+        }
+        assert_eq!(out.0.next_event(), Some(Event::Hello));
+        out
+    }
+
+    /// What is to be written, as if it were.
+    fn write(&mut self) -> usize {
+        let mut bytes = 0;
+        while let Some(piece) = self.0.next_piece() {
+            bytes += match piece {
+                Piece::Text(text) => text.len(),
+                Piece::Content(content) => content.len(),
+                Piece::Load(_) => unreachable!("the content is in memory"),
+            };
+        }
+        bytes
+    }
+
+    fn deliver(&mut self, name: u64, message: SharedMessage) {
+        self.0.begin(Transaction { name, message, recipients: vec![0] });
+        for answer in [BEGINNING, END] {
+            assert!(self.write() > 0);
+            self.0.receive(answer).expect("the hop behaves");
+        }
+        let Some(Event::Settled(settled, results)) = self.0.next_event() else { panic!("it is settled") };
+        assert_eq!((settled, results[0].1.fate), (name, Fate::Delivered));
+    }
+}
+
+/// So many messages, one after another.
+pub fn run(count: u64) {
+    let (mut client, log, mut office, mut out) =
+        (Client::default(), Log::default(), Office::default(), Out::connect());
+    for number in 1..=count {
+        let now = number as Millis / 10;
+        let (envelope, content) = client.transaction();
+        let (id, arrived) = (QueueId(number), UnixMillis(number));
+        let origin = "client=[127.0.0.1] helo=source.test proto=ESMTP".into();
+        let message = SharedMessage::new(Message { id, arrived, origin, envelope, content });
+        log.commit(log.submit(Entry::Accept(message.clone())));
+        client.accepted();
+        let site = office.insert(number, now);
+        let taken = office.take(site, now);
+        out.deliver(number, message);
+        assert!(office.settle(&taken, Fate::Delivered, now));
+        log.submit(end(id));
+    }
+}

@@ -1,0 +1,182 @@
+//! Where the sessions of one worker wait for their commits. The commit thread wakes each worker once,
+//! however many of its sessions wait: waking a task of another thread costs a system call, waking one's
+//! own costs none. In the same way the first that waits has the commit begun for all that come before
+//! the worker finds time for it.
+
+use super::workers;
+use spool::{Spool, SpoolFailure, Ticket};
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+/// One worker's.
+#[derive(Default)]
+struct Counter {
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// In the order of their tickets, or nearly so.
+    sessions: VecDeque<(Ticket, Waker)>,
+    /// The clerk's, while nobody waits.
+    clerk: Option<Waker>,
+}
+
+/// All workers'.
+#[derive(Default)]
+pub(crate) struct Counters(Vec<Counter>);
+
+impl Counters {
+    /// One for each worker; [`Counters::serve`] has to run on it.
+    pub(crate) fn new(worker_count: usize) -> Self {
+        Self((0..worker_count).map(|_| Counter::default()).collect())
+    }
+
+    /// Waits as [`Spool::durable`] does.
+    pub(crate) async fn durable(&self, spool: &Arc<dyn Spool>, ticket: Ticket) -> Result<(), SpoolFailure> {
+        match workers::number().and_then(|number| self.0.get(number)) {
+            Some(counter) => poll_fn(|cx| counter.poll(spool, ticket, cx)).await,
+            None => spool.durable(ticket).await,
+        }
+    }
+
+    /// The clerk of a worker; never ends. It is behind all that came to the worker together with the
+    /// first who waits, so that their commit is one.
+    pub(crate) async fn serve(&self, number: usize, spool: &Arc<dyn Spool>) {
+        let counter = &self.0[number];
+        loop {
+            let first = poll_fn(|cx| counter.first(cx)).await;
+            // What it came to each session asks for itself.
+            let _ = spool.durable(first).await;
+            counter.call(&**spool);
+        }
+    }
+}
+
+impl Counter {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn poll(
+        &self,
+        spool: &Arc<dyn Spool>,
+        ticket: Ticket,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), SpoolFailure>> {
+        if let Some(reached) = spool.reached(ticket) {
+            return Poll::Ready(reached);
+        }
+        let mut waiting = self.lock();
+        waiting.sessions.push_back((ticket, cx.waker().clone()));
+        let clerk = waiting.clerk.take();
+        drop(waiting);
+        clerk.into_iter().for_each(Waker::wake);
+        Poll::Pending
+    }
+
+    fn first(&self, cx: &mut Context<'_>) -> Poll<Ticket> {
+        let mut waiting = self.lock();
+        match waiting.sessions.front() {
+            Some((ticket, _)) => Poll::Ready(*ticket),
+            None => {
+                waiting.clerk = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Wakes all whose wait is over.
+    fn call(&self, spool: &dyn Spool) {
+        let mut waiting = self.lock();
+        let mut over = Vec::with_capacity(waiting.sessions.len());
+        while let Some((ticket, _)) = waiting.sessions.front() {
+            if spool.reached(*ticket).is_none() {
+                break;
+            }
+            over.extend(waiting.sessions.pop_front().map(|(_, waker)| waker));
+        }
+        drop(waiting);
+        over.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{Content, Envelope, Facts, Message, QueueId, ReversePath, SharedMessage, UnixMillis};
+    use spool::{Entry, LogSettings, LogSpool};
+    use tokio::task::{LocalSet, spawn_local};
+
+    fn accept(id: u64) -> Vec<Entry> {
+        let envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+        let content = Content::new(Facts::default(), []);
+        let message =
+            Message { id: QueueId(id), arrived: UnixMillis(1), origin: "test".into(), envelope, content };
+        vec![Entry::Accept(SharedMessage::new(message))]
+    }
+
+    fn log(dir: &std::path::Path) -> Arc<dyn Spool> {
+        let mut log = LogSpool::open(dir, LogSettings::default()).unwrap();
+        log.recover(&mut |_| {}).unwrap();
+        Arc::new(log)
+    }
+
+    /// Runs `work` as the first worker, whose clerk is there.
+    fn on_a_worker<W: std::future::Future>(
+        spool: &Arc<dyn Spool>,
+        work: impl FnOnce(Arc<Counters>) -> W,
+    ) -> W::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (counters, spool) = (Arc::new(Counters::new(1)), spool.clone());
+        workers::set_number(0);
+        LocalSet::new().block_on(&runtime, async move {
+            let clerk = counters.clone();
+            spawn_local(async move { clerk.serve(0, &spool).await });
+            work(counters).await
+        })
+    }
+
+    #[test]
+    fn everybody_who_waits_is_called_and_those_of_one_pass_share_a_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = log(dir.path());
+        on_a_worker(&spool, |counters| {
+            let spool = spool.clone();
+            async move {
+                let sessions: Vec<_> = (1..=20)
+                    .map(|id| {
+                        let (counters, spool) = (counters.clone(), spool.clone());
+                        spawn_local(async move {
+                            let ticket = spool.submit(accept(id)).unwrap();
+                            counters.durable(&spool, ticket).await.unwrap();
+                        })
+                    })
+                    .collect();
+                for session in sessions {
+                    session.await.unwrap();
+                }
+            }
+        });
+        let pressure = spool.pressure();
+        assert_eq!((pressure.message_count, pressure.commit_count), (20, 1));
+    }
+
+    #[test]
+    fn a_failure_reaches_everybody_who_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = log(dir.path());
+        let failed = on_a_worker(&spool, |counters| {
+            let spool = spool.clone();
+            async move {
+                spool.close();
+                counters.durable(&spool, Ticket(9)).await
+            }
+        });
+        assert!(failed.is_err());
+    }
+}
