@@ -362,6 +362,10 @@ section! {
         max_size: ByteSize = "0",
         /// Room that must stay free on its disk. Less: 452 4.3.1.
         min_free: ByteSize = "\"256MiB\"",
+        /// How long a client waits while the disk does not say that its message is stored; then 451 4.3.0,
+        /// and new mail gets 451 4.3.1 until the disk answers. What it stores after all is delivered, so
+        /// that a client that tries again makes a second copy.
+        sync_patience: Duration = "\"1m\"",
     }
 }
 

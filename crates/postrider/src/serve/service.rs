@@ -1,5 +1,8 @@
 //! The daemon's answers to reception's questions.
 
+#[cfg(test)]
+mod tests;
+
 use super::engine::Engine;
 use crate::control::Refusal;
 use bytes::Bytes;
@@ -10,11 +13,15 @@ use mail::{
 use policy::Policy;
 use reception::{Client, Service, Unstored};
 use smtp::server::replies;
-use spool::{Entry, Refused};
+use spool::{Entry, Refused, Ticket};
 use std::{
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
+use tokio::time::timeout;
 
 /// Content above this goes to the spool in pieces of this size.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
@@ -26,9 +33,55 @@ const BEHIND: Duration = Duration::from_millis(5);
 pub(crate) struct Desk {
     pub(crate) engine: Arc<Engine>,
     pub(crate) policy: RwLock<Arc<Policy>>,
+    /// Messages whose clients were told to try again and that may still be stored.
+    late_count: Arc<AtomicUsize>,
+}
+
+/// One of them.
+struct Late(Arc<AtomicUsize>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Desk {
+    pub(crate) fn new(engine: Arc<Engine>, policy: Policy) -> Self {
+        Self { engine, policy: RwLock::new(Arc::new(policy)), late_count: Arc::default() }
+    }
+
+    fn patience(&self) -> Duration {
+        self.engine.current().settings.spool.sync_patience
+    }
+
+    /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
+    fn late(&self, id: QueueId) -> Late {
+        tracing::warn!("{id}: the disk does not say that it is stored: its sender is told to try again");
+        if self.late_count.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!("the disk has not answered for {:?}: no mail is taken", self.patience());
+        }
+        Late(self.late_count.clone())
+    }
+
+    /// A message that is stored after all is ours, and its client does not know it: better delivered
+    /// twice than lost.
+    fn finish_late(&self, ticket: Ticket, message: SharedMessage) {
+        let (engine, late) = (self.engine.clone(), self.late(message.id));
+        let durable = engine.spool.durable(ticket);
+        tokio::spawn(async move {
+            match durable.await {
+                Ok(()) => {
+                    tracing::warn!("{}: stored after its sender was told to try again", message.id);
+                    engine.journal.accepted(&message);
+                    engine.enqueue(&message);
+                }
+                Err(failure) => engine.spool_failed(&failure),
+            }
+            drop(late);
+        });
+    }
+
     fn policy(&self) -> Arc<Policy> {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -55,12 +108,21 @@ impl Desk {
             return Err(Refusal::temporary(reply.to_string()));
         }
         message.content = self.in_pieces(message.content)?;
-        let (id, accepted) = (message.id, self.engine.accept_own(message).await);
-        match accepted {
-            Ok(()) => Ok(id),
-            Err(failure) => {
-                self.engine.spool_failed(&failure);
-                Err(Refusal::temporary(replies::LOCAL_ERROR.to_string()))
+        let (id, engine) = (message.id, self.engine.clone());
+        let mut stored = tokio::spawn(async move {
+            let stored = engine.accept_own(message).await;
+            stored.inspect_err(|failure| engine.spool_failed(failure)).is_ok()
+        });
+        match timeout(self.patience(), &mut stored).await {
+            Ok(Ok(true)) => Ok(id),
+            Ok(_) => Err(Refusal::temporary(replies::LOCAL_ERROR.to_string())),
+            Err(_) => {
+                let late = self.late(id);
+                tokio::spawn(async move {
+                    let _ = stored.await;
+                    drop(late);
+                });
+                Err(Refusal::temporary(replies::NOT_STORED_YET.to_string()))
             }
         }
     }
@@ -87,11 +149,25 @@ impl Desk {
         Ok(Content::new(content.facts, parts))
     }
 
+    /// Gives it to the spool; a disk that is behind is waited for, but not for ever.
+    async fn hand_in(&self, message: &SharedMessage) -> Result<Ticket, Refused> {
+        let until = Instant::now() + self.patience();
+        loop {
+            match self.engine.spool.submit(vec![Entry::Accept(message.clone())]) {
+                Err(Refused::Busy) if Instant::now() < until => tokio::time::sleep(BEHIND).await,
+                submitted => return submitted,
+            }
+        }
+    }
+
     /// Is there room for one more?
     fn room(&self, envelope: &Envelope) -> Result<(), Reply> {
         let pressure = self.engine.spool.pressure();
         if pressure.poisoned {
             return Err(replies::LOCAL_ERROR);
+        }
+        if self.late_count.load(Ordering::Relaxed) > 0 {
+            return Err(replies::SPOOL_BUSY);
         }
         // A null reverse-path is a report on mail that left: it may use what is kept in reserve.
         let is_full = pressure.free_bytes == 0 && !envelope.reverse_path.is_null();
@@ -155,13 +231,20 @@ impl Service for Desk {
         let message = SharedMessage::new(message);
         let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id);
-        let ticket = match self.engine.spool.submit(vec![Entry::Accept(message.clone())]) {
+        let ticket = match self.hand_in(&message).await {
             Ok(ticket) => ticket,
             Err(refused) => return Self::refusal(refused),
         };
-        if let Err(failure) = self.engine.durable(ticket).await {
-            self.engine.spool_failed(&failure);
-            return replies::LOCAL_ERROR;
+        match timeout(self.patience(), self.engine.durable(ticket)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => {
+                self.engine.spool_failed(&failure);
+                return replies::LOCAL_ERROR;
+            }
+            Err(_) => {
+                self.finish_late(ticket, message);
+                return replies::NOT_STORED_YET;
+            }
         }
         probe::probe!(postrider, queue_create_done, id);
         self.engine.queue_create.note(begun.elapsed());

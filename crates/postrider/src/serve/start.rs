@@ -31,7 +31,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, RwLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -131,8 +131,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let engine = engine.clone();
         worker.spawn(async move { engine.counters.serve(number, &engine.spool).await });
     }
-    let desk =
-        Arc::new(Desk { engine: engine.clone(), policy: RwLock::new(Arc::new(wiring::policy(&settings))) });
+    let desk = Arc::new(Desk::new(engine.clone(), wiring::policy(&settings)));
     let reception = {
         let _context = runtime.enter();
         let crew = Crew::new(workers.handles());

@@ -120,6 +120,8 @@ replies! {
     TOO_BUSY = 421 4 . 3 . 2 "Too many sessions, try again later";
     /// The spool's queue is full for the moment.
     SPOOL_BUSY = 451 4 . 3 . 1 "Too busy to store mail, try again later";
+    /// The disk has not said in time that the message is stored; it may be all the same.
+    NOT_STORED_YET = 451 4 . 3 . 0 "The disk does not answer, the message may not be stored; try again later";
     /// The disk is full.
     NO_ROOM = 452 4 . 3 . 1 "Insufficient system storage";
     /// A write or sync failed: nothing was promised.

@@ -1,0 +1,136 @@
+//! A disk that does not answer.
+
+use super::{Desk, Service};
+use crate::serve::{
+    clock::Clock,
+    engine::{Engine, State},
+    journal::Journal,
+    wiring,
+};
+use bytes::Bytes;
+use mail::{
+    Content, Envelope, ForwardPath, IdSource, Message, Place, QueueId, Recipient, ReversePath, SharedMessage,
+    UnixMillis,
+};
+use reception::Client;
+use report::Ledger;
+use spool::{
+    Durable, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
+    Transaction,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::watch;
+
+/// Its syncs return when it is told so.
+struct Stuck(NullSpool, watch::Sender<bool>);
+
+impl Spool for Stuck {
+    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+        self.0.submit(transaction)
+    }
+    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+        self.0.store(chunk)
+    }
+    fn abandon(&self, places: &[Place]) {
+        self.0.abandon(places);
+    }
+    fn durable(&self, _: Ticket) -> Durable {
+        let mut answered = self.1.subscribe();
+        Box::pin(async move {
+            let answered = answered.wait_for(|answered| *answered).await;
+            answered.map(drop).map_err(|e| SpoolFailure::Io(e.to_string()))
+        })
+    }
+    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
+        if *self.1.borrow() { self.0.reached(ticket) } else { None }
+    }
+    fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        self.0.read(id)
+    }
+    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        self.0.load(place)
+    }
+    fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+        self.0.recover(found)
+    }
+    fn pressure(&self) -> Pressure {
+        self.0.pressure()
+    }
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+fn message(id: u64) -> Message {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+    let content = Content::from_bytes("Subject: x\r\n\r\n");
+    Message { id: QueueId(id), arrived: UnixMillis::now(), origin: "test".into(), envelope, content }
+}
+
+fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
+    let path = dir.join("postrider.toml");
+    // Nothing is delivered: the next hop is a port that nobody listens on.
+    let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\nsync_patience = \"20ms\"\n\
+                [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:9\"\ntls = \"off\"\n\
+                [log]\nfile = \"mail.log\"\n";
+    std::fs::write(&path, text).unwrap();
+    let settings = config::load(Some(&path)).unwrap();
+    let answer = watch::Sender::new(false);
+    let spool = Arc::new(Stuck(NullSpool::default(), answer.clone()));
+    let state = State::new(wiring::queue_settings(&settings), 1 << 20);
+    let journal = Journal::new(wiring::log(&settings).unwrap());
+    let current = wiring::current(settings.clone()).unwrap();
+    let clock = Clock::start();
+    let (ids, ledger) = (IdSource::default(), Ledger::default());
+    let engine = Arc::new(Engine::new(spool, state, ids, ledger, current, journal, clock));
+    (Desk::new(engine, wiring::policy(&settings)), answer)
+}
+
+/// Until the runtime has come to it.
+async fn until(is: impl Fn() -> bool) {
+    let looking = async {
+        while !is() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looking).await.expect("it does not happen");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, answer) = desk(dir.path());
+    let address = "127.0.0.1:1".parse().unwrap();
+    let client = Client { peer: address, local: address, tls: None };
+    let sender = |desk: &Desk| desk.sender(&client, &message(9).envelope).to_string();
+    assert!(sender(&desk).starts_with("250"), "{}", sender(&desk));
+
+    let reply = desk.commit(&client, message(1)).await.to_string();
+    assert!(reply.starts_with("451 4.3.0 The disk does not answer"), "{reply}");
+    assert!(sender(&desk).starts_with("451 4.3.1"), "{}", sender(&desk));
+    assert!(desk.accept_local(message(2)).await.is_err());
+    let all = desk.engine.ledger.snapshot();
+    assert_eq!((all.accepted, all.queued), (0, 0));
+
+    answer.send_replace(true);
+    until(|| sender(&desk).starts_with("250")).await;
+    // The second was refused before it was handed over.
+    let all = desk.engine.ledger.snapshot();
+    assert_eq!((all.accepted, all.queued), (1, 1));
+    assert_eq!(desk.engine.lock().queue.ids(), [QueueId(1)]);
+    assert!(desk.commit(&client, message(3)).await.to_string().starts_with("250"));
+    assert_eq!(desk.engine.ledger.snapshot().accepted, 2);
+}
+
+#[tokio::test]
+async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, answer) = desk(dir.path());
+    let refusal = desk.accept_local(message(1)).await.unwrap_err();
+    assert!(!refusal.permanent && refusal.text.contains("does not answer"), "{}", refusal.text);
+    answer.send_replace(true);
+    until(|| desk.engine.ledger.snapshot().accepted == 1).await;
+    until(|| desk.late_count.load(std::sync::atomic::Ordering::Relaxed) == 0).await;
+    assert!(desk.accept_local(message(2)).await.is_ok());
+}
