@@ -2,7 +2,7 @@
 //! waits at once, so that commits clock themselves. It is woken when somebody begins to wait, not when
 //! something is submitted: what one thread submits before it waits shares a commit and a wake-up.
 
-use crate::{Refused, Ticket};
+use crate::{Entry, Refused, Ticket};
 use std::{
     collections::VecDeque,
     sync::{
@@ -60,6 +60,19 @@ pub(crate) enum Haste {
     Awaited,
     /// At once.
     Now,
+}
+
+/// Does all of it free room, and how soon is it to be committed?
+pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
+    let of = |entry: &Entry| match entry {
+        // Reports on what leaves may use the reserve.
+        Entry::Accept(message) => (message.envelope.reverse_path.is_null(), Haste::Awaited),
+        Entry::Adopt(_) => (false, Haste::Awaited),
+        Entry::Outcome { .. } => (true, Haste::Rides),
+        Entry::Amend { .. } => (true, Haste::Now),
+    };
+    let natures = transaction.iter().map(of);
+    natures.fold((true, Haste::Rides), |all, one| (all.0 && one.0, all.1.max(one.1)))
 }
 
 /// The longest that works which somebody waits for are held up for more of their kind.

@@ -49,7 +49,7 @@ use crate::{
     Durable, Entry, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Ticket, Transaction,
     disk::RealDisk,
-    inbox::{Haste, Line},
+    inbox::{self, Haste, Line},
 };
 use bytes::Bytes;
 use commit::Committer;
@@ -193,18 +193,8 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
 impl Spool for DirSpool {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
         let (mut bytes, mut blocks) = (0, 0);
-        let (mut internal, mut haste) = (true, Haste::Rides);
+        let (internal, haste) = inbox::nature(&transaction);
         for entry in &transaction {
-            match entry {
-                Entry::Accept(message) => {
-                    // Reports on what leaves may use the reserve.
-                    internal &= message.envelope.reverse_path.is_null();
-                    haste = haste.max(Haste::Awaited);
-                }
-                Entry::Adopt(_) => (internal, haste) = (false, haste.max(Haste::Awaited)),
-                Entry::Outcome { .. } => {}
-                Entry::Amend { .. } => haste = Haste::Now,
-            }
             let (more_bytes, more_blocks) = size(entry);
             (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
         }

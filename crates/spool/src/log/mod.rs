@@ -16,8 +16,8 @@ mod visit;
 mod window;
 
 use crate::{
-    Durable, Entry, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
-    Ticket, Transaction,
+    Durable, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
+    Transaction,
     disk::{Disk, RealDisk},
     format::{
         block::ALIGN,
@@ -25,7 +25,7 @@ use crate::{
         record::{self, Kind},
         wire::Malformed,
     },
-    inbox::{Haste, Inbox, Line},
+    inbox::{self, Haste, Inbox, Line},
     mutation::Mutation,
     progress::Progress,
 };
@@ -364,21 +364,8 @@ fn message_bytes(message: &Message) -> usize {
 
 impl Spool for LogSpool {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
-        let mut bytes = 0;
-        let (mut internal, mut haste) = (true, Haste::Rides);
-        for entry in &transaction {
-            match entry {
-                Entry::Accept(message) => {
-                    // Reports on what leaves may use the reserve.
-                    internal &= message.envelope.reverse_path.is_null();
-                    haste = haste.max(Haste::Awaited);
-                }
-                Entry::Adopt(_) => (internal, haste) = (false, haste.max(Haste::Awaited)),
-                Entry::Outcome { .. } => {}
-                Entry::Amend { .. } => haste = Haste::Now,
-            }
-            bytes += commit::entry_bytes(entry) as u64;
-        }
+        let (internal, haste) = inbox::nature(&transaction);
+        let bytes = transaction.iter().map(|entry| commit::entry_bytes(entry) as u64).sum();
         let inbox = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
         Ok(self.shared.inbox.push(inbox, Work::Transaction(transaction), bytes, haste))
