@@ -189,15 +189,21 @@ async fn a_message_arrives_behind_its_trace_header() {
     assert!(content.ends_with("+0000\r\nSubject: x\r\n\r\n.\r\n"), "{content}");
 }
 
-#[tokio::test]
-async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
-    let mut c = connect(&server).await;
+/// A session that may send its content now.
+async fn connect_up_to_data(server: &Server) -> Talker<TcpStream> {
+    let mut c = connect(server).await;
     c.reply().await;
     c.expect("HELO c\r\n", "250").await;
     c.expect("MAIL FROM:<>\r\n", "250").await;
     c.expect("RCPT TO:<a@b>\r\n", "250").await;
     c.expect("DATA\r\n", "354").await;
+    c
+}
+
+#[tokio::test]
+async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = connect_up_to_data(&server).await;
     let body = "0123456789abcdef\r\n".repeat(20_000);
     c.expect(&format!("{body}.\r\n"), "250").await;
     let content = server.desk.messages.lock().unwrap()[0].1.clone();
@@ -209,12 +215,7 @@ async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
 async fn content_waits_for_a_disk_that_is_behind() {
     let desk = Desk { behind: AtomicU64::new(50), ..Desk::default() };
     let server = start(desk, Limits::default(), TlsMode::StartTls, 10).await;
-    let mut c = connect(&server).await;
-    c.reply().await;
-    c.expect("HELO c\r\n", "250").await;
-    c.expect("MAIL FROM:<>\r\n", "250").await;
-    c.expect("RCPT TO:<a@b>\r\n", "250").await;
-    c.expect("DATA\r\n", "354").await;
+    let mut c = connect_up_to_data(&server).await;
     let body = "0123456789abcdef\r\n".repeat(20_000);
     c.expect(&format!("{body}.\r\n"), "250").await;
     assert!(server.desk.messages.lock().unwrap()[0].1.ends_with(body.as_bytes()));
