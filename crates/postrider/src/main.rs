@@ -11,6 +11,10 @@ mod sysexits;
 
 use std::{ffi::OsString, process::ExitCode};
 
+/// Threads share the C library's badly: docs/decisions/allocator.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     match sendmail::Personality::of(&arguments) {
