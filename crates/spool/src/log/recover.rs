@@ -312,7 +312,7 @@ fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
 /// Zeros up to here are blocks that were never used: batches stand close together, and one that is
 /// longer than this is rare. What was zeroed otherwise shows as batches that are missing before the
 /// next segment, and to `spool check`, which looks at every block.
-const UNUSED_BYTES: u64 = 2 * 1024 * 1024;
+const UNUSED_BYTES: u64 = 512 * 1024 - ALIGN as u64;
 
 /// A batch of a later number behind damage.
 pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
