@@ -32,8 +32,10 @@ pub(crate) struct Line<W> {
     urgent: bool,
     /// Works that somebody will wait for.
     awaited_count: usize,
-    /// There were several of them in the last commit: the next ones may have company, too.
-    was_shared: bool,
+    /// How many of them shared the last commit: as many may come again.
+    company: usize,
+    /// For so many more commits no more are hoped for than came last time.
+    modest_commits: u32,
     /// The commit thread sleeps until it is woken, or until outcomes have waited long enough.
     asleep: Sleep,
     closing: bool,
@@ -47,7 +49,7 @@ enum Sleep {
     Sound,
     /// Until it is woken, or outcomes have waited for long enough.
     Light,
-    /// For a moment that nobody cuts short.
+    /// For a moment, or until as many are there as shared the last commit.
     Gathering,
 }
 
@@ -76,13 +78,30 @@ pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
 }
 
 /// The longest that works which somebody waits for are held up for more of their kind.
-const GATHER_MAX: Duration = Duration::from_millis(1);
+const GATHER_MAX: Duration = Duration::from_millis(4);
+/// After more company was hoped for in vain, so many commits go by before it is again.
+const MODEST_COMMITS: u32 = 32;
 
 impl<W> Line<W> {
+    /// Fewer wait than are hoped for, and more may come.
+    fn is_short_of_company(&self) -> bool {
+        self.awaited_count < self.hoped() && !self.closing
+    }
+
+    /// As many as shared the last commit; and some more, unless that was hoped for in vain lately.
+    fn hoped(&self) -> usize {
+        self.company + if self.modest_commits == 0 { 1 + self.company / 8 } else { 0 }
+    }
+
     fn take(&mut self) -> (Vec<W>, Ticket) {
         self.urgent = false;
         self.bytes = 0;
-        self.was_shared = std::mem::take(&mut self.awaited_count) > 1;
+        if self.modest_commits > 0 {
+            self.modest_commits -= 1;
+        } else if self.awaited_count < self.hoped() {
+            self.modest_commits = MODEST_COMMITS;
+        }
+        self.company = std::mem::take(&mut self.awaited_count);
         (self.works.drain(..).collect(), Ticket(self.next_ticket))
     }
 }
@@ -95,7 +114,8 @@ impl<W> Inbox<W> {
             next_ticket: 0,
             urgent: false,
             awaited_count: 0,
-            was_shared: false,
+            company: 0,
+            modest_commits: 0,
             asleep: Sleep::Awake,
             closing: false,
             poisoned: false,
@@ -134,7 +154,8 @@ impl<W> Inbox<W> {
         let is_first = haste == Haste::Now && !line.urgent;
         line.urgent |= haste == Haste::Now;
         let wake = match line.asleep {
-            Sleep::Awake | Sleep::Gathering => false,
+            Sleep::Awake => false,
+            Sleep::Gathering => haste == Haste::Awaited && line.awaited_count == line.hoped(),
             Sleep::Light => is_first,
             // What rides wakes a sound sleeper once, so that it looks at the clock.
             Sleep::Sound => haste != Haste::Awaited,
@@ -147,15 +168,17 @@ impl<W> Inbox<W> {
     }
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
-    /// is nothing urgent; outcomes alone wait a little for company. So do, for as long as the last sync
-    /// took, messages that follow a commit which several shared: each is later by at most one sync, and
-    /// half the syncs are saved. `None`: closed.
+    /// is nothing urgent; outcomes alone wait a little for company. So do messages that follow a commit
+    /// which several shared, until as many are there again, or for four syncs each at most. Where many
+    /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed.
     pub(crate) fn next(&self, last_sync: Duration) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
-        if line.was_shared && !line.closing {
-            line.was_shared = false;
+        if line.company > 1 && line.is_short_of_company() {
             line.asleep = Sleep::Gathering;
-            let slept = self.bell.wait_timeout(line, last_sync.min(GATHER_MAX));
+            let many = u32::try_from(line.company).unwrap_or(u32::MAX);
+            let most = (4 * last_sync).saturating_mul(many).min(GATHER_MAX);
+            let gathered = |line: &mut Line<W>| line.is_short_of_company();
+            let slept = self.bell.wait_timeout_while(line, most, gathered);
             line = slept.unwrap_or_else(PoisonError::into_inner).0;
             line.asleep = Sleep::Awake;
         }
