@@ -29,7 +29,7 @@ const YOUNG: usize = 2;
 /// Digested while the log is open: segments of which at least one part in so many lives.
 const OPEN_SHARE: u64 = 2;
 /// The same when it is closed, which is when most starts are prepared.
-const CLOSED_SHARE: u64 = 8;
+const CLOSED_SHARE: u64 = 64;
 /// Any part.
 const ANY_SHARE: u64 = 1 << 32;
 /// Envelopes read at once.

@@ -314,11 +314,16 @@ fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
 /// next segment, and to `spool check`, which looks at every block.
 const UNUSED_BYTES: u64 = 512 * 1024 - ALIGN as u64;
 
+/// A batch is shorter than this, with what its last transaction may add. What stands farther behind
+/// damage was never written in this life of the segment, or more than one batch is lost; the rest of a
+/// segment that was used before is not zeros, and reading all of it for that would cost every start.
+const DAMAGE_BYTES: u64 = 8 * 1024 * 1024;
+
 /// A batch of a later number behind damage.
 pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
     let mut unused = is_zero(window.slice(from, ALIGN)?);
     let mut at = from + ALIGN as u64;
-    while at < window.end() {
+    while at < window.end().min(from + DAMAGE_BYTES) {
         let block = window.slice(at, ALIGN)?;
         if read_head(block, at, seed).is_ok_and(|head| head.sequence > last) {
             return Ok(Some(at));
@@ -345,10 +350,11 @@ pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Opt
         .find(|at| read_head(&bytes[*at..], *at as u64, seed).is_ok_and(|head| head.sequence > last))
 }
 
-/// What a torn tail left, zeros behind it not counted.
+/// What a torn tail left, zeros behind it not counted; and no more than a batch mostly has, since in a
+/// segment that was used before other things stand behind it.
 pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     let mut at = from;
-    while at < window.end() {
+    while at < window.end().min(from + UNUSED_BYTES) {
         let block = window.slice(at, ALIGN)?;
         if is_zero(block) {
             break;

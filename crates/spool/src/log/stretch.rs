@@ -20,7 +20,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -41,6 +41,8 @@ pub(super) struct Stretch {
     to: u64,
     /// Of the segment.
     end: u64,
+    /// A stretch before this one has found the end of what was written to the segment.
+    is_over: Arc<AtomicBool>,
 }
 
 /// A record, where it stands.
@@ -121,6 +123,7 @@ impl Desk {
 /// A segment from front to back, in stretches of about so many bytes.
 pub(super) fn stretches(number: usize, segment: &Segment, length_bytes: u64) -> io::Result<Vec<Stretch>> {
     let end = segment.header.size_bytes.min(segment.file.len()?);
+    let is_over = Arc::new(AtomicBool::new(false));
     let one = |from: u64| Stretch {
         segment: number,
         name: segment.name.clone(),
@@ -129,6 +132,7 @@ pub(super) fn stretches(number: usize, segment: &Segment, length_bytes: u64) -> 
         from,
         to: end.min((from / length_bytes + 1) * length_bytes),
         end,
+        is_over: is_over.clone(),
     };
     let mut all = vec![one(FIRST_BATCH)];
     while let Some(last) = all.last().filter(|last| last.to < end) {
@@ -150,6 +154,8 @@ impl Stretch {
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
             self.fill(&mut read, &mut window, desk, whole)?;
+            // Nobody asks for what stands behind.
+            self.is_over.fetch_or(read.torn_bytes.is_some(), Ordering::Relaxed);
         }
         desk.put_back(window.into_buffer());
         Ok(read)
@@ -161,7 +167,10 @@ impl Stretch {
             return Ok(Some(FIRST_BATCH));
         }
         let (mut at, mut is_unused) = (self.from, true);
-        while at < self.to && !(is_unused && at - self.from >= UNUSED_BYTES) {
+        while at < self.to
+            && !(is_unused && at - self.from >= UNUSED_BYTES)
+            && !self.is_over.load(Ordering::Relaxed)
+        {
             let block = window.slice_ahead(at, ALIGN, || UNUSED_BYTES as usize)?;
             if read_head(block, at, self.seed).is_ok() {
                 return Ok(Some(at));
