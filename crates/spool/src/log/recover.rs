@@ -284,7 +284,8 @@ fn scan_segment(
     }
     match batches {
         0 => {
-            let first = window.slice(FIRST_BATCH, BATCH_HEAD_BYTES).map_err(failed)?;
+            let head = || BATCH_HEAD_BYTES;
+            let first = window.slice_ahead(FIRST_BATCH, BATCH_HEAD_BYTES, head).map_err(failed)?;
             let written = read_head(first, FIRST_BATCH, seed);
             found.unread.extend(written.map(|head| (u64::from(number), head.sequence)));
             found.empty.extend(found.index.segments.remove(&number));
@@ -317,7 +318,7 @@ const UNUSED_BYTES: u64 = 512 * 1024 - ALIGN as u64;
 /// A batch is shorter than this, with what its last transaction may add. What stands farther behind
 /// damage was never written in this life of the segment, or more than one batch is lost; the rest of a
 /// segment that was used before is not zeros, and reading all of it for that would cost every start.
-const DAMAGE_BYTES: u64 = 8 * 1024 * 1024;
+const DAMAGE_BYTES: u64 = 5 * 1024 * 1024;
 
 /// A batch of a later number behind damage.
 pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
