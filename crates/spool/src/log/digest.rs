@@ -104,6 +104,8 @@ impl Head {
 /// Where the envelopes of a segment lie in its digest.
 pub(crate) struct Envelopes {
     file: Arc<dyn File>,
+    /// Where the table ends, in the digest.
+    base: u64,
     begins: Vec<Begin>,
 }
 
@@ -112,8 +114,8 @@ pub(crate) struct Envelopes {
 struct Begin {
     /// Its message's record, in the segment.
     record: u32,
-    /// Where it begins, in the digest.
-    from: u64,
+    /// Where it begins, counted from the end of the table.
+    from: u32,
     length: u32,
     sum: u32,
 }
@@ -142,10 +144,11 @@ impl Opened<'_> {
         let begin = self.envelopes.find(record)?;
         let ahead = || {
             let last = self.envelopes.find(last).unwrap_or(begin);
-            let bytes = (last.from + u64::from(last.length)).saturating_sub(begin.from);
-            usize::try_from(bytes).unwrap_or(usize::MAX).min(READ_BYTES)
+            let end = u64::from(last.from) + u64::from(last.length);
+            usize::try_from(end.saturating_sub(u64::from(begin.from))).unwrap_or(usize::MAX).min(READ_BYTES)
         };
-        let bytes = self.window.slice_ahead(begin.from, begin.length as usize, ahead).ok()?;
+        let at = self.envelopes.base + u64::from(begin.from);
+        let bytes = self.window.slice_ahead(at, begin.length as usize, ahead).ok()?;
         (bytes.len() == begin.length as usize && crc32c::crc32c(bytes) == begin.sum).then_some(bytes)
     }
 
@@ -209,7 +212,7 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     for _ in 0..head.batches {
         read.batches.push(Batch { sequence: r.u64()?, count: r.u32()? as usize });
     }
-    let (mut begins, mut from) = (Vec::new(), HEAD_BYTES as u64 + head.table_bytes);
+    let (mut begins, mut from) = (Vec::new(), 0u32);
     read.rows.reserve(head.rows as usize);
     for _ in 0..head.rows {
         let kind = Kind::from_u8(r.u8()?).ok_or(Malformed("digest kind"))?;
@@ -227,7 +230,7 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
             if length > 0 {
                 begins.push(Begin { record: offset, from, length, sum });
             }
-            from += u64::from(length);
+            from = from.checked_add(length).ok_or(Malformed("digest envelopes"))?;
         }
         read.rows.push(Row { kind, name, offset, length, chunks });
     }
@@ -263,7 +266,7 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
     let length = segment.file.read_at(at, &mut bytes).ok()?;
     let (found, _) = read_batch(&bytes[..length], at, header.seed, true).ok()?;
     let is_same = (found.sequence, found.count as usize, at + found.padded()) == (sequence, count, head.end);
-    read.envelopes = Some(Envelopes { file, begins });
+    read.envelopes = Some(Envelopes { file, base: HEAD_BYTES as u64 + head.table_bytes, begins });
     is_same.then_some(read)
 }
 

@@ -1,11 +1,11 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
 //! A thread keeps the pool filled, from segments that were given back where there are any.
 
-use super::{digest, index::Segment};
+use super::{digest, index::Segment, recover::UNUSED_BYTES};
 use crate::{
     Mutation,
     disk::Disk,
-    format::block::{ALIGN, SegmentHeader},
+    format::block::{ALIGN, FIRST_BATCH, SegmentHeader},
 };
 use std::{
     collections::VecDeque,
@@ -26,7 +26,7 @@ pub(crate) const UNFINISHED: &str = ".new";
 const DAMAGED: &str = ".bad";
 const NO_ROOM: &str = "prepare a segment: the disk has no room for one";
 /// Zeros are written in pieces of this.
-static ZEROS: [u8; 256 * 1024] = [0; 256 * 1024];
+static ZEROS: [u8; UNUSED_BYTES as usize] = [0; UNUSED_BYTES as usize];
 
 /// What the pool is allowed.
 #[derive(Debug, Clone, Copy)]
@@ -318,6 +318,13 @@ impl Pool {
         old.file.write_at(0, &header.encode())?;
         old.file.sync_data()?;
         self.forget_digest(old);
+        // A start that finds this much unused need not look through what the earlier life left behind it.
+        // Not before the header is durable: the old life must not get holes.
+        let cleared = (self.room.segment_bytes as usize / 16).min(ZEROS.len()) / ALIGN * ALIGN;
+        if cleared > 0 {
+            old.file.write_at(FIRST_BATCH, &ZEROS[..cleared])?;
+            old.file.sync_data()?;
+        }
         let (name, file) = (old.name.clone(), old.file.clone());
         Ok(Some(Segment { name, header, file, live_bytes: 0, is_damaged: false, is_digested: false }))
     }

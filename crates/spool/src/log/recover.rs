@@ -313,7 +313,7 @@ fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
 /// Zeros up to here are blocks that were never used: batches stand close together, and one that is
 /// longer than this is rare. What was zeroed otherwise shows as batches that are missing before the
 /// next segment, and to `spool check`, which looks at every block.
-const UNUSED_BYTES: u64 = 512 * 1024 - ALIGN as u64;
+pub(super) const UNUSED_BYTES: u64 = 512 * 1024;
 
 /// A batch is shorter than this, with what its last transaction may add. What stands farther behind
 /// damage was never written in this life of the segment, or more than one batch is lost; the rest of a
@@ -330,10 +330,10 @@ pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> i
             return Ok(Some(at));
         }
         unused = unused && is_zero(block);
+        at += ALIGN as u64;
         if unused && at - from >= UNUSED_BYTES {
             break;
         }
-        at += ALIGN as u64;
     }
     Ok(None)
 }

@@ -3,7 +3,7 @@
 use super::{
     Folded, Shared,
     digest::Envelopes,
-    index::{Location, Slot},
+    index::Slot,
     recover::Found,
     stretch::{self, Desk},
     window::Window,
@@ -27,8 +27,8 @@ const READ_BYTES: u64 = 512 * 1024;
 /// So many messages are decoded by a thread before it asks for more.
 const PIECE: usize = 512;
 
-/// A live message and its record.
-type Live = (Location, u64, Slot);
+/// A live message.
+type Live = (u64, Slot);
 /// Envelopes of a segment that need not be looked for in it.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
@@ -42,8 +42,8 @@ impl Shared {
     /// Passes on each one; what cannot be read is reported.
     pub(super) fn visit_all(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
-            self.index().messages.iter().map(|(id, slot)| (slot.at, *id, slot.clone())).collect();
-        live.sort_unstable_by_key(|(at, ..)| (at.segment, at.offset));
+            self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
+        live.sort_unstable_by_key(|(_, slot)| (slot.at.segment, slot.at.offset));
         let (desk, report) = (Desk::default(), &mut found.report);
         let mut take = |visited: Visited| match visited {
             Ok(recovered) => {
@@ -52,10 +52,10 @@ impl Shared {
             }
             Err(failure) => report.corrupt.push(failure.to_string()),
         };
-        let segments = live.chunk_by(|a, b| a.0.segment == b.0.segment);
+        let segments = live.chunk_by(|a, b| a.1.at.segment == b.1.at.segment);
         let kept = |segment: &[Live]| Kept {
-            memory: found.kept.get(&segment[0].0.segment).map_or(&[], Vec::as_slice),
-            digest: found.envelopes.get(&segment[0].0.segment),
+            memory: found.kept.get(&segment[0].1.at.segment).map_or(&[], Vec::as_slice),
+            digest: found.envelopes.get(&segment[0].1.at.segment),
         };
         let threads = self.read_threads();
         if threads <= 1 {
@@ -76,17 +76,17 @@ impl Shared {
 
     /// Those of a segment, or some of them.
     fn visit_segment(&self, live: &[Live], kept: Kept<'_>, desk: &Desk, take: &mut dyn FnMut(Visited)) {
-        let place = self.index().segments.get(&live[0].0.segment).map(|s| (s.file.clone(), s.header));
+        let place = self.index().segments.get(&live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
             let gone =
                 |id: &u64| Err(SpoolFailure::Corrupt(format!("{}: its segment is gone", QueueId(*id))));
-            return live.iter().for_each(|(_, id, _)| take(gone(id)));
+            return live.iter().for_each(|(id, _)| take(gone(id)));
         };
         let mut window = Window::new(file, header.size_bytes, desk.buffer());
         let mut digest = kept.digest.map(|digest| digest.open(desk.buffer()));
-        let last = live.last().map_or(0, |(at, ..)| at.offset);
-        for (number, (at, id, slot)) in live.iter().enumerate() {
-            let id = QueueId(*id);
+        let last = live.last().map_or(0, |(_, slot)| slot.at.offset);
+        for (number, (id, slot)) in live.iter().enumerate() {
+            let (id, at) = (QueueId(*id), slot.at);
             let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
             let stored = self.has_chunks(id, slot).and_then(|()| {
                 let in_memory = kept.memory.iter().find_map(|kept| kept.get(at.offset));
@@ -131,9 +131,9 @@ impl Shared {
 
 /// How far it is worth reading from the first one on.
 fn ahead(live: &[Live]) -> usize {
-    let start = u64::from(live[0].0.offset);
+    let start = u64::from(live[0].1.at.offset);
     let mut end = start;
-    for (at, ..) in live {
+    for (_, Slot { at, .. }) in live {
         let (from, to) = (u64::from(at.offset), u64::from(at.offset) + u64::from(at.length));
         if from > end + GAP_BYTES || to > start + READ_BYTES {
             break;
