@@ -8,7 +8,7 @@ use crate::{
     usage::cpu_time,
 };
 use clap::{Args, ValueEnum};
-use mail::QueueId;
+use mail::{Content, QueueId};
 use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Refused, Spool, Ticket};
 use std::{
     path::{Path, PathBuf},
@@ -141,7 +141,7 @@ impl Row {
 /// What all of it cost until the spool is closed, and how many commits it took.
 fn once(args: &DrainArgs, engine: Engine, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
     let mut store = Store::open(engine, path)?;
-    let (mint, content) = (Mint::new()?, vec![b'x'; args.length as usize]);
+    let (mint, content) = (Mint::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
     let mut before: Vec<QueueId> = Vec::new();
     let mut all = Vec::new();
     let clock = Clock::start();
@@ -149,7 +149,7 @@ fn once(args: &DrainArgs, engine: Engine, settle: Settle, path: &Path) -> Result
     while left > 0 {
         let count = left.min(args.sessions);
         left -= count;
-        let messages: Vec<_> = (0..count).map(|_| mint.message(&content)).collect();
+        let messages: Vec<_> = (0..count).map(|_| mint.message(content.clone())).collect();
         // What was accepted last is delivered while these come in.
         before.drain(..).try_for_each(|id| store.submit(&[delivered(id)], false))?;
         for message in &messages {

@@ -25,10 +25,9 @@ impl Mint {
     }
 
     /// A message that just arrived.
-    pub(crate) fn message(&self, content: &[u8]) -> SharedMessage {
+    pub(crate) fn message(&self, content: Content) -> SharedMessage {
         let arrived = UnixMillis::now();
         let (id, envelope) = (self.ids.next(arrived.0), self.envelope.clone());
-        let content = Content::from_bytes(content.to_vec());
         Arc::new(Message { id, arrived, origin: "lab".into(), envelope, content })
     }
 }

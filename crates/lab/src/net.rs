@@ -11,7 +11,10 @@ use std::{
     os::unix::net::UnixStream,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread,
     time::{Duration, Instant},
@@ -69,7 +72,7 @@ impl Way {
     }
 }
 
-/// Measures and prints; Ctrl-C keeps the rows that are done.
+/// Measures and prints; Ctrl-C ends it at once, and what was measured until then is printed.
 pub(crate) fn run(args: &NetArgs) -> Result<(), String> {
     let ways = match (args.local, args.over.is_empty()) {
         (true, _) => vec![Way::Local],
@@ -87,15 +90,16 @@ pub(crate) fn run(args: &NetArgs) -> Result<(), String> {
         // An eventfd carries the same eight whatever is asked for.
         let sizes = if way == Way::Eventfd { &[8][..] } else { &args.client };
         for size in sizes {
-            let (mut rate, mut time) = (Figure::default(), Figure::default());
-            for _ in 0..args.rounds.count {
-                let server = if way == Way::Eventfd { 8 } else { args.server.unwrap_or(*size) };
-                let took = measure(args, way, *size, server)
-                    .map_err(|e| format!("speak over {}: {e}", way.name()))?;
-                rate.push(f64::from(args.trips) / took.as_secs_f64());
-                time.push(took.as_secs_f64() * 1e6 / f64::from(args.trips));
+            let row = row(args, way, *size, &stop).map_err(|e| format!("speak over {}: {e}", way.name()))?;
+            if row.trips > 0 {
+                println!(
+                    "{:>7} {size:>6} {:>8} {:>34} {:>28}",
+                    way.name(),
+                    row.trips,
+                    row.per_second,
+                    row.micros
+                );
             }
-            println!("{:>7} {size:>6} {:>8} {rate:>34} {time:>28}", way.name(), args.trips);
             progress.step();
             if stop.load(Relaxed) {
                 return Ok(());
@@ -105,10 +109,42 @@ pub(crate) fn run(args: &NetArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn measure(args: &NetArgs, way: Way, client: u32, server: u32) -> io::Result<Duration> {
-    let buffer = args.buffer as usize;
-    let go =
-        |near: Ends, far: Ends| exchange(near, far, args.trips, buffer, client as usize, server as usize);
+/// One size over one way.
+#[derive(Debug, Default)]
+struct Row {
+    /// Of the longest round.
+    trips: u32,
+    per_second: Figure,
+    micros: Figure,
+}
+
+/// All rounds. One that was cut short counts only if it is the first.
+fn row(args: &NetArgs, way: Way, client: u32, stop: &AtomicBool) -> io::Result<Row> {
+    let server = if way == Way::Eventfd { 8 } else { args.server.unwrap_or(client) };
+    let mut row = Row::default();
+    for _ in 0..args.rounds.count {
+        let (trips, took) = measure(args, way, client, server, stop)?;
+        let is_cut = trips < args.trips;
+        if trips == 0 || is_cut && row.trips > 0 {
+            break;
+        }
+        row.trips = row.trips.max(trips);
+        row.per_second.push(f64::from(trips) / took.as_secs_f64());
+        row.micros.push(took.as_secs_f64() * 1e6 / f64::from(trips));
+    }
+    Ok(row)
+}
+
+/// How many trips there were, and how long they took together.
+fn measure(
+    args: &NetArgs,
+    way: Way,
+    client: u32,
+    server: u32,
+    stop: &AtomicBool,
+) -> io::Result<(u32, Duration)> {
+    let trip = Trip { buffer: args.buffer as usize, client: client as usize, server: server as usize };
+    let go = |near: Ends, far: Ends| exchange(near, far, args.trips, trip, stop);
     match way {
         Way::Inet => {
             let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -165,32 +201,52 @@ impl Ends {
     }
 }
 
+/// Octets.
+#[derive(Debug, Clone, Copy)]
+struct Trip {
+    buffer: usize,
+    client: usize,
+    server: usize,
+}
+
 fn exchange(
     mut near: Ends,
     mut far: Ends,
     trips: u32,
-    buffer: usize,
-    client: usize,
-    server: usize,
-) -> io::Result<Duration> {
+    trip: Trip,
+    stop: &AtomicBool,
+) -> io::Result<(u32, Duration)> {
     // As a number, which is how an eventfd wants them: one, in either order of octets.
-    let content: Vec<u8> = (0..buffer.max(8)).map(|i| u8::from(i % 8 == 0)).collect();
+    let content: Vec<u8> = (0..trip.buffer.max(8)).map(|i| u8::from(i % 8 == 0)).collect();
     let answers = content.clone();
+    // An eventfd has no end that could be read: who stops says so, and writes once more.
+    let over = Arc::new(AtomicBool::new(false));
+    let is_over = over.clone();
     let other = thread::spawn(move || -> io::Result<()> {
         let mut heard = answers.clone();
         for _ in 0..trips {
-            far.hear(&mut heard, client)?;
-            far.say(&answers, server)?;
+            far.hear(&mut heard, trip.client)?;
+            if is_over.load(SeqCst) {
+                break;
+            }
+            far.say(&answers, trip.server)?;
         }
         Ok(())
     });
     let mut heard = content.clone();
     let begin = Instant::now();
-    for _ in 0..trips {
-        near.say(&content, client)?;
-        near.hear(&mut heard, server)?;
+    let mut done = 0;
+    while done < trips {
+        if stop.load(Relaxed) {
+            over.store(true, SeqCst);
+            near.say(&content, trip.client)?;
+            break;
+        }
+        near.say(&content, trip.client)?;
+        near.hear(&mut heard, trip.server)?;
+        done += 1;
     }
     let took = begin.elapsed();
     other.join().unwrap_or_else(|_| Err(io::Error::other("the server panicked")))?;
-    Ok(took)
+    Ok((done, took))
 }

@@ -1,18 +1,29 @@
-//! Our own log: each record is a message with one recipient, as the daemon accepts it.
+//! Our own log: each record is a message with one recipient, as the daemon accepts it. Segments are ready before the
+//! first record, as they are in a daemon that runs; those that follow are prepared meanwhile.
 
 use super::engine::{Engine, Maker};
 use crate::mint::{Mint, delivered};
-use mail::QueueId;
+use mail::{Content, QueueId};
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
-use std::{ops::Range, path::Path};
+use std::{
+    ops::Range,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 use tokio::runtime::Runtime;
 
 pub(super) const MAKER: Maker =
-    Maker { name: "log", durability: "synced after each group, envelope included", open };
+    Maker { name: "log", durability: "synced after each group, envelope included, segments ready", open };
 
 /// A transaction must fit into a batch of the log, and its records have headers.
 const TRANSACTION_BYTES: usize = 1 << 20;
 const OVERHEAD_BYTES: usize = 256;
+/// Segments the log keeps ready.
+const SEGMENTS_READY: u64 = 3;
+/// A disk that is slower, or has no room for them, is measured as it is.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(1);
 
 struct Log {
     spool: LogSpool,
@@ -24,15 +35,20 @@ struct Log {
 
 fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     let settings = LogSettings { min_free_bytes: 0, ..LogSettings::default() };
+    let ready_bytes = SEGMENTS_READY * settings.segment_bytes;
     let mut spool = LogSpool::open(path, settings).map_err(|e| e.to_string())?;
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;
+    let begin = Instant::now();
+    while spool.pressure().free_bytes < ready_bytes && begin.elapsed() < READY_WITHIN {
+        thread::sleep(LOOK);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| e.to_string())?;
     Ok(Box::new(Log { spool, runtime, mint: Mint::new()?, live: Vec::new() }))
 }
 
 impl Log {
-    fn accept(&mut self, value: &[u8]) -> Entry {
-        let message = self.mint.message(value);
+    fn accept(&mut self, value: &Content) -> Entry {
+        let message = self.mint.message(value.clone());
         self.live.push(message.id);
         Entry::Accept(message)
     }
@@ -69,7 +85,8 @@ impl Log {
 
 impl Engine for Log {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
-        let entries = keys.map(|_| self.accept(value)).collect();
+        let content = Content::from_bytes(value.to_vec());
+        let entries = keys.map(|_| self.accept(&content)).collect();
         self.submit_all(entries, value.len() + OVERHEAD_BYTES)
     }
 

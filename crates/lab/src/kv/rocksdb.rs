@@ -22,7 +22,7 @@ impl Engine for Rocks {
         }
         let mut options = WriteOptions::default();
         options.set_sync(true);
-        self.0.write_opt(&batch, &options).map_err(|e| e.to_string())
+        self.0.write_opt(batch, &options).map_err(|e| e.to_string())
     }
 
     fn checkpoint(&mut self) -> Result<(), String> {

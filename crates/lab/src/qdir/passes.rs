@@ -126,9 +126,13 @@ fn rounds(
             }
             let phases =
                 if case.runners == 0 { read(home, spool, *case) } else { deliver(home, spool, *case) };
+            let phases = match phases {
+                // Ctrl-C reaches the programs it starts too.
+                Err(_) if scratch.is_stopped() => return Ok(passes),
+                phases => phases?,
+            };
             let Case { order, cold, runners } = *case;
-            let pass =
-                Pass { engine: spool.engine, order: order.into(), cold, runners, round, phases: phases? };
+            let pass = Pass { engine: spool.engine, order: order.into(), cold, runners, round, phases };
             append(file, &pass)?;
             passes.push(pass);
             progress.step();

@@ -9,7 +9,7 @@ use rustix::{
     event::{Timespec, epoll},
     fd::{AsFd, OwnedFd},
     io::Errno,
-    net::{RecvFlags, SendFlags, SocketFlags, acceptfrom_with, recv, send},
+    net::{RecvFlags, SendFlags, SocketAddrAny, SocketFlags, accept_with, acceptfrom_with, recv, send},
 };
 use std::{
     cmp::Reverse,
@@ -20,6 +20,9 @@ use std::{
 
 /// Read at once; more would only wait in our memory instead of the kernel's.
 const READ_BYTES: usize = 64 * 1024;
+/// A session's events are edges: each is told once, and used up before the next wait.
+const EDGES: epoll::EventFlags =
+    epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 /// Names of what is no session.
 const WAKE: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 1024;
@@ -88,7 +91,7 @@ impl<'a> Loop<'a> {
                 match event.data.u64() {
                     WAKE => {}
                     name if name >= LISTENERS => self.accept((name - LISTENERS) as usize)?,
-                    name => self.ready(name)?,
+                    name => self.ready(name, event.flags)?,
                 }
             }
             self.end_pauses()?;
@@ -132,8 +135,7 @@ impl<'a> Loop<'a> {
         if !self.accepting {
             return Ok(());
         }
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (socket, peer) = match acceptfrom_with(&self.listeners[listener], flags) {
+        let (socket, peer) = match self.accept_from(listener) {
             Ok(accepted) => accepted,
             // Another loop was faster, or the client is gone already.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return Ok(()),
@@ -147,10 +149,9 @@ impl<'a> Loop<'a> {
             }
             Err(error) => return Err(error),
         };
-        let peer = peer.filter(|_| self.hall.dump.is_some()).map(|p| host_of(&p)).unwrap_or_default();
-        let session = Session::new(self.hall, &peer);
+        let session = Session::new(self.hall, &peer.map(|p| host_of(&p)).unwrap_or_default());
         let deadline = Instant::now() + self.hall.bounds.timeout;
-        let watched = epoll::EventFlags::IN;
+        let watched = EDGES;
         let visitor = Visitor { socket, session, deadline, paused: false, blocked: None, watched };
         let name = self.visitors.insert(visitor);
         let visitor = self.visitors.get(name).unwrap_or_else(|| unreachable!("it was just put in"));
@@ -160,8 +161,17 @@ impl<'a> Loop<'a> {
         self.accept_while_room()
     }
 
+    /// The address is asked for only where a dump shows it.
+    fn accept_from(&self, listener: usize) -> Result<(OwnedFd, Option<SocketAddrAny>), Errno> {
+        let (listener, flags) = (&self.listeners[listener], SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
+        match self.hall.dump {
+            Some(_) => acceptfrom_with(listener, flags),
+            None => accept_with(listener, flags).map(|socket| (socket, None)),
+        }
+    }
+
     /// A session's socket can be read, or written again.
-    fn ready(&mut self, name: u64) -> Result<(), Errno> {
+    fn ready(&mut self, name: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
         let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
         if let Some(wish) = visitor.blocked.take() {
             return self.fulfil(name, wish);
@@ -170,24 +180,41 @@ impl<'a> Loop<'a> {
             // Nothing is watched in a pause: the event says that the connection broke.
             return self.close(name);
         }
+        while let Some(length) = self.read(name)? {
+            // Behind a full buffer there may be more, and the client's end has its edge already.
+            if length < self.buffer.len() && !flags.contains(epoll::EventFlags::RDHUP) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, and does what follows; how much was there, if the session reads on.
+    fn read(&mut self, name: u64) -> Result<Option<usize>, Errno> {
+        let Some(visitor) = self.visitors.get(name).filter(|v| !v.paused && v.blocked.is_none()) else {
+            return Ok(None);
+        };
         let length = match recv(&visitor.socket, &mut self.buffer[..], RecvFlags::empty()) {
-            Ok((_, 0)) => return self.close(name),
-            Ok((_, length)) => length,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            // The client broke the connection: its affair, and counted as a session without QUIT.
-            Err(_) => return self.close(name),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => return self.read(name),
+            Ok((_, length)) if length > 0 => length,
+            // The client closed, or broke the connection: its affair, and counted as a session without QUIT.
+            Ok(_) | Err(_) => return self.close(name).map(|()| None),
         };
         visitor.deadline = Instant::now() + self.hall.bounds.timeout;
         let wish = visitor.session.advance(self.hall, &self.buffer[..length]);
-        self.fulfil(name, wish)
+        self.fulfil(name, wish)?;
+        Ok(Some(length))
     }
 
     /// Writes the output, then does what the session wants.
     fn fulfil(&mut self, name: u64, wish: Wish) -> Result<(), Errno> {
         let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
         let output = visitor.session.output();
+        // Where the connection closes, the last reply and the FIN share a segment.
+        let more = if wish == Wish::Close { SendFlags::MORE } else { SendFlags::empty() };
         while !output.is_empty() {
-            match send(&visitor.socket, output, SendFlags::NOSIGNAL) {
+            match send(&visitor.socket, output, SendFlags::NOSIGNAL | more) {
                 Ok(length) if length == output.len() => output.clear(),
                 Ok(length) => drop(output.drain(..length)),
                 Err(Errno::INTR) => {}
@@ -217,9 +244,7 @@ impl<'a> Loop<'a> {
     /// Waits for input; mostly that is so already, and costs nothing.
     fn listen_again(&mut self, name: u64) -> Result<(), Errno> {
         match self.visitors.get(name) {
-            Some(visitor) if visitor.watched != epoll::EventFlags::IN => {
-                self.watch(name, epoll::EventFlags::IN)
-            }
+            Some(visitor) if visitor.watched != EDGES => self.watch(name, EDGES),
             _ => Ok(()),
         }
     }

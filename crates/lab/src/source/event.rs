@@ -72,7 +72,7 @@ impl<'a> Loop<'a> {
     /// Sends until the plan is through, and returns what was measured.
     pub(crate) fn run(mut self) -> Result<Tally, Errno> {
         for i in 0..self.places.len() {
-            self.turn(i)?;
+            self.turn(i, Instant::now())?;
         }
         let mut events = Vec::with_capacity(256);
         while self.busy > 0 {
@@ -104,6 +104,7 @@ impl<'a> Loop<'a> {
         let Some(line) = &mut place.line else { return Ok(()) };
         let now = Instant::now();
         place.deadline = now + setup.timeout;
+        line.sees(flags);
         let (mut more, mut again) = (true, false);
         while more {
             let moved = if line.is_connecting() { line.connected(flags) } else { line.read(buffer) };
@@ -111,7 +112,7 @@ impl<'a> Loop<'a> {
             more = match moved {
                 Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
                 // The end may stand behind what was read, and has its edge already.
-                Moved::Read(length) => length == buffer.len() || flags.contains(epoll::EventFlags::RDHUP),
+                Moved::Read(length) => length == buffer.len() || line.has_ended(),
                 Moved::Secured => true,
                 Moved::Nothing | Moved::Broken(_) => false,
             };
@@ -126,19 +127,19 @@ impl<'a> Loop<'a> {
                 Moved::Broken(Fault::Reset) if place.session.was_reset(setup, now) => again = true,
                 Moved::Broken(fault) => place.session.broken(&fault, tally),
             }
+            more &= !place.session.hangs_up();
         }
         if again {
             place.line = None;
         }
-        self.turn(i)
+        self.turn(i, now)
     }
 
     /// Lets a session do what it can: connect, speak, wait, or end.
-    fn turn(&mut self, i: usize) -> Result<(), Errno> {
+    fn turn(&mut self, i: usize, mut now: Instant) -> Result<(), Errno> {
         loop {
             let Self { setup, plan, epoll, places, tally, .. } = self;
             let place = &mut places[i];
-            let now = Instant::now();
             match place.session.turn(setup, plan, now, tally) {
                 Turn::Connect => {
                     place.age = place.age.wrapping_add(1);
@@ -169,8 +170,12 @@ impl<'a> Loop<'a> {
                     }
                 }
                 Turn::HangUp => {
-                    place.line = None;
+                    if let Some(line) = place.line.take() {
+                        line.close();
+                    }
                     place.age = place.age.wrapping_add(1);
+                    // Closing takes long enough to be told from the next connection.
+                    now = Instant::now();
                 }
                 Turn::Wait(until) => {
                     self.timers.push(Reverse((until, i)));
@@ -187,11 +192,12 @@ impl<'a> Loop<'a> {
 
     fn end_waits(&mut self) -> Result<(), Errno> {
         while let Some(Reverse((at, i))) = self.timers.peek().copied() {
-            if at > Instant::now() {
+            let now = Instant::now();
+            if at > now {
                 break;
             }
             self.timers.pop();
-            self.turn(i)?;
+            self.turn(i, now)?;
         }
         Ok(())
     }
@@ -208,9 +214,9 @@ impl<'a> Loop<'a> {
             let place = &mut self.places[i];
             if place.session.waits() && (place.deadline <= now || stopped) {
                 place.session.timed_out(stopped, &mut self.tally);
-                self.turn(i)?;
+                self.turn(i, now)?;
             } else if stopped {
-                self.turn(i)?;
+                self.turn(i, now)?;
             }
         }
         Ok(())

@@ -14,6 +14,7 @@ use rustix::{
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice, Read, Write},
+    time::Duration,
 };
 
 /// What an event meant.
@@ -34,6 +35,8 @@ pub(crate) enum Moved {
 pub(crate) struct Line {
     socket: OwnedFd,
     connecting: bool,
+    /// The server has closed its side.
+    ended: bool,
     tls: Option<Box<rustls::ClientConnection>>,
 }
 
@@ -65,7 +68,7 @@ impl Line {
         use epoll::EventFlags as Flags;
         let edges = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
         epoll::add(poll, &socket, epoll::EventData::new_u64(name), edges).map_err(fault)?;
-        Ok(Self { socket, connecting: true, tls: None })
+        Ok(Self { socket, connecting: true, ended: false, tls: None })
     }
 
     /// Is [`Line::connected`] to be asked?
@@ -82,6 +85,25 @@ impl Line {
         match sockopt::socket_error(&self.socket) {
             Ok(Ok(())) => Moved::Connected,
             Ok(Err(error)) | Err(error) => Moved::Broken(fault(error)),
+        }
+    }
+
+    /// What came with an event.
+    pub(crate) fn sees(&mut self, flags: epoll::EventFlags) {
+        self.ended |= flags.contains(epoll::EventFlags::RDHUP);
+    }
+
+    /// Has the server closed its side?
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Closes. Where the server has closed already, a reset says the same as a FIN, and leaves it no TIME_WAIT to
+    /// keep: smtp-source resets always.
+    pub(crate) fn close(self) {
+        if self.ended && self.tls.is_none() {
+            // It would only take longer.
+            let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
         }
     }
 

@@ -71,6 +71,11 @@ impl Session {
         self.caller.as_mut().map(Caller::output)
     }
 
+    /// Is nothing that the server may still say of interest?
+    pub(crate) fn hangs_up(&self) -> bool {
+        self.hangs_up
+    }
+
     /// Does the server owe something?
     pub(crate) fn waits(&self) -> bool {
         let owes = self.caller.as_ref().is_some_and(|c| c.waits_for().is_some());
