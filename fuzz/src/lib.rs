@@ -10,7 +10,7 @@ mod store;
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent};
 pub use settings::configuration;
-pub use store::{spool_format, spool_recovery};
+pub use store::{spool_digest, spool_format, spool_recovery};
 
 use mail::{Facts, Mailbox, Reply, header::Scanner};
 use smtp::{

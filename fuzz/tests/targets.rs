@@ -22,6 +22,7 @@ targets!(
     client_session,
     client_conversation,
     configuration,
+    spool_digest,
     spool_envelope,
     spool_format,
     spool_intent,

@@ -52,6 +52,8 @@ struct Run {
     rng: Rng,
     /// Which lives begin with names only. A stream of its own: the other has been counted on.
     listed: Rng,
+    /// When digests are written, in a stream of its own, too.
+    digests: Rng,
     disk: SimDisk,
     setup: Setup,
     ledger: Ledger,
@@ -101,6 +103,7 @@ impl Run {
             setup: Setup::new(engine, settings, mutation, seed),
             rng,
             listed: Rng::new(!seed),
+            digests: Rng::new(seed.rotate_left(32)),
             ledger: Ledger::default(),
             has_errors: false,
             steps: STEPS,
@@ -201,6 +204,9 @@ impl Run {
                     spool.turn(turn);
                 }
             }
+            if self.digests.chance(8) {
+                spool.turn(Turn::Digest);
+            }
             self.note_durable(spool);
             if self.rng.chance(10) {
                 let ids = self.ledger.readable();
@@ -209,6 +215,10 @@ impl Run {
                     self.read(spool, id)?;
                 }
             }
+        }
+        if self.digests.chance(30) {
+            spool.close();
+            while [Turn::Commit, Turn::Digest].into_iter().any(|turn| spool.turn(turn)) {}
         }
         self.note_durable(spool);
         self.judge_failure(spool)

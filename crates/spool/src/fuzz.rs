@@ -66,6 +66,11 @@ pub fn directory_intent(bytes: &[u8]) {
     crate::dirs::fuzz::intent(bytes);
 }
 
+/// The digest of a segment.
+pub fn digest(bytes: &[u8], batches: u32, rows: u32) {
+    crate::log::digest::fuzz(bytes, batches, rows);
+}
+
 /// A segment with these batches of records in it, for recovery to read.
 pub fn segment(batches: &[Vec<(u8, u64, &[u8])>], sequence: u64, size_bytes: usize) -> Vec<u8> {
     let header = SegmentHeader { sequence, seed: sequence, size_bytes: size_bytes as u64 };

@@ -222,6 +222,12 @@ impl<W> Inbox<W> {
         self.bell.notify_all();
     }
 
+    /// Closed, and nothing waits any more?
+    pub(crate) fn is_drained(&self) -> bool {
+        let line = self.lock();
+        line.closing && line.works.is_empty()
+    }
+
     /// Nothing more is taken, and what waits is forgotten.
     pub(crate) fn poison(&self) {
         let mut line = self.lock();

@@ -18,6 +18,22 @@ pub fn has_queue_directories(dir: &Path) -> bool {
 /// # Errors
 /// [`SpoolFailure::Unusable`] when another version wrote it, [`SpoolFailure::Io`] when it cannot be read.
 pub fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+    inspect_by(dir, true, found)
+}
+
+/// The same with nothing believed that could be looked at: of a log, every byte is read.
+///
+/// # Errors
+/// As for [`inspect`].
+pub fn inspect_all(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+    inspect_by(dir, false, found)
+}
+
+fn inspect_by(
+    dir: &Path,
+    digests: bool,
+    found: &mut dyn FnMut(Recovered),
+) -> Result<RecoveryReport, SpoolFailure> {
     let failed = |e| SpoolFailure::Io(format!("open {}: {e}", dir.display()));
     if find::has_queues(dir) {
         let queues = find::to_inspect(dir).map_err(failed)?;
@@ -31,7 +47,7 @@ pub fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryR
         return Ok(RecoveryReport::default());
     }
     let disk = RealDisk::new(dir).map_err(failed)?;
-    LogSpool::inspect(disk, found)
+    LogSpool::inspect(disk, digests, found)
 }
 
 /// Every live message of a spool of queue directories, by its name alone. Takes no lock, opens no

@@ -23,7 +23,7 @@ mod several;
 
 pub use carry::carry;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
-pub use inspect::{has_queue_directories, inspect, list};
+pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{
     LogSettings, LogSpool, Turn,
     examine::{Said, Seen, examine},

@@ -14,7 +14,7 @@ use mail::{
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/spool-format.md");
-const HEADER: SegmentHeader =
+pub(crate) const HEADER: SegmentHeader =
     SegmentHeader { sequence: 7, seed: 0x1122_3344_5566_7788, size_bytes: 64 * 1024 * 1024 };
 const BATCH: u64 = 42;
 const ID: QueueId = QueueId(0x0123_4567_89ab_cdef);
@@ -50,7 +50,7 @@ fn results() -> [(u32, Outcome); 1] {
 }
 
 /// One record of each kind, in a batch where a segment's first stands.
-fn batch() -> Vec<u8> {
+pub(crate) fn batch() -> Vec<u8> {
     let (mut out, mut chain) = (Vec::new(), Chain::default());
     begin_batch(&mut out);
     let mut put = |kind: Kind, name: u64, write: &dyn Fn(&mut Vec<u8>)| {
@@ -91,7 +91,7 @@ fn dump(from: u64, bytes: &[u8]) -> String {
 }
 
 #[track_caller]
-fn check(from: u64, written: &[u8]) {
+pub(crate) fn check(from: u64, written: &[u8]) {
     let end = written.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
     let documented = documented(from);
     let (told, rest) = written.split_at(documented.len().min(written.len()));

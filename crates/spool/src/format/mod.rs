@@ -3,7 +3,7 @@
 
 pub(crate) mod block;
 #[cfg(test)]
-mod golden;
+pub(crate) mod golden;
 pub(crate) mod message;
 pub(crate) mod record;
 pub(crate) mod wire;

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn from_u8(byte: u8) -> Option<Self> {
+    pub(crate) fn from_u8(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Message,
             2 => Self::Outcome,

@@ -3,7 +3,7 @@
 //! then moved once for several that were written.
 
 use super::{
-    Folded, Shared, Work,
+    Folded, Shared, Work, digest,
     index::{Location, Slot},
     recover::next_batch,
 };
@@ -48,16 +48,21 @@ fn is_due(shared: &Shared) -> bool {
     used > ROOM_RATIO * index.live_bytes() + SLACK_SEGMENTS * shared.settings.segment_bytes
 }
 
-/// Starts a thread that cleans the oldest segment, unless one is at it or there is no need.
+/// Starts a thread that cleans the oldest segment and makes the digests that are due, unless one is at
+/// it or there is no need.
 pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
-    if !is_due(shared) || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
+    let is_wanted = is_due(shared) || !shared.pool.is_by_hand() && digest::is_due(shared);
+    if !is_wanted || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
         return;
     }
     let own = shared.clone();
     let run = move || {
-        if let Err(failure) = clean(&own) {
+        if is_due(&own)
+            && let Err(failure) = clean(&own)
+        {
             warn(&failure);
         }
+        while !own.inbox.is_drained() && digest::make_one(&own, false) {}
         own.cleaning.store(false, Ordering::Relaxed);
     };
     match std::thread::Builder::new().name("spool-clean".to_owned()).spawn(run) {

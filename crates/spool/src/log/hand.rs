@@ -5,6 +5,7 @@ use super::{
     LogSettings, LogSpool, Shared,
     clean::{self, Cleaning},
     commit::Committer,
+    digest,
 };
 use crate::{Mutation, SpoolFailure, Ticket, disk::Disk};
 use std::{
@@ -21,6 +22,8 @@ pub enum Turn {
     Commit,
     /// Have one record moved out of the oldest segment.
     Clean,
+    /// Write the digest of one segment. Once the log is closed and committed, the last one's too.
+    Digest,
 }
 
 /// What the threads hold between their rounds.
@@ -71,6 +74,12 @@ impl LogSpool {
     /// log [`LogSpool::by_hand`], after its recovery.
     pub fn turn(&self, turn: Turn) -> bool {
         let mut slot = self.hand.lock().unwrap_or_else(PoisonError::into_inner);
+        if turn == Turn::Digest {
+            let is_over = self.shared.inbox.is_drained();
+            // Nobody may write to a segment that has one.
+            slot.take_if(|_| is_over);
+            return digest::make_one(&self.shared, is_over);
+        }
         let Some(hand) = slot.as_mut() else { return false };
         match turn {
             Turn::Prepare => !self.shared.pool.is_idle() && self.shared.pool.work(),
@@ -94,6 +103,7 @@ impl LogSpool {
                     false
                 })
             }
+            Turn::Digest => false,
         }
     }
 }

@@ -64,6 +64,7 @@ pub(crate) struct More {
 }
 
 /// A segment in use.
+#[derive(Clone)]
 pub(crate) struct Segment {
     pub(crate) name: String,
     pub(crate) header: SegmentHeader,
@@ -72,6 +73,8 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: u64,
     /// Part of it cannot be read: it is never used again, in case somebody can rescue something.
     pub(crate) is_damaged: bool,
+    /// It has a digest, or cannot have one.
+    pub(crate) is_digested: bool,
 }
 
 #[derive(Default)]

@@ -3,6 +3,7 @@
 
 mod clean;
 mod commit;
+pub(crate) mod digest;
 pub(crate) mod examine;
 mod hand;
 mod index;
@@ -232,10 +233,12 @@ impl LogSpool {
     /// For [`crate::inspect`]: everything in place, nothing started.
     pub(crate) fn inspect(
         disk: RealDisk,
+        digests: bool,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
         let settings = LogSettings::default();
-        let mut found = recover::scan(&disk, Mutation::None, Reading::on(settings.read_threads))?;
+        let reading = Reading { digests, ..Reading::on(settings.read_threads) };
+        let mut found = recover::scan(&disk, Mutation::None, reading)?;
         recover::settle_last(&mut found);
         found.index.forget_orphans();
         let shared = Self::shared(Arc::new(disk), settings, Mutation::None, false, &mut found);
@@ -472,6 +475,11 @@ impl Spool for LogSpool {
         // The cleaner, too: it holds the disk, and with it the lock. Nothing it waits for comes any more.
         let cleaner = self.shared.cleaner().take();
         cleaner.into_iter().for_each(|thread| drop(thread.join()));
+        let shared = &self.shared;
+        // Without a commit nobody has written the last batch again that was found.
+        let is_sound =
+            !shared.poisoned.load(Ordering::Relaxed) && shared.commit_count.load(Ordering::Relaxed) > 0;
+        while is_sound && !shared.pool.is_by_hand() && digest::make_one(shared, true) {}
     }
 }
 

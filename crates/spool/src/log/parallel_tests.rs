@@ -12,7 +12,11 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use proptest::prelude::*;
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 const SEGMENT_BYTES: u64 = 40 * 1024;
 
@@ -92,7 +96,8 @@ fn opened(dir: &Path) -> LogSpool {
     spool
 }
 
-fn write(dir: &Path, steps: &[Step]) {
+/// At the end it may be closed, so that every segment has its digest.
+fn write(dir: &Path, steps: &[Step], closes: bool) {
     let (mut spool, mut live, mut next) = (opened(dir), Vec::<u64>::new(), 1);
     for step in steps {
         let some = |live: &[u64], at: &usize| live.get(at % live.len().max(1)).map(|id| QueueId(*id));
@@ -118,7 +123,7 @@ fn write(dir: &Path, steps: &[Step]) {
                 Entry::Outcome { id, results: Vec::new(), last: true }
             }),
             Step::Commit => {
-                for turn in [Turn::Commit, Turn::Prepare, Turn::Clean] {
+                for turn in [Turn::Commit, Turn::Prepare, Turn::Clean, Turn::Digest] {
                     spool.turn(turn);
                 }
                 None
@@ -134,22 +139,30 @@ fn write(dir: &Path, steps: &[Step]) {
         }
     }
     spool.turn(Turn::Commit);
+    if closes {
+        spool.close();
+        while spool.turn(Turn::Digest) {}
+    }
 }
 
 fn harm(dir: &Path, damage: &Damage) {
     let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
+    harm_one(&files, damage);
+}
+
+fn harm_one(files: &[PathBuf], damage: &Damage) {
     let (Damage::Flip(file, _)
     | Damage::Zero(file, ..)
     | Damage::Copy(file, ..)
     | Damage::Cut(file, _)
     | Damage::Gone(file)) = damage;
     let Some(path) = files.get(file % files.len().max(1)) else { return };
-    let mut bytes = fs::read(path).unwrap();
-    let block = |at: &usize| at % (bytes.len() / 4096) * 4096;
+    let Ok(mut bytes) = fs::read(path) else { return };
+    let block = |at: &usize| at % (bytes.len() / 4096).max(1) * 4096;
     match damage {
         Damage::Gone(_) => return fs::remove_file(path).unwrap(),
-        _ if bytes.len() < 8192 => return,
+        _ if bytes.is_empty() => return,
         Damage::Flip(_, at) => {
             let at = at % bytes.len();
             bytes[at] ^= 1;
@@ -159,6 +172,7 @@ fn harm(dir: &Path, damage: &Damage) {
             let to = bytes.len().min(from + count * 4096);
             bytes[from..to].fill(0);
         }
+        Damage::Copy(..) if bytes.len() < 8192 => return,
         Damage::Copy(_, from, to) => {
             let (from, to) = (block(from), block(to));
             bytes.copy_within(from..from + 4096, to);
@@ -196,11 +210,11 @@ proptest! {
         steps in steps(), damages in damages(), blocks in 1u64..6, threads in 2usize..4,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &steps);
+        write(dir.path(), &steps, false);
         damages.iter().for_each(|damage| harm(dir.path(), damage));
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |threads| {
-            let reading = Reading { threads, stretch_bytes: blocks * 4096 };
+            let reading = Reading { threads, stretch_bytes: blocks * 4096, digests: false };
             scan(&disk, Mutation::None, reading)
         };
         match (found(1), found(threads)) {
@@ -213,4 +227,67 @@ proptest! {
             ),
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #[test]
+    fn digests_say_what_their_segments_say(steps in steps(), closes: bool, threads in 1usize..4) {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &steps, closes);
+        let disk = RealDisk::new(dir.path()).unwrap();
+        let found = |digests| {
+            let mut found = scan(&disk, Mutation::None, Reading { digests, ..Reading::on(threads) }).unwrap();
+            told(&mut found, dir.path(), threads)
+        };
+        prop_assert_eq!(found(true), found(false));
+    }
+
+    /// Whatever becomes of a digest, a start finds what it would find without.
+    #[test]
+    fn a_digest_that_is_damaged_or_of_another_life_is_not_believed(
+        steps in steps(), damages in damages(), old in any::<prop::sample::Index>(), new in any::<prop::sample::Index>(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &steps, true);
+        let mut digests: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        digests.retain(|path| path.extension().is_some_and(|ending| ending == "dig"));
+        digests.sort();
+        for damage in &damages {
+            harm_one(&digests, damage);
+        }
+        if !digests.is_empty() {
+            let _ = fs::copy(old.get(&digests), new.get(&digests));
+        }
+        let disk = RealDisk::new(dir.path()).unwrap();
+        let found = |digests| {
+            let mut found = scan(&disk, Mutation::None, Reading { digests, ..Reading::on(2) }).unwrap();
+            told(&mut found, dir.path(), 2)
+        };
+        prop_assert_eq!(found(true), found(false));
+    }
+}
+
+#[test]
+fn a_start_believes_digests_and_reads_no_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let accept = || Step::Accept { recipients: 2, size_bytes: 3000, in_chunk: false };
+    let steps: Vec<_> = (0..40).flat_map(|_| [accept(), Step::Commit]).collect();
+    write(dir.path(), &steps, true);
+    let disk = RealDisk::new(dir.path()).unwrap();
+    let found = |threads| {
+        let mut found = scan(&disk, Mutation::None, Reading::on(threads)).unwrap();
+        assert_eq!(found.envelopes.len(), found.index.segments.len());
+        told(&mut found, dir.path(), threads)
+    };
+    let before = found(1);
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if path.extension().is_some_and(|ending| ending == "seg") && bytes[4096..4100] == *b"PBAT" {
+            bytes[4200] ^= 1; // in the first batch: the head and the last one are looked at
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    assert!(before == found(1) && before == found(2));
 }

@@ -1,7 +1,7 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
 //! A thread keeps the pool filled, from segments that were given back where there are any.
 
-use super::index::Segment;
+use super::{digest, index::Segment};
 use crate::{
     Mutation,
     disk::Disk,
@@ -200,6 +200,10 @@ impl Pool {
         self.by_hand
     }
 
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
     /// Prepares or removes one segment; `false` when there was no room for it.
     pub(crate) fn work(&self) -> bool {
         let mut state = self.lock();
@@ -295,7 +299,14 @@ impl Pool {
         self.disk.rename(unfinished, name)?;
         // Its name must be there before anything in it is acknowledged.
         self.sync_names()?;
-        Ok(Segment { name: name.to_owned(), header, file, live_bytes: 0, is_damaged: false })
+        Ok(Segment {
+            name: name.to_owned(),
+            header,
+            file,
+            live_bytes: 0,
+            is_damaged: false,
+            is_digested: false,
+        })
     }
 
     /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
@@ -306,8 +317,9 @@ impl Pool {
         let header = self.header(sequence);
         old.file.write_at(0, &header.encode())?;
         old.file.sync_data()?;
+        self.forget_digest(old);
         let (name, file) = (old.name.clone(), old.file.clone());
-        Ok(Some(Segment { name, header, file, live_bytes: 0, is_damaged: false }))
+        Ok(Some(Segment { name, header, file, live_bytes: 0, is_damaged: false, is_digested: false }))
     }
 
     /// The header goes first, synced: were only the name removed, and a later segment's name with
@@ -315,6 +327,7 @@ impl Pool {
     fn remove(&self, old: &Segment) -> io::Result<()> {
         old.file.write_at(0, &ZEROS[..ALIGN])?;
         old.file.sync_data()?;
+        self.forget_digest(old);
         done_before(self.disk.remove(&old.name))?;
         self.disk.sync_dir()?;
         self.lock().segment_count -= 1;
@@ -325,10 +338,18 @@ impl Pool {
     fn set_aside(&self, old: &Segment) -> io::Result<()> {
         let name = old.name.replace(".seg", DAMAGED);
         tracing::warn!("{} is damaged: kept as {name}", old.name);
+        self.forget_digest(old);
         done_before(self.disk.rename(&old.name, &name))?;
         self.sync_names()?;
         self.lock().segment_count -= 1;
         Ok(())
+    }
+
+    /// Where it stays all the same nobody believes it, and the next start removes it.
+    fn forget_digest(&self, old: &Segment) {
+        if old.is_digested {
+            let _ = self.disk.remove(&digest::name_of(&old.name));
+        }
     }
 
     fn header(&self, sequence: u64) -> SegmentHeader {

@@ -5,9 +5,10 @@
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
 use super::{
+    digest::{self, Envelopes},
     index::{Index, Location, Segment, chunks_of},
     pool::UNFINISHED,
-    stretch::{Desk, Kept, Read, Row, stretches},
+    stretch::{Desk, Kept, Read, Row, Stretch, stretches},
     window::Window,
 };
 use crate::{
@@ -21,7 +22,10 @@ use crate::{
     },
     parallel::in_order,
 };
-use std::{collections::HashMap, io};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+};
 
 /// How to read.
 #[derive(Debug, Clone, Copy)]
@@ -30,12 +34,14 @@ pub(crate) struct Reading {
     pub(crate) threads: usize,
     /// What a thread reads at a time.
     pub(crate) stretch_bytes: u64,
+    /// Segments that have a digest need not be read.
+    pub(crate) digests: bool,
 }
 
 impl Reading {
     /// Several stretches a segment, so that threads end at about the same time.
     pub(crate) fn on(threads: usize) -> Self {
-        Self { threads, stretch_bytes: 8 * 1024 * 1024 }
+        Self { threads, stretch_bytes: 8 * 1024 * 1024, digests: true }
     }
 }
 
@@ -70,11 +76,13 @@ pub(crate) struct Found {
     pub(crate) index: Index,
     /// Segments without a batch: to be used again.
     pub(crate) empty: Vec<Segment>,
-    /// Names of segments nobody finished making.
+    /// Names of segments nobody finished making, and of digests whose segments are gone.
     pub(crate) unfinished: Vec<String>,
     pub(crate) last: Option<Last>,
     /// Envelopes that need not be read again, by segment.
     pub(crate) kept: HashMap<u32, Vec<Kept>>,
+    /// Where else they are, by segment.
+    pub(crate) envelopes: HashMap<u32, Envelopes>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
     /// Segments whose first batch was written and cannot be read: the segment's number and the batch's.
@@ -102,11 +110,12 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     }
     let whole = mutation != Mutation::IgnoreBatchEnd;
     if reading.threads > 1 {
-        scan_stretches(segments, &mut found, whole, reading)?;
+        scan_stretches(disk, segments, &mut found, whole, reading)?;
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
-            buffer = scan_segment(segment, &mut found, whole, buffer, Vec::new())?;
+            let read = if reading.digests { digest::read(disk, &segment) } else { None };
+            buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
     found.read_last()?;
@@ -114,19 +123,33 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     Ok(found)
 }
 
-/// Threads read stretches; here they are put together, segment by segment.
+/// What a thread reads.
+enum Piece {
+    /// Of this segment, whose number among all is this.
+    Digest(usize, Segment),
+    Stretch(Stretch),
+}
+
+/// Threads read digests and stretches; here they are put together, segment by segment.
 fn scan_stretches(
+    disk: &dyn Disk,
     segments: Vec<Segment>,
     found: &mut Found,
     whole: bool,
     reading: Reading,
 ) -> Result<(), SpoolFailure> {
+    let desk = Desk::default();
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
-        let more = stretches(number, segment, reading.stretch_bytes);
-        all.extend(more.map_err(|e| io_error("read", &segment.name, &e))?);
+        if reading.digests && segment.is_digested {
+            all.push(Piece::Digest(number, segment.clone()));
+        } else {
+            let more = stretches(number, segment, reading.stretch_bytes);
+            all.extend(
+                more.map_err(|e| io_error("read", &segment.name, &e))?.into_iter().map(Piece::Stretch),
+            );
+        }
     }
-    let desk = Desk::default();
     let (mut segments, mut buffer) = (segments.into_iter(), Vec::new());
     let (mut reads, mut number): (Vec<Read>, usize) = (Vec::new(), 0);
     let mut put_together = |reads: &mut Vec<Read>| {
@@ -134,9 +157,13 @@ fn scan_stretches(
         buffer = scan_segment(segment, found, whole, std::mem::take(&mut buffer), std::mem::take(reads))?;
         Ok::<(), SpoolFailure>(())
     };
-    let read = |stretch: &super::stretch::Stretch| {
-        let read = stretch.read(&desk, whole);
-        (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
+    let read = |piece: &Piece| match piece {
+        // One that is not believed is as if nobody had read: the segment is.
+        Piece::Digest(number, segment) => (*number, Ok(digest::read(disk, segment).unwrap_or_default())),
+        Piece::Stretch(stretch) => {
+            let read = stretch.read(&desk, whole);
+            (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
+        }
     };
     in_order(reading.threads, &all, read, |(of, read)| {
         if of != number {
@@ -157,6 +184,9 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
     let mut segments = Vec::new();
     let names = disk.list().map_err(|e| io_error("list", "the spool", &e))?;
     found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
+    let digests = names.iter().filter_map(|name| digest::segment_of(name));
+    let (digested, orphans): (HashSet<String>, _) = digests.partition(|segment| names.contains(segment));
+    found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
         // A new segment is named after its number, and must not take the name of one that is there.
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
@@ -164,8 +194,11 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
         let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
+        let is_digested = digested.contains(&name);
         match SegmentHeader::decode(&head[..length]) {
-            Ok(header) => segments.push(Segment { name, header, file, live_bytes: 0, is_damaged: false }),
+            Ok(header) => {
+                segments.push(Segment { name, header, file, live_bytes: 0, is_damaged: false, is_digested });
+            }
             Err(BadHeader::Version(other)) => {
                 let text = format!("{name}: format {other}; this version reads and writes {VERSION}");
                 return Err(SpoolFailure::Unusable(text));
@@ -179,7 +212,14 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
                 // Never finished being made, or about to be removed.
                 found.segment_count += 1;
                 let header = SegmentHeader { sequence: 0, seed: 0, size_bytes };
-                found.empty.push(Segment { name, header, file, live_bytes: 0, is_damaged: false });
+                found.empty.push(Segment {
+                    name,
+                    header,
+                    file,
+                    live_bytes: 0,
+                    is_damaged: false,
+                    is_digested,
+                });
             }
         }
     }
@@ -257,13 +297,16 @@ fn scan_segment(
 
 /// The batches of a stretch.
 fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
-    let (mut rows, mut bodies) = (read.rows.into_iter(), Some(read.bodies));
+    let (mut rows, mut bodies) = (read.rows.into_iter(), read.bodies);
     let count = read.batches.len();
     for (index, batch) in read.batches.into_iter().enumerate() {
         let bodies = if index + 1 == count { bodies.take() } else { None };
         take_batch(found, name, batch.sequence, number, rows.by_ref().take(batch.count), bodies);
     }
-    found.kept.entry(number).or_default().push(read.kept);
+    match read.envelopes {
+        Some(envelopes) => drop(found.envelopes.insert(number, envelopes)),
+        None => found.kept.entry(number).or_default().push(read.kept),
+    }
 }
 
 /// Zeros up to here are blocks that were never used: batches stand close together, and one that is

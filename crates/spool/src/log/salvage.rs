@@ -48,7 +48,7 @@ pub struct SalvageReport {
 pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageReport, SpoolFailure> {
     let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
     let mut live = HashSet::new();
-    let recovery = LogSpool::inspect(disk, &mut |found| {
+    let recovery = LogSpool::inspect(disk, false, &mut |found| {
         live.insert(found.message.id.0);
     })?;
     let take_torn = !recovery.corrupt.is_empty();

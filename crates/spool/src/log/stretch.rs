@@ -3,6 +3,7 @@
 //! when they are put together in their order.
 
 use super::{
+    digest::Envelopes,
     index::Segment,
     recover::{is_zero, next_in, torn_bytes},
     window::Window,
@@ -68,11 +69,14 @@ pub(super) struct Read {
     pub(super) end: u64,
     pub(super) batches: Vec<Batch>,
     pub(super) rows: Vec<Row>,
-    /// The bodies of the last batch's records: perhaps it is the log's last.
-    pub(super) bodies: Vec<Vec<u8>>,
+    /// The bodies of the last batch's records, unless they must be read again: perhaps it is the log's
+    /// last.
+    pub(super) bodies: Option<Vec<Vec<u8>>>,
     /// Nothing follows but so many torn bytes.
     pub(super) torn_bytes: Option<u64>,
     pub(super) kept: Kept,
+    /// In place of what is kept: where it can be read.
+    pub(super) envelopes: Option<Envelopes>,
 }
 
 /// Envelopes of a stretch, abridged.
@@ -191,7 +195,7 @@ impl Stretch {
         if let Some((at, length)) = last_at {
             let again = read_batch(window.slice(at, length)?, at, self.seed, whole);
             let records = again.map_or(Vec::new(), |(_, records)| records);
-            read.bodies = records.iter().map(|(_, _, record)| record.body.to_vec()).collect();
+            read.bodies = Some(records.iter().map(|(_, _, record)| record.body.to_vec()).collect());
         }
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use super::{
     Folded, Shared,
+    digest::Envelopes,
     index::{Location, Slot},
     recover::Found,
-    stretch::{Desk, Kept},
+    stretch::{self, Desk},
     window::Window,
 };
 use crate::{
@@ -28,6 +29,12 @@ const PIECE: usize = 512;
 
 /// A live message and its record.
 type Live = (Location, u64, Slot);
+/// Envelopes of a segment that need not be looked for in it.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    memory: &'a [stretch::Kept],
+    digest: Option<&'a Envelopes>,
+}
 /// One that was read, or why not.
 type Visited = Result<Recovered, SpoolFailure>;
 
@@ -46,7 +53,10 @@ impl Shared {
             Err(failure) => report.corrupt.push(failure.to_string()),
         };
         let segments = live.chunk_by(|a, b| a.0.segment == b.0.segment);
-        let kept = |segment: &[Live]| found.kept.get(&segment[0].0.segment).map_or(&[][..], Vec::as_slice);
+        let kept = |segment: &[Live]| Kept {
+            memory: found.kept.get(&segment[0].0.segment).map_or(&[], Vec::as_slice),
+            digest: found.envelopes.get(&segment[0].0.segment),
+        };
         let threads = self.read_threads();
         if threads <= 1 {
             return segments.for_each(|all| self.visit_segment(all, kept(all), &desk, &mut take));
@@ -65,7 +75,7 @@ impl Shared {
     }
 
     /// Those of a segment, or some of them.
-    fn visit_segment(&self, live: &[Live], kept: &[Kept], desk: &Desk, take: &mut dyn FnMut(Visited)) {
+    fn visit_segment(&self, live: &[Live], kept: Kept<'_>, desk: &Desk, take: &mut dyn FnMut(Visited)) {
         let place = self.index().segments.get(&live[0].0.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
             let gone =
@@ -73,11 +83,15 @@ impl Shared {
             return live.iter().for_each(|(_, id, _)| take(gone(id)));
         };
         let mut window = Window::new(file, header.size_bytes, desk.buffer());
+        let mut digest = kept.digest.map(|digest| digest.open(desk.buffer()));
+        let last = live.last().map_or(0, |(at, ..)| at.offset);
         for (number, (at, id, slot)) in live.iter().enumerate() {
             let id = QueueId(*id);
             let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
             let stored = self.has_chunks(id, slot).and_then(|()| {
-                if let Some(envelope) = kept.iter().find_map(|kept| kept.get(at.offset)) {
+                let in_memory = kept.memory.iter().find_map(|kept| kept.get(at.offset));
+                let abridged = in_memory.or_else(|| digest.as_mut()?.get(at.offset, last));
+                if let Some(envelope) = abridged {
                     return read_abridged(id, envelope).map_err(bad);
                 }
                 let read =
@@ -94,6 +108,7 @@ impl Shared {
                 Ok(Recovered { message: SharedMessage::new(message), recipients: states, held })
             }));
         }
+        digest.into_iter().for_each(|digest| desk.put_back(digest.into_buffer()));
         desk.put_back(window.into_buffer());
     }
 

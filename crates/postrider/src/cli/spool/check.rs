@@ -3,7 +3,7 @@
 use super::Ending;
 use crate::sysexits::Exit;
 use serde::Serialize;
-use spool::{RecoveryReport, Said, Seen, examine, inspect};
+use spool::{RecoveryReport, Said, Seen, examine, inspect_all};
 use std::{
     io::{self, Write},
     path::Path,
@@ -91,7 +91,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
 
 fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
     let mut live = Live::default();
-    let report = inspect(dir, &mut |found| {
+    let report = inspect_all(dir, &mut |found| {
         live.messages += 1;
         live.bytes += found.message.content.size_bytes();
         live.recipients += found.recipients.len() as u64;

@@ -37,7 +37,7 @@ pub(super) fn run(
     to.close();
     from.close();
     let mut count = 0;
-    let report = spool::inspect(into, &mut |_| count += 1)?;
+    let report = spool::inspect_all(into, &mut |_| count += 1)?;
     if count != messages.len() || !report.corrupt.is_empty() {
         let all = messages.len();
         let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());
