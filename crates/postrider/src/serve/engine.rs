@@ -334,15 +334,19 @@ impl Engine {
         }
     }
 
-    /// Writes a transaction that must not be lost, as soon as the spool takes it.
+    /// Writes a transaction that must not be lost, as soon as the spool takes it. When it cannot, the
+    /// daemon ends: perhaps no session waits for anything that would tell.
     pub(crate) async fn persist(&self, transaction: Transaction) -> Result<(), spool::SpoolFailure> {
-        loop {
+        let stored = loop {
             match self.spool.submit(transaction.clone()) {
-                Ok(ticket) => return self.spool.durable(ticket).await,
-                Err(Refused::Poisoned) => return Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string())),
+                Ok(ticket) => break self.spool.durable(ticket).await,
+                Err(Refused::Poisoned) => {
+                    break Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
+                }
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
             }
-        }
+        };
+        stored.inspect_err(|_| self.failed.notify_one())
     }
 
     /// Makes a message of our own durable and queues it.

@@ -233,7 +233,12 @@ impl Service for Desk {
         probe::probe!(postrider, queue_create_start, id);
         let ticket = match self.hand_in(&message).await {
             Ok(ticket) => ticket,
-            Err(refused) => return Self::refusal(refused),
+            Err(refused) => {
+                if refused == Refused::Poisoned {
+                    self.engine.failed.notify_one();
+                }
+                return Self::refusal(refused);
+            }
         };
         match timeout(self.patience(), self.engine.durable(ticket)).await {
             Ok(Ok(())) => {}
