@@ -67,6 +67,15 @@ enum Verb {
         #[arg(long)]
         release: bool,
     },
+    /// Let the disk answer EIO under the daemon's load; it must refuse, and whatever it answered 250 must arrive
+    Eio {
+        /// Disks that fail
+        #[arg(long, default_value_t = 10)]
+        rounds: u64,
+        /// Chooses the moments
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Cut the power under real file systems; whatever was called durable must be there
     Powercut(proof::PowerCut),
     /// Count the instructions of a message's way, and compare them with the baseline
@@ -99,6 +108,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Docs { check } => docs::run(*check),
         Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
+        Verb::Eio { rounds, seed } => proof::eio(*seed, *rounds),
         Verb::Powercut(options) => proof::powercut(options),
         Verb::Bench { write } => bench::run(*write),
         Verb::Setup => setup::setup(),

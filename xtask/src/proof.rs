@@ -33,6 +33,22 @@ pub(crate) fn kill9(seed: u64, rounds: u64, release: bool) -> Done {
     run(tool("kill9", &[("seed", seed), ("rounds", rounds)]).arg("--binary").arg(binary))
 }
 
+/// The daemon on a disk that begins to answer EIO under load, so many times.
+pub(crate) fn eio(seed: u64, rounds: u64) -> Done {
+    build()?;
+    cargo(&["build", "--quiet", "--locked", "--package", "postrider"])?;
+    // A name space for the mounts and one for those who serve them, so that both end with the program.
+    let alone = ["--mount", "--propagation", "private", "--fork", "--pid", "--kill-child", "--"];
+    if output(program("unshare").args(alone).arg("true")).is_err() {
+        eprintln!("eio: SKIPPED: {rounds} rounds of disk errors: only root can mount a file system");
+        return Ok(());
+    }
+    let mut tool = program("unshare");
+    tool.args(alone).arg(target_dir().join("release/kill9")).arg("--errors");
+    tool.arg("--rounds").arg(rounds.to_string()).arg("--seed").arg(seed.to_string());
+    run(tool.arg("--binary").arg(target_dir().join("debug/postrider")))
+}
+
 /// Where the power goes, and on what.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PowerCut {
@@ -86,6 +102,7 @@ pub(crate) fn ci() -> Done {
     sim(1, 10_000, 200, "log")?;
     sim(1, 1_000, 0, "directories")?;
     kill9(1, 20, false)?;
+    eio(1, 5)?;
     for (engine, points) in [("log", 200), ("directories", 100)] {
         powercut(&PowerCut { fs: None, points, seed: 1, mutation: None, engine: engine.to_owned() })?;
     }

@@ -26,7 +26,7 @@ const fn server(file: &'static str, package: &'static str, purpose: &'static str
     Wanted { file, package, server: true, purpose }
 }
 
-const WANTED: [Wanted; 11] = [
+const WANTED: [Wanted; 13] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -36,6 +36,8 @@ const WANTED: [Wanted; 11] = [
     tool("mkfs.ext4", "e2fsprogs", "a file system to cut the power of"),
     tool("mkfs.xfs", "xfsprogs", "a file system to cut the power of"),
     tool("mkfs.btrfs", "btrfs-progs", "a file system to cut the power of"),
+    tool("nbdkit", "nbdkit", "a disk that answers EIO when told to"),
+    tool("nbdfuse", "libnbd-bin", "makes a file of that disk"),
     server("postfix/sbin/smtpd", "postfix", "a next hop, and a sender"),
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
 ];

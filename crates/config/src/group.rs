@@ -1,7 +1,16 @@
-//! Queue groups: mail that is scheduled in a way of its own.
+//! Queue groups: mail that is scheduled in a way of its own, and perhaps kept so.
 
-use crate::{choice::SortOrder, domain::DomainPattern, section::Reading, settings::QueueGroupKeys};
-use std::{ops::Range, time::Duration};
+use crate::{
+    choice::{DirectoryChoice, Engine, SortOrder},
+    domain::DomainPattern,
+    section::Reading,
+    settings::{QueueGroupKeys, Spool},
+};
+use std::{
+    ops::Range,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use toml::{Spanned, de::DeTable};
 
 /// More would not fit its number.
@@ -30,6 +39,41 @@ pub struct QueueGroup {
     pub runners: Option<usize>,
     /// Higher first.
     pub priority: u32,
+    /// Its own spool, if it has one.
+    pub spool: Option<OwnSpool>,
+}
+
+/// How the spool of a group differs from that of all other mail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnSpool {
+    engine: Option<Engine>,
+    path: PathBuf,
+    directories: Option<usize>,
+    choice: Option<DirectoryChoice>,
+    hashed: Option<u32>,
+}
+
+impl OwnSpool {
+    /// Anything but the path makes it one, too: then it is in the folder of the daemon's data.
+    fn of(keys: &QueueGroupKeys, data_dir: &Path) -> Option<Self> {
+        let QueueGroupKeys { engine, directories, choice, hashed, .. } = *keys;
+        let is_wanted = engine.is_some() || directories.is_some() || choice.is_some() || hashed.is_some();
+        let name = keys.name.as_ref().map_or("", |name| &name.0);
+        let path = keys.path.clone().or_else(|| is_wanted.then(|| data_dir.join(format!("spool-{name}"))))?;
+        Some(Self { engine, path, directories, choice, hashed })
+    }
+
+    /// With everything that is as in `[spool]`.
+    pub fn beside(&self, other: &Spool) -> Spool {
+        Spool {
+            engine: self.engine.unwrap_or(other.engine),
+            path: self.path.clone(),
+            directories: self.directories.unwrap_or(other.directories),
+            choice: self.choice.unwrap_or(other.choice),
+            hashed: self.hashed.unwrap_or(other.hashed),
+            ..other.clone()
+        }
+    }
 }
 
 impl QueueGroup {
@@ -53,6 +97,8 @@ impl Reading<'_> {
         for (number, table) in tables.iter().enumerate() {
             let keys: QueueGroupKeys = self.section(&format!("queue_group[{number}]"), Some(table.get_ref()));
             self.check_group(&keys, &groups, table);
+            let spool = OwnSpool::of(&keys, Path::new(&self.placeholders.data_dir));
+            self.check_folder(&keys, spool.is_some(), table);
             groups.push(QueueGroup {
                 name: keys.name.map(|word| word.0).unwrap_or_default(),
                 domains: keys.domains,
@@ -64,6 +110,7 @@ impl Reading<'_> {
                 connections_per_destination: keys.connections_per_destination,
                 runners: keys.runners,
                 priority: keys.priority,
+                spool,
             });
         }
         if groups.len() >= GROUPS_MAX {
@@ -72,6 +119,17 @@ impl Reading<'_> {
             self.cx.problem(span, what, "one too many", format!("keep fewer than {GROUPS_MAX}"));
         }
         groups
+    }
+
+    /// Without a path the name is part of one.
+    fn check_folder(&mut self, keys: &QueueGroupKeys, is_own: bool, table: &Spanned<&DeTable<'_>>) {
+        let Some(name) = keys.name.as_ref().filter(|name| name.0.contains(['/', '*'])) else { return };
+        if is_own && keys.path.is_none() && !table.get_ref().contains_key("path") {
+            let span = table.get_ref().get("name").map_or(table.span(), Spanned::span);
+            let what = format!("no folder can be called spool-{}", name.0);
+            let help = "write another name, or add path = \"/var/spool/bulk\"".to_owned();
+            self.cx.problem(span, what, "would be part of a path", help);
+        }
     }
 
     fn check_group(&mut self, keys: &QueueGroupKeys, earlier: &[QueueGroup], table: &Spanned<&DeTable<'_>>) {

@@ -23,7 +23,7 @@ mod value;
 
 pub use choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion};
 pub use domain::DomainPattern;
-pub use group::QueueGroup;
+pub use group::{OwnSpool, QueueGroup};
 pub use listing::{Effective, Origin};
 #[doc(hidden)]
 pub use load::load_text;
@@ -32,6 +32,6 @@ pub use problem::{Problem, Problems};
 pub use route::{HostPort, LmtpTarget, MaildirTemplate, Route, Target};
 pub use schema::schema;
 pub use section::{KeyDoc, SectionDoc};
-pub use settings::{Listen, Settings};
+pub use settings::{Listen, Settings, Spool};
 pub use units::{ByteSize, parse_duration, show_duration};
 pub use value::{HostName, NameServer};

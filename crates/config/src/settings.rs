@@ -84,6 +84,19 @@ impl Settings {
     pub fn queue_group(&self, recipient: &str, sender: Option<&str>) -> usize {
         self.queue_groups.iter().position(|group| group.matches(recipient, sender)).map_or(0, |at| at + 1)
     }
+
+    /// Every spool: that of `[spool]`, then those of queue groups in the order of the file.
+    pub fn spools(&self) -> Vec<Spool> {
+        let own = self.queue_groups.iter().filter_map(|group| group.spool.as_ref());
+        std::iter::once(self.spool.clone()).chain(own.map(|own| own.beside(&self.spool))).collect()
+    }
+
+    /// Which of [`Settings::spools`] keeps mail of a queue group.
+    pub fn spool_of(&self, group: usize) -> usize {
+        let groups = &self.queue_groups[..group];
+        let is_own = groups.last().is_some_and(|group| group.spool.is_some());
+        if is_own { groups.iter().filter(|group| group.spool.is_some()).count() } else { 0 }
+    }
 }
 
 /// One address to listen on.
@@ -332,6 +345,19 @@ section! {
         runners: Option<usize> = "",
         /// Where connections are scarce the group with the highest goes first. Other mail has 100.
         priority: u32 = "100",
+        /// What keeps the group's mail. With this key or one of those below it has a spool of its own, and
+        /// what is not written here is as in `[spool]`, sizes too, each for itself. The first recipient's
+        /// group decides where a message lies, for all its recipients; reports lie beside the message they
+        /// tell of. Takes a restart; what is left in a spool that no key names any more is not seen.
+        engine: Option<Engine> = "",
+        /// Its folder, or a pattern, as in `[spool]`. `{data_dir}/spool-NAME` when it is left out.
+        path: Option<PathBuf> = "",
+        /// Queue directories, as in `[spool]`.
+        directories: Option<usize> = "",
+        /// How one of them is chosen for a message.
+        choice: Option<DirectoryChoice> = "",
+        /// Levels of sixteen directories each below every queue directory.
+        hashed: Option<u32> = "",
     }
 }
 

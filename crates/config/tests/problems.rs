@@ -56,6 +56,29 @@ fn queue_directories_that_cannot_be_are_told() {
 }
 
 #[test]
+fn spools_of_queue_groups_that_cannot_be_are_told() {
+    let with = |text: &str| problems(&format!("data_dir = \"/d\"\n{text}"));
+    let group = |name: &str, keys: &str| {
+        format!("[[queue_group]]\nname = \"{name}\"\ndomains = [\"bulk.test\"]\n{keys}\n")
+    };
+    let directories = "engine = \"directories\"";
+    let all = [
+        with(&group("bulk", "engine = \"null\"")),
+        with(&group("bulk", "directories = 5")),
+        with(&group("bulk", &format!("{directories}\npath = \"/e/q*\"\ndirectories = 5\nhashed = 3"))),
+        with(&group("a/b", directories)),
+        with(&format!("{}{}", group("a", "path = \"/e/q\""), group("b", "path = \"/e/q\""))),
+        with(&group("a", "path = \"/d/spool/a\"")),
+        with(&format!(
+            "{}[spool]\n{directories}\npath = \"/e/q*\"\n",
+            group("a", "path = \"/e/qbulk\"\nchoice = \"fewst\"")
+        )),
+        with(&format!("{}[spool]\npath = \"/d/spool-a\"\n", group("a", directories))),
+    ];
+    golden("groups.txt", &all.join("\n"));
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let problems = config::load(Some(Path::new("/nonexistent/postrider.toml"))).unwrap_err();
     golden("missing.txt", &problems.to_string());

@@ -130,6 +130,29 @@ fn every_key_is_documented_and_can_be_set() {
 }
 
 #[test]
+fn a_group_with_one_key_of_a_spool_has_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let s = loaded(
+        dir.path(),
+        "data_dir = \"/d\"\n[spool]\nmin_free = \"1GiB\"\n\
+         [[queue_group]]\nname = \"slow\"\ndomains = [\"slow.test\"]\n\
+         [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nengine = \"directories\"\n\
+         [[queue_group]]\nname = \"far\"\ndomains = [\"far.test\"]\npath = \"/e/far\"\n",
+    )
+    .settings;
+    let spools = s.spools();
+    let paths: Vec<_> = spools.iter().map(|spool| spool.path.to_str().unwrap()).collect();
+    assert_eq!(paths, ["/d/spool", "/d/spool-bulk", "/e/far"]);
+    assert_eq!(
+        spools.iter().map(|spool| spool.engine.as_str()).collect::<Vec<_>>(),
+        ["log", "directories", "log"]
+    );
+    assert!(spools.iter().all(|spool| spool.min_free == s.spool.min_free && spool.directories == 1));
+    let of = |domain| s.spool_of(s.queue_group(domain, None));
+    assert_eq!(["else.test", "slow.test", "bulk.test", "far.test"].map(of), [0, 0, 1, 2]);
+}
+
+#[test]
 fn every_default_is_a_valid_value() {
     // Reading the embedded default reads each default; routes have theirs only beside a route.
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::{Budget, Service, Settings, Unstored, trace::Received};
 use bytes::Bytes;
-use mail::{Content, Part, Place, QueueId, header::Scanner};
+use mail::{Content, Envelope, Part, Place, QueueId, header::Scanner};
 use smtp::server::replies;
 use std::sync::Arc;
 
@@ -42,7 +42,12 @@ impl<S: Service> Body<S> {
 
     /// Takes the next octets. A refusal is of the message; one that is busy has taken them, and is to be
     /// asked with [`Body::again`] before it takes more.
-    pub(crate) fn append(&mut self, bytes: &[u8], settings: &Settings) -> Result<(), Unstored> {
+    pub(crate) fn append(
+        &mut self,
+        bytes: &[u8],
+        envelope: &Envelope,
+        settings: &Settings,
+    ) -> Result<(), Unstored> {
         debug_assert!(self.pending.is_none(), "the disk is behind");
         self.scanner.scan(bytes);
         if self.scanner.header_bytes() > settings.limits.header_bytes {
@@ -58,7 +63,7 @@ impl<S: Service> Body<S> {
         if self.buffer.len() > limit {
             self.pending = Some(Bytes::from(std::mem::take(&mut self.buffer)));
         }
-        self.again()
+        self.again(envelope)
     }
 
     fn count(&mut self, bytes: usize) {
@@ -68,10 +73,10 @@ impl<S: Service> Body<S> {
     }
 
     /// Offers the spool the piece it had no room for, if there is one.
-    pub(crate) fn again(&mut self) -> Result<(), Unstored> {
+    pub(crate) fn again(&mut self, envelope: &Envelope) -> Result<(), Unstored> {
         let Some(chunk) = &self.pending else { return Ok(()) };
         let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
-        let place = self.service.store(chunk.clone())?;
+        let place = self.service.store(envelope, chunk.clone())?;
         self.pending = None;
         self.parts.push(Part::Stored { place, length_bytes });
         self.count(0);

@@ -98,11 +98,13 @@ impl<S: Service> Driver<S> {
                 Step::JudgeRecipient => self.judge_recipient(talk),
                 Step::Begin => self.begin(talk),
                 Step::Content(bytes) => {
-                    if let Some(body) = &mut talk.body
-                        && let Err(reply) = self.take(body, bytes).await
-                    {
-                        talk.body = None;
-                        talk.connection.refuse_content(reply);
+                    if let Some(body) = &mut talk.body {
+                        let envelope = talk.connection.session().envelope();
+                        let envelope = envelope.expect("content has an envelope");
+                        if let Err(reply) = self.take(body, envelope, bytes).await {
+                            talk.body = None;
+                            talk.connection.refuse_content(reply);
+                        }
                     }
                 }
                 Step::Drop => {
@@ -160,8 +162,8 @@ impl<S: Service> Driver<S> {
     }
 
     /// Content that the disk is too slow for waits, and with it the client: nothing more is read.
-    async fn take(&self, body: &mut Body<S>, bytes: &[u8]) -> Result<(), Reply> {
-        let mut taken = body.append(bytes, &self.settings);
+    async fn take(&self, body: &mut Body<S>, envelope: &Envelope, bytes: &[u8]) -> Result<(), Reply> {
+        let mut taken = body.append(bytes, envelope, &self.settings);
         let until = Instant::now() + DISK_PATIENCE;
         loop {
             match taken {
@@ -170,7 +172,7 @@ impl<S: Service> Driver<S> {
                 Err(Unstored::Busy) if Instant::now() > until => return Err(replies::SPOOL_BUSY),
                 Err(Unstored::Busy) => self.service.room().await,
             }
-            taken = body.again();
+            taken = body.again(envelope);
         }
     }
 

@@ -42,8 +42,9 @@ pub trait Service: Send + Sync + 'static {
     /// An id for the message whose content begins.
     fn next_id(&self) -> QueueId;
 
-    /// Puts a piece of content into the spool while the rest arrives.
-    fn store(&self, chunk: Bytes) -> Result<Place, Unstored>;
+    /// Puts a piece of content into the spool while the rest arrives: all pieces of an envelope to where
+    /// its message will be.
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored>;
 
     /// Resolves when storing is worth another try.
     fn room(&self) -> impl Future<Output = ()> + Send;

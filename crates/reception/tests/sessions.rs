@@ -49,7 +49,7 @@ impl Service for Desk {
     fn next_id(&self) -> QueueId {
         QueueId(self.next.fetch_add(1, Ordering::Relaxed))
     }
-    fn store(&self, chunk: Bytes) -> Result<Place, Unstored> {
+    fn store(&self, _envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored> {
         let behind = |count: u64| count.checked_sub(1);
         if self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind).is_ok() {
             return Err(Unstored::Busy);

@@ -21,7 +21,7 @@ pub fn carry(
             parts.push(part.clone());
             continue;
         };
-        match to.store(from.load(*place)?) {
+        match to.store_for(&message.envelope, from.load(*place)?) {
             Ok(place) => {
                 places.push(place);
                 parts.push(Part::Stored { place, length_bytes: *length_bytes });

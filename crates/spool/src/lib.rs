@@ -19,6 +19,7 @@ mod null;
 mod parallel;
 mod progress;
 mod sched;
+mod several;
 
 pub use carry::carry;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
@@ -30,9 +31,10 @@ pub use log::{
 };
 pub use mutation::Mutation;
 pub use null::NullSpool;
+pub use several::{Chooser, Several};
 
 use bytes::Bytes;
-use mail::{Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{Envelope, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use std::{fmt, future::Future, pin::Pin};
 
 /// Names a submitted transaction; tickets grow in the order of submission.
@@ -163,6 +165,16 @@ pub struct RecoveryReport {
     pub corrupt: Vec<String>,
 }
 
+impl RecoveryReport {
+    /// Takes in what the recovery of another spool did.
+    pub fn add(&mut self, other: Self) {
+        self.message_count += other.message_count;
+        self.batch_count += other.batch_count;
+        self.torn_bytes += other.torn_bytes;
+        self.corrupt.extend(other.corrupt);
+    }
+}
+
 /// Room, speed and health: what back-pressure is decided from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {
@@ -192,6 +204,11 @@ pub trait Spool: Send + Sync + 'static {
     /// durable at the latest with the [`Entry::Accept`] that names the place. Without one it is
     /// garbage after a restart.
     fn store(&self, chunk: Bytes) -> Result<Place, Refused>;
+
+    /// The same for a message with this envelope, whose chunks all lie where it will.
+    fn store_for(&self, _envelope: &Envelope, chunk: Bytes) -> Result<Place, Refused> {
+        self.store(chunk)
+    }
 
     /// The chunks will not be accepted: their space may be freed.
     fn abandon(&self, places: &[Place]);

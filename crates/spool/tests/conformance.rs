@@ -7,11 +7,14 @@ use mail::{
 };
 use spool::{
     Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Mutation, NullSpool,
-    Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Turn, carry, inspect,
+    Recovered, RecoveryReport, Refused, Several, Spool, SpoolFailure, Turn, carry, inspect,
 };
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
 };
 
@@ -68,9 +71,12 @@ enum Engine {
     Log,
     /// So many queue directories, with so many levels below them.
     Directories(usize, u8),
+    /// The log and two queue directories, which take messages in turn.
+    Both,
 }
 
-const ENGINES: [Engine; 3] = [Engine::Log, Engine::Directories(1, 0), Engine::Directories(3, 1)];
+const ENGINES: [Engine; 4] =
+    [Engine::Log, Engine::Directories(1, 0), Engine::Directories(3, 1), Engine::Both];
 
 impl Engine {
     /// Opened in a folder, with a limit; zero for none.
@@ -82,7 +88,29 @@ impl Engine {
                 let settings = DirSettings { max_bytes, min_free_bytes: 0, choice, ..DirSettings::default() };
                 Box::new(DirSpool::open(dir, Layout { directories, hashed }, settings)?)
             }
+            Self::Both => {
+                let stores = Self::parts(dir).map(|(engine, dir)| engine.opened(&dir, max_bytes));
+                let stores = stores.into_iter().collect::<Result<_, _>>()?;
+                let turn = AtomicUsize::new(0);
+                Box::new(Several::new(stores, Box::new(move |_| turn.fetch_add(1, Ordering::Relaxed) % 2)))
+            }
         })
+    }
+
+    fn parts(dir: &Path) -> [(Self, std::path::PathBuf); 2] {
+        [(Self::Log, dir.join("log")), (Self::Directories(2, 0), dir.join("directories"))]
+    }
+
+    /// The ids of what is there, without opening it.
+    fn inspected(self, dir: &Path) -> Vec<u64> {
+        let dirs = match self {
+            Self::Both => Self::parts(dir).map(|part| part.1).to_vec(),
+            _ => vec![dir.to_owned()],
+        };
+        let mut seen = Vec::new();
+        dirs.iter().for_each(|dir| drop(inspect(dir, &mut |r| seen.push(r.message.id.0)).unwrap()));
+        seen.sort_unstable();
+        seen
     }
 
     fn open(self, dir: &Path) -> (Box<dyn Spool>, Vec<Recovered>, RecoveryReport) {
@@ -93,6 +121,8 @@ impl Engine {
         let mut spool = self.opened(dir, max_bytes).unwrap();
         let mut found = Vec::new();
         let report = spool.recover(&mut |r| found.push(r)).unwrap();
+        // Several give theirs one after the other.
+        found.sort_by_key(|r| r.message.id);
         (spool, found, report)
     }
 }
@@ -198,9 +228,7 @@ fn recovery_gives_back_every_message_with_its_recipients_past() {
             assert_eq!(found.iter().map(|r| r.held).collect::<Vec<_>>(), [false, true, false]);
             assert_eq!(*spool.read(QueueId(4)).unwrap(), *small(4));
             drop(spool);
-            let mut seen = Vec::new();
-            inspect(dir, &mut |r| seen.push(r.message.id.0)).unwrap();
-            assert_eq!(seen, [1, 3, 4]);
+            assert_eq!(engine.inspected(dir), [1, 3, 4]);
         }
     });
 }

@@ -154,10 +154,10 @@ pub(crate) struct RunArgs {
 pub(crate) enum SpoolCommand {
     /// Verify every record and say what they come to; fails when something is not what was written
     Check {
-        /// Another spool than the configured one
+        /// Another spool than the configured ones
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
-        /// As JSON
+        /// As JSON, one object a spool and line
         #[arg(long)]
         json: bool,
     },
@@ -189,6 +189,9 @@ pub(crate) enum SpoolCommand {
         /// The new spool's folder, empty or still to be made
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
+        /// The spool of this queue group instead of that of [spool]
+        #[arg(long, value_name = "NAME")]
+        group: Option<String>,
     },
 }
 

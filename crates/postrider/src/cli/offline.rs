@@ -3,6 +3,7 @@
 use super::CliError;
 use crate::{
     control::{Id, Listed, ListedRecipient, Selection, Status},
+    serve::wiring,
     sysexits::Exit,
 };
 use config::{Settings, Target};
@@ -40,7 +41,7 @@ pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<Listed>, CliErr
 }
 
 fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<(), CliError> {
-    let report = spool::inspect(&settings.spool.path, found).map_err(|failure| {
+    let report = wiring::inspect(settings, found).map_err(|failure| {
         let text = format!("the daemon is not running, and its spool says: {failure}");
         CliError::new(Exit::Unavailable, text)
     })?;

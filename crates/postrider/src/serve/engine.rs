@@ -2,18 +2,15 @@
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
 use super::{
-    clock::Clock, counter::Counters, journal::Journal, phases::Phase, residents::Residents, workers,
+    clock::Clock, counter::Counters, journal::Journal, phases::Phase, residents::Residents, wiring, workers,
 };
 use delivery::Courier;
-use mail::{
-    Destination, ForwardPath, IdSource, Message, Outcome, QueueId, ReversePath, SharedMessage, UnixMillis,
-};
+use mail::{Destination, ForwardPath, IdSource, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
 use spool::{Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
-    borrow::Cow,
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
@@ -90,15 +87,9 @@ impl Current {
     /// Where each recipient goes, and in which queue group.
     pub(crate) fn ways(&self, message: &Message) -> Vec<(Destination, GroupId)> {
         let envelope = &message.envelope;
-        let sender = match &envelope.reverse_path {
-            ReversePath::Mailbox(mailbox) if !self.settings.queue_groups.is_empty() => {
-                Some(mailbox.domain().key())
-            }
-            _ => None,
-        };
+        let sender = if self.settings.queue_groups.is_empty() { None } else { wiring::sender_key(envelope) };
         let way = |path: &ForwardPath| {
-            // Postmaster without a domain was given one at acceptance.
-            let key = path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key());
+            let key = wiring::domain_key(path);
             let group = self.settings.queue_group(&key, sender.as_deref());
             (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
         };
@@ -234,7 +225,7 @@ impl Engine {
 
     /// New settings, routes and couriers for what begins from now on.
     pub(crate) fn replace(&self, current: Current) {
-        let settings = super::wiring::queue_settings(&current.settings);
+        let settings = wiring::queue_settings(&current.settings);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
         self.lock().queue.set_settings(settings);
     }
@@ -343,15 +334,19 @@ impl Engine {
         }
     }
 
-    /// Writes a transaction that must not be lost, as soon as the spool takes it.
+    /// Writes a transaction that must not be lost, as soon as the spool takes it. When it cannot, the
+    /// daemon ends: perhaps no session waits for anything that would tell.
     pub(crate) async fn persist(&self, transaction: Transaction) -> Result<(), spool::SpoolFailure> {
-        loop {
+        let stored = loop {
             match self.spool.submit(transaction.clone()) {
-                Ok(ticket) => return self.spool.durable(ticket).await,
-                Err(Refused::Poisoned) => return Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string())),
+                Ok(ticket) => break self.spool.durable(ticket).await,
+                Err(Refused::Poisoned) => {
+                    break Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
+                }
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
             }
-        }
+        };
+        stored.inspect_err(|_| self.failed.notify_one())
     }
 
     /// Makes a message of our own durable and queues it.

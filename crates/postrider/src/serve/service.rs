@@ -107,7 +107,7 @@ impl Desk {
         if let Err(reply) = self.room(&message.envelope) {
             return Err(Refusal::temporary(reply.to_string()));
         }
-        message.content = self.in_pieces(message.content)?;
+        message.content = self.in_pieces(&message.envelope, message.content)?;
         let (id, engine) = (message.id, self.engine.clone());
         let mut stored = tokio::spawn(async move {
             let stored = engine.accept_own(message).await;
@@ -128,7 +128,7 @@ impl Desk {
     }
 
     /// Large content goes ahead of its message, as it does from a session.
-    fn in_pieces(&self, content: Content) -> Result<Content, Refusal> {
+    fn in_pieces(&self, envelope: &Envelope, content: Content) -> Result<Content, Refusal> {
         if content.size_bytes() <= CHUNK_BYTES as u64 {
             return Ok(content);
         }
@@ -137,7 +137,7 @@ impl Desk {
         while !rest.is_empty() {
             let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
             let length_bytes = chunk.len() as u32;
-            match self.engine.spool.store(chunk) {
+            match self.engine.spool.store_for(envelope, chunk) {
                 Ok(place) => parts.push(Part::Stored { place, length_bytes }),
                 Err(refused) => {
                     let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
@@ -211,8 +211,8 @@ impl Service for Desk {
         self.engine.ids.next(UnixMillis::now().0)
     }
 
-    fn store(&self, chunk: Bytes) -> Result<Place, Unstored> {
-        self.engine.spool.store(chunk).map_err(|refused| match refused {
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored> {
+        self.engine.spool.store_for(envelope, chunk).map_err(|refused| match refused {
             Refused::Busy => Unstored::Busy,
             refused => Unstored::Refused(Self::refusal(refused)),
         })
@@ -233,7 +233,12 @@ impl Service for Desk {
         probe::probe!(postrider, queue_create_start, id);
         let ticket = match self.hand_in(&message).await {
             Ok(ticket) => ticket,
-            Err(refused) => return Self::refusal(refused),
+            Err(refused) => {
+                if refused == Refused::Poisoned {
+                    self.engine.failed.notify_one();
+                }
+                return Self::refusal(refused);
+            }
         };
         match timeout(self.patience(), self.engine.durable(ticket)).await {
             Ok(Ok(())) => {}

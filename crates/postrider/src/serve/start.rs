@@ -338,6 +338,12 @@ impl Daemon {
     }
 }
 
+/// What decides where a message is kept, where that is not always in `[spool]`.
+fn stores(settings: &Settings) -> Vec<impl PartialEq> {
+    let groups = if settings.spools().len() > 1 { &settings.queue_groups[..] } else { &[] };
+    groups.iter().map(|g| (g.spool.clone(), g.domains.clone(), g.sender_domains.clone())).collect()
+}
+
 /// Keys that a running daemon cannot follow.
 fn what_takes_a_restart(old: &Settings, new: &Settings) -> Vec<String> {
     let changed = [
@@ -345,6 +351,7 @@ fn what_takes_a_restart(old: &Settings, new: &Settings) -> Vec<String> {
         ("data_dir", old.data_dir != new.data_dir),
         ("[[listen]]", old.listen != new.listen),
         ("[spool]", old.spool != new.spool),
+        ("what the spools of [[queue_group]] are for", stores(old) != stores(new)),
         ("[log]", old.log != new.log),
         ("[control]", old.control != new.control),
         ("[workers]", old.workers != new.workers),

@@ -3,12 +3,12 @@
 use super::{engine::Current, service::CHUNK_BYTES, tls};
 use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
-use mail::Domain;
+use mail::{Domain, Envelope, ForwardPath, ReversePath};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table, TlsMode};
-use spool::{DirSpool, LogSpool, Spool};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use spool::{DirSpool, LogSpool, Several, Spool};
+use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
 
 pub(crate) fn policy(settings: &Settings) -> Policy {
     Policy::new(policy::Settings {
@@ -172,15 +172,48 @@ pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
     settings.reception.max_memory.0 / 4
 }
 
-/// The spool, still to be recovered.
+/// Every spool as one, still to be recovered.
 ///
 /// # Errors
 /// In words.
 pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
-    let s = &settings.spool;
+    let mut stores = settings.spools().iter().map(store).collect::<Result<Vec<_>, _>>()?;
+    if stores.len() == 1 {
+        return Ok(stores.remove(0));
+    }
+    let settings = settings.clone();
+    let choose = move |envelope: &Envelope| settings.spool_of(group_of_mail(&settings, envelope));
+    Ok(Box::new(Several::new(stores, Box::new(choose))))
+}
+
+/// The group that decides where a message is kept: its first recipient's.
+fn group_of_mail(settings: &Settings, envelope: &Envelope) -> usize {
+    let sender = sender_key(envelope);
+    let first = envelope.recipients.first();
+    first.map_or(0, |first| settings.queue_group(&domain_key(&first.path), sender.as_deref()))
+}
+
+/// The sender's domain, if it has one.
+pub(crate) fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
+    match &envelope.reverse_path {
+        ReversePath::Mailbox(mailbox) => Some(mailbox.domain().key()),
+        _ => None,
+    }
+}
+
+/// A recipient's domain. Postmaster without one is given one at acceptance.
+pub(crate) fn domain_key(path: &ForwardPath) -> Cow<'_, str> {
+    path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key())
+}
+
+/// One spool, still to be recovered.
+///
+/// # Errors
+/// In words.
+pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, String> {
     match s.engine {
         Engine::Null => Ok(Box::new(spool::NullSpool::default())),
-        Engine::Directories => Ok(Box::new(queue_directories(settings)?)),
+        Engine::Directories => Ok(Box::new(queue_directories(s)?)),
         Engine::Log => {
             let log = spool::LogSettings {
                 segment_bytes: s.segment_size.0,
@@ -188,7 +221,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
                 min_free_bytes: s.min_free.0,
                 ..spool::LogSettings::default()
             };
-            Ok(Box::new(LogSpool::open(&s.path, log).map_err(|e| not_opened(settings, &e))?))
+            Ok(Box::new(LogSpool::open(&s.path, log).map_err(|e| not_opened(s, &e))?))
         }
     }
 }
@@ -197,8 +230,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn queue_directories(settings: &Settings) -> Result<DirSpool, String> {
-    let s = &settings.spool;
+pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, String> {
     let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
     let directories = spool::DirSettings {
         max_bytes: s.max_size.0,
@@ -210,14 +242,14 @@ pub(crate) fn queue_directories(settings: &Settings) -> Result<DirSpool, String>
         },
         ..spool::DirSettings::default()
     };
-    DirSpool::open(&s.path, layout, directories).map_err(|e| not_opened(settings, &e))
+    DirSpool::open(&s.path, layout, directories).map_err(|e| not_opened(s, &e))
 }
 
-fn not_opened(settings: &Settings, failure: &spool::SpoolFailure) -> String {
-    format!("open the spool {}: {failure}", settings.spool.path.display())
+fn not_opened(spool: &config::Spool, failure: &spool::SpoolFailure) -> String {
+    format!("open the spool {}: {failure}", spool.path.display())
 }
 
-/// What the spool holds, without opening it.
+/// What the spools hold, without opening them.
 ///
 /// # Errors
 /// As for [`spool::inspect`].
@@ -225,7 +257,11 @@ pub(crate) fn inspect(
     settings: &Settings,
     found: &mut dyn FnMut(spool::Recovered),
 ) -> Result<spool::RecoveryReport, spool::SpoolFailure> {
-    spool::inspect(&settings.spool.path, found)
+    let mut report = spool::RecoveryReport::default();
+    for spool in settings.spools() {
+        report.add(spool::inspect(&spool.path, found)?);
+    }
+    Ok(report)
 }
 
 /// # Errors

@@ -35,7 +35,8 @@ struct Live {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct Report<'a> {
+    path: &'a Path,
     /// What is in the files; of the log only.
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<Count>,
@@ -49,12 +50,12 @@ pub(super) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Ending {
     let (live, recovery) = live(dir)?;
     let is_damaged = written.as_ref().is_some_and(|written| !written.damage.is_empty());
     let is_sound = !is_damaged && recovery.corrupt.is_empty();
-    let report = Report { written, live, corrupt: recovery.corrupt, is_sound };
+    let report = Report { path: dir, written, live, corrupt: recovery.corrupt, is_sound };
     if json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        print(dir, &report, out)?;
+        print(&report, out)?;
     }
     Ok(if is_sound { Exit::Ok } else { Exit::DataErr })
 }
@@ -102,8 +103,8 @@ fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
     Ok((live, report?))
 }
 
-fn print(dir: &Path, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", dir.display())?;
+fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", report.path.display())?;
     if let Some(written) = &report.written {
         print_written(written, out)?;
     }

@@ -6,15 +6,24 @@ use config::{Engine, Settings};
 use spool::{Recovered, Refused, Spool, SpoolFailure, Ticket, carry};
 use std::{io::Write, path::Path};
 
-pub(super) fn run(settings: &Settings, engine: Engine, into: &Path, out: &mut dyn Write) -> Ending {
-    if settings.spool.engine == engine {
+pub(super) fn run(
+    settings: &Settings,
+    group: Option<&str>,
+    engine: Engine,
+    into: &Path,
+    out: &mut dyn Write,
+) -> Ending {
+    let (old, section) = match group {
+        None => (settings.spool.clone(), "[spool]".to_owned()),
+        Some(name) => (spool_of(settings, name)?, format!("[[queue_group]] with the name \"{name}\"")),
+    };
+    if old.engine == engine {
         let text = format!("the spool's engine is \"{}\" already", engine.as_str());
         return Err(CliError::new(Exit::Usage, text));
     }
     let say = |text: String| CliError::new(Exit::Unavailable, text);
-    let (from, messages) = open(settings).map_err(say)?;
-    let mut target = settings.clone();
-    (target.spool.engine, target.spool.path) = (engine, into.to_owned());
+    let (from, messages) = open(&old).map_err(say)?;
+    let target = config::Spool { engine, path: into.to_owned(), ..old.clone() };
     let (to, already) = open(&target).map_err(say)?;
     if !already.is_empty() {
         let text = format!("{} has {} messages already: name an empty folder", into.display(), already.len());
@@ -37,16 +46,27 @@ pub(super) fn run(settings: &Settings, engine: Engine, into: &Path, out: &mut dy
     let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
     writeln!(out, "{count} messages, {bytes} bytes: moved to {}", into.display())?;
     let (engine, path) = (engine.as_str(), into.display());
-    writeln!(out, "Now write `engine = \"{engine}\"` and `path = \"{path}\"` below [spool], and start.")?;
-    writeln!(out, "The old spool is as it was: {}", settings.spool.path.display())?;
+    writeln!(out, "Now write `engine = \"{engine}\"` and `path = \"{path}\"` below {section}, and start.")?;
+    writeln!(out, "The old spool is as it was: {}", old.path.display())?;
     Ok(Exit::Ok)
 }
 
-fn open(settings: &Settings) -> Result<(Box<dyn Spool>, Vec<Recovered>), String> {
-    let mut spool = wiring::spool(settings)?;
+fn spool_of(settings: &Settings, name: &str) -> Result<config::Spool, CliError> {
+    let group = settings.queue_groups.iter().find(|group| group.name == name);
+    let own = group.map(|group| group.spool.as_ref().map(|own| own.beside(&settings.spool)));
+    let missing = match own {
+        Some(Some(own)) => return Ok(own),
+        Some(None) => format!("the queue group \"{name}\" has no spool of its own"),
+        None => format!("there is no queue group \"{name}\""),
+    };
+    Err(CliError::new(Exit::Usage, missing))
+}
+
+fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), String> {
+    let mut spool = wiring::store(settings)?;
     let mut found = Vec::new();
     let report = spool.recover(&mut |one| found.push(one));
-    let report = report.map_err(|e| format!("recover {}: {e}", settings.spool.path.display()))?;
+    let report = report.map_err(|e| format!("recover {}: {e}", settings.path.display()))?;
     if let Some(first) = report.corrupt.first() {
         return Err(format!("the spool is damaged, see `postrider spool check`: {first}"));
     }

@@ -18,7 +18,8 @@ use std::{io::Write, path::Path};
 pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     let dir = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_else(|| settings.spool.path.clone());
     match command {
-        SpoolCommand::Check { path, json } => check::run(&dir(path), *json, out),
+        SpoolCommand::Check { path: Some(path), json } => check::run(path, *json, out),
+        SpoolCommand::Check { path: None, json } => check_all(settings, *json, out),
         SpoolCommand::Dump { path, id, content } => {
             dump::run(log_only(settings, &dir(path))?, id.as_deref(), *content, out)
         }
@@ -26,14 +27,26 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
             let into = into.clone().unwrap_or_else(|| settings.data_dir.join("quarantine"));
             salvage::run(log_only(settings, &dir(path))?, &into, out)
         }
-        SpoolCommand::Convert { to, into } => {
+        SpoolCommand::Convert { to, into, group } => {
             let engine = match to {
                 NewEngine::Log => Engine::Log,
                 NewEngine::Directories => Engine::Directories,
             };
-            convert::run(settings, engine, into, out)
+            convert::run(settings, group.as_deref(), engine, into, out)
         }
     }
+}
+
+/// That of `[spool]`, then those of queue groups.
+fn check_all(settings: &Settings, json: bool, out: &mut dyn Write) -> Ending {
+    let mut worst = Exit::Ok;
+    for spool in settings.spools() {
+        match check::run(&spool.path, json, out)? {
+            Exit::Ok => {}
+            exit => worst = exit,
+        }
+    }
+    Ok(worst)
 }
 
 /// Only a log has an order in which to show it.

@@ -39,7 +39,8 @@ pub(super) fn read(
     options: Options,
     current: &Current,
 ) -> Result<(Items, Source), String> {
-    let of_names = settings.spool.engine == Engine::Directories && !needs_envelopes(options.order);
+    let is_one = settings.spools().len() == 1;
+    let of_names = is_one && settings.spool.engine == Engine::Directories && !needs_envelopes(options.order);
     let told = |e: SpoolFailure| format!("read the spool: {e}");
     if of_names {
         let with_times = options.order == SortOrder::Modification;
@@ -48,7 +49,7 @@ pub(super) fn read(
             tell_damage(&report);
             return Ok((Items::Listed(listed), Source::Untouched));
         }
-        let mut spool = wiring::queue_directories(settings)?;
+        let mut spool = wiring::queue_directories(&settings.spool)?;
         let (listed, report) = spool.recover_listed(with_times).map_err(told)?;
         tell_damage(&report);
         return Ok((Items::Listed(listed), Source::Listed(Arc::new(spool))));

@@ -11,13 +11,13 @@ use std::{
 /// Nothing the daemon does takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends until the connection ends; tells of each message that was answered 250.
-pub(crate) fn send(address: SocketAddr, name: &str, tell: &Sender<String>) {
+/// Sends until the connection ends; tells what each message was answered, at MAIL, RCPT or its end.
+pub(crate) fn send(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) {
     // That the daemon goes away is the purpose.
     let _ = session(address, name, tell);
 }
 
-fn session(address: SocketAddr, name: &str, tell: &Sender<String>) -> io::Result<()> {
+fn session(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -30,13 +30,14 @@ fn session(address: SocketAddr, name: &str, tell: &Sender<String>) -> io::Result
         write!(stream, "MAIL FROM:<{name}@a.test>\r\nRCPT TO:<x@b.test>\r\nDATA\r\n")?;
         let (from, to, data) = (code(&mut reader)?, code(&mut reader)?, code(&mut reader)?);
         if (from, to, data) != (250, 250, 354) {
+            let refusal = [from, to, data].into_iter().find(|code| *code >= 400).unwrap_or(0);
+            let _ = tell.send((name.clone(), refusal));
             return Err(io::Error::other(format!("{name}: {from}, {to}, {data}")));
         }
         stream.write_all(format!("{}.\r\n", mail::body(&name)).as_bytes())?;
-        if code(&mut reader)? == 250 {
-            // Nobody listens any more: the run is over.
-            let _ = tell.send(name);
-        }
+        let said = code(&mut reader)?;
+        // Nobody listens any more: the run is over.
+        let _ = tell.send((name, said));
     }
     Ok(())
 }

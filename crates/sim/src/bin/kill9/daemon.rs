@@ -35,7 +35,7 @@ impl Site {
             "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
              [spool]\nsegment_size = \"1MiB\"\nmin_free = \"16MiB\"\n\
              [[route]]\ndomains = [\"*\"]\nsmarthost = \"{next_hop}\"\ntls = \"off\"\n\
-             [queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n"
+             [reception]\ngrace = \"2s\"\n[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n"
         );
         fs::write(dir.join("postrider.toml"), text)?;
         Ok(Self { binary: fs::canonicalize(binary)?, dir: dir.to_owned(), address })
@@ -96,6 +96,25 @@ impl Daemon {
         told.map_err(|e| format!("SIGTERM: {e}"))?;
         let status = self.child.wait().map_err(|e| format!("wait for the daemon: {e}"))?;
         if status.success() { Ok(self.complaints()) } else { Err(format!("the daemon ended: {status}")) }
+    }
+
+    /// Its exit code, once it has ended by itself.
+    pub(crate) fn ended(&mut self, patience: Duration) -> Result<Option<i32>, String> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Ok(status.code()),
+                Ok(None) if Instant::now() < until => std::thread::park_timeout(Duration::from_millis(5)),
+                Ok(None) => {
+                    return Err(format!("the daemon goes on: {}", self.complaints_so_far().join("\n  ")));
+                }
+                Err(e) => return Err(format!("wait for the daemon: {e}")),
+            }
+        }
+    }
+
+    fn complaints_so_far(&self) -> Vec<String> {
+        self.said.try_iter().filter(|line| line.contains("ERROR")).collect()
     }
 
     fn complaints(&self) -> Vec<String> {

@@ -1,8 +1,11 @@
-//! `kill9 --binary PATH [--rounds N] [--seed N]`: the daemon under load, killed with SIGKILL again and
-//! again. Whatever it answered 250 must arrive, or be reported to its sender.
+//! `kill9 --binary PATH [--rounds N] [--seed N] [--errors]`: the daemon under load, killed with SIGKILL
+//! again and again, or with a disk that fails. Whatever it answered 250 must arrive, or be reported to its
+//! sender.
 
 mod client;
 mod daemon;
+mod device;
+mod errors;
 mod mail;
 mod sink;
 
@@ -11,6 +14,7 @@ use mail::Course;
 use sim::seed::Rng;
 use sink::{Arrivals, Sink};
 use std::{
+    collections::HashMap,
     path::PathBuf,
     process::ExitCode,
     sync::mpsc,
@@ -36,10 +40,16 @@ fn main() -> ExitCode {
     let rounds = sim::args::number("--rounds", 20);
     let seed = sim::args::number("--seed", 1);
     let binary = PathBuf::from(sim::args::text("--binary").unwrap_or("target/debug/postrider".into()));
-    match run(&binary, rounds, seed) {
+    let errors = std::env::args().any(|word| word == "--errors");
+    let (verb, done) = if errors {
+        ("eio", errors::run(&binary, rounds, seed))
+    } else {
+        ("kill9", run(&binary, rounds, seed))
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
-            println!("{what}\n  cargo xtask kill9 --rounds {rounds} --seed {seed}");
+            println!("{what}\n  cargo xtask {verb} --rounds {rounds} --seed {seed}");
             ExitCode::FAILURE
         }
     }
@@ -98,10 +108,11 @@ fn under_load(
             let patience =
                 if goal.is_some() { PATIENCE } else { until.saturating_duration_since(Instant::now()) };
             match told.recv_timeout(patience) {
-                Ok(name) => {
+                Ok((name, 250)) => {
                     count += 1;
                     tally.acknowledged.push(name);
                 }
+                Ok(_) => {}
                 Err(_) if goal.is_none() => break,
                 Err(e) => {
                     let said = daemon.kill().join("\n  ");
@@ -113,7 +124,7 @@ fn under_load(
         tally.in_flight += sink.in_flight();
         let complaints = daemon.kill();
         sink.hold(false);
-        tally.acknowledged.extend(told.iter());
+        tally.acknowledged.extend(told.iter().filter(|(_, code)| *code == 250).map(|(name, _)| name));
         Ok(complaints)
     })
 }
@@ -126,9 +137,13 @@ fn missing<'a>(tally: &'a Tally, arrivals: &'a Arrivals) -> impl Iterator<Item =
     })
 }
 
+/// How often something came again.
+fn more(counts: &HashMap<String, u32>) -> u32 {
+    counts.values().map(|n| n - 1).sum()
+}
+
 fn judge(tally: &Tally, arrivals: &Arrivals, rounds: u64, took: Duration) -> Result<(), String> {
     let lost: Vec<&String> = missing(tally, arrivals).collect();
-    let more = |counts: &std::collections::HashMap<String, u32>| counts.values().map(|n| n - 1).sum::<u32>();
     let (twice, reported_twice) = (more(&arrivals.taken), more(&arrivals.reported));
     let mut starts = tally.starts.clone();
     starts.sort();

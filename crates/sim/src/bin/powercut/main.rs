@@ -8,6 +8,7 @@
 mod device;
 mod fuse;
 mod image;
+mod keeper;
 mod life;
 mod volume;
 
@@ -34,6 +35,10 @@ struct Tally {
 }
 
 fn main() -> ExitCode {
+    if let Some(folder) = args::text("--keeper") {
+        keeper::keep(folder.as_ref());
+        return ExitCode::SUCCESS;
+    }
     if let Some(kind) = args::text("--station").and_then(|name| Kind::parse(&name)) {
         Station::run(kind);
         return ExitCode::SUCCESS;

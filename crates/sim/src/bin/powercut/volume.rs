@@ -1,10 +1,12 @@
 //! A file system on the device: made once, mounted after each cut. The mounts are to be in a name
-//! space of their own, and go with it; a loop device that a killed run left behind goes with the next.
+//! space of their own, and go with it; a loop device goes with its keeper, or if that was killed as well
+//! with the next run.
 
 use super::{
     device::{Cut, Device},
     fuse,
     image::Image,
+    keeper::Keeper,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sim::seed::Rng;
@@ -79,13 +81,15 @@ impl Kind {
 }
 
 /// The device as a loop device, and where its file system is mounted. A process of its own serves it
-/// and does nothing else: whoever is killed while he waits for a write could not serve that write.
+/// and never touches it: whoever is killed while he waits for a write could not serve that write.
 pub(crate) struct Station {
     folder: PathBuf,
     loop_device: String,
     device: Arc<Device>,
     /// The new file system.
     fresh: Image,
+    /// Clears up when this process has ended.
+    _keeper: Keeper,
 }
 
 impl Station {
@@ -94,13 +98,13 @@ impl Station {
         remove_leftovers();
         let parent = if Path::new(SHM).is_dir() { PathBuf::from(SHM) } else { std::env::temp_dir() };
         let folder = parent.join(format!("{FOLDER}{}", std::process::id()));
-        let attached = fs::create_dir_all(folder.join("mnt"))
-            .map_err(|e| format!("make {}: {e}", folder.display()))
-            .and_then(|()| Self::attach(kind, &folder));
-        attached.inspect_err(|_| drop(fs::remove_dir_all(&folder)))
+        let made = fs::create_dir_all(folder.join("mnt"));
+        made.map_err(|e| format!("make {}: {e}", folder.display()))?;
+        let keeper = Keeper::start(&folder).map_err(|e| format!("start the keeper: {e}"))?;
+        Self::attach(kind, folder, keeper)
     }
 
-    fn attach(kind: Kind, folder: &Path) -> Result<Self, String> {
+    fn attach(kind: Kind, folder: PathBuf, mut keeper: Keeper) -> Result<Self, String> {
         let (file, node) = (folder.join("image"), folder.join("device"));
         let fail = |what: &str, e: io::Error| format!("{what}: {e}");
         let made = fs::File::create(&file).and_then(|f| f.set_len(kind.size_mib() << 20));
@@ -110,14 +114,11 @@ impl Station {
         fs::File::create(&node).map_err(|e| fail("make the device's file", e))?;
         let device = Arc::new(Device::new(fresh.clone()));
         fuse::serve(device.clone(), &node).map_err(|e| fail("mount /dev/fuse", e))?;
-        let loop_device = match run(Command::new("losetup").args(["--find", "--show"]).arg(&node)) {
-            Ok(name) => name.trim().to_owned(),
-            Err(what) => {
-                let _ = unmount(&node, UnmountFlags::DETACH);
-                return Err(what);
-            }
-        };
-        Ok(Self { folder: folder.to_owned(), loop_device, device, fresh })
+        keeper.tell("mounted").map_err(|e| fail("tell the keeper", e))?;
+        let loop_device =
+            run(Command::new("losetup").args(["--find", "--show"]).arg(&node))?.trim().to_owned();
+        keeper.tell(&format!("loop {loop_device}")).map_err(|e| fail("tell the keeper", e))?;
+        Ok(Self { folder, loop_device, device, fresh, _keeper: keeper })
     }
 
     /// Does what it is told on standard input, until nobody is there to tell it anything.
@@ -156,10 +157,6 @@ impl Station {
 impl Drop for Station {
     fn drop(&mut self) {
         self.device.switch_off();
-        let _ = unmount(self.folder.join("mnt"), UnmountFlags::empty());
-        let _ = run(Command::new("losetup").args(["--detach", &self.loop_device]));
-        let _ = unmount(self.folder.join("device"), UnmountFlags::DETACH);
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -257,7 +254,7 @@ impl Volume {
 }
 
 /// A program's standard output, or what it said.
-fn run(command: &mut Command) -> Result<String, String> {
+pub(crate) fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ended = command.output().map_err(|e| format!("{name}: {e}"))?;
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,0 +1,170 @@
+//! Queue groups with a spool of their own: where their mail lies, and that nothing else notices.
+
+mod common;
+
+use common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// All mail to one next hop; that for bulk.test waits in queue directories, all other in the log.
+fn config(address: SocketAddr) -> String {
+    format!(
+        "[[route]]\ndomains = [\"bulk.test\", \"else.test\"]\nsmarthost = \"{address}\"\ntls = \"off\"\n\
+         [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nengine = \"directories\"\n\
+         path = \"disk2/bulk/q*\"\n"
+    )
+}
+
+/// A folder with the queue directories that the pattern is to name.
+fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    (0..5).for_each(|n| fs::create_dir_all(dir.path().join(format!("disk2/bulk/q{n}"))).unwrap());
+    dir
+}
+
+fn start(dir: tempfile::TempDir, address: SocketAddr, next_hop: SocketAddr) -> Postrider {
+    Postrider::start_in(dir, address, &config(next_hop))
+}
+
+/// The files of the group's queue directories; of how many directories.
+fn files(dir: &Path) -> (Vec<PathBuf>, usize) {
+    let list = |dir: &Path| fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+    let queues: Vec<_> = list(&dir.join("disk2/bulk")).iter().map(|queue| list(queue)).collect();
+    let used = queues.iter().filter(|files| !files.is_empty()).count();
+    (queues.concat(), used)
+}
+
+fn command(dir: &Path, arguments: &[&str]) -> Output {
+    let config = dir.join("postrider.toml");
+    Command::new(BINARY).args(arguments).env("POSTRIDER_CONFIG", config).output().unwrap()
+}
+
+fn said(dir: &Path, arguments: &[&str]) -> String {
+    let output = command(dir, arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn send(client: &mut Client, to: &[&str], content: &str) {
+    assert_eq!(client.send("a@news.test", to, content.as_bytes()).unwrap().0, 250);
+}
+
+/// Messages of each spool, as `postrider spool check` counts them.
+fn counts(dir: &Path) -> Vec<u64> {
+    let lines = said(dir, &["spool", "check", "--json"]);
+    let spool = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    lines.lines().map(|line| spool(line)["live"]["messages"].as_u64().unwrap()).collect()
+}
+
+fn large() -> String {
+    format!("Subject: large\r\n\r\n{}", "0123456789\r\n".repeat(80_000))
+}
+
+#[test]
+fn a_groups_mail_lies_in_its_own_queue_directories_and_survives_a_kill() {
+    let next_hop = free_address();
+    let daemon = start(folder(), free_address(), next_hop);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for n in 0..5 {
+        send(&mut client, &["x@bulk.test"], &format!("Subject: b{n}\r\n\r\nhi\r\n"));
+    }
+    send(&mut client, &["x@bulk.test", "y@else.test"], &large());
+    send(&mut client, &["y@else.test", "x@bulk.test"], "Subject: e\r\n\r\nhi\r\n");
+    until("the next hop is known to be down", || daemon.ask(&["queue", "list"]).contains("refused"));
+    let (found, used) = files(daemon.dir.path());
+    let of = |kind: &str| found.iter().filter(|path| path.extension().is_some_and(|e| e == kind)).count();
+    // The large one has chunks beside its envelope and the rest of its content.
+    assert_eq!((of("env"), of("msg"), used), (6, 6, 5), "{found:?}");
+    assert!(found.len() > 12, "{found:?}");
+    let (dir, address) = daemon.kill();
+
+    assert_eq!(counts(dir.path()), [1, 6]);
+    assert_eq!(said(dir.path(), &["queue", "list", "--ids"]).lines().count(), 7);
+    let dry: serde_json::Value =
+        serde_json::from_str(&said(dir.path(), &["queue", "run", "--dry-run", "--json"])).unwrap();
+    assert_eq!(dry["messages"], 7);
+
+    let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |_| None);
+    let daemon = start(dir, address, next_hop);
+    daemon.ask(&["queue", "flush"]);
+    until("all have arrived", || daemon.ledger("delivered") == 9);
+    let wanted = large();
+    assert!(sink.messages().iter().any(|message| message.content.ends_with(&wanted.as_bytes()[20..])));
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    assert_eq!((counts(dir.path()), files(dir.path()).0), (vec![0, 0], vec![]));
+}
+
+#[test]
+fn a_queue_run_serves_every_spool_and_a_bounce_lies_beside_its_cause() {
+    let next_hop = free_address();
+    let daemon = start(folder(), free_address(), next_hop);
+    let mut client = Client::connect(daemon.address).unwrap();
+    send(&mut client, &["x@bulk.test"], "Subject: b\r\n\r\nhi\r\n");
+    send(&mut client, &["y@else.test"], "Subject: e\r\n\r\nhi\r\n");
+    client.send("a@else.test", &["gone@bulk.test"], b"Subject: g\r\n\r\nhi\r\n").unwrap();
+    until("the next hop is known to be down", || daemon.ask(&["queue", "list"]).contains("refused"));
+    let (dir, address) = daemon.kill();
+
+    let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |command| {
+        let verdicts = [("gone@", "550 5.1.1 no such user"), ("RCPT TO:<a@", "450 4.2.0 not yet")];
+        verdicts.iter().find(|(part, _)| command.contains(part)).map(|(_, reply)| (*reply).to_owned())
+    });
+    let ran: serde_json::Value =
+        serde_json::from_str(&said(dir.path(), &["queue", "run", "--json"])).unwrap();
+    assert_eq!((&ran["messages"], &ran["delivered"], &ran["failed"]), (&3.into(), &2.into(), &1.into()));
+    // Its report goes to else.test, whose mail is kept in the log: but in one transaction with its cause.
+    assert_eq!(counts(dir.path()), [0, 1]);
+    drop(sink);
+
+    let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |_| None);
+    let daemon = start(dir, address, next_hop);
+    daemon.ask(&["queue", "flush"]);
+    until("the report has arrived", || sink.count() == 1);
+    assert!(String::from_utf8_lossy(&sink.messages()[0].content).contains("gone@bulk.test"));
+    until("nothing is left", || counts(daemon.dir.path()) == [0, 0]);
+}
+
+#[test]
+fn operators_reach_mail_in_every_spool_and_a_reload_says_what_takes_a_restart() {
+    let next_hop = free_address();
+    let daemon = start(folder(), free_address(), next_hop);
+    let mut client = Client::connect(daemon.address).unwrap();
+    send(&mut client, &["x@bulk.test"], &large());
+    send(&mut client, &["y@else.test"], "Subject: e\r\n\r\nhi\r\n");
+    until("the next hop is known to be down", || daemon.ask(&["queue", "list"]).contains("refused"));
+    let first = daemon.ask(&["queue", "list", "--ids", "--recipient", "x@bulk.test"]);
+    assert!(daemon.ask(&["queue", "show", first.trim()]).contains("Subject: large"));
+    daemon.ask(&["queue", "delete", first.trim()]);
+    until("its files are gone", || files(daemon.dir.path()).0.is_empty());
+    daemon.reconfigure(
+        &config(next_hop).replace("\"bulk.test\"]\nengine", "\"bulk.test\", \"more.test\"]\nengine"),
+    );
+    let said = daemon.ask(&["reload"]);
+    assert!(said.contains("[[queue_group]]") && said.contains("takes a restart"), "{said}");
+}
+
+#[test]
+fn a_groups_spool_is_converted_by_its_name() {
+    let next_hop = free_address();
+    let daemon = start(folder(), free_address(), next_hop);
+    let mut client = Client::connect(daemon.address).unwrap();
+    send(&mut client, &["x@bulk.test"], &large());
+    send(&mut client, &["y@else.test"], "Subject: e\r\n\r\nhi\r\n");
+    let (dir, _) = daemon.stop();
+    let to = dir.path().join("disk3");
+    let convert = ["spool", "convert", "--to", "log", "--into", to.to_str().unwrap(), "--group"];
+    let nobody = command(dir.path(), &[&convert[..], &["nobody"]].concat());
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("there is no queue group \"nobody\""));
+    let text = said(dir.path(), &[&convert[..], &["bulk"]].concat());
+    assert!(text.contains("1 messages") && text.contains("[[queue_group]]"), "{text}");
+    let file = dir.path().join("postrider.toml");
+    let old = "engine = \"directories\"\npath = \"disk2/bulk/q*\"";
+    let changed = fs::read_to_string(&file).unwrap().replace(old, "engine = \"log\"\npath = \"disk3\"");
+    fs::write(&file, changed).unwrap();
+    assert_eq!(counts(dir.path()), [1, 1]);
+}

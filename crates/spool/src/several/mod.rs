@@ -1,0 +1,212 @@
+//! Several spools as one, for mail that is kept apart: of another engine, perhaps on another disk.
+//!
+//! Nothing makes two stores durable in one moment, so a transaction goes to one of them whole. Where
+//! messages are that it names, or chunks of its content, it follows them: a report lies where the message
+//! lies that it tells of. Else the envelope of its first message decides. A ticket covers the tickets that
+//! every store gave before it: whoever waits for it waits for all their disks.
+
+mod places;
+mod tickets;
+
+use crate::{
+    Change, Durable, Entry, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
+    Transaction,
+};
+use bytes::Bytes;
+use mail::{Envelope, Place, QueueId, SharedMessage};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use tickets::{All, Tickets};
+
+/// Which store a new message goes to, counted from 0.
+pub type Chooser = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
+
+/// See the module's text.
+pub struct Several {
+    /// The first one has all mail that none of the others is for.
+    stores: Vec<Box<dyn Spool>>,
+    choose: Chooser,
+    line: Mutex<Line>,
+}
+
+/// What has to happen in the order of submission.
+struct Line {
+    /// Where messages are that are not in the first store.
+    homes: HashMap<QueueId, u8>,
+    tickets: Tickets,
+}
+
+impl Several {
+    /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
+    /// nothing of; their order may change from start to start, as places do not outlive one.
+    pub fn new(stores: Vec<Box<dyn Spool>>, choose: Chooser) -> Self {
+        assert!((1..=places::STORES_MAX).contains(&stores.len()), "a place has no more room for its store");
+        let tickets = Tickets::new(stores.len());
+        Self { stores, choose, line: Mutex::new(Line { homes: HashMap::new(), tickets }) }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one store that a transaction goes to.
+    fn home(&self, line: &Line, transaction: &[Entry]) -> usize {
+        let mut bound = transaction.iter().filter_map(|entry| line.bound(entry));
+        if let Some(home) = bound.next() {
+            // A transaction is a message, or what became of one together with the reports on it.
+            assert!(bound.all(|other| other == home), "a transaction names what two stores keep");
+            return home;
+        }
+        let message = transaction.iter().find_map(message_of);
+        message.map_or(0, |message| (self.choose)(&message.envelope))
+    }
+
+    fn store_in(&self, home: usize, chunk: Bytes) -> Result<Place, Refused> {
+        self.stores[home].store(chunk).map(|place| places::outer(place, home))
+    }
+}
+
+fn message_of(entry: &Entry) -> Option<&SharedMessage> {
+    match entry {
+        Entry::Accept(message) => Some(message),
+        Entry::Adopt(found) => Some(&found.message),
+        Entry::Outcome { .. } | Entry::Amend { .. } => None,
+    }
+}
+
+impl Line {
+    fn home_of(&self, id: QueueId) -> usize {
+        self.homes.get(&id).map_or(0, |home| usize::from(*home))
+    }
+
+    /// The store an entry has to go to; none when it may go to any.
+    fn bound(&self, entry: &Entry) -> Option<usize> {
+        match entry {
+            Entry::Outcome { id, .. } | Entry::Amend { id, .. } => Some(self.home_of(*id)),
+            Entry::Accept(message) => places::home_of(message),
+            Entry::Adopt(found) => places::home_of(&found.message),
+        }
+    }
+
+    /// A store has taken a transaction that did this.
+    fn note(&mut self, home: usize, (id, what): (QueueId, Step)) {
+        match what {
+            Step::Begins if home > 0 => drop(self.homes.insert(id, home as u8)),
+            Step::Begins => {}
+            Step::Ends => drop(self.homes.remove(&id)),
+        }
+    }
+}
+
+/// What an entry is in the life of a message.
+#[derive(Clone, Copy)]
+enum Step {
+    Begins,
+    Ends,
+}
+
+fn step(entry: &Entry) -> Option<(QueueId, Step)> {
+    match entry {
+        Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+            Some((*id, Step::Ends))
+        }
+        Entry::Outcome { .. } | Entry::Amend { .. } => None,
+        Entry::Accept(_) | Entry::Adopt(_) => message_of(entry).map(|message| (message.id, Step::Begins)),
+    }
+}
+
+impl Spool for Several {
+    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+        let mut line = self.line();
+        let home = self.home(&line, &transaction);
+        let steps: Vec<_> = transaction.iter().filter_map(step).collect();
+        let inner = transaction.into_iter().map(|entry| places::inner_entry(entry, home)).collect();
+        // Under the lock, so that the store's tickets are in the order of ours.
+        let given = self.stores[home].submit(inner)?;
+        steps.into_iter().for_each(|step| line.note(home, step));
+        line.tickets.forget(home, |ticket| matches!(self.stores[home].reached(ticket), Some(Ok(()))));
+        Ok(line.tickets.give(home, given))
+    }
+
+    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+        self.store_in(0, chunk)
+    }
+
+    fn store_for(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Refused> {
+        self.store_in((self.choose)(envelope), chunk)
+    }
+
+    fn abandon(&self, places: &[Place]) {
+        for (home, store) in self.stores.iter().enumerate() {
+            let own: Vec<Place> = places.iter().filter_map(|place| places::inner(*place, home)).collect();
+            if !own.is_empty() {
+                store.abandon(&own);
+            }
+        }
+    }
+
+    fn durable(&self, ticket: Ticket) -> Durable {
+        let covered = self.line().tickets.covered(ticket);
+        let waits = covered.into_iter().map(|(home, inner)| self.stores[home].durable(inner));
+        Box::pin(All(waits.collect()))
+    }
+
+    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
+        let covered = self.line().tickets.covered(ticket);
+        let mut all = Some(Ok(()));
+        for (home, inner) in covered {
+            match self.stores[home].reached(inner) {
+                Some(Ok(())) => {}
+                Some(Err(failure)) => return Some(Err(failure)),
+                None => all = None,
+            }
+        }
+        all
+    }
+
+    fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        let home = self.line().home_of(id);
+        Ok(places::outer_message(self.stores[home].read(id)?, home))
+    }
+
+    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        let home = places::home(place);
+        let found = self.stores.get(home).zip(places::inner(place, home));
+        found.map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
+    }
+
+    fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+        let mut whole = RecoveryReport::default();
+        let line = self.line.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (home, store) in self.stores.iter_mut().enumerate() {
+            let report = store.recover(&mut |one| {
+                line.note(home, (one.message.id, Step::Begins));
+                found(Recovered { message: places::outer_message(one.message, home), ..one });
+            })?;
+            whole.add(report);
+        }
+        Ok(whole)
+    }
+
+    /// Sums. The fullest store says what is free, since nobody knows where the next message goes, and
+    /// the slowest what a sync takes.
+    fn pressure(&self) -> Pressure {
+        let all = self.stores.iter().map(|store| store.pressure());
+        let both = |a: Pressure, b: Pressure| Pressure {
+            queued_bytes: a.queued_bytes + b.queued_bytes,
+            free_bytes: a.free_bytes.min(b.free_bytes),
+            message_count: a.message_count + b.message_count,
+            commit_count: a.commit_count + b.commit_count,
+            transaction_count: a.transaction_count + b.transaction_count,
+            last_sync_us: a.last_sync_us.max(b.last_sync_us),
+            poisoned: a.poisoned || b.poisoned,
+        };
+        all.reduce(both).unwrap_or_default()
+    }
+
+    fn close(&self) {
+        self.stores.iter().for_each(|store| store.close());
+    }
+}

@@ -1,0 +1,208 @@
+//! Two stores as one: which of them has what, and what is said when one fails.
+
+use bytes::Bytes;
+use mail::{
+    Content, Envelope, Facts, ForwardPath, Message, Outcome, Part, Place, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
+};
+use spool::{
+    DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Refused, Several, Spool, SpoolFailure,
+    inspect,
+};
+use std::{
+    path::Path,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+const CHUNK: usize = 50_000;
+
+fn envelope(domain: &str) -> Envelope {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+    let path = ForwardPath::parse(&format!("x@{domain}"), false).unwrap();
+    envelope.recipients = vec![Recipient::new(path)];
+    envelope
+}
+
+fn message(id: u64, domain: &str, content: Content) -> Entry {
+    let (id, arrived) = (QueueId(id), UnixMillis(id));
+    let message = Message { id, arrived, origin: "test".into(), envelope: envelope(domain), content };
+    Entry::Accept(SharedMessage::new(message))
+}
+
+fn small(id: u64, domain: &str) -> Entry {
+    message(id, domain, Content::from_bytes("Subject: hi\r\n\r\nhello\r\n"))
+}
+
+fn ended(id: u64) -> Entry {
+    Entry::Outcome { id: QueueId(id), results: vec![], last: true }
+}
+
+fn log(dir: &Path) -> Box<dyn Spool> {
+    let settings = LogSettings { segment_bytes: 256 * 1024, min_free_bytes: 0, ..LogSettings::default() };
+    Box::new(LogSpool::open(&dir.join("log"), settings).unwrap())
+}
+
+fn directories(dir: &Path) -> Box<dyn Spool> {
+    let settings = DirSettings { min_free_bytes: 0, ..DirSettings::default() };
+    Box::new(DirSpool::open(&dir.join("directories"), Layout::default(), settings).unwrap())
+}
+
+/// Mail for bulk.test in queue directories, all other in the log.
+fn open(dir: &Path) -> (Several, Vec<SharedMessage>) {
+    let is_bulk = |e: &Envelope| {
+        e.recipients[0].path.mailbox().is_some_and(|mailbox| mailbox.domain().key() == "bulk.test")
+    };
+    let mut spool =
+        Several::new(vec![log(dir), directories(dir)], Box::new(move |e| usize::from(is_bulk(e))));
+    let mut found = Vec::new();
+    spool.recover(&mut |one| found.push(one.message)).unwrap();
+    (spool, found)
+}
+
+fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
+    let ticket = spool.submit(transaction).unwrap();
+    wait(spool.durable(ticket)).unwrap();
+}
+
+fn wait<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+}
+
+/// What is in the log, and what in the queue directories.
+fn inspected(dir: &Path) -> [Vec<u64>; 2] {
+    ["log", "directories"].map(|name| {
+        let mut seen = Vec::new();
+        inspect(&dir.join(name), &mut |found| seen.push(found.message.id.0)).unwrap();
+        seen
+    })
+}
+
+#[test]
+fn an_envelope_chooses_the_store_and_reports_lie_beside_what_they_tell_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _) = open(dir.path());
+    for (id, domain) in [(1, "bulk.test"), (2, "else.test"), (3, "bulk.test"), (4, "else.test")] {
+        commit(&spool, vec![small(id, domain)]);
+    }
+    assert_eq!(inspected(dir.path()), [vec![2, 4], vec![1, 3]]);
+    commit(&spool, vec![ended(1), small(5, "else.test")]);
+    commit(&spool, vec![ended(2), small(6, "bulk.test")]);
+    drop(spool);
+    assert_eq!(inspected(dir.path()), [vec![4, 6], vec![3, 5]]);
+    // And so it is after a start.
+    let (spool, found) = open(dir.path());
+    assert_eq!((found.len(), spool.pressure().message_count), (4, 4));
+    commit(&spool, vec![ended(5), small(7, "else.test")]);
+    commit(&spool, vec![ended(6)]);
+    commit(&spool, vec![small(8, "bulk.test"), small(9, "else.test")]);
+    drop(spool);
+    assert_eq!(inspected(dir.path()), [vec![4], vec![3, 7, 8, 9]]);
+}
+
+#[test]
+fn chunks_lie_where_their_message_goes_and_take_it_along_where_nobody_knew() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _) = open(dir.path());
+    let bytes = |n: u8| Bytes::from(vec![n; CHUNK]);
+    let part = |place| Part::Stored { place, length_bytes: CHUNK as u32 };
+    let places = [1, 2].map(|n| spool.store_for(&envelope("bulk.test"), bytes(n)).unwrap());
+    let mixed = spool.store_for(&envelope("else.test"), bytes(3)).unwrap();
+    let content = Content::new(Facts::default(), places.map(part));
+    commit(&spool, vec![message(1, "bulk.test", content.clone())]);
+    assert_eq!(spool.read(QueueId(1)).unwrap().content, content);
+    let unknown = spool.store(bytes(4)).unwrap();
+    commit(&spool, vec![message(2, "bulk.test", Content::new(Facts::default(), [part(unknown)]))]);
+    spool.abandon(&[mixed]);
+    assert!(spool.load(mixed).is_err());
+    drop(spool);
+    assert_eq!(inspected(dir.path()), [vec![2], vec![1]]);
+    let (spool, found) = open(dir.path());
+    let chunks = |message: &SharedMessage| -> Vec<Bytes> {
+        let places = message.content.parts().iter().map(|part| part.place().unwrap());
+        places.map(|place| spool.load(place).unwrap()).collect()
+    };
+    let read = |id| chunks(&spool.read(QueueId(id)).unwrap());
+    assert_eq!((read(1), read(2)), (vec![bytes(1), bytes(2)], vec![bytes(4)]));
+    // What recovery gave names the same places.
+    assert!(found.iter().all(|message| chunks(message) == read(message.id.0)));
+    let place = found.iter().find(|m| m.id.0 == 1).and_then(|m| m.content.parts()[0].place()).unwrap();
+    commit(&spool, vec![ended(1)]);
+    assert!(spool.load(place).is_err() && spool.load(Place(u64::MAX)).is_err());
+}
+
+#[test]
+fn a_ticket_covers_the_other_store_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _) = open(dir.path());
+    // An outcome rides: only who waits for a ticket behind it has it committed soon.
+    commit(&spool, vec![small(1, "bulk.test")]);
+    let outcome = Outcome::deferred(mail::Enhanced(4, 2, 1), "busy");
+    let noted = Entry::Outcome { id: QueueId(1), results: vec![(0, outcome)], last: false };
+    let first = spool.submit(vec![noted]).unwrap();
+    let second = spool.submit(vec![small(2, "else.test")]).unwrap();
+    assert!(first < second);
+    wait(spool.durable(second)).unwrap();
+    assert!(matches!(spool.reached(first), Some(Ok(()))) && matches!(spool.reached(second), Some(Ok(()))));
+}
+
+/// A store whose disk is gone.
+struct Broken;
+
+impl Spool for Broken {
+    fn submit(&self, _: Vec<Entry>) -> Result<spool::Ticket, Refused> {
+        Ok(spool::Ticket(1))
+    }
+    fn store(&self, _: Bytes) -> Result<Place, Refused> {
+        Err(Refused::Poisoned)
+    }
+    fn abandon(&self, _: &[Place]) {}
+    fn durable(&self, _: spool::Ticket) -> spool::Durable {
+        Box::pin(std::future::ready(Err(SpoolFailure::Io("gone".to_owned()))))
+    }
+    fn reached(&self, _: spool::Ticket) -> Option<Result<(), SpoolFailure>> {
+        Some(Err(SpoolFailure::Io("gone".to_owned())))
+    }
+    fn read(&self, _: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        Err(SpoolFailure::Missing)
+    }
+    fn load(&self, _: Place) -> Result<Bytes, SpoolFailure> {
+        Err(SpoolFailure::Missing)
+    }
+    fn recover(
+        &mut self,
+        _: &mut dyn FnMut(spool::Recovered),
+    ) -> Result<spool::RecoveryReport, SpoolFailure> {
+        Ok(spool::RecoveryReport::default())
+    }
+    fn pressure(&self) -> spool::Pressure {
+        spool::Pressure { free_bytes: 7, message_count: 2, poisoned: true, ..spool::Pressure::default() }
+    }
+    fn close(&self) {}
+}
+
+#[test]
+fn one_that_fails_fails_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = Several::new(vec![log(dir.path()), Box::new(Broken)], Box::new(|e| e.recipients.len()));
+    spool.recover(&mut |_| {}).unwrap();
+    let none = |id| {
+        let Entry::Accept(message) = small(id, "else.test") else { unreachable!() };
+        let envelope = Envelope::new(ReversePath::Null);
+        Entry::Accept(SharedMessage::new(Message { envelope, ..Message::clone(&message) }))
+    };
+    let before = spool.submit(vec![none(1)]).unwrap();
+    let broken = spool.submit(vec![small(2, "else.test")]).unwrap();
+    let behind = spool.submit(vec![none(3)]).unwrap();
+    assert!(wait(spool.durable(before)).is_ok());
+    assert!(wait(spool.durable(broken)).is_err() && wait(spool.durable(behind)).is_err());
+    assert!(matches!(spool.reached(behind), Some(Err(_))));
+    let pressure = spool.pressure();
+    assert!(pressure.poisoned && pressure.free_bytes == 7 && pressure.message_count >= 2);
+    assert_eq!(spool.store_for(&envelope("else.test"), Bytes::new()), Err(Refused::Poisoned));
+}
