@@ -15,7 +15,7 @@ use mail::{
 use reception::Client;
 use report::Ledger;
 use spool::{
-    Durable, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
+    Durable, Entry, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
     Transaction,
 };
 use std::{sync::Arc, time::Duration};
@@ -133,4 +133,20 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     until(|| desk.engine.ledger.snapshot().accepted == 1).await;
     until(|| desk.late_count.load(std::sync::atomic::Ordering::Relaxed) == 0).await;
     assert!(desk.accept_local(message(2)).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, _answer) = desk(dir.path());
+    let address = "127.0.0.1:1".parse().unwrap();
+    let client = Client { peer: address, local: address, tls: None };
+    let ends = || tokio::time::timeout(Duration::from_secs(20), desk.engine.failed.notified());
+    desk.engine.spool.close();
+    // An outcome, that no session waits for.
+    let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
+    assert!(desk.engine.persist(vec![ended]).await.is_err());
+    ends().await.expect("the daemon ends");
+    assert!(desk.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
+    ends().await.expect("the daemon ends");
 }
