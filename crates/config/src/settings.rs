@@ -297,7 +297,8 @@ section! {
 
 section! {
     /// When mail is tried again. The wait is the message's age, at least `retry_min`, at most
-    /// `retry_max`, give or take a fifth.
+    /// `retry_max`, give or take a fifth. A destination that cannot be reached at all is looked for
+    /// sooner, by one connection: first after a thirtieth of `retry_min`.
     pub Queue = "queue" {
         /// Shortest wait.
         retry_min: Duration = "\"300s\"",

@@ -138,7 +138,7 @@ impl Site {
             Health::Up => now,
             Health::Suspended { since, .. } | Health::Probing { since } => since,
         };
-        let until = now + settings.retry_after(self.group, now - since, random);
+        let until = now + settings.probe_after(self.group, now - since, random);
         self.window = 1.0;
         self.health = Health::Suspended { since, until, reason: Box::new(reason) };
     }

@@ -97,9 +97,19 @@ impl Settings {
     /// How long to wait after a failure at this age: clamp(age, min, max) × (1 ± jitter).
     /// `random` is uniform in 0..1.
     pub fn retry_after(&self, group: GroupId, age: Millis, random: f64) -> Millis {
-        let Group { retry_min, retry_max, .. } = self.group(group);
-        let wait = age.clamp(millis(*retry_min), millis(*retry_max).max(millis(*retry_min)));
-        (wait as f64 * (1.0 + self.jitter * (2.0 * random - 1.0))) as Millis
+        self.wait(age, millis(self.group(group).retry_min), group, random)
+    }
+
+    /// How long to leave a destination alone that has been down for so long: the same from a thirtieth of
+    /// the shortest wait on, since a probe is one connection for all of its messages, and most outages
+    /// are restarts.
+    pub fn probe_after(&self, group: GroupId, down: Millis, random: f64) -> Millis {
+        self.wait(down, millis(self.group(group).retry_min) / 30, group, random)
+    }
+
+    fn wait(&self, age: Millis, least: Millis, group: GroupId, random: f64) -> Millis {
+        let most = millis(self.group(group).retry_max).max(least);
+        (age.clamp(least, most) as f64 * (1.0 + self.jitter * (2.0 * random - 1.0))) as Millis
     }
 }
 
