@@ -19,15 +19,16 @@ fn source(arguments: &[&str], address: &str) -> serde_json::Value {
 #[test]
 fn every_message_arrives_in_every_way_of_sending() {
     for (arguments, connections) in [
-        (&["-s", "3"][..], 20),
-        (&["-s", "3", "-d"], 3),
-        (&["-s", "3", "-d", "--threads", "2"], 3),
-        (&["-s", "2", "-d", "--pipeline"], 2),
-        (&["-s", "2", "-d", "--pipeline=4"], 2),
-        (&["-s", "2", "--pipeline=2"], 20),
-        (&["-o"], 20),
-        (&["-s", "2", "-d", "-r", "3", "-N", "-l", "100000"], 2),
-        (&["-s", "2", "-T", "1024", "-l", "30000", "-C", "3"], 20),
+        (&["-s", "3"][..], 20..=20),
+        (&["-s", "3", "-d"], 3..=3),
+        // One loop may have sent everything before the other begins.
+        (&["-s", "3", "-d", "--threads", "2"], 1..=3),
+        (&["-s", "2", "-d", "--pipeline"], 2..=2),
+        (&["-s", "2", "-d", "--pipeline=4"], 2..=2),
+        (&["-s", "2", "--pipeline=2"], 20..=20),
+        (&["-o"], 20..=20),
+        (&["-s", "2", "-d", "-r", "3", "-N", "-l", "100000"], 2..=2),
+        (&["-s", "2", "-T", "1024", "-l", "30000", "-C", "3"], 20..=20),
     ] {
         let sink = Sink::start(&["-M", "20", "--json"]);
         let report = source(&[&["-m", "20"], arguments].concat(), &sink.address);
@@ -36,7 +37,8 @@ fn every_message_arrives_in_every_way_of_sending() {
             (&20.into(), &0.into()),
             "{arguments:?}"
         );
-        assert_eq!(report["connections"], connections, "{arguments:?}");
+        let opened = report["connections"].as_u64().unwrap();
+        assert!(connections.contains(&opened), "{arguments:?}: {opened}");
         assert_eq!(report["times"]["message"]["count"], 20, "{arguments:?}");
         let tally = sink.tally();
         assert_eq!(tally["messages"], 20, "{arguments:?}");
