@@ -4,17 +4,29 @@ use super::mail;
 use std::{
     io::{self, BufReader, Write as _},
     net::{SocketAddr, TcpStream},
-    sync::mpsc::Sender,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread::Scope,
     time::Duration,
 };
 
 /// Nothing the daemon does takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends until the connection ends; tells what each message was answered, at MAIL, RCPT or its end.
-pub(crate) fn send(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) {
-    // That the daemon goes away is the purpose.
-    let _ = session(address, name, tell);
+/// Begins so many sessions, each of which sends until its connection ends. What each message was answered,
+/// at MAIL, RCPT or its end, until no session is left.
+pub(crate) fn load<'s>(
+    scope: &'s Scope<'s, '_>,
+    sessions: usize,
+    address: SocketAddr,
+    name: &str,
+) -> Receiver<(String, u16)> {
+    let (tell, told) = channel();
+    for number in 0..sessions {
+        let (tell, name) = (tell.clone(), format!("{name}-{number}"));
+        // That the daemon goes away is the purpose.
+        scope.spawn(move || drop(session(address, &name, &tell)));
+    }
+    told
 }
 
 fn session(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) -> io::Result<()> {

@@ -6,7 +6,6 @@ use super::{SESSIONS, Tally, client, daemon::Site, device::Device, missing, more
 use sim::seed::Rng;
 use std::{
     path::Path,
-    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -73,13 +72,8 @@ fn until_it_ends(
     device: &Device,
     tally: &mut Tally,
 ) -> Result<u64, String> {
-    let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
-        for session in 0..SESSIONS {
-            let (tell, name, address) = (tell.clone(), format!("{name}-{session}"), site.address);
-            scope.spawn(move || client::send(address, &name, &tell));
-        }
-        drop(tell);
+        let told = client::load(scope, SESSIONS, site.address, name);
         let (mut count, mut refused) = (0, 0);
         let mut wrong = None;
         for (name, code) in told {

@@ -17,7 +17,6 @@ use std::{
     collections::HashMap,
     path::PathBuf,
     process::ExitCode,
-    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -96,13 +95,8 @@ fn under_load(
     let goal = if rng.chance(70) { Some(1 + rng.index(400)) } else { None };
     let until = Instant::now() + Duration::from_micros(rng.below(100_000));
     sink.hold(rng.chance(25));
-    let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
-        for session in 0..SESSIONS {
-            let (tell, name, address) = (tell.clone(), format!("{name}-{session}"), site.address);
-            scope.spawn(move || client::send(address, &name, &tell));
-        }
-        drop(tell);
+        let told = client::load(scope, SESSIONS, site.address, name);
         let mut count = 0;
         while goal.is_none_or(|goal| count < goal) {
             let patience =
