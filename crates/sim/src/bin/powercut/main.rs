@@ -27,6 +27,8 @@ const LIVES: u64 = 100;
 struct Tally {
     points: u64,
     in_mount: u64,
+    /// Mounted only after the kernel had forgotten the device.
+    forgotten: u64,
     in_recovery: u64,
     after_flush: u64,
     messages: u64,
@@ -78,6 +80,9 @@ fn main() -> ExitCode {
         tally.flushes,
         u32::from(done.is_err()),
     );
+    if tally.forgotten > 0 {
+        println!("  {} times the kernel had to forget the device first", tally.forgotten);
+    }
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
@@ -124,7 +129,12 @@ fn plan(rng: &mut Rng) -> Cut {
 
 fn one_life(volume: &Volume, subject: &Subject, past: &mut Past, tally: &mut Tally) -> Result<(), String> {
     let is_off = || volume.is_off();
-    let at = match volume.mount() {
+    let mut mounted = volume.mount();
+    if mounted.is_err() && !is_off() && volume.forget() {
+        mounted = volume.mount();
+        tally.forgotten += u64::from(mounted.is_ok());
+    }
+    let at = match mounted {
         Ok(at) => at,
         Err(_) if is_off() => {
             tally.in_mount += 1;

@@ -241,6 +241,14 @@ impl Volume {
         Ok(at)
     }
 
+    /// Has the kernel forget what it knew of the device before the power went: btrfs keeps a register of
+    /// devices, which a machine without power would not have, and where the last superblock was lost it takes
+    /// the device for one that is missing.
+    pub(crate) fn forget(&self) -> bool {
+        let forget = ["device", "scan", "--forget", self.loop_device.as_str()];
+        self.kind == Kind::Btrfs && run(Command::new("btrfs").args(forget)).is_ok()
+    }
+
     pub(crate) fn unmount(&self) -> io::Result<()> {
         Ok(unmount(self.folder.join("mnt"), UnmountFlags::empty())?)
     }
