@@ -6,6 +6,7 @@
 use super::{
     Shared,
     index::Segment,
+    pool::done_before,
     stretch::{Batch, Desk, Read, Row, stretches},
     window::Window,
 };
@@ -274,16 +275,9 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
     let desk = Desk::default();
     let Some(stretch) = stretches(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let mut all = stretch.read(&desk, true)?;
-    if all.end >= segment.header.size_bytes.min(segment.file.len()?) {
-        all.torn_bytes = Some(0); // full to the last block
-    }
-    let Some(bytes) = encode(&segment.header, &all) else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &stretch.read(&desk, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
-    match disk.remove(&name) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
+    done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);
     if written.is_err() {
         let _ = disk.remove(&name); // no digest is better than half of one
@@ -314,7 +308,7 @@ pub(super) fn make_one(shared: &Shared, is_closed: bool) -> bool {
         (false, false) => (YOUNG, OPEN_SHARE),
     };
     let Some((number, segment)) = due(shared, young, share) else { return false };
-    if let Err(e) = write(&**shared.pool.disk(), &segment) {
+    if let Err(e) = write(shared.pool.disk(), &segment) {
         tracing::debug!("write the digest of {}: {e}; a start will read all of it", segment.name);
     }
     // Made or not, it is not tried again.
@@ -346,7 +340,6 @@ mod tests {
 
     #[test]
     fn a_digest_is_read_as_it_was_written() {
-        let mut out = Vec::new();
         let stored = |kind, name, offset, chunks: &[u64]| Row {
             kind,
             name,
@@ -363,7 +356,7 @@ mod tests {
         let read =
             Read { start: FIRST_BATCH, end: 12288, batches, rows, torn_bytes: Some(4096), ..Read::default() };
         let header = SegmentHeader { sequence: 3, seed: 9, size_bytes: 1 << 20 };
-        out.extend(encode(&header, &read).unwrap());
+        let out = encode(&header, &read).unwrap();
         let head = Head::decode(&out).unwrap();
         assert_eq!(head.encode(), &out[..HEAD_BYTES]);
         let (again, begins) = decode(&head, &out[HEAD_BYTES..]).unwrap();

@@ -200,8 +200,8 @@ impl Pool {
         self.by_hand
     }
 
-    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
-        &self.disk
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     /// Prepares or removes one segment; `false` when there was no room for it.
@@ -374,7 +374,7 @@ fn seed(sequence: u64) -> u64 {
 }
 
 /// The name is gone when this was done before, and what came after it failed.
-fn done_before(done: io::Result<()>) -> io::Result<()> {
+pub(super) fn done_before(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 

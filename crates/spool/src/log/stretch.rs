@@ -201,6 +201,9 @@ impl Stretch {
             read.take(&records, desk);
             read.end += head.padded();
         }
+        if read.end >= self.end {
+            read.torn_bytes = Some(0); // full to the last block
+        }
         if let Some((at, length)) = last_at {
             let again = read_batch(window.slice(at, length)?, at, self.seed, whole);
             let records = again.map_or(Vec::new(), |(_, records)| records);
