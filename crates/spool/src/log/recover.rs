@@ -114,7 +114,8 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
-            let read = if reading.digests { digest::read(disk, &segment) } else { None };
+            let has_digest = reading.digests && segment.is_digested;
+            let read = if has_digest { digest::read(disk, &segment) } else { None };
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
@@ -184,8 +185,9 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
     let mut segments = Vec::new();
     let names = disk.list().map_err(|e| io_error("list", "the spool", &e))?;
     found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
+    let there: HashSet<&String> = names.iter().collect();
     let digests = names.iter().filter_map(|name| digest::segment_of(name));
-    let (digested, orphans): (HashSet<String>, _) = digests.partition(|segment| names.contains(segment));
+    let (digested, orphans): (HashSet<String>, _) = digests.partition(|segment| there.contains(segment));
     found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
         // A new segment is named after its number, and must not take the name of one that is there.
