@@ -37,7 +37,7 @@ use bytes::Bytes;
 use mail::{Envelope, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use std::{fmt, future::Future, pin::Pin};
 
-/// Names a submitted transaction; tickets grow in the order of submission.
+/// Names a submitted transaction; those of one lane grow in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -213,7 +213,17 @@ pub trait Spool: Send + Sync + 'static {
     /// The chunks will not be accepted: their space may be freed.
     fn abandon(&self, places: &[Place]);
 
-    /// Resolves once everything up to `ticket` would survive a power cut.
+    /// How many orders there are in which transactions become durable, each on a disk of its own.
+    fn lane_count(&self) -> usize {
+        1
+    }
+
+    /// The order that a ticket stands in, counted from 0.
+    fn lane(&self, _ticket: Ticket) -> usize {
+        0
+    }
+
+    /// Resolves once everything up to `ticket` in its lane would survive a power cut.
     fn durable(&self, ticket: Ticket) -> Durable;
 
     /// What [`Spool::durable`] would resolve to, if it would at once.

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// One worker's.
+/// One worker's for a lane of the spool.
 #[derive(Default)]
 struct Counter {
     waiting: Mutex<Waiting>,
@@ -26,28 +26,29 @@ struct Waiting {
     clerk: Option<Waker>,
 }
 
-/// All workers'.
+/// All workers', by lane.
 #[derive(Default)]
-pub(crate) struct Counters(Vec<Counter>);
+pub(crate) struct Counters(Vec<Vec<Counter>>);
 
 impl Counters {
-    /// One for each worker; [`Counters::serve`] has to run on it.
-    pub(crate) fn new(worker_count: usize) -> Self {
-        Self((0..worker_count).map(|_| Counter::default()).collect())
+    /// One for each worker and lane; [`Counters::serve`] has to run on it.
+    pub(crate) fn new(worker_count: usize, lane_count: usize) -> Self {
+        let lanes = |_| (0..lane_count).map(|_| Counter::default()).collect();
+        Self((0..worker_count).map(lanes).collect())
     }
 
     /// Waits as [`Spool::durable`] does.
     pub(crate) async fn durable(&self, spool: &Arc<dyn Spool>, ticket: Ticket) -> Result<(), SpoolFailure> {
         match workers::number().and_then(|number| self.0.get(number)) {
-            Some(counter) => poll_fn(|cx| counter.poll(spool, ticket, cx)).await,
+            Some(lanes) => poll_fn(|cx| lanes[spool.lane(ticket)].poll(spool, ticket, cx)).await,
             None => spool.durable(ticket).await,
         }
     }
 
-    /// The clerk of a worker; never ends. It is behind all that came to the worker together with the
+    /// The clerk of a worker for a lane; never ends. It is behind all that came to the worker together with the
     /// first who waits, so that their commit is one.
-    pub(crate) async fn serve(&self, number: usize, spool: &Arc<dyn Spool>) {
-        let counter = &self.0[number];
+    pub(crate) async fn serve(&self, number: usize, lane: usize, spool: &Arc<dyn Spool>) {
+        let counter = &self.0[number][lane];
         loop {
             let first = poll_fn(|cx| counter.first(cx)).await;
             // What it came to each session asks for itself.
@@ -132,11 +133,11 @@ mod tests {
         work: impl FnOnce(Arc<Counters>) -> W,
     ) -> W::Output {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (counters, spool) = (Arc::new(Counters::new(1)), spool.clone());
+        let (counters, spool) = (Arc::new(Counters::new(1, 1)), spool.clone());
         workers::set_number(0);
         LocalSet::new().block_on(&runtime, async move {
             let clerk = counters.clone();
-            spawn_local(async move { clerk.serve(0, &spool).await });
+            spawn_local(async move { clerk.serve(0, 0, &spool).await });
             work(counters).await
         })
     }

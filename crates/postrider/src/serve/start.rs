@@ -125,11 +125,14 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _ = spool.submit(vec![Entry::Amend { id, change: Change::Delete }]);
     }
     let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);
-    engine.counters = Counters::new(workers.handles().len());
+    let lane_count = spool.lane_count();
+    engine.counters = Counters::new(workers.handles().len(), lane_count);
     let engine = Arc::new(engine);
     for (number, worker) in workers.handles().into_iter().enumerate() {
-        let engine = engine.clone();
-        worker.spawn(async move { engine.counters.serve(number, &engine.spool).await });
+        for lane in 0..lane_count {
+            let engine = engine.clone();
+            worker.spawn(async move { engine.counters.serve(number, lane, &engine.spool).await });
+        }
     }
     let desk = Arc::new(Desk::new(engine.clone(), wiring::policy(&settings)));
     let reception = {

@@ -2,11 +2,10 @@
 //!
 //! Nothing makes two stores durable in one moment, so a transaction goes to one of them whole. Where
 //! messages are that it names, or chunks of its content, it follows them: a report lies where the message
-//! lies that it tells of. Else the envelope of its first message decides. A ticket covers the tickets that
-//! every store gave before it: whoever waits for it waits for all their disks.
+//! lies that it tells of. Else the envelope of its first message decides. Each store is a lane of its own:
+//! nobody waits for the disk of another.
 
 mod places;
-mod tickets;
 
 use crate::{
     Change, Durable, Entry, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
@@ -18,42 +17,43 @@ use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
 };
-use tickets::{All, Tickets};
 
 /// Which store a new message goes to, counted from 0.
 pub type Chooser = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
 
 /// See the module's text.
-pub struct Several {
+pub struct Several<S: Spool + ?Sized = dyn Spool> {
     /// The first one has all mail that none of the others is for.
-    stores: Vec<Box<dyn Spool>>,
+    stores: Vec<Box<S>>,
     choose: Chooser,
-    line: Mutex<Line>,
+    homes: Mutex<Homes>,
 }
 
-/// What has to happen in the order of submission.
-struct Line {
-    /// Where messages are that are not in the first store.
-    homes: HashMap<QueueId, u8>,
-    tickets: Tickets,
-}
+/// Where messages are that are not in the first store.
+#[derive(Default)]
+struct Homes(HashMap<QueueId, u8>);
 
-impl Several {
+impl<S: Spool + ?Sized> Several<S> {
     /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
     /// nothing of; their order may change from start to start, as places do not outlive one.
-    pub fn new(stores: Vec<Box<dyn Spool>>, choose: Chooser) -> Self {
+    pub fn new(stores: Vec<Box<S>>, choose: Chooser) -> Self {
         assert!((1..=places::STORES_MAX).contains(&stores.len()), "a place has no more room for its store");
-        let tickets = Tickets::new(stores.len());
-        Self { stores, choose, line: Mutex::new(Line { homes: HashMap::new(), tickets }) }
+        Self { stores, choose, homes: Mutex::default() }
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    /// In the order they were given.
+    pub fn stores(&self) -> &[Box<S>] {
+        &self.stores
+    }
+
+    fn homes(&self) -> MutexGuard<'_, Homes> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The one store that a transaction goes to.
-    fn home(&self, line: &Line, transaction: &[Entry]) -> usize {
-        let mut bound = transaction.iter().filter_map(|entry| line.bound(entry));
+    fn home(&self, transaction: &[Entry]) -> usize {
+        let homes = self.homes();
+        let mut bound = transaction.iter().filter_map(|entry| homes.bound(entry));
         if let Some(home) = bound.next() {
             // A transaction is a message, or what became of one together with the reports on it.
             assert!(bound.all(|other| other == home), "a transaction names what two stores keep");
@@ -76,9 +76,9 @@ fn message_of(entry: &Entry) -> Option<&SharedMessage> {
     }
 }
 
-impl Line {
+impl Homes {
     fn home_of(&self, id: QueueId) -> usize {
-        self.homes.get(&id).map_or(0, |home| usize::from(*home))
+        self.0.get(&id).map_or(0, |home| usize::from(*home))
     }
 
     /// The store an entry has to go to; none when it may go to any.
@@ -93,9 +93,9 @@ impl Line {
     /// A store has taken a transaction that did this.
     fn note(&mut self, home: usize, (id, what): (QueueId, Step)) {
         match what {
-            Step::Begins if home > 0 => drop(self.homes.insert(id, home as u8)),
+            Step::Begins if home > 0 => drop(self.0.insert(id, home as u8)),
             Step::Begins => {}
-            Step::Ends => drop(self.homes.remove(&id)),
+            Step::Ends => drop(self.0.remove(&id)),
         }
     }
 }
@@ -117,17 +117,17 @@ fn step(entry: &Entry) -> Option<(QueueId, Step)> {
     }
 }
 
-impl Spool for Several {
+impl<S: Spool + ?Sized> Spool for Several<S> {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
-        let mut line = self.line();
-        let home = self.home(&line, &transaction);
+        let home = self.home(&transaction);
         let steps: Vec<_> = transaction.iter().filter_map(step).collect();
         let inner = transaction.into_iter().map(|entry| places::inner_entry(entry, home)).collect();
-        // Under the lock, so that the store's tickets are in the order of ours.
-        let given = self.stores[home].submit(inner)?;
-        steps.into_iter().for_each(|step| line.note(home, step));
-        line.tickets.forget(home, |ticket| matches!(self.stores[home].reached(ticket), Some(Ok(()))));
-        Ok(line.tickets.give(home, given))
+        let own = self.stores[home].submit(inner)?;
+        if !steps.is_empty() {
+            let mut homes = self.homes();
+            steps.into_iter().for_each(|step| homes.note(home, step));
+        }
+        Ok(places::outer_ticket(own, home))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -147,27 +147,26 @@ impl Spool for Several {
         }
     }
 
+    fn lane_count(&self) -> usize {
+        self.stores.len()
+    }
+
+    fn lane(&self, ticket: Ticket) -> usize {
+        places::inner_ticket(ticket).0
+    }
+
     fn durable(&self, ticket: Ticket) -> Durable {
-        let covered = self.line().tickets.covered(ticket);
-        let waits = covered.into_iter().map(|(home, inner)| self.stores[home].durable(inner));
-        Box::pin(All(waits.collect()))
+        let (home, own) = places::inner_ticket(ticket);
+        self.stores[home].durable(own)
     }
 
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        let covered = self.line().tickets.covered(ticket);
-        let mut all = Some(Ok(()));
-        for (home, inner) in covered {
-            match self.stores[home].reached(inner) {
-                Some(Ok(())) => {}
-                Some(Err(failure)) => return Some(Err(failure)),
-                None => all = None,
-            }
-        }
-        all
+        let (home, own) = places::inner_ticket(ticket);
+        self.stores[home].reached(own)
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
-        let home = self.line().home_of(id);
+        let home = self.homes().home_of(id);
         Ok(places::outer_message(self.stores[home].read(id)?, home))
     }
 
@@ -179,10 +178,10 @@ impl Spool for Several {
 
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
         let mut whole = RecoveryReport::default();
-        let line = self.line.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let homes = self.homes.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (home, store) in self.stores.iter_mut().enumerate() {
             let report = store.recover(&mut |one| {
-                line.note(home, (one.message.id, Step::Begins));
+                homes.note(home, (one.message.id, Step::Begins));
                 found(Recovered { message: places::outer_message(one.message, home), ..one });
             })?;
             whole.add(report);

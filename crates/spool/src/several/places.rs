@@ -1,11 +1,12 @@
-//! Places of several stores: a store's own, with the store's number in the upper bits. Those of the first
-//! store are as it gave them.
+//! Places and tickets of several stores: a store's own, with the store's number in the upper bits. Those of
+//! the first store are as it gave them.
 
-use crate::{Entry, Recovered, format::message::NOWHERE};
+use crate::{Entry, Recovered, Ticket, format::message::NOWHERE};
 use mail::{Content, Message, Part, Place, SharedMessage};
 
-/// The bits of a store's own places; at a million chunks a second they last two thousand years.
+/// The bits of a store's own; at a million chunks or transactions a second they last two thousand years.
 const OWN_BITS: u32 = 56;
+const OWN_MASK: u64 = (1 << OWN_BITS) - 1;
 /// The last number of all would make a place of [`NOWHERE`].
 pub(super) const STORES_MAX: usize = (1 << (u64::BITS - OWN_BITS)) - 1;
 
@@ -17,13 +18,23 @@ pub(super) fn outer(place: Place, home: usize) -> Place {
     Place(place.0 | (home as u64) << OWN_BITS)
 }
 
+pub(super) fn outer_ticket(own: Ticket, home: usize) -> Ticket {
+    debug_assert!(own.0 >> OWN_BITS == 0, "a store counts its tickets from 0");
+    Ticket(own.0 | (home as u64) << OWN_BITS)
+}
+
+/// The store that gave it, and its own ticket.
+pub(super) fn inner_ticket(ticket: Ticket) -> (usize, Ticket) {
+    ((ticket.0 >> OWN_BITS) as usize, Ticket(ticket.0 & OWN_MASK))
+}
+
 pub(super) fn home(place: Place) -> usize {
     (place.0 >> OWN_BITS) as usize
 }
 
 /// As its store knows it, if it is one of this store.
 pub(super) fn inner(place: Place, of: usize) -> Option<Place> {
-    (home(place) == of).then_some(Place(place.0 & ((1 << OWN_BITS) - 1)))
+    (home(place) == of).then_some(Place(place.0 & OWN_MASK))
 }
 
 /// Where a message's chunks lie, if it has any.
