@@ -51,8 +51,8 @@ enum Verb {
         /// Seeds of the whole relay, from client to next hop
         #[arg(long, default_value_t = 200)]
         relays: u64,
-        /// log or directories
-        #[arg(long, default_value = "log", value_parser = ["log", "directories"])]
+        /// log, directories, or both beside each other
+        #[arg(long, default_value = "log", value_parser = ["log", "directories", "both"])]
         engine: String,
     },
     /// Kill the daemon under load with SIGKILL; whatever it answered 250 must arrive

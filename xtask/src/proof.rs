@@ -64,8 +64,8 @@ pub(crate) struct PowerCut {
     /// Break a promise on purpose, which must be noticed: SkipSync, AnswerEarly, …
     #[arg(long)]
     mutation: Option<String>,
-    /// What keeps the messages: log or directories
-    #[arg(long, default_value = "log", value_parser = ["log", "directories"])]
+    /// What keeps the messages: log, directories, or both beside each other
+    #[arg(long, default_value = "log", value_parser = ["log", "directories", "both"])]
     engine: String,
 }
 
@@ -101,9 +101,10 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
 pub(crate) fn ci() -> Done {
     sim(1, 10_000, 200, "log")?;
     sim(1, 1_000, 0, "directories")?;
+    sim(1, 1_000, 0, "both")?;
     kill9(1, 20, false)?;
     eio(1, 5)?;
-    for (engine, points) in [("log", 200), ("directories", 100)] {
+    for (engine, points) in [("log", 200), ("directories", 100), ("both", 40)] {
         powercut(&PowerCut { fs: None, points, seed: 1, mutation: None, engine: engine.to_owned() })?;
     }
     Ok(())

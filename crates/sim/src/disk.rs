@@ -221,8 +221,8 @@ impl SimDisk {
     }
 
     /// Files there are.
-    pub fn file_count(&self) -> usize {
-        self.state().names.len()
+    pub fn file_names(&self) -> Vec<String> {
+        self.state().names.keys().cloned().collect()
     }
 
     /// Has the planned cut come?

@@ -2,8 +2,8 @@
 
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
-    RecoveryReport, Spool, SpoolFailure, Turn,
+    Choice, Chooser, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    RecoveryReport, Several, Spool, SpoolFailure, Ticket, Turn,
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
@@ -15,11 +15,47 @@ pub enum Engine {
     Log,
     /// Queue directories.
     Directories,
+    /// The log for some messages, queue directories for the others.
+    Both,
+}
+
+/// What may be left of transactions whose durability nobody was told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Only the first of them.
+    First,
+    /// Any, as long as of no message something is there without what came before it.
+    Some,
+}
+
+impl Engine {
+    /// Of each lane.
+    pub fn orders(self) -> &'static [Order] {
+        match self {
+            Self::Log => &[Order::First],
+            Self::Directories => &[Order::Some],
+            Self::Both => &[Order::First, Order::Some],
+        }
+    }
+
+    /// Transactions may name messages that have nothing to do with each other.
+    pub fn is_joint(self) -> bool {
+        self == Self::Directories
+    }
+}
+
+/// Which of both has a message.
+pub fn chooser() -> Chooser {
+    Box::new(|envelope| envelope.recipients.len() % 2)
 }
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Log { "log" } else { "directories" })
+        f.write_str(match self {
+            Self::Log => "log",
+            Self::Directories => "directories",
+            Self::Both => "both",
+        })
     }
 }
 
@@ -27,11 +63,11 @@ impl FromStr for Engine {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let engines = [Self::Log, Self::Directories];
+        let engines = [Self::Log, Self::Directories, Self::Both];
         engines
             .into_iter()
             .find(|engine| engine.to_string() == text)
-            .ok_or_else(|| format!("log or directories, not {text}"))
+            .ok_or_else(|| format!("log, directories or both, not {text}"))
     }
 }
 
@@ -56,25 +92,41 @@ impl Setup {
 
     pub(crate) fn open(&self, disk: &SimDisk) -> Result<Subject, SpoolFailure> {
         match self.engine {
-            Engine::Log => {
-                let log = LogSpool::by_hand(Arc::new(disk.clone()), self.log.clone(), self.mutation)?;
-                Ok(Subject::Log(Box::new(log)))
+            Engine::Log => Ok(Subject::Log(Box::new(self.log(disk)?))),
+            Engine::Directories => Ok(Subject::Directories(Box::new(self.directories(disk)?))),
+            Engine::Both => {
+                let log = self.log(&disk.directory(LOG_DIRECTORY))?;
+                let stores: Vec<Box<dyn ByHand>> = vec![Box::new(log), Box::new(self.directories(disk)?)];
+                Ok(Subject::Both(Box::new(Several::new(stores, chooser()))))
             }
-            Engine::Directories => {
-                let queues = (0..self.queue_count).map(|n| self.queue(disk, n)).collect();
-                let settings = DirSettings {
-                    max_bytes: self.log.max_bytes,
-                    min_free_bytes: 0,
-                    reserve_bytes: 64 * 1024,
-                    choice: self.choice,
-                    queued_bytes_max: self.log.queued_bytes_max,
-                    outcome_delay: Duration::ZERO,
-                    // Threads would read in an order that no seed decides.
-                    read_threads: 1,
-                };
-                let spool = DirSpool::by_hand(queues, settings, self.mutation)?;
-                Ok(Subject::Directories(Box::new(spool)))
-            }
+        }
+    }
+
+    fn log(&self, disk: &SimDisk) -> Result<LogSpool, SpoolFailure> {
+        LogSpool::by_hand(Arc::new(disk.clone()), self.log.clone(), self.mutation)
+    }
+
+    fn directories(&self, disk: &SimDisk) -> Result<DirSpool, SpoolFailure> {
+        let queues = (0..self.queue_count).map(|n| self.queue(disk, n)).collect();
+        let settings = DirSettings {
+            max_bytes: self.log.max_bytes,
+            min_free_bytes: 0,
+            reserve_bytes: 64 * 1024,
+            choice: self.choice,
+            queued_bytes_max: self.log.queued_bytes_max,
+            outcome_delay: Duration::ZERO,
+            // Threads would read in an order that no seed decides.
+            read_threads: 1,
+        };
+        DirSpool::by_hand(queues, settings, self.mutation)
+    }
+
+    /// Does a file of the disk belong to the log?
+    pub(crate) fn is_of_log(&self, file: &str) -> bool {
+        match self.engine {
+            Engine::Log => true,
+            Engine::Directories => false,
+            Engine::Both => file.split_once('/').is_some_and(|(directory, _)| directory == LOG_DIRECTORY),
         }
     }
 
@@ -93,10 +145,32 @@ impl Setup {
     }
 }
 
+/// Where the log lies when queue directories lie beside it.
+const LOG_DIRECTORY: &str = "log";
+
+/// A spool whose threads' work is done when it is called for.
+pub(crate) trait ByHand: Spool {
+    /// As the engines' own do; whether there was anything to do.
+    fn turn(&self, turn: Turn) -> bool;
+}
+
+impl ByHand for LogSpool {
+    fn turn(&self, turn: Turn) -> bool {
+        Self::turn(self, turn)
+    }
+}
+
+impl ByHand for DirSpool {
+    fn turn(&self, turn: Turn) -> bool {
+        Self::turn(self, turn)
+    }
+}
+
 /// A spool without threads.
 pub(crate) enum Subject {
     Log(Box<LogSpool>),
     Directories(Box<DirSpool>),
+    Both(Box<Several<dyn ByHand>>),
 }
 
 impl Subject {
@@ -104,6 +178,17 @@ impl Subject {
         match self {
             Self::Log(spool) => spool.turn(turn),
             Self::Directories(spool) => spool.turn(turn),
+            // Each has threads of its own.
+            Self::Both(spool) => spool.stores().iter().filter(|store| store.turn(turn)).count() > 0,
+        }
+    }
+
+    /// Why a spool failed that did.
+    pub(crate) fn failure(&self) -> Option<SpoolFailure> {
+        let of = |spool: &dyn Spool| spool.reached(Ticket(u64::MAX))?.err();
+        match self {
+            Self::Both(spool) => spool.stores().iter().find_map(|store| of(&**store)),
+            Self::Log(_) | Self::Directories(_) => of(&**self),
         }
     }
 
@@ -128,6 +213,7 @@ impl Subject {
                 Ok(report)
             }
             Self::Directories(spool) => spool.recover(visit),
+            Self::Both(spool) => spool.recover(visit),
         }
     }
 }
@@ -139,6 +225,7 @@ impl Deref for Subject {
         match self {
             Self::Log(spool) => &**spool,
             Self::Directories(spool) => &**spool,
+            Self::Both(spool) => &**spool,
         }
     }
 }

@@ -1,14 +1,14 @@
 //! What the spool was told and what it promised: after a crash the log must be as if exactly the first
 //! `k` transactions had happened, with every one it called durable among them; queue directories as if
-//! all of those had, and some others.
+//! all of those had, and some others. Where there are several spools, each keeps its own promise.
 
 mod order;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Order};
 use bytes::Bytes;
 use mail::{Fate, Outcome, Part, QueueId, SharedMessage};
 use spool::{Change, Entry, RecipientState, Spool, Ticket, Transaction};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A live message's state, without the times at which the spool noted it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,17 +35,26 @@ struct Sent {
 }
 
 /// All of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Ledger {
     sent: BTreeMap<u64, Sent>,
+    lanes: Vec<Lane>,
+    /// With everything submitted.
+    latest: Queue,
+}
+
+/// What becomes durable in one order.
+#[derive(Debug)]
+struct Lane {
+    order: Order,
     /// What the last recovery found: all of that is durable.
     proven: Queue,
     /// Since then, in the order of their tickets.
     submitted: Vec<(Ticket, Transaction)>,
     /// So many of them were called durable.
     acknowledged: usize,
-    /// With everything submitted.
-    latest: Queue,
+    /// Messages it was ever given.
+    own: BTreeSet<u64>,
 }
 
 fn apply(queue: &mut Queue, transaction: &Transaction) {
@@ -71,6 +80,15 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
                 }
             }
         }
+    }
+}
+
+/// The message that begins here.
+fn accepted(entry: &Entry) -> Option<u64> {
+    match entry {
+        Entry::Accept(message) => Some(message.id.0),
+        Entry::Adopt(found) => Some(found.message.id.0),
+        Entry::Outcome { .. } | Entry::Amend { .. } => None,
     }
 }
 
@@ -106,10 +124,16 @@ impl Live {
 }
 
 impl Ledger {
+    /// Of a spool with nothing in it.
+    pub fn new(engine: Engine) -> Self {
+        let lanes = engine.orders().iter().map(|order| Lane::new(*order)).collect();
+        Self { sent: BTreeMap::new(), lanes, latest: Queue::new() }
+    }
+
     /// The spool took it.
-    pub fn submitted(&mut self, ticket: Ticket, transaction: Transaction) {
+    pub fn submitted(&mut self, lane: usize, ticket: Ticket, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
-        self.submitted.push((ticket, transaction));
+        self.lanes[lane].submit(ticket, transaction);
     }
 
     /// A message that may be submitted, and its content, which may be in chunks.
@@ -117,15 +141,21 @@ impl Ledger {
         self.sent.insert(message.id.0, Sent { message, content });
     }
 
-    /// The tickets no one was called durable of yet.
-    pub fn open_tickets(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.submitted[self.acknowledged..].iter().map(|(ticket, _)| *ticket)
+    /// The tickets of a lane no one was called durable of yet.
+    pub fn open_tickets(&self, lane: usize) -> impl Iterator<Item = Ticket> + '_ {
+        self.lanes[lane].open().iter().map(|(ticket, _)| *ticket)
+    }
+
+    /// Of all lanes.
+    pub fn open_count(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.open().len()).sum()
     }
 
     /// A ticket was called durable.
-    pub fn acknowledged(&mut self, ticket: Ticket) {
-        let up_to = self.submitted.iter().filter(|(t, _)| *t <= ticket).count();
-        self.acknowledged = self.acknowledged.max(up_to);
+    pub fn acknowledged(&mut self, lane: usize, ticket: Ticket) {
+        let lane = &mut self.lanes[lane];
+        let up_to = lane.submitted.iter().filter(|(t, _)| *t <= ticket).count();
+        lane.acknowledged = lane.acknowledged.max(up_to);
     }
 
     /// With everything that was submitted.
@@ -135,13 +165,7 @@ impl Ledger {
 
     /// Messages whose acceptance is durable and whose end was not submitted: they can be read.
     pub fn readable(&self) -> Vec<QueueId> {
-        let accepted = |entry: &Entry| match entry {
-            Entry::Accept(message) => Some(message.id.0),
-            Entry::Adopt(found) => Some(found.message.id.0),
-            Entry::Outcome { .. } | Entry::Amend { .. } => None,
-        };
-        let durable = self.submitted[..self.acknowledged].iter().flat_map(|(_, t)| t).filter_map(accepted);
-        let ids = self.proven.keys().copied().chain(durable);
+        let ids = self.lanes.iter().flat_map(Lane::durable);
         ids.filter(|id| self.latest.contains_key(id)).map(QueueId).collect()
     }
 
@@ -151,67 +175,23 @@ impl Ledger {
     }
 
     /// What recovery found must be one of the queues that may be; from now on it is durable.
-    pub fn settle(&mut self, engine: Engine, found: Queue) -> Result<(), String> {
-        match engine {
-            Engine::Log => self.settle_first(found),
-            Engine::Directories => self.settle_some(found),
+    pub fn settle(&mut self, found: Queue) -> Result<(), String> {
+        if let Some(id) = found.keys().find(|id| !self.lanes.iter().any(|lane| lane.own.contains(id))) {
+            return Err(format!("{id} was given to nobody"));
         }
-    }
-
-    fn settle_some(&mut self, found: Queue) -> Result<(), String> {
-        let (durable, open) = self.submitted.split_at(self.acknowledged);
-        let mut least = self.proven.clone();
-        durable.iter().for_each(|(_, transaction)| apply(&mut least, transaction));
-        let open: Vec<&Transaction> = open.iter().map(|(_, transaction)| transaction).collect();
-        if order::is_some_of(&least, &open, &found) {
-            self.adopt(found);
-            return Ok(());
-        }
-        let mut most = least.clone();
-        open.into_iter().for_each(|transaction| apply(&mut most, transaction));
-        Err(self.explain(&found, &least, &most))
-    }
-
-    fn settle_first(&mut self, found: Queue) -> Result<(), String> {
-        let mut queue = self.proven.clone();
-        let mut least = None;
-        for count in 0..=self.submitted.len() {
-            if count >= self.acknowledged {
-                if queue == found {
-                    self.adopt(found);
-                    return Ok(());
-                }
-                least.get_or_insert_with(|| queue.clone());
-            }
-            if let Some((_, transaction)) = self.submitted.get(count) {
-                apply(&mut queue, transaction);
-            }
-        }
-        Err(self.explain(&found, &least.unwrap_or_default(), &queue))
+        self.lanes.iter().try_for_each(|lane| lane.judge(&lane.part(&found)))?;
+        self.adopt(found);
+        Ok(())
     }
 
     /// Something was damaged: what is left counts from now on.
     pub fn adopt(&mut self, found: Queue) {
-        self.submitted.clear();
-        self.acknowledged = 0;
-        (self.proven, self.latest) = (found.clone(), found);
-    }
-
-    /// What differs from both the least and the most that may be there.
-    fn explain(&self, found: &Queue, least: &Queue, most: &Queue) -> String {
-        let mut words = Vec::new();
-        let ids: std::collections::BTreeSet<_> =
-            found.keys().chain(least.keys()).chain(most.keys()).collect();
-        for id in ids {
-            let [f, l, m] = [found, least, most].map(|q| q.get(id));
-            if f != l && f != m {
-                words.push(format!("{id}: {f:?}, durable was {l:?}, submitted {m:?}"));
-            } else if f != l || f != m {
-                words.push(format!("{id}: as {}", if f == l { "acknowledged" } else { "submitted" }));
-            }
+        for lane in &mut self.lanes {
+            lane.submitted.clear();
+            lane.acknowledged = 0;
+            lane.proven = lane.part(&found);
         }
-        let (acknowledged, submitted) = (self.acknowledged, self.submitted.len());
-        format!("{acknowledged} of {submitted} transactions were durable; {}", words.join("; "))
+        self.latest = found;
     }
 
     /// The message is what was handed to the spool, byte by byte.
@@ -233,5 +213,86 @@ impl Ledger {
             }
         }
         if content == sent.content { Ok(()) } else { Err(format!("{}: another content", id.0)) }
+    }
+}
+
+impl Lane {
+    fn new(order: Order) -> Self {
+        let (proven, own) = (Queue::new(), BTreeSet::new());
+        Self { order, proven, submitted: Vec::new(), acknowledged: 0, own }
+    }
+
+    fn submit(&mut self, ticket: Ticket, transaction: Transaction) {
+        self.own.extend(transaction.iter().filter_map(accepted));
+        self.submitted.push((ticket, transaction));
+    }
+
+    fn open(&self) -> &[(Ticket, Transaction)] {
+        &self.submitted[self.acknowledged..]
+    }
+
+    /// Messages whose acceptance is durable.
+    fn durable(&self) -> impl Iterator<Item = u64> + '_ {
+        let since = self.submitted[..self.acknowledged].iter().flat_map(|(_, t)| t).filter_map(accepted);
+        self.proven.keys().copied().chain(since)
+    }
+
+    /// What of it is this lane's.
+    fn part(&self, found: &Queue) -> Queue {
+        found.iter().filter(|(id, _)| self.own.contains(id)).map(|(id, live)| (*id, live.clone())).collect()
+    }
+
+    /// Is it one of the queues that may be?
+    fn judge(&self, found: &Queue) -> Result<(), String> {
+        match self.order {
+            Order::First => self.judge_first(found),
+            Order::Some => self.judge_some(found),
+        }
+    }
+
+    fn judge_some(&self, found: &Queue) -> Result<(), String> {
+        let (durable, open) = self.submitted.split_at(self.acknowledged);
+        let mut least = self.proven.clone();
+        durable.iter().for_each(|(_, transaction)| apply(&mut least, transaction));
+        let open: Vec<&Transaction> = open.iter().map(|(_, transaction)| transaction).collect();
+        if order::is_some_of(&least, &open, found) {
+            return Ok(());
+        }
+        let mut most = least.clone();
+        open.into_iter().for_each(|transaction| apply(&mut most, transaction));
+        Err(self.explain(found, &least, &most))
+    }
+
+    fn judge_first(&self, found: &Queue) -> Result<(), String> {
+        let mut queue = self.proven.clone();
+        let mut least = None;
+        for count in 0..=self.submitted.len() {
+            if count >= self.acknowledged {
+                if queue == *found {
+                    return Ok(());
+                }
+                least.get_or_insert_with(|| queue.clone());
+            }
+            if let Some((_, transaction)) = self.submitted.get(count) {
+                apply(&mut queue, transaction);
+            }
+        }
+        Err(self.explain(found, &least.unwrap_or_default(), &queue))
+    }
+
+    /// What differs from both the least and the most that may be there.
+    fn explain(&self, found: &Queue, least: &Queue, most: &Queue) -> String {
+        let mut words = Vec::new();
+        let ids: BTreeSet<_> = found.keys().chain(least.keys()).chain(most.keys()).collect();
+        for id in ids {
+            let [f, l, m] = [found, least, most].map(|q| q.get(id));
+            if f != l && f != m {
+                words.push(format!("{id}: {f:?}, durable was {l:?}, submitted {m:?}"));
+            } else if f != l || f != m {
+                words.push(format!("{id}: as {}", if f == l { "acknowledged" } else { "submitted" }));
+            }
+        }
+        let (acknowledged, submitted) = (self.acknowledged, self.submitted.len());
+        format!("{acknowledged} of {submitted} transactions were durable; {}", words.join("; "))
     }
 }

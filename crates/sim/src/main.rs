@@ -1,4 +1,4 @@
-//! `sim [--points 10000] [--relays 200] [--seed 1] [--engine directories]`: so many seeds of the spool and of
+//! `sim [--points 10000] [--relays 200] [--seed 1] [--engine directories|both]`: so many seeds of the spool and of
 //! the whole relay, which always has the log.
 
 use sim::{

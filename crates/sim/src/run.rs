@@ -99,12 +99,12 @@ impl Run {
         let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
         Self {
             disk: SimDisk::new(rng.bits(), capacity_bytes),
-            workload: Workload::new(rng.bits(), engine == Engine::Directories),
+            workload: Workload::new(rng.bits(), engine.is_joint()),
             setup: Setup::new(engine, settings, mutation, seed),
             rng,
             listed: Rng::new(!seed),
             digests: Rng::new(seed.rotate_left(32)),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(engine),
             has_errors: false,
             steps: STEPS,
             tally: Tally::default(),
@@ -177,9 +177,7 @@ impl Run {
             return Err(Ended::Violation(format!("{id} was recovered twice")));
         }
         let ids: Vec<u64> = found.keys().copied().collect();
-        self.ledger
-            .settle(self.setup.engine, found)
-            .map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
+        self.ledger.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
         for id in ids {
             self.read(&spool, QueueId(id)).map_err(Ended::Violation)?;
         }
@@ -229,10 +227,8 @@ impl Run {
         if !spool.pressure().poisoned || self.disk.is_off() || self.has_errors {
             return Ok(());
         }
-        match poll(spool.durable(Ticket(u64::MAX))) {
-            Poll::Ready(Err(failure)) if !is_no_room(&failure) => {
-                Err(format!("failed for nothing: {failure}"))
-            }
+        match spool.failure() {
+            Some(failure) if !is_no_room(&failure) => Err(format!("failed for nothing: {failure}")),
             _ => {
                 self.tally.no_room_count += 1;
                 self.make_room();
@@ -250,9 +246,11 @@ impl Run {
     /// What the spool calls durable now.
     fn note_durable(&mut self, spool: &Subject) {
         let is_durable = |ticket: &Ticket| matches!(poll(spool.durable(*ticket)), Poll::Ready(Ok(())));
-        let tickets: Vec<Ticket> = self.ledger.open_tickets().collect();
-        if let Some(last) = tickets.into_iter().take_while(is_durable).last() {
-            self.ledger.acknowledged(last);
+        for lane in 0..spool.lane_count() {
+            let tickets: Vec<Ticket> = self.ledger.open_tickets(lane).collect();
+            if let Some(last) = tickets.into_iter().take_while(is_durable).last() {
+                self.ledger.acknowledged(lane, last);
+            }
         }
     }
 

@@ -46,6 +46,19 @@ impl Workload {
         }
     }
 
+    /// A message for each of several spools, as [`crate::engine::chooser`] divides them.
+    pub fn one_each(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        for recipient_count in 1..=spool.lane_count() {
+            let mut envelope =
+                Envelope::new(ReversePath::parse("sender@here.test", false).expect("an address"));
+            envelope.recipients = (0..recipient_count).map(|n| Recipient::new(path(n))).collect();
+            let message = self.message(envelope, Content::from_bytes("last\r\n"));
+            ledger.sent(message.clone(), "last\r\n".into());
+            Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
+        }
+        Ok(())
+    }
+
     fn some(&mut self, ledger: &Ledger) -> Option<QueueId> {
         let count = ledger.latest().len();
         // The oldest often stays: it has to be moved out of segments that are used again.
@@ -59,7 +72,7 @@ impl Workload {
 
     fn submit(spool: &dyn Spool, ledger: &mut Ledger, transaction: Transaction) -> Result<(), Refused> {
         let ticket = spool.submit(transaction.clone())?;
-        ledger.submitted(ticket, transaction);
+        ledger.submitted(spool.lane(ticket), ticket, transaction);
         Ok(())
     }
 
@@ -68,12 +81,16 @@ impl Workload {
         (0..count).map(|_| b'a' + rng.below(26) as u8).collect()
     }
 
-    fn message(&mut self, sender: &str, content: Content) -> SharedMessage {
-        let id = self.next_id;
-        self.next_id += 1;
+    fn envelope(&mut self, sender: &str) -> Envelope {
         let mut envelope = Envelope::new(ReversePath::parse(sender, false).expect("an address"));
         let count = if self.rng.chance(5) { 40 } else { 1 + self.rng.index(3) };
         envelope.recipients = (0..count).map(|n| Recipient::new(path(n))).collect();
+        envelope
+    }
+
+    fn message(&mut self, envelope: Envelope, content: Content) -> SharedMessage {
+        let id = self.next_id;
+        self.next_id += 1;
         SharedMessage::new(Message {
             id: QueueId(id),
             arrived: UnixMillis(id * 1000),
@@ -85,7 +102,8 @@ impl Workload {
 
     fn mail(&mut self, ledger: &mut Ledger, sender: &str, size_bytes: usize) -> Entry {
         let bytes = self.bytes(size_bytes);
-        let message = self.message(sender, Content::from_bytes(bytes.clone()));
+        let envelope = self.envelope(sender);
+        let message = self.message(envelope, Content::from_bytes(bytes.clone()));
         ledger.sent(message.clone(), bytes);
         Entry::Accept(message)
     }
@@ -105,11 +123,12 @@ impl Workload {
     /// Content that came in pieces; now and then its sender goes away before the end.
     fn accept_chunks(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
         let (mut parts, mut places, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let envelope = self.envelope("sender@here.test");
         for _ in 0..1 + self.rng.index(3) {
             let size_bytes = 1 + self.rng.index(5000);
             let bytes = self.bytes(size_bytes);
             all.extend_from_slice(&bytes);
-            let place = spool.store(bytes).inspect_err(|_| spool.abandon(&places))?;
+            let place = spool.store_for(&envelope, bytes).inspect_err(|_| spool.abandon(&places))?;
             places.push(place);
             parts.push(Part::Stored { place, length_bytes: size_bytes as u32 });
         }
@@ -120,7 +139,7 @@ impl Workload {
         let tail = self.bytes(50);
         all.extend_from_slice(&tail);
         parts.push(Part::Memory(tail));
-        let message = self.message("sender@here.test", Content::new(Facts::default(), parts));
+        let message = self.message(envelope, Content::new(Facts::default(), parts));
         ledger.sent(message.clone(), all.into());
         Self::submit(spool, ledger, vec![Entry::Accept(message)])
     }

@@ -28,3 +28,8 @@ fn every_promise_that_queue_directories_break_is_noticed() {
     // Old lines must begin at the very byte of the new ones: tests/directories.rs sees to that.
     all_are_noticed(Engine::Directories, &[Mutation::IgnoreSeed]);
 }
+
+#[test]
+fn every_promise_that_one_of_two_spools_breaks_is_noticed() {
+    all_are_noticed(Engine::Both, &[]);
+}

@@ -23,6 +23,15 @@ fn the_same_is_true_of_queue_directories() {
 }
 
 #[test]
+fn the_same_is_true_of_both_beside_each_other() {
+    let summary = sim::points(1, 200, Engine::Both, Mutation::None);
+    println!("{summary}");
+    assert_eq!(summary.violations, []);
+    assert!(summary.tally.crash_count >= 700 && summary.tally.recovery_crash_count >= 150, "{summary}");
+    assert!(summary.tally.message_count >= 10_000, "{summary}");
+}
+
+#[test]
 fn a_seed_replays() {
     assert_eq!(
         sim::points(1, 60, Engine::Log, Mutation::None).tally,

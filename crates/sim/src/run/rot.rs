@@ -7,10 +7,13 @@ use spool::{RecoveryReport, SpoolFailure, disk::Disk};
 
 /// How an engine says that content is damaged when it is read.
 fn tells(engine: Engine, what: &str) -> bool {
+    // Of a segment that has a digest only this is read at a start.
+    let log = || what.contains(".seg at ");
+    let directories = || what.contains("not what was stored");
     match engine {
-        Engine::Directories => what.contains("not what was stored"),
-        // Of a segment that has a digest only this is read at a start.
-        Engine::Log => what.contains(".seg at "),
+        Engine::Log => log(),
+        Engine::Directories => directories(),
+        Engine::Both => log() || directories(),
     }
 }
 
@@ -45,15 +48,16 @@ impl Run {
         self.disk = self.disk.after_kill();
         // What is missing is missing still; only what stays counts.
         let _ = self.deliver_all();
-        let engine = self.setup.engine;
-        let is_placed = match engine {
+        let is_log = self.setup.is_of_log(&name);
+        let is_placed = if is_log {
             // In the last batch of all it looks like a torn tail; nobody can know the segment.
-            Engine::Log => report.corrupt.iter().any(|what| what.contains(".seg")),
+            report.corrupt.iter().any(|what| what.contains(".seg"))
+        } else {
             // What can be delivered all the same goes when it is.
-            Engine::Directories => !is_live && report.corrupt.iter().any(|what| what.contains(&name)),
+            !is_live && report.corrupt.iter().any(|what| what.contains(&name))
         };
         // To an envelope file that cannot be read an intent may still append.
-        let is_kept = |now: Option<Vec<u8>>| now == damaged || engine == Engine::Directories && now.is_some();
+        let is_kept = |now: Option<Vec<u8>>| now == damaged || !is_log && now.is_some();
         if !is_placed || is_kept(self.bytes(&name)) {
             Ok(())
         } else {
@@ -71,7 +75,7 @@ impl Run {
                 compared => compared?,
             }
         }
-        match self.ledger.settle(self.setup.engine, found.clone()) {
+        match self.ledger.settle(found.clone()) {
             Err(what) if !is_told => Err(what),
             Err(_) => {
                 self.ledger.adopt(found);

@@ -4,13 +4,13 @@
 
 use mail::QueueId;
 use sim::{
-    engine::Engine,
+    engine::{Engine, chooser},
     ledger::{Ledger, Live, Queue},
     workload::Workload,
 };
 use spool::{
-    Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, Mutation, QueueDirectory, Refused, Spool,
-    SpoolFailure, disk::RealDisk,
+    Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
+    Several, Spool, SpoolFailure, Ticket, disk::RealDisk,
 };
 use std::{
     path::Path,
@@ -38,32 +38,40 @@ const OUTCOME_DELAY: Duration = Duration::from_millis(2);
 
 impl Subject {
     fn open(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
-        match self.engine {
-            Engine::Log => {
-                let settings = LogSettings {
-                    segment_bytes: 128 * 1024,
-                    min_free_bytes: 0,
-                    outcome_delay: OUTCOME_DELAY,
-                    ..LogSettings::default()
-                };
-                Ok(Box::new(LogSpool::on(Arc::new(disk(path)?), settings, self.mutation)?))
+        Ok(match self.engine {
+            Engine::Log => self.log(path)?,
+            Engine::Directories => self.directories(path)?,
+            Engine::Both => {
+                let stores = vec![self.log(&path.join("log"))?, self.directories(path)?];
+                Box::new(Several::new(stores, chooser()))
             }
-            Engine::Directories => {
-                let settings = DirSettings {
-                    min_free_bytes: 0,
-                    reserve_bytes: 0,
-                    choice: Choice::Fewest,
-                    outcome_delay: OUTCOME_DELAY,
-                    ..DirSettings::default()
-                };
-                let queues = (0..QUEUES).map(|number| {
-                    let name = format!("q{number:02}");
-                    Ok(QueueDirectory::flat(&*name, Arc::new(disk(&path.join(&name))?)))
-                });
-                let queues = queues.collect::<Result<_, SpoolFailure>>()?;
-                Ok(Box::new(DirSpool::on(queues, settings, self.mutation)?))
-            }
-        }
+        })
+    }
+
+    fn log(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
+        let settings = LogSettings {
+            segment_bytes: 128 * 1024,
+            min_free_bytes: 0,
+            outcome_delay: OUTCOME_DELAY,
+            ..LogSettings::default()
+        };
+        Ok(Box::new(LogSpool::on(Arc::new(disk(path)?), settings, self.mutation)?))
+    }
+
+    fn directories(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
+        let settings = DirSettings {
+            min_free_bytes: 0,
+            reserve_bytes: 0,
+            choice: Choice::Fewest,
+            outcome_delay: OUTCOME_DELAY,
+            ..DirSettings::default()
+        };
+        let queues = (0..QUEUES).map(|number| {
+            let name = format!("q{number:02}");
+            Ok(QueueDirectory::flat(&*name, Arc::new(disk(&path.join(&name))?)))
+        });
+        let queues = queues.collect::<Result<_, SpoolFailure>>()?;
+        Ok(Box::new(DirSpool::on(queues, settings, self.mutation)?))
     }
 }
 
@@ -110,7 +118,7 @@ pub(crate) fn live(
         return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
     }
     let ids: Vec<u64> = found.keys().copied().collect();
-    past.ledger.settle(subject.engine, found).map_err(|what| format!("{what}; {report:?}"))?;
+    past.ledger.settle(found).map_err(|what| format!("{what}; {report:?}"))?;
     for id in ids {
         let compared = past.ledger.compare(&*spool, QueueId(id));
         if is_off() {
@@ -138,16 +146,19 @@ fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
         let (stepped, ticket) = {
             let mut guard = lock(past);
             let Past { ledger, workload } = &mut **guard;
-            let before = ledger.open_tickets().last();
+            let last = |ledger: &Ledger| -> Vec<Option<Ticket>> {
+                (0..spool.lane_count()).map(|lane| ledger.open_tickets(lane).last()).collect()
+            };
+            let before = last(ledger);
             let stepped = workload.step(spool, ledger);
-            (stepped, ledger.open_tickets().last().filter(|ticket| Some(*ticket) != before))
+            (stepped, last(ledger).into_iter().find(|ticket| !before.contains(ticket)).flatten())
         };
         if stepped == Err(Refused::Poisoned) {
             return;
         }
         let Some(ticket) = ticket else { continue };
         match wait(spool.durable(ticket)) {
-            Ok(()) => lock(past).ledger.acknowledged(ticket),
+            Ok(()) => lock(past).ledger.acknowledged(spool.lane(ticket), ticket),
             Err(_) => return,
         }
     }

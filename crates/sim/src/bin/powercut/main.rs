@@ -1,4 +1,4 @@
-//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--engine directories]`: the
+//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--engine directories|both]`: the
 //! spool on a real file system, on a device that forgets what was not flushed when its power is cut. Each point is
 //! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
 //!
@@ -14,7 +14,7 @@ mod volume;
 
 use device::Cut;
 use life::{End, Past, Subject};
-use sim::{args, engine::Engine, ledger::Ledger, seed::Rng, workload::Workload};
+use sim::{args, ledger::Ledger, seed::Rng, workload::Workload};
 use spool::Mutation;
 use std::{process::ExitCode, time::Instant};
 use volume::{Kind, Station, Volume};
@@ -100,8 +100,8 @@ fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut T
     while tally.points < points {
         let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
         let mut past = Past {
-            ledger: Ledger::default(),
-            workload: Workload::new(rng.bits(), subject.engine == Engine::Directories),
+            ledger: Ledger::new(subject.engine),
+            workload: Workload::new(rng.bits(), subject.engine.is_joint()),
         };
         for life in 0..lives {
             volume.switch_on(life == 0, rng.bits(), plan(&mut rng));
