@@ -8,6 +8,7 @@ use std::{
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
+    sync::mpsc,
     time::Instant,
 };
 
@@ -250,6 +251,33 @@ fn a_stop_waits_for_the_transaction_under_way_and_loses_nothing() {
     let daemon = Postrider::start_in(dir, address, &sink.route());
     until("it has arrived", || sink.count() >= 1);
     until("the queue is empty", || daemon.ledger("queued") == 0);
+}
+
+#[test]
+fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
+    let (let_go, held) = mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    // Until the channel is closed.
+    let sink = Sink::with(move |command| {
+        if command.starts_with("MAIL") {
+            let _ = held.lock().unwrap().recv();
+        }
+        None
+    });
+    let one = "[delivery]\nconnections_per_destination = 1\n[reception]\ngrace = \"1h\"\n";
+    let mut daemon = Postrider::start(&format!("{}{one}", sink.route()));
+    let mut client = Client::connect(daemon.address).unwrap();
+    for n in 0..10 {
+        let content = format!("Subject: {n}\r\n\r\nx\r\n");
+        assert_eq!(client.send("a@a.test", &["b@b.test"], content.as_bytes()).unwrap().0, 250);
+    }
+    until("the next hop is asked", || sink.connection_count() == 1);
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(client.reply().unwrap().1.starts_with("421 4.3.2"));
+    drop(let_go);
+    until("the daemon ends", || daemon.ended().is_some());
+    assert_eq!((daemon.ended().unwrap().code(), sink.connection_count()), (Some(0), 1));
+    assert!((1..10).contains(&sink.count()), "{}", sink.count());
 }
 
 #[test]

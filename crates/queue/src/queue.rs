@@ -93,6 +93,8 @@ pub struct Queue {
     /// When to look at a destination again: suspended ones, and ones whose patience runs.
     timers: BTreeSet<(Millis, DestinationId)>,
     connection_count: u32,
+    /// No connection is ordered any more.
+    is_closed: bool,
     random: u64,
     due: Vec<UnitId>,
     /// The earliest time set since the driver last asked.
@@ -116,6 +118,7 @@ impl Queue {
             wakes: VecDeque::new(),
             timers: BTreeSet::new(),
             connection_count: 0,
+            is_closed: false,
             random: seed | 1,
             due: Vec::new(),
             hint: None,
@@ -421,7 +424,7 @@ impl Queue {
         if let Some(id) = self.wakes.pop_front() {
             return Some(Order::Wake(id));
         }
-        while self.connection_count < self.settings.connections_max {
+        while !self.is_closed && self.connection_count < self.settings.connections_max {
             let id = self.rings.pop(&self.settings)?;
             let site = self.site_mut(id);
             site.in_ring = false;
@@ -441,6 +444,11 @@ impl Queue {
             return Some(Order::Open(id));
         }
         None
+    }
+
+    /// Orders no connection from now on; those there are may end their work.
+    pub fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// A connection has no work: it waits to be woken. False: there is work, it need not wait.

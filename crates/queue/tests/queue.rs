@@ -52,6 +52,22 @@ fn recipients_at_one_destination_go_together() {
 }
 
 #[test]
+fn a_closed_queue_orders_no_connection() {
+    let mut q = new();
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    put(&mut q, 1, &[a], 100, 0);
+    put(&mut q, 2, &[a, b], 100, 0);
+    assert_eq!(q.next_order(0), Some(Order::Open(a)));
+    q.close();
+    assert_eq!(orders(&mut q, 0), []);
+    let taken = q.take(a, 0).unwrap();
+    done(&mut q, &taken, Fate::Deferred, 1);
+    q.connection_closed(a, 1);
+    q.advance(1_000_000_000);
+    assert_eq!((orders(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
+}
+
+#[test]
 fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     let mut q = new();
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));

@@ -14,7 +14,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -106,6 +106,8 @@ pub(crate) struct Engine {
     pub(crate) closing: watch::Sender<bool>,
     /// The spool can promise nothing any more: the process must end.
     pub(crate) failed: Notify,
+    /// That was told.
+    has_failed: AtomicBool,
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// From handing a message to the spool until it is durable.
@@ -203,6 +205,7 @@ impl Engine {
             journal,
             closing: watch::Sender::new(false),
             failed: Notify::new(),
+            has_failed: AtomicBool::new(false),
             state: Mutex::new(state),
             conflicts: AtomicU64::new(0),
             queue_create: Phase::default(),
@@ -276,8 +279,16 @@ impl Engine {
     /// A commit failed: what was written before is safe, but nothing more can be promised until the
     /// spool was recovered.
     pub(crate) fn spool_failed(&self, failure: &spool::SpoolFailure) {
-        tracing::error!("the spool failed, and the daemon ends: {failure}");
+        if !self.has_failed.swap(true, Ordering::Relaxed) {
+            tracing::error!("the spool failed, and the daemon ends: {failure}");
+        }
         self.failed.notify_one();
+    }
+
+    /// Begins nothing new; what is under way may end.
+    pub(crate) fn close(&self) {
+        self.lock().queue.close();
+        self.closing.send_replace(true);
     }
 
     /// Connections out.
@@ -346,7 +357,7 @@ impl Engine {
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
             }
         };
-        stored.inspect_err(|_| self.failed.notify_one())
+        stored.inspect_err(|failure| self.spool_failed(failure))
     }
 
     /// Makes a message of our own durable and queues it.

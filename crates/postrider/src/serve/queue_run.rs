@@ -190,7 +190,7 @@ fn deliver(
                 () = engine.failed.notified() => return Err("the spool failed".to_owned()),
             }
         }
-        engine.closing.send_replace(true);
+        engine.close();
         Ok(())
     })?;
     spool.close();

@@ -248,7 +248,7 @@ impl Daemon {
     /// lost when they don't: what was not answered 250 is not ours, what was is in the spool.
     async fn stop(&self, grace: Duration) {
         tracing::info!("stopping");
-        self.engine.closing.send_replace(true);
+        self.engine.close();
         self.reception.close();
         let until = tokio::time::Instant::now() + grace;
         let mut look = tokio::time::interval(STOP_INTERVAL);

@@ -113,6 +113,11 @@ impl Postrider {
         (dir, self.address)
     }
 
+    /// Its exit status, once it has ended by itself.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
     /// SIGTERM; its exit status.
     pub fn stop(mut self) -> (TempDir, std::process::ExitStatus) {
         self.signal(rustix::process::Signal::TERM);
