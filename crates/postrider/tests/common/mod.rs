@@ -11,7 +11,10 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicU16, Ordering},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -21,9 +24,21 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 /// Nothing a test waits for takes this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port nobody listens on now.
+/// A port nobody listens on, and that no test is given twice. Below those the kernel gives to whoever
+/// does not care: it would give one of them to another test while nobody listens.
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const PORTS: std::ops::Range<u16> = 10_000..32_000;
+    loop {
+        // Processes that run at the same time begin far from each other.
+        let first = (std::process::id() as u16).wrapping_mul(1009);
+        let port =
+            PORTS.start + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// Asks again until it is so; between two questions the processor belongs to those who are asked.
