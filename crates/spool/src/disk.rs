@@ -4,6 +4,7 @@ use mail::UnixMillis;
 use rustix::{
     buffer::spare_capacity,
     fs::{Advice, AtFlags, FileType, Mode, OFlags, RawDir},
+    io::ReadWriteFlags,
 };
 use std::{
     fs, io,
@@ -67,6 +68,10 @@ pub trait File: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Reads up to the buffer's length; less only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// The same of what memory holds of it; `WouldBlock` where a disk would have to be waited for.
+    fn read_cached(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
     /// These bytes will be read soon, one after the other.
     fn will_read(&self, _from: u64, _length: u64) {}
     /// Makes everything written so far durable. After an error nothing is known of it any more.
@@ -248,6 +253,14 @@ impl File for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = buffer.len();
+        let mut into = [io::IoSliceMut::new(buffer)];
+        let read = rustix::io::preadv2(&self.0, &mut into, offset, ReadWriteFlags::NOWAIT)?;
+        // Less than was asked for: the rest is on the disk, or there is none.
+        if read == length { Ok(read) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     fn will_read(&self, from: u64, length: u64) {

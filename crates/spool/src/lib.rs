@@ -233,8 +233,18 @@ pub trait Spool: Send + Sync + 'static {
     /// are named. May block on the disk.
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure>;
 
+    /// The same, if no disk has to be waited for. `None` is no verdict on the message.
+    fn glance(&self, _id: QueueId) -> Option<SharedMessage> {
+        None
+    }
+
     /// A chunk of content. May block on the disk.
     fn load(&self, place: Place) -> Result<Bytes, SpoolFailure>;
+
+    /// The same, if no disk has to be waited for.
+    fn glance_at(&self, _place: Place) -> Option<Bytes> {
+        None
+    }
 
     /// At startup, before anything is submitted: every live message once, with the folded state of
     /// its recipients.

@@ -180,6 +180,38 @@ fn large_content_comes_back_from_its_chunks() {
 }
 
 #[test]
+fn a_glance_sees_what_reading_would_or_nothing() {
+    engines(|spool| {
+        let (bytes, part) =
+            (Bytes::from(vec![b'a'; 100_000]), |place| Part::Stored { place, length_bytes: 100_000 });
+        let place = spool.store(bytes.clone()).unwrap();
+        let content = Content::new(Facts::default(), [part(place)]);
+        commit(spool, vec![Entry::Accept(message(1, 1, content)), Entry::Accept(small(2))]);
+        for id in [1, 2].map(QueueId) {
+            assert!(spool.glance(id).is_none_or(|seen| *seen == *spool.read(id).unwrap()));
+        }
+        assert!(spool.glance_at(place).is_none_or(|seen| seen == bytes));
+        for id in [1, 2].map(QueueId) {
+            commit(spool, vec![Entry::Outcome { id, results: vec![delivered(0)], last: true }]);
+            assert_eq!(spool.glance(id), None);
+        }
+        assert_eq!(spool.glance_at(place), None);
+    });
+}
+
+/// Where the file system can tell, as ext4, xfs and btrfs can.
+#[test]
+fn what_was_just_written_to_the_log_is_seen_at_a_glance() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (spool, _, _) = open(dir.path());
+    commit(&*spool, vec![Entry::Accept(small(1))]);
+    match spool.glance(QueueId(1)) {
+        Some(seen) => assert_eq!(*seen, *small(1)),
+        None => println!("SKIPPED: this file system does not say what memory holds"),
+    }
+}
+
+#[test]
 fn abandoned_chunks_are_gone() {
     engines(|spool| {
         let place = spool.store(Bytes::from_static(b"x")).unwrap();

@@ -236,10 +236,7 @@ pub(crate) async fn content_up_to(engine: &Engine, message: &Message, max_bytes:
         match part {
             mail::Part::Memory(bytes) => out.extend_from_slice(bytes),
             mail::Part::Stored { place, .. } => {
-                let (spool, place) = (engine.spool.clone(), *place);
-                let Ok(Ok(bytes)) = tokio::task::spawn_blocking(move || spool.load(place)).await else {
-                    break;
-                };
+                let Ok(bytes) = engine.load(*place).await else { break };
                 out.extend_from_slice(&bytes);
             }
         }

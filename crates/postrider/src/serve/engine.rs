@@ -4,8 +4,9 @@
 use super::{
     clock::Clock, counter::Counters, journal::Journal, phases::Phase, residents::Residents, wiring, workers,
 };
+use bytes::Bytes;
 use delivery::Courier;
-use mail::{Destination, ForwardPath, IdSource, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Destination, ForwardPath, IdSource, Message, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
@@ -374,8 +375,22 @@ impl Engine {
         if let Some(message) = self.lock().residents.get(id) {
             return Ok(message);
         }
+        if let Some(message) = self.spool.glance(id) {
+            return Ok(message);
+        }
         let spool = self.spool.clone();
         tokio::task::spawn_blocking(move || spool.read(id)).await.unwrap_or(Err(spool::SpoolFailure::Missing))
+    }
+
+    /// A chunk of a message's content.
+    pub(crate) async fn load(&self, place: Place) -> Result<Bytes, spool::SpoolFailure> {
+        if let Some(bytes) = self.spool.glance_at(place) {
+            return Ok(bytes);
+        }
+        let spool = self.spool.clone();
+        tokio::task::spawn_blocking(move || spool.load(place))
+            .await
+            .unwrap_or(Err(spool::SpoolFailure::Missing))
     }
 
     // ---- time ----

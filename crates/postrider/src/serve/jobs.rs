@@ -115,9 +115,7 @@ impl Jobs for SiteJobs {
     }
 
     async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
-        let spool = self.engine.spool.clone();
-        let loaded = tokio::task::spawn_blocking(move || spool.load(place)).await;
-        loaded.unwrap_or(Err(SpoolFailure::Missing)).map_err(|e| unreadable(&e))
+        self.engine.load(place).await.map_err(|e| unreadable(&e))
     }
 
     fn settle(&self, job: Job, results: Vec<(u32, Outcome)>, attempt: &Attempt) {

@@ -19,7 +19,7 @@ mod window;
 use crate::{
     Durable, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
     Transaction,
-    disk::{Disk, RealDisk},
+    disk::{Disk, File, RealDisk},
     format::{
         block::ALIGN,
         message::{Stored, fold, read_message, read_results},
@@ -120,12 +120,35 @@ impl Shared {
 
     /// The bytes of a record, checked.
     fn record(&self, at: Location, kind: Kind, name: u64) -> Result<Vec<u8>, SpoolFailure> {
+        self.record_from(Source::Disk, at, kind, name)
+    }
+
+    fn record_from(
+        &self,
+        source: Source,
+        at: Location,
+        kind: Kind,
+        name: u64,
+    ) -> Result<Vec<u8>, SpoolFailure> {
         let (file, seed, segment) = {
             let index = self.index();
             let segment = index.segments.get(&at.segment).ok_or(SpoolFailure::Missing)?;
             (segment.file.clone(), segment.header.seed, segment.name.clone())
         };
-        read_record(&*file, seed, &segment, at, kind, name)
+        read_record(source, &*file, seed, &segment, at, kind, name)
+    }
+
+    fn message(&self, source: Source, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        let slot = self.slot(id)?;
+        let body = self.record_from(source, slot.at, Kind::Message, id.0)?;
+        let stored = read_message(id, &body, true);
+        let stored = stored.map_err(|m| SpoolFailure::Corrupt(format!("{id}: {}", m.0)))?;
+        Ok(SharedMessage::new(stored.message))
+    }
+
+    fn chunk(&self, source: Source, place: Place) -> Result<Bytes, SpoolFailure> {
+        let at = self.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
+        self.record_from(source, at, Kind::Chunk, place.0).map(Bytes::from)
     }
 
     /// A message with the outcomes noted since it was written, and whether it is held.
@@ -327,9 +350,27 @@ fn states_bytes(states: &[RecipientState]) -> usize {
     states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
 }
 
+/// Where bytes are read from.
+#[derive(Clone, Copy)]
+enum Source {
+    Disk,
+    /// What memory holds of it.
+    Cache,
+}
+
+impl Source {
+    fn read(self, file: &dyn File, at: u64, into: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Disk => file.read_at(at, into),
+            Self::Cache => file.read_cached(at, into),
+        }
+    }
+}
+
 /// Reads and checks one record.
 fn read_record(
-    file: &dyn crate::disk::File,
+    source: Source,
+    file: &dyn File,
     seed: u64,
     segment: &str,
     at: Location,
@@ -338,7 +379,7 @@ fn read_record(
 ) -> Result<Vec<u8>, SpoolFailure> {
     let mut bytes = vec![0; at.length as usize];
     let place = format!("{segment} at {}", at.offset);
-    let length = file.read_at(u64::from(at.offset), &mut bytes);
+    let length = source.read(file, u64::from(at.offset), &mut bytes);
     let length = length.map_err(|e| SpoolFailure::Io(format!("read {place}: {e}")))?;
     let read = record::read(&bytes[..length], u64::from(at.offset), seed);
     let (found, _, _) = read.map_err(|m| SpoolFailure::Corrupt(format!("{place}: {}", m.0)))?;
@@ -399,20 +440,19 @@ impl Spool for LogSpool {
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
-        self.retrying(|| {
-            let slot = self.shared.slot(id)?;
-            let body = self.shared.record(slot.at, Kind::Message, id.0)?;
-            let stored = read_message(id, &body, true);
-            let stored = stored.map_err(|m| SpoolFailure::Corrupt(format!("{id}: {}", m.0)))?;
-            Ok(SharedMessage::new(stored.message))
-        })
+        self.retrying(|| self.shared.message(Source::Disk, id))
+    }
+
+    fn glance(&self, id: QueueId) -> Option<SharedMessage> {
+        self.shared.message(Source::Cache, id).ok()
     }
 
     fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.retrying(|| {
-            let at = self.shared.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
-            self.shared.record(at, Kind::Chunk, place.0).map(Bytes::from)
-        })
+        self.retrying(|| self.shared.chunk(Source::Disk, place))
+    }
+
+    fn glance_at(&self, place: Place) -> Option<Bytes> {
+        self.shared.chunk(Source::Cache, place).ok()
     }
 
     fn recover(&mut self, visit: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {

@@ -5,15 +5,17 @@
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
 use super::{
+    Source,
     digest::{self, Envelopes},
     index::{Index, Location, Segment, chunks_of},
     pool::UNFINISHED,
+    read_record,
     stretch::{Desk, Kept, Read, Row, Stretch, stretches},
     window::Window,
 };
 use crate::{
     Mutation, RecoveryReport, SpoolFailure,
-    disk::Disk,
+    disk::{Disk, File},
     format::{
         block::{
             ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, SegmentHeader, VERSION, read_batch, read_head,
@@ -229,7 +231,7 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
 }
 
 /// A zeroed header stands for a segment that is given up; damage rarely writes zeros only.
-fn has_data(file: &dyn crate::disk::File, size_bytes: u64) -> bool {
+fn has_data(file: &dyn File, size_bytes: u64) -> bool {
     let mut head = vec![0; ALIGN];
     let read = file.read_at(0, &mut head).unwrap_or(0);
     size_bytes > 0 && head[..read].iter().any(|b| *b != 0)
@@ -433,7 +435,15 @@ impl Found {
         let Some(segment) = self.index.segments.get(&last.segment) else { return Ok(()) };
         let read = |row: &Row| {
             let at = Location { segment: last.segment, offset: row.offset, length: row.length };
-            super::read_record(&*segment.file, segment.header.seed, &segment.name, at, row.kind, row.name)
+            read_record(
+                Source::Disk,
+                &*segment.file,
+                segment.header.seed,
+                &segment.name,
+                at,
+                row.kind,
+                row.name,
+            )
         };
         last.bodies = Some(last.rows.iter().map(read).collect::<Result<_, _>>()?);
         Ok(())

@@ -63,6 +63,11 @@ impl<S: Spool + ?Sized> Several<S> {
         message.map_or(0, |message| (self.choose)(&message.envelope))
     }
 
+    fn store_of(&self, place: Place) -> Option<(&S, Place)> {
+        let home = places::home(place);
+        Some((self.stores.get(home)?, places::inner(place, home)?))
+    }
+
     fn store_in(&self, home: usize, chunk: Bytes) -> Result<Place, Refused> {
         self.stores[home].store(chunk).map(|place| places::outer(place, home))
     }
@@ -170,10 +175,18 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
         Ok(places::outer_message(self.stores[home].read(id)?, home))
     }
 
+    fn glance(&self, id: QueueId) -> Option<SharedMessage> {
+        let home = self.homes().home_of(id);
+        Some(places::outer_message(self.stores[home].glance(id)?, home))
+    }
+
     fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        let home = places::home(place);
-        let found = self.stores.get(home).zip(places::inner(place, home));
-        found.map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
+        self.store_of(place).map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
+    }
+
+    fn glance_at(&self, place: Place) -> Option<Bytes> {
+        let (store, inner) = self.store_of(place)?;
+        store.glance_at(inner)
     }
 
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
