@@ -8,7 +8,10 @@ use rustix::{
 };
 use std::{
     fs, io,
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileExt as _, OpenOptionsExt as _},
+    },
     path::PathBuf,
     sync::{Arc, OnceLock},
 };
@@ -62,10 +65,32 @@ pub trait Disk: Send + Sync + 'static {
     }
 }
 
+/// Whole pages, at the beginning of one: so the device can take them without a copy.
+#[repr(align(4096))]
+struct Zeros([u8; ZEROS_BYTES]);
+
+const ZEROS_BYTES: usize = 512 * 1024;
+static ZEROS: Zeros = Zeros([0; ZEROS_BYTES]);
+
+/// Passes on so many zeros in pieces, each with its offset.
+fn each_piece(from: u64, length: u64, mut write: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut done = 0;
+    while done < length {
+        let piece = &ZEROS.0[..(length - done).min(ZEROS_BYTES as u64) as usize];
+        write(from + done, piece)?;
+        done += piece.len() as u64;
+    }
+    Ok(())
+}
+
 /// An open file.
 pub trait File: Send + Sync {
     /// Writes all of it at an offset; durable after [`File::sync_data`].
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// The same with so many zeros, which will hardly be read.
+    fn write_zeros(&self, offset: u64, length: u64) -> io::Result<()> {
+        each_piece(offset, length, |at, piece| self.write_at(at, piece))
+    }
     /// Reads up to the buffer's length; less only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// The same of what memory holds of it; `WouldBlock` where a disk would have to be waited for.
@@ -237,9 +262,31 @@ impl Disk for RealDisk {
 
 struct RealFile(fs::File);
 
+impl RealFile {
+    /// The same file for writes that go to the device as they are: whole pages.
+    fn direct(&self) -> Option<fs::File> {
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty()).ok().map(fs::File::from)
+    }
+}
+
 impl File for RealFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
+    }
+
+    /// Past the page cache, where the file system can.
+    fn write_zeros(&self, offset: u64, length: u64) -> io::Result<()> {
+        let direct = self.direct();
+        let is_refused = |e: &io::Error| e.kind() == io::ErrorKind::InvalidInput;
+        each_piece(offset, length, |at, piece| match &direct {
+            Some(file) => match file.write_all_at(piece, at) {
+                Err(e) if is_refused(&e) => self.write_at(at, piece),
+                written => written,
+            },
+            None => self.write_at(at, piece),
+        })
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {

@@ -300,6 +300,9 @@ impl Committer {
         let free = current.size - current.position;
         drop(index);
         self.shared.current_free.store(free, Ordering::Relaxed);
+        if free < current.size / 2 {
+            self.shared.pool.press();
+        }
         Ok(())
     }
 }

@@ -25,8 +25,10 @@ pub(crate) const UNFINISHED: &str = ".new";
 /// How the name of a segment ends that is damaged and holds nothing else that is needed.
 const DAMAGED: &str = ".bad";
 const NO_ROOM: &str = "prepare a segment: the disk has no room for one";
-/// Zeros are written in pieces of this.
-static ZEROS: [u8; UNUSED_BYTES as usize] = [0; UNUSED_BYTES as usize];
+/// New segments are filled in pieces of this, with a pause after each while nobody is in need of them: the
+/// disk and the processors are there for mail.
+const PIECE_BYTES: u64 = 512 * 1024;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the pool is allowed.
 #[derive(Debug, Clone, Copy)]
@@ -49,11 +51,21 @@ struct State {
     is_stuck: bool,
     /// The first segment was taken.
     is_started: bool,
+    /// The segment in use will soon be full.
+    is_pressed: bool,
+    /// Somebody waits for a segment.
+    is_awaited: bool,
     closing: bool,
     failure: Option<String>,
 }
 
 impl State {
+    /// May a new segment take its time?
+    fn has_time(&self) -> bool {
+        let is_needed = self.is_awaited || self.is_pressed && self.ready.is_empty();
+        !is_needed && !self.closing
+    }
+
     fn is_filled(&self) -> bool {
         self.ready.len() >= READY && self.given_back.is_empty()
     }
@@ -87,6 +99,8 @@ impl Pool {
             no_room: false,
             is_stuck: false,
             is_started: false,
+            is_pressed: false,
+            is_awaited: false,
             closing: false,
             failure: None,
         };
@@ -124,6 +138,7 @@ impl Pool {
         loop {
             if let Some(segment) = state.ready.pop_front() {
                 state.is_started = true;
+                (state.is_pressed, state.is_awaited) = (false, false);
                 self.changed.notify_all();
                 return Ok(segment);
             }
@@ -144,7 +159,17 @@ impl Pool {
             if !there_is_room && state.no_room && state.given_back.is_empty() {
                 return Err(NO_ROOM.to_owned());
             }
+            state.is_awaited = true;
+            self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The segment in use is half full: the next one should be ready before it is.
+    pub(crate) fn press(&self) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.is_pressed, true) {
+            self.changed.notify_all();
         }
     }
 
@@ -287,9 +312,12 @@ impl Pool {
         let file = self.disk.create(unfinished)?;
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
-            let length = (self.room.segment_bytes - at).min(ZEROS.len() as u64);
-            file.write_at(at, &ZEROS[..length as usize])?;
+            let length = (self.room.segment_bytes - at).min(PIECE_BYTES);
+            file.write_zeros(at, length)?;
             at += length;
+            if at < self.room.segment_bytes && !self.pause() {
+                return Err(io::Error::other("the spool is closing"));
+            }
         }
         let header = self.header(sequence);
         file.write_at(0, &header.encode())?;
@@ -309,6 +337,15 @@ impl Pool {
         })
     }
 
+    /// Leaves the disk to others for a moment, if there is time. False: there is no need to go on.
+    fn pause(&self) -> bool {
+        if self.by_hand {
+            return true;
+        }
+        let paused = self.changed.wait_timeout_while(self.lock(), PAUSE, |state| state.has_time());
+        !paused.unwrap_or_else(PoisonError::into_inner).0.closing
+    }
+
     /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
     fn renew(&self, old: &Segment, sequence: u64) -> io::Result<Option<Segment>> {
         if old.header.size_bytes != self.room.segment_bytes || old.file.len()? != self.room.segment_bytes {
@@ -320,9 +357,9 @@ impl Pool {
         self.forget_digest(old);
         // A start that finds this much unused need not look through what the earlier life left behind it.
         // Not before the header is durable: the old life must not get holes.
-        let cleared = (self.room.segment_bytes as usize / 16).min(ZEROS.len()) / ALIGN * ALIGN;
+        let cleared = (self.room.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
         if cleared > 0 {
-            old.file.write_at(FIRST_BATCH, &ZEROS[..cleared])?;
+            old.file.write_zeros(FIRST_BATCH, cleared)?;
             old.file.sync_data()?;
         }
         let (name, file) = (old.name.clone(), old.file.clone());
@@ -332,7 +369,7 @@ impl Pool {
     /// The header goes first, synced: were only the name removed, and a later segment's name with
     /// it, a crash could bring this one back without what ended its messages.
     fn remove(&self, old: &Segment) -> io::Result<()> {
-        old.file.write_at(0, &ZEROS[..ALIGN])?;
+        old.file.write_zeros(0, ALIGN as u64)?;
         old.file.sync_data()?;
         self.forget_digest(old);
         done_before(self.disk.remove(&old.name))?;
