@@ -77,7 +77,8 @@ pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
     natures.fold((true, Haste::Rides), |all, one| (all.0 && one.0, all.1.max(one.1)))
 }
 
-/// The longest that works which somebody waits for are held up for more of their kind.
+/// The longest that works which somebody waits for are held up for more of their kind, while processors
+/// are what everybody waits for.
 const GATHER_MAX: Duration = Duration::from_millis(4);
 /// After more company was hoped for in vain, so many commits go by before it is again.
 const MODEST_COMMITS: u32 = 32;
@@ -169,14 +170,16 @@ impl<W> Inbox<W> {
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
     /// is nothing urgent; outcomes alone wait a little for company. So do messages that follow a commit
-    /// which several shared, until as many are there again, or for four syncs each at most. Where many
-    /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed.
-    pub(crate) fn next(&self, last_sync: Duration) -> Option<(Vec<W>, Ticket)> {
+    /// which several shared, until as many are there again, or for one sync's time; where the processors
+    /// are busy, for four syncs each. Where many send at once most syncs are saved; whoever sends alone
+    /// never waits. `None`: closed.
+    pub(crate) fn next(&self, last_sync: Duration, is_busy: bool) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
         if line.company > 1 && line.is_short_of_company() {
             line.asleep = Sleep::Gathering;
             let many = u32::try_from(line.company).unwrap_or(u32::MAX);
-            let most = (4 * last_sync).saturating_mul(many).min(GATHER_MAX);
+            let long = 4 * last_sync * if is_busy { many } else { 1 };
+            let most = long.min(GATHER_MAX);
             let gathered = |line: &mut Line<W>| line.is_short_of_company();
             let slept = self.bell.wait_timeout_while(line, most, gathered);
             line = slept.unwrap_or_else(PoisonError::into_inner).0;

@@ -17,6 +17,7 @@ mod log;
 mod mutation;
 mod null;
 mod parallel;
+mod processors;
 mod progress;
 mod sched;
 mod several;

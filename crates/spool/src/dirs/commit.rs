@@ -7,7 +7,7 @@ use super::{
     round::{Round, Touched},
     written::Written,
 };
-use crate::{Mutation, SpoolFailure, Ticket, disk::File};
+use crate::{Mutation, SpoolFailure, Ticket, disk::File, processors::Processors};
 use mail::Part;
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -34,7 +34,10 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(super) fn run(mut self) {
-        while let Some((works, ticket)) = self.shared.inbox.next(self.shared.last_sync()) {
+        let mut processors = Processors::new();
+        while let Some((works, ticket)) =
+            self.shared.inbox.next(self.shared.last_sync(), processors.are_busy())
+        {
             if !self.serve(works, ticket) {
                 return;
             }

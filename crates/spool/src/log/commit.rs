@@ -13,6 +13,7 @@ use crate::{
         message::{write_message, write_results},
         record::{self, Kind},
     },
+    processors::Processors,
 };
 use mail::UnixMillis;
 use std::{
@@ -87,7 +88,10 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
-        while let Some((works, ticket)) = self.shared.inbox.next(self.shared.last_sync()) {
+        let mut processors = Processors::new();
+        while let Some((works, ticket)) =
+            self.shared.inbox.next(self.shared.last_sync(), processors.are_busy())
+        {
             if !self.serve(works, ticket) {
                 return;
             }

@@ -1,0 +1,105 @@
+//! How busy the machine's processors are: whether holding up a commit for more company saves anything.
+
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    time::{Duration, Instant},
+};
+
+/// Looked at so often; the kernel counts in hundredths of a second.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// With less of their time unused they are what everybody waits for.
+const IDLE_MIN_PERCENT: u64 = 40;
+
+/// All of them together.
+pub(crate) struct Processors {
+    /// `/proc/stat`; where it cannot be read they count as busy.
+    stat: Option<fs::File>,
+    last: Times,
+    looked: Option<Instant>,
+    are_busy: bool,
+}
+
+/// Since the machine started, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Times {
+    idle: u64,
+    all: u64,
+}
+
+impl Processors {
+    pub(crate) fn new() -> Self {
+        let stat = fs::File::open("/proc/stat").ok();
+        Self { stat, last: Times::default(), looked: None, are_busy: true }
+    }
+
+    /// Were they lately?
+    pub(crate) fn are_busy(&mut self) -> bool {
+        if self.looked.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            self.looked = Some(Instant::now());
+            self.look();
+        }
+        self.are_busy
+    }
+
+    fn look(&mut self) {
+        let mut head = [0; 256];
+        let times = self.stat.as_ref().and_then(|stat| {
+            let length = stat.read_at(&mut head, 0).ok()?;
+            read(&head[..length])
+        });
+        let Some(times) = times else { return };
+        let (idle, all) =
+            (times.idle.saturating_sub(self.last.idle), times.all.saturating_sub(self.last.all));
+        if all > 0 {
+            self.are_busy = idle * 100 < all * IDLE_MIN_PERCENT;
+            self.last = times;
+        }
+    }
+}
+
+/// The first line: `cpu` and the times spent in user, nice, system, idle, iowait, irq, softirq and steal.
+fn read(stat: &[u8]) -> Option<Times> {
+    let line = stat.split(|byte| *byte == b'\n').next()?;
+    let mut words = std::str::from_utf8(line).ok()?.split_ascii_whitespace();
+    let (Some("cpu"), numbers) = (words.next(), words.map_while(|word| word.parse::<u64>().ok())) else {
+        return None;
+    };
+    let numbers: Vec<u64> = numbers.take(8).collect();
+    (numbers.len() >= 5).then(|| Times { idle: numbers[3] + numbers[4], all: numbers.iter().sum() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_is_read_and_nothing_else() {
+        let stat = b"cpu  10 1 5 80 4 0 1 2 7 0\ncpu0 5 0 2 40 2 0 0 1 3 0\n";
+        assert_eq!(read(stat), Some(Times { idle: 84, all: 103 }));
+        for other in ["", "cpu", "cpu 1 2 3", "intr 1 2 3 4 5 6", "cpu a b c d e"] {
+            assert_eq!(read(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn they_are_busy_when_little_of_their_time_is_unused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stat");
+        let mut processors = Processors { stat: None, ..Processors::new() };
+        let mut told = |user: u64, idle: u64| {
+            fs::write(&path, format!("cpu {user} 0 0 {idle} 0 0 0 0\n")).unwrap();
+            processors.stat = fs::File::open(&path).ok();
+            processors.look();
+            processors.are_busy
+        };
+        assert_eq!(
+            [told(100, 100), told(180, 120), told(200, 200), told(200, 200)],
+            [false, true, false, false]
+        );
+        processors.stat = None;
+        processors.are_busy = true;
+        processors.look();
+        assert!(processors.are_busy);
+    }
+}
