@@ -25,9 +25,10 @@ pub(crate) const UNFINISHED: &str = ".new";
 /// How the name of a segment ends that is damaged and holds nothing else that is needed.
 const DAMAGED: &str = ".bad";
 const NO_ROOM: &str = "prepare a segment: the disk has no room for one";
-/// New segments are filled in pieces of this, with a pause after each while nobody is in need of them: the
-/// disk and the processors are there for mail.
-const PIECE_BYTES: u64 = 512 * 1024;
+/// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the
+/// disk and the processors are there for mail. Else in large ones.
+const PIECE_BYTES: u64 = 128 * 1024;
+const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What the pool is allowed.
@@ -312,7 +313,8 @@ impl Pool {
         let file = self.disk.create(unfinished)?;
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
-            let length = (self.room.segment_bytes - at).min(PIECE_BYTES);
+            let piece = if self.has_time() { PIECE_BYTES } else { LARGE_PIECE_BYTES };
+            let length = (self.room.segment_bytes - at).min(piece);
             file.write_zeros(at, length)?;
             at += length;
             if at < self.room.segment_bytes && !self.pause() {
@@ -335,6 +337,10 @@ impl Pool {
             is_damaged: false,
             is_digested: false,
         })
+    }
+
+    fn has_time(&self) -> bool {
+        !self.by_hand && self.lock().has_time()
     }
 
     /// Leaves the disk to others for a moment, if there is time. False: there is no need to go on.
