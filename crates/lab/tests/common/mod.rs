@@ -45,7 +45,16 @@ impl Sink {
         out
     }
 
-    /// The same, read as JSON.
+    /// Ends it, as Ctrl-C does.
+    pub(crate) fn stop(&self) {
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::INT,
+        )
+        .unwrap();
+    }
+
+    /// What it printed at its end, read as JSON.
     pub(crate) fn tally(self) -> serde_json::Value {
         serde_json::from_str(self.output().trim()).unwrap()
     }
