@@ -87,9 +87,13 @@ fn each_piece(from: u64, length: u64, mut write: impl FnMut(u64, &[u8]) -> io::R
 pub trait File: Send + Sync {
     /// Writes all of it at an offset; durable after [`File::sync_data`].
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// The same with so many zeros, which will hardly be read.
+    /// The same with so many zeros.
     fn write_zeros(&self, offset: u64, length: u64) -> io::Result<()> {
         each_piece(offset, length, |at, piece| self.write_at(at, piece))
+    }
+    /// The same where nothing was written or read yet: whole pages.
+    fn fill(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.write_zeros(offset, length)
     }
     /// Reads up to the buffer's length; less only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
@@ -277,7 +281,7 @@ impl File for RealFile {
     }
 
     /// Past the page cache, where the file system can.
-    fn write_zeros(&self, offset: u64, length: u64) -> io::Result<()> {
+    fn fill(&self, offset: u64, length: u64) -> io::Result<()> {
         let direct = self.direct();
         let is_refused = |e: &io::Error| e.kind() == io::ErrorKind::InvalidInput;
         each_piece(offset, length, |at, piece| match &direct {

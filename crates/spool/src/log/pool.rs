@@ -315,7 +315,7 @@ impl Pool {
         while at < self.room.segment_bytes {
             let piece = if self.has_time() { PIECE_BYTES } else { LARGE_PIECE_BYTES };
             let length = (self.room.segment_bytes - at).min(piece);
-            file.write_zeros(at, length)?;
+            file.fill(at, length)?;
             at += length;
             if at < self.room.segment_bytes && !self.pause() {
                 return Err(io::Error::other("the spool is closing"));
