@@ -170,8 +170,8 @@ impl<W> Inbox<W> {
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
     /// is nothing urgent; outcomes alone wait a little for company. So do messages that follow a commit
-    /// which several shared, until as many are there again, or for one sync's time; where the processors
-    /// are busy, for four syncs each. Where many send at once most syncs are saved; whoever sends alone
+    /// which several shared, until as many are there again, or for the time of four syncs; where the
+    /// processors are busy, for four syncs each. Where many send at once most syncs are saved; whoever sends alone
     /// never waits. `None`: closed.
     pub(crate) fn next(&self, last_sync: Duration, is_busy: bool) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
