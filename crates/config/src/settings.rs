@@ -355,7 +355,7 @@ section! {
         path: Option<PathBuf> = "",
         /// Queue directories, as in `[spool]`.
         directories: Option<usize> = "",
-        /// How one of them is chosen for a message.
+        /// How one of them is chosen.
         choice: Option<DirectoryChoice> = "",
         /// Levels of sixteen directories each below every queue directory.
         hashed: Option<u32> = "",
@@ -379,8 +379,8 @@ section! {
         /// Queue directories, `q00`, `q01` and so on, made when missing. With fewer than before the
         /// others are emptied, and can be removed when they are.
         directories: usize = "1",
-        /// How a queue directory is chosen for a message: one after the other, by chance, or the one with
-        /// the fewest messages.
+        /// How a queue directory is chosen for what is committed together: one after the other, by chance,
+        /// or the one with the fewest messages.
         choice: DirectoryChoice = "\"round-robin\"",
         /// Levels of sixteen directories each below every queue directory: 0, 1 or 2. For file systems
         /// that are slow with many files in one directory.

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// How a queue directory is chosen for a message.
+/// How a queue directory is chosen for the messages that are committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
     /// One after the other.
@@ -102,22 +102,26 @@ impl Queues {
         self.open.iter().flatten().next().copied().unwrap_or_default()
     }
 
-    /// Where the files of `number` go, a queue id or a place. `pending` counts what each has.
-    pub(super) fn choose(&self, number: u64, pending: &[u64]) -> u16 {
-        let mixed = mix(number);
+    /// The queue directory for a round that begins with `number`, a queue id or a place. `pending`
+    /// counts what each has.
+    pub(super) fn choose(&self, number: u64, pending: &[u64]) -> usize {
         let open: Vec<usize> = (0..self.open.len()).filter(|queue| !self.open[*queue].is_empty()).collect();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let queue = match self.choice {
+        match self.choice {
             Choice::RoundRobin => open[turn % open.len()],
-            Choice::Random => open[(mixed >> 32) as usize % open.len()],
+            Choice::Random => open[(mix(number) >> 32) as usize % open.len()],
             // Of those with equally few the next in turn, so that the first is not always it.
             Choice::Fewest => {
                 let rotated = (0..open.len()).map(|n| open[(turn + n) % open.len()]);
                 rotated.min_by_key(|queue| pending[*queue]).unwrap_or_default()
             }
-        };
+        }
+    }
+
+    /// Where the files of `number` go in a queue directory that takes new ones.
+    pub(super) fn dir_in(&self, queue: usize, number: u64) -> u16 {
         let leaves = &self.open[queue];
-        leaves[mixed as u32 as usize % leaves.len()]
+        leaves[mix(number) as u32 as usize % leaves.len()]
     }
 }
 
@@ -176,7 +180,7 @@ mod tests {
     fn messages_go_round_by_chance_or_to_the_shortest_queue_and_never_to_a_closed_one() {
         let chosen = |choice, pending: &[u64]| -> Vec<u16> {
             let queues = queues(choice);
-            (0..6).map(|id| queues.choose(id, pending)).collect()
+            (0..6).map(|id| queues.dir_in(queues.choose(id, pending), id)).collect()
         };
         assert_eq!(chosen(Choice::RoundRobin, &[9, 0, 0]), [0, 2, 0, 2, 0, 2]);
         assert_eq!(chosen(Choice::Fewest, &[4, 0, 3]), [2; 6]);

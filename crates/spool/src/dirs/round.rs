@@ -2,7 +2,7 @@
 
 use super::{
     Shared, envelope,
-    index::Slot,
+    index::{Index, Slot},
     intent::Step,
     line::Lines,
     note::{self, Append, Note},
@@ -40,6 +40,8 @@ pub(super) struct NewChunk {
 
 pub(super) struct Round {
     number: u64,
+    /// Where everything new goes: each directory more would be a sync more.
+    queue: Option<usize>,
     pub(super) touched: Vec<Touched>,
     by_id: HashMap<u64, usize>,
     pub(super) chunks: Vec<NewChunk>,
@@ -53,7 +55,7 @@ pub(super) struct Round {
 impl Round {
     pub(super) fn new(number: u64) -> Self {
         let (touched, by_id, chunks, forgotten) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
-        Self { number, touched, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
+        Self { number, queue: None, touched, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -64,11 +66,16 @@ impl Round {
         self.touched.is_empty() && self.chunks.is_empty() && self.forgotten.is_empty()
     }
 
+    fn dir_for(&mut self, number: u64, shared: &Shared, index: &Index) -> u16 {
+        let queue = *self.queue.get_or_insert_with(|| shared.queues.choose(number, &index.pending));
+        shared.queues.dir_in(queue, number)
+    }
+
     pub(super) fn chunk(&mut self, shared: &Shared, place: u64, bytes: Bytes) {
         let index = shared.index();
         // Abandoned before it was written?
         if index.chunks.contains_key(&place) {
-            let dir = shared.queues.choose(place, &index.pending);
+            let dir = self.dir_for(place, shared, &index);
             self.bytes += bytes.len();
             self.chunks.push(NewChunk { place, dir, bytes });
         }
@@ -120,7 +127,7 @@ impl Round {
         let mut lines = Vec::new();
         let sum_of = |place| index.chunks.get(&place).map_or(0, |chunk| chunk.sum);
         envelope::write(&mut lines, shared.seal(id.0), &message, sum_of);
-        let dir = shared.queues.choose(id.0, &index.pending);
+        let dir = self.dir_for(id.0, shared, &index);
         self.bytes += lines.len() + memory_bytes(&message);
         let accepted = Some(message);
         Some(self.enter(Touched { id, dir, base: 0, lines, accepted, ends: false, is_joint: false }))
