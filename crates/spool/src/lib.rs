@@ -234,7 +234,7 @@ pub trait Spool: Send + Sync + 'static {
     /// are named. May block on the disk.
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure>;
 
-    /// The same, if no disk has to be waited for. `None` is no verdict on the message.
+    /// The same, if no disk has to be waited for and it is soon done. `None` is no verdict on the message.
     fn glance(&self, _id: QueueId) -> Option<SharedMessage> {
         None
     }
