@@ -105,6 +105,8 @@ impl Sink {
 
     fn serve(&self, stream: &TcpStream) {
         let mut is_open = false;
+        // Else each reply waits until the one before it is acknowledged, which takes 40 ms.
+        let _ = stream.set_nodelay(true);
         // That the daemon goes away is the purpose.
         let _ = self.talk(stream, &mut is_open);
         if is_open {
