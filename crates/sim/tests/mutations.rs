@@ -4,7 +4,7 @@ use sim::engine::Engine;
 use spool::Mutation;
 
 /// Twice what the slowest of them takes.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 1000;
 
 /// The first seed by which it shows, and how.
 fn noticed(engine: Engine, mutation: Mutation) -> Option<(u64, String)> {
