@@ -193,7 +193,7 @@ impl Run {
     fn work(&mut self, spool: &Subject) -> Result<(), String> {
         for _ in 0..self.steps {
             match self.workload.step(&**spool, &mut self.ledger) {
-                Ok(()) | Err(Refused::Busy | Refused::Full) => {}
+                Ok(_) | Err(Refused::Busy | Refused::Full) => {}
                 Err(Refused::Poisoned) => break,
             }
             for turn in [Turn::Prepare, Turn::Clean, Turn::Commit] {

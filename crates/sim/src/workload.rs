@@ -6,7 +6,7 @@ use mail::{
     Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{Change, Entry, Refused, Spool, Transaction};
+use spool::{Change, Entry, Refused, Spool, Ticket, Transaction};
 
 /// Above so many live messages they are finished rather than accepted.
 const LIVE_MAX: usize = 14;
@@ -24,14 +24,20 @@ fn path(n: usize) -> ForwardPath {
     ForwardPath::parse(&format!("r{n}@there.test"), false).expect("an address")
 }
 
+fn envelope(sender: &str, recipient_count: usize) -> Envelope {
+    let mut envelope = Envelope::new(ReversePath::parse(sender, false).expect("an address"));
+    envelope.recipients = (0..recipient_count).map(|n| Recipient::new(path(n))).collect();
+    envelope
+}
+
 impl Workload {
     /// The same seed and the same answers of the spool: the same transactions.
     pub fn new(seed: u64, is_joint: bool) -> Self {
         Self { rng: Rng::new(seed), next_id: 1, is_joint }
     }
 
-    /// One thing a mail server does.
-    pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+    /// One thing a mail server does, and the ticket of what it submitted.
+    pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
         let live = ledger.latest().len();
         let finish = if live > LIVE_MAX { 60 } else { 15 };
         match self.rng.below(100) {
@@ -49,10 +55,8 @@ impl Workload {
     /// A message for each of several spools, as [`crate::engine::chooser`] divides them.
     pub fn one_each(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
         for recipient_count in 1..=spool.lane_count() {
-            let mut envelope =
-                Envelope::new(ReversePath::parse("sender@here.test", false).expect("an address"));
-            envelope.recipients = (0..recipient_count).map(|n| Recipient::new(path(n))).collect();
-            let message = self.message(envelope, Content::from_bytes("last\r\n"));
+            let message =
+                self.message(envelope("sender@here.test", recipient_count), Content::from_bytes("last\r\n"));
             ledger.sent(message.clone(), "last\r\n".into());
             Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
         }
@@ -70,10 +74,14 @@ impl Workload {
         ledger.latest().keys().nth(at).map(|id| QueueId(*id))
     }
 
-    fn submit(spool: &dyn Spool, ledger: &mut Ledger, transaction: Transaction) -> Result<(), Refused> {
+    fn submit(
+        spool: &dyn Spool,
+        ledger: &mut Ledger,
+        transaction: Transaction,
+    ) -> Result<Option<Ticket>, Refused> {
         let ticket = spool.submit(transaction.clone())?;
         ledger.submitted(spool.lane(ticket), ticket, transaction);
-        Ok(())
+        Ok(Some(ticket))
     }
 
     fn bytes(&mut self, count: usize) -> Bytes {
@@ -82,10 +90,7 @@ impl Workload {
     }
 
     fn envelope(&mut self, sender: &str) -> Envelope {
-        let mut envelope = Envelope::new(ReversePath::parse(sender, false).expect("an address"));
-        let count = if self.rng.chance(5) { 40 } else { 1 + self.rng.index(3) };
-        envelope.recipients = (0..count).map(|n| Recipient::new(path(n))).collect();
-        envelope
+        envelope(sender, if self.rng.chance(5) { 40 } else { 1 + self.rng.index(3) })
     }
 
     fn message(&mut self, envelope: Envelope, content: Content) -> SharedMessage {
@@ -108,7 +113,7 @@ impl Workload {
         Entry::Accept(message)
     }
 
-    fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+    fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
         let size_bytes = match self.rng.below(200) {
             // Some are larger than a segment.
             0 => self.rng.index(70_000),
@@ -121,7 +126,7 @@ impl Workload {
     }
 
     /// Content that came in pieces; now and then its sender goes away before the end.
-    fn accept_chunks(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+    fn accept_chunks(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
         let (mut parts, mut places, mut all) = (Vec::new(), Vec::new(), Vec::new());
         let envelope = self.envelope("sender@here.test");
         for _ in 0..1 + self.rng.index(3) {
@@ -134,7 +139,7 @@ impl Workload {
         }
         if self.rng.chance(20) {
             spool.abandon(&places);
-            return Ok(());
+            return Ok(None);
         }
         let tail = self.bytes(50);
         all.extend_from_slice(&tail);
@@ -144,8 +149,8 @@ impl Workload {
         Self::submit(spool, ledger, vec![Entry::Accept(message)])
     }
 
-    fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
-        let Some(id) = self.some(ledger) else { return Ok(()) };
+    fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+        let Some(id) = self.some(ledger) else { return Ok(None) };
         let open = ledger.latest()[&id.0].open_recipients();
         let mut results = Vec::new();
         for index in open {
@@ -175,7 +180,12 @@ impl Workload {
     }
 
     /// Delivered, or failed with a report to the sender; never the one without the other.
-    fn finish(&mut self, spool: &dyn Spool, ledger: &mut Ledger, id: QueueId) -> Result<(), Refused> {
+    fn finish(
+        &mut self,
+        spool: &dyn Spool,
+        ledger: &mut Ledger,
+        id: QueueId,
+    ) -> Result<Option<Ticket>, Refused> {
         let mut entries = vec![Entry::Outcome { id, results: Vec::new(), last: true }];
         match self.rng.below(10) {
             0..3 => {
@@ -188,8 +198,8 @@ impl Workload {
         Self::submit(spool, ledger, entries)
     }
 
-    fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
-        let Some(id) = self.some(ledger) else { return Ok(()) };
+    fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+        let Some(id) = self.some(ledger) else { return Ok(None) };
         let change = if self.rng.chance(50) { Change::Hold } else { Change::Release };
         Self::submit(spool, ledger, vec![Entry::Amend { id, change }])
     }

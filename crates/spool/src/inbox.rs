@@ -178,8 +178,8 @@ impl<W> Inbox<W> {
         if line.company > 1 && line.is_short_of_company() {
             line.asleep = Sleep::Gathering;
             let many = u32::try_from(line.company).unwrap_or(u32::MAX);
-            let long = 4 * last_sync * if is_busy { many } else { 1 };
-            let most = long.min(GATHER_MAX);
+            let share = if is_busy { many } else { 1 };
+            let most = (4 * last_sync).saturating_mul(share).min(GATHER_MAX);
             let gathered = |line: &mut Line<W>| line.is_short_of_company();
             let slept = self.bell.wait_timeout_while(line, most, gathered);
             line = slept.unwrap_or_else(PoisonError::into_inner).0;

@@ -378,8 +378,7 @@ impl Engine {
         if let Some(message) = self.spool.glance(id) {
             return Ok(message);
         }
-        let spool = self.spool.clone();
-        tokio::task::spawn_blocking(move || spool.read(id)).await.unwrap_or(Err(spool::SpoolFailure::Missing))
+        self.wait_for_disk(move |spool| spool.read(id)).await
     }
 
     /// A chunk of a message's content.
@@ -387,10 +386,17 @@ impl Engine {
         if let Some(bytes) = self.spool.glance_at(place) {
             return Ok(bytes);
         }
+        self.wait_for_disk(move |spool| spool.load(place)).await
+    }
+
+    /// Reads in a thread that may wait.
+    async fn wait_for_disk<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Spool) -> Result<T, spool::SpoolFailure> + Send + 'static,
+    ) -> Result<T, spool::SpoolFailure> {
         let spool = self.spool.clone();
-        tokio::task::spawn_blocking(move || spool.load(place))
-            .await
-            .unwrap_or(Err(spool::SpoolFailure::Missing))
+        let done = tokio::task::spawn_blocking(move || read(&*spool)).await;
+        done.unwrap_or(Err(spool::SpoolFailure::Missing))
     }
 
     // ---- time ----

@@ -10,7 +10,7 @@ use sim::{
 };
 use spool::{
     Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
-    Several, Spool, SpoolFailure, Ticket, disk::RealDisk,
+    Several, Spool, SpoolFailure, disk::RealDisk,
 };
 use std::{
     path::Path,
@@ -143,20 +143,16 @@ fn lock<'a, 'b>(past: &'a Mutex<&'b mut Past>) -> MutexGuard<'a, &'b mut Past> {
 /// Submits and waits, as a session does, until the spool fails.
 fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
     for _ in 0..STEPS {
-        let (stepped, ticket) = {
+        let stepped = {
             let mut guard = lock(past);
             let Past { ledger, workload } = &mut **guard;
-            let last = |ledger: &Ledger| -> Vec<Option<Ticket>> {
-                (0..spool.lane_count()).map(|lane| ledger.open_tickets(lane).last()).collect()
-            };
-            let before = last(ledger);
-            let stepped = workload.step(spool, ledger);
-            (stepped, last(ledger).into_iter().find(|ticket| !before.contains(ticket)).flatten())
+            workload.step(spool, ledger)
         };
-        if stepped == Err(Refused::Poisoned) {
-            return;
-        }
-        let Some(ticket) = ticket else { continue };
+        let ticket = match stepped {
+            Ok(Some(ticket)) => ticket,
+            Ok(None) | Err(Refused::Busy | Refused::Full) => continue,
+            Err(Refused::Poisoned) => return,
+        };
         match wait(spool.durable(ticket)) {
             Ok(()) => lock(past).ledger.acknowledged(spool.lane(ticket), ticket),
             Err(_) => return,
