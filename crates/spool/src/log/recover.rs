@@ -189,7 +189,9 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
     found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
     let there: HashSet<&String> = names.iter().collect();
     let digests = names.iter().filter_map(|name| digest::segment_of(name));
-    let (digested, orphans): (HashSet<String>, _) = digests.partition(|segment| there.contains(segment));
+    // In the order of the names: what is removed first must not be chance.
+    let (digested, orphans): (Vec<String>, Vec<_>) = digests.partition(|segment| there.contains(segment));
+    let digested: HashSet<String> = digested.into_iter().collect();
     found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
         // A new segment is named after its number, and must not take the name of one that is there.
