@@ -17,7 +17,6 @@ mod log;
 mod mutation;
 mod null;
 mod parallel;
-mod processors;
 mod progress;
 mod sched;
 mod several;

@@ -7,7 +7,8 @@ use super::{
     round::{Round, Touched},
     written::Written,
 };
-use crate::{Mutation, SpoolFailure, Ticket, disk::File, processors::Processors};
+use crate::{Mutation, SpoolFailure, Ticket, disk::File};
+use host::Processors;
 use mail::Part;
 use std::{
     sync::{Arc, atomic::Ordering},

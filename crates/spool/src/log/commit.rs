@@ -13,8 +13,8 @@ use crate::{
         message::{write_message, write_results},
         record::{self, Kind},
     },
-    processors::Processors,
 };
+use host::Processors;
 use mail::UnixMillis;
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -1,18 +1,14 @@
-//! How busy the machine's processors are: whether holding up a commit for more company saves anything.
+//! How busy the machine's processors are: whether there is any use in sparing them, or in asking more
+//! of them.
 
-use std::{
-    fs,
-    os::unix::fs::FileExt as _,
-    time::{Duration, Instant},
-};
+use crate::INTERVAL;
+use std::{fs, os::unix::fs::FileExt as _, time::Instant};
 
-/// Looked at so often; the kernel counts in hundredths of a second.
-const INTERVAL: Duration = Duration::from_millis(100);
 /// With less of their time unused they are what everybody waits for.
 const IDLE_MIN_PERCENT: u64 = 40;
 
 /// All of them together.
-pub(crate) struct Processors {
+pub struct Processors {
     /// `/proc/stat`; where it cannot be read they count as busy.
     stat: Option<fs::File>,
     last: Times,
@@ -28,13 +24,14 @@ struct Times {
 }
 
 impl Processors {
-    pub(crate) fn new() -> Self {
+    /// Busy, until they are looked at.
+    pub fn new() -> Self {
         let stat = fs::File::open("/proc/stat").ok();
         Self { stat, last: Times::default(), looked: None, are_busy: true }
     }
 
     /// Were they lately?
-    pub(crate) fn are_busy(&mut self) -> bool {
+    pub fn are_busy(&mut self) -> bool {
         if self.looked.is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.looked = Some(Instant::now());
             self.look();
@@ -55,6 +52,12 @@ impl Processors {
             self.are_busy = idle * 100 < all * IDLE_MIN_PERCENT;
             self.last = times;
         }
+    }
+}
+
+impl Default for Processors {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

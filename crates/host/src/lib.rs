@@ -1,0 +1,14 @@
+//! What the machine has to spare: its processors' time, and a thread's own.
+//!
+//! Looked at a few times a second, by whoever has a decision to make that depends on it.
+
+mod processors;
+mod thread;
+
+pub use processors::Processors;
+pub use thread::ThreadTime;
+
+use std::time::Duration;
+
+/// Looked at so often; the kernel counts in hundredths of a second.
+const INTERVAL: Duration = Duration::from_millis(100);
