@@ -41,6 +41,10 @@ use tokio::{
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
+/// The allocator keeps what the start needed and nobody needs any more for a second.
+const MEMORY_KEPT: Duration = Duration::from_millis(1500);
+/// More than it keeps for the next who asks.
+const LARGE_BYTES: usize = 1 << 20;
 /// While stopping, what is still open is looked at this often.
 const STOP_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -149,6 +153,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     exit
 }
 
+/// The allocator looks for memory to give back to the system when something large is freed: a daemon with
+/// a long queue and little to do would keep what reading it took.
+async fn give_memory_back() {
+    tokio::time::sleep(MEMORY_KEPT).await;
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
+}
+
 fn local_socket(
     path: &Path,
     mode: u32,
@@ -217,6 +228,7 @@ impl Daemon {
             self.clone().pick_up_drops(settings.control.drop_dir.clone(), settings.limits.message_bytes),
         );
         tokio::spawn(self.engine.clone().run_timer());
+        tokio::spawn(give_memory_back());
         {
             let now = self.engine.now();
             let state = self.engine.lock();
