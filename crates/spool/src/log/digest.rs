@@ -123,18 +123,19 @@ struct Begin {
 
 impl Envelopes {
     pub(super) fn open(&self, buffer: Vec<u8>) -> Opened<'_> {
-        Opened { envelopes: self, window: Window::new(self.file.clone(), u64::MAX, buffer) }
+        Opened { envelopes: self, next: 0, window: Window::new(self.file.clone(), u64::MAX, buffer) }
     }
 
-    fn find(&self, record: u32) -> Option<&Begin> {
-        let at = self.begins.binary_search_by_key(&record, |begin| begin.record).ok()?;
-        self.begins.get(at)
+    fn find(&self, record: u32) -> Option<usize> {
+        self.begins.binary_search_by_key(&record, |begin| begin.record).ok()
     }
 }
 
 /// A digest whose envelopes are being read.
 pub(super) struct Opened<'a> {
     envelopes: &'a Envelopes,
+    /// Behind the one that was asked for last: mostly the next that is.
+    next: usize,
     window: Window,
 }
 
@@ -142,9 +143,13 @@ impl Opened<'_> {
     /// The abridged envelope of the message whose record is there; none where it must be read from the
     /// segment. `last` is the record of the last one that will be asked for.
     pub(super) fn get(&mut self, record: u32, last: u32) -> Option<&[u8]> {
-        let begin = self.envelopes.find(record)?;
+        let begins = &self.envelopes.begins;
+        let is_next = begins.get(self.next).is_some_and(|begin| begin.record == record);
+        let found = if is_next { self.next } else { self.envelopes.find(record)? };
+        self.next = found + 1;
+        let begin = &begins[found];
         let ahead = || {
-            let last = self.envelopes.find(last).unwrap_or(begin);
+            let last = self.envelopes.find(last).map_or(begin, |last| &begins[last]);
             let end = u64::from(last.from) + u64::from(last.length);
             usize::try_from(end.saturating_sub(u64::from(begin.from))).unwrap_or(usize::MAX).min(READ_BYTES)
         };

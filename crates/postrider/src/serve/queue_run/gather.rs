@@ -8,7 +8,7 @@ use queue::{GroupId, SortFacts, SortOrder};
 use spool::{DirSpool, Listed, Recovered, RecoveryReport, Spool, SpoolFailure};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A message as it was read, and where it goes.
+/// A message as it was read, and where it goes if the order asks for that.
 pub(super) struct Item {
     pub(super) found: Recovered,
     ways: Vec<(Destination, GroupId)>,
@@ -56,7 +56,7 @@ pub(super) fn read(
     }
     let mut items = Vec::new();
     let mut take = |found: Recovered| {
-        let ways = current.ways(&found.message);
+        let ways = if options.order == SortOrder::Host { current.ways(&found.message) } else { Vec::new() };
         items.push(Item { found, ways });
     };
     if options.dry_run {
