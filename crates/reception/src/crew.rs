@@ -13,6 +13,9 @@ use tokio::runtime::Handle;
 /// So many sessions more than another the first may have, while processors are idle: one that has
 /// several at hand is seldom woken in vain, and their mail shares commits; a few cannot fill it.
 const COMPANY: usize = 16;
+/// The same while all processors are busy, where another thread would only take turns with this one.
+/// Those that come and go never are as many; of those that stay, not all are to wake one worker.
+const BUSY_COMPANY: usize = 256;
 
 /// Runtimes, one a core: a session stays on the one it began on, so that its data stays in that core's
 /// cache and hardly anybody has to be woken. As few as are enough have sessions.
@@ -85,8 +88,7 @@ impl First {
 
 /// Does a session stay on the first, which has more than another?
 fn stays(own: usize, least: usize, is_full: bool, are_busy: bool) -> bool {
-    // Where all processors are busy, another thread would only take turns with this one.
-    !is_full && (are_busy || own < least + COMPANY)
+    !is_full && own < least + if are_busy { BUSY_COMPANY } else { COMPANY }
 }
 
 #[cfg(test)]
@@ -101,7 +103,8 @@ mod tests {
             (16, 0, false, false, false),
             (40, 25, false, false, true),
             (41, 25, false, false, false),
-            (500, 0, false, true, true),
+            (255, 0, false, true, true),
+            (256, 0, false, true, false),
             (2, 1, true, false, false),
             (2, 1, true, true, false),
         ];
