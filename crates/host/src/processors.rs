@@ -2,18 +2,23 @@
 //! of them.
 
 use crate::INTERVAL;
-use std::{fs, os::unix::fs::FileExt as _, time::Instant};
+use std::{fs, os::unix::fs::FileExt as _, thread, time::Instant};
 
 /// With less of their time unused they are what everybody waits for.
 const IDLE_MIN_PERCENT: u64 = 40;
 
+/// One is free when as much of the time of all was unused as this part of its own.
+const FREE_PERCENT: u64 = 50;
+
 /// All of them together.
 pub struct Processors {
-    /// `/proc/stat`; where it cannot be read they count as busy.
+    /// `/proc/stat`; where it cannot be read they count as busy, and one as free.
     stat: Option<fs::File>,
+    count: u64,
     last: Times,
     looked: Option<Instant>,
     are_busy: bool,
+    is_one_free: bool,
 }
 
 /// Since the machine started, in ticks.
@@ -24,19 +29,30 @@ struct Times {
 }
 
 impl Processors {
-    /// Busy, until they are looked at.
+    /// Looked at when somebody asks.
     pub fn new() -> Self {
         let stat = fs::File::open("/proc/stat").ok();
-        Self { stat, last: Times::default(), looked: None, are_busy: true }
+        let count = thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        Self { stat, count, last: Times::default(), looked: None, are_busy: true, is_one_free: true }
     }
 
     /// Were they lately?
     pub fn are_busy(&mut self) -> bool {
+        self.look_again();
+        self.are_busy
+    }
+
+    /// Was there time for one more thread lately?
+    pub fn is_one_free(&mut self) -> bool {
+        self.look_again();
+        self.is_one_free
+    }
+
+    fn look_again(&mut self) {
         if self.looked.is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.looked = Some(Instant::now());
             self.look();
         }
-        self.are_busy
     }
 
     fn look(&mut self) {
@@ -50,6 +66,7 @@ impl Processors {
             (times.idle.saturating_sub(self.last.idle), times.all.saturating_sub(self.last.all));
         if all > 0 {
             self.are_busy = idle * 100 < all * IDLE_MIN_PERCENT;
+            self.is_one_free = idle * self.count * 100 >= all * FREE_PERCENT;
             self.last = times;
         }
     }
@@ -89,17 +106,18 @@ mod tests {
     fn they_are_busy_when_little_of_their_time_is_unused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stat");
-        let mut processors = Processors { stat: None, ..Processors::new() };
+        let mut processors = Processors { stat: None, count: 4, ..Processors::new() };
         let mut told = |user: u64, idle: u64| {
             fs::write(&path, format!("cpu {user} 0 0 {idle} 0 0 0 0\n")).unwrap();
             processors.stat = fs::File::open(&path).ok();
             processors.look();
-            processors.are_busy
+            (processors.are_busy, processors.is_one_free)
         };
-        assert_eq!(
-            [told(100, 100), told(180, 120), told(200, 200), told(200, 200)],
-            [false, true, false, false]
-        );
+        assert_eq!(told(100, 100), (false, true));
+        assert_eq!(told(180, 120), (true, true));
+        assert_eq!(told(275, 125), (true, false));
+        assert_eq!(told(295, 205), (false, true));
+        assert_eq!(told(295, 205), (false, true), "nothing new is known");
         processors.stat = None;
         processors.are_busy = true;
         processors.look();

@@ -1,6 +1,8 @@
 //! Drives one session: reads, asks the service, writes, keeps the time.
 
-use crate::{Budget, Client, Service, Settings, Unstored, body::Body, stream::Stream, trace::Received};
+use crate::{
+    Budget, Client, Crew, Guard, Service, Settings, Unstored, body::Body, stream::Stream, trace::Received,
+};
 use mail::{Envelope, Message, Reply, UnixMillis};
 use smtp::server::{Connection, Step, replies};
 use std::{
@@ -37,6 +39,17 @@ pub(crate) struct Driver<S: Service> {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) client: Client,
     pub(crate) closing: watch::Receiver<bool>,
+    pub(crate) crew: Arc<Crew>,
+    /// Of the crew, whose thread this is on.
+    pub(crate) place: usize,
+    pub(crate) _guard: Guard,
+}
+
+/// A session between two transactions that is to go on on another of the crew.
+pub(crate) struct Moving<S: Service> {
+    pub(crate) to: usize,
+    driver: Driver<S>,
+    talk: Talk<S>,
 }
 
 /// What one session has besides its driver.
@@ -50,9 +63,9 @@ struct Talk<S: Service> {
 }
 
 impl<S: Service> Driver<S> {
-    /// Runs the session to its end. An error is the connection's, and nobody's loss: what was
-    /// answered 250 is durable.
-    pub(crate) async fn run(mut self, stream: Stream) -> io::Result<()> {
+    /// Runs the session to its end, or until it is to move. An error is the connection's, and nobody's
+    /// loss: what was answered 250 is durable.
+    pub(crate) async fn run(self, stream: Stream) -> io::Result<Option<Moving<S>>> {
         let implicit = matches!(stream, Stream::Tls(_));
         let connection =
             Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
@@ -61,19 +74,26 @@ impl<S: Service> Driver<S> {
             Talk { connection, stream, unread: Vec::new(), body: None, sleep, transaction_ends: None };
         if let Err(reply) = self.service.client(&self.client) {
             self.service.refused(&self.client, "CONNECT", None, &reply);
-            return talk.turn_away(&reply).await;
+            return talk.turn_away(&reply).await.map(|()| None);
         }
         if !implicit && !self.service.is_trusted(&self.client) && talk.stream.has_early_bytes() {
             self.service.refused(&self.client, "CONNECT", None, &replies::OUT_OF_SYNC);
-            return talk.turn_away(&replies::OUT_OF_SYNC).await;
+            return talk.turn_away(&replies::OUT_OF_SYNC).await.map(|()| None);
         }
         talk.flush().await?;
+        self.go_on(talk).await
+    }
+
+    async fn go_on(mut self, mut talk: Talk<S>) -> io::Result<Option<Moving<S>>> {
         loop {
             match self.converse(&mut talk).await? {
                 Some(true) => talk = self.start_tls(talk).await?,
                 Some(false) => break,
+                None if let Some(to) = self.better_place(&talk) => {
+                    return Ok(Some(Moving { to, driver: self, talk }));
+                }
                 None => match self.wait(&mut talk).await? {
-                    Woken::Input(0) => return Ok(()),
+                    Woken::Input(0) => return Ok(None),
                     Woken::Input(_) => {}
                     Woken::Timeout => talk.connection.farewell(&replies::TIMEOUT),
                     Woken::Shutdown => talk.connection.farewell(&replies::SHUTTING_DOWN),
@@ -82,7 +102,11 @@ impl<S: Service> Driver<S> {
         }
         talk.flush().await?;
         talk.stream.shutdown().await;
-        Ok(())
+        Ok(None)
+    }
+
+    fn better_place(&self, talk: &Talk<S>) -> Option<usize> {
+        if talk.connection.session().is_idle() { self.crew.better_than(self.place, 0) } else { None }
     }
 
     /// Uses up the unread input. `None`: more is needed; true: TLS begins; false: the end.
@@ -238,6 +262,17 @@ impl<S: Service> Driver<S> {
         talk.unread.clear();
         talk.connection.tls_established();
         Ok(talk)
+    }
+}
+
+impl<S: Service> Moving<S> {
+    /// Goes on on the runtime that polls this.
+    pub(crate) async fn run(self) -> io::Result<Option<Self>> {
+        let Self { to, mut driver, mut talk } = self;
+        driver.place = to;
+        talk.stream.move_here()?;
+        talk.sleep = Box::pin(tokio::time::sleep(driver.settings.limits.command_timeout));
+        driver.go_on(talk).await
     }
 }
 

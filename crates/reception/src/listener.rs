@@ -2,7 +2,7 @@
 
 use crate::{
     Budget, Client, Crew, Service, Settings,
-    driver::{Driver, describe, handshake},
+    driver::{Driver, Moving, describe, handshake},
     stream::Stream,
 };
 use mail::Reply;
@@ -57,7 +57,7 @@ pub struct Reception<S: Service> {
     budget: Arc<Budget>,
     current: Mutex<Arc<Current>>,
     closing: watch::Sender<bool>,
-    crew: Crew,
+    crew: Arc<Crew>,
 }
 
 /// A socket as it is listened on.
@@ -74,7 +74,7 @@ impl<S: Service> Reception<S> {
         service: Arc<S>,
         settings: Settings,
         tls: Option<Arc<rustls::ServerConfig>>,
-        crew: Crew,
+        crew: Arc<Crew>,
     ) -> Arc<Self> {
         let current = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
         Arc::new(Self {
@@ -160,19 +160,31 @@ impl<S: Service> Reception<S> {
             tls: current.tls.clone(),
             client,
             closing: self.closing.subscribe(),
+            crew: self.crew.clone(),
+            place: self.crew.first_place(),
+            _guard: guard,
         };
-        self.crew.run(async move {
-            let _guard = guard;
-            let peer = driver.client.peer;
-            let done = match TcpStream::from_std(stream) {
-                Ok(stream) => run(driver, stream, mode).await,
-                Err(e) => Err(e),
-            };
-            if let Err(e) = done {
-                tracing::debug!("session of {peer}: {e}");
-            }
-        });
+        let place = driver.place;
+        let session = async move { run(driver, TcpStream::from_std(stream)?, mode).await };
+        attend(self.crew.clone(), place, peer, session);
     }
+}
+
+/// Runs a session on one of the crew, and on others when it moves.
+fn attend<S: Service>(
+    crew: Arc<Crew>,
+    place: usize,
+    peer: SocketAddr,
+    session: impl Future<Output = io::Result<Option<Moving<S>>>> + Send + 'static,
+) {
+    let own = crew.clone();
+    own.run(place, async move {
+        match session.await {
+            Ok(None) => {}
+            Ok(Some(moving)) => attend(crew, moving.to, peer, moving.run()),
+            Err(e) => tracing::debug!("session of {peer}: {e}"),
+        }
+    });
 }
 
 /// The next connection, not yet of any runtime.
@@ -186,7 +198,11 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
         .await
 }
 
-async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<()> {
+async fn run<S: Service>(
+    mut driver: Driver<S>,
+    stream: TcpStream,
+    mode: TlsMode,
+) -> io::Result<Option<Moving<S>>> {
     let stream = match (mode, &driver.tls) {
         (TlsMode::Implicit, Some(acceptor)) => {
             let stream = handshake(acceptor, stream, driver.settings.limits.tls_timeout).await?;

@@ -4,6 +4,7 @@
 use std::{
     cell::RefCell,
     io,
+    os::fd::AsFd as _,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -61,6 +62,17 @@ impl Stream {
             // The peer may be gone already; there is nothing left to lose.
             let _ = stream.shutdown().await;
         }
+    }
+
+    /// Belongs to the runtime that calls this from now on.
+    pub(crate) fn move_here(&mut self) -> io::Result<()> {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_mut().0,
+        };
+        let again = stream.as_fd().try_clone_to_owned()?;
+        *stream = TcpStream::from_std(again.into())?;
+        Ok(())
     }
 
     /// Something was sent before we spoke?

@@ -12,8 +12,9 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread::ThreadId,
     time::Duration,
 };
 use tokio::{
@@ -29,6 +30,8 @@ struct Desk {
     chunks: Mutex<BTreeMap<u64, Bytes>>,
     messages: Mutex<Vec<(String, Vec<u8>)>>,
     next: AtomicU64,
+    /// Where each message was committed.
+    threads: Mutex<Vec<ThreadId>>,
     /// So many pieces the disk is behind.
     behind: AtomicU64,
 }
@@ -70,6 +73,7 @@ impl Service for Desk {
     async fn commit(&self, _: &Client, message: Message) -> Reply {
         let content = self.whole(&message.content);
         self.messages.lock().unwrap().push((message.origin.into(), content));
+        self.threads.lock().unwrap().push(std::thread::current().id());
         replies::ACCEPTED
     }
     fn refused(&self, _: &Client, _: &'static str, _: Option<&Envelope>, _: &Reply) {}
@@ -98,6 +102,10 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 }
 
 async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
+    start_on(Crew::new([Handle::current()], || false), desk, limits, tls, sessions_max).await
+}
+
+async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
     let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let config = rustls::ServerConfig::builder_with_provider(provider())
@@ -115,8 +123,7 @@ async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) ->
         sessions_per_client: 100,
     };
     let desk = Arc::new(desk);
-    let reception =
-        Reception::new(desk.clone(), settings, Some(Arc::new(config)), Crew::new([Handle::current()]));
+    let reception = Reception::new(desk.clone(), settings, Some(Arc::new(config)), crew);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(reception.clone().listen(Listener { socket, tls }));
@@ -302,4 +309,54 @@ async fn shutdown_tells_idle_sessions_and_lets_a_transaction_end() {
     busy.expect("x\r\n.\r\n", "250").await;
     assert!(busy.reply().await.starts_with("421 4.3.2"));
     assert!(TcpStream::connect(("127.0.0.1", server.port)).await.is_err(), "nobody listens any more");
+}
+
+/// `unread` is what the client has sent of the next command when it has its reply.
+async fn send_one(c: &mut Talker<impl AsyncRead + AsyncWrite + Unpin>, unread: &str) {
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    c.expect("RCPT TO:<a@b>\r\n", "250").await;
+    c.expect("DATA\r\n", "354").await;
+    c.expect(&format!("x\r\n.\r\n{unread}"), "250 2.0.0").await;
+}
+
+#[tokio::test]
+async fn sessions_move_between_transactions_to_where_there_is_time() {
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let is_full = Arc::new(AtomicBool::new(false));
+    let told = is_full.clone();
+    let runtimes = [Handle::current(), other.handle().clone()];
+    let crew = Crew::new(runtimes, move || told.load(Ordering::Relaxed));
+    let server = start_on(crew, Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut secret = connect(&server).await;
+    secret.reply().await;
+    secret.expect("EHLO c\r\n", "250").await;
+    secret.expect("STARTTLS\r\n", "220").await;
+    let mut secret = secure(&server, secret.0.into_inner()).await;
+    secret.expect("EHLO c\r\n", "250").await;
+    let mut plain = [connect(&server).await, connect(&server).await, connect(&server).await];
+    for c in &mut plain {
+        c.reply().await;
+        c.expect("HELO c\r\n", "250").await;
+        send_one(c, "").await;
+    }
+    send_one(&mut secret, "").await;
+    is_full.store(true, Ordering::Relaxed);
+    // Two of four go, at the end of what they are about; and a half command goes with them.
+    send_one(&mut secret, "NO").await;
+    send_one(&mut plain[0], "NO").await;
+    send_one(&mut plain[1], "").await;
+    send_one(&mut plain[2], "").await;
+    secret.expect("OP\r\n", "250").await;
+    plain[0].expect("OP\r\n", "250").await;
+    send_one(&mut secret, "").await;
+    for c in &mut plain {
+        send_one(c, "").await;
+        c.expect("QUIT\r\n", "221").await;
+        assert!(c.is_closed().await);
+    }
+    let here = std::thread::current().id();
+    let stayed: Vec<bool> =
+        server.desk.threads.lock().unwrap().iter().map(|thread| *thread == here).collect();
+    assert_eq!(stayed, [[true; 8].as_slice(), &[false, false, true, true]].concat());
+    other.shutdown_background();
 }

@@ -8,7 +8,7 @@ use super::{
     journal::Journal,
     service::Desk,
     tls, wiring,
-    workers::Workers,
+    workers::{self, Workers},
 };
 use crate::{
     control::{
@@ -141,7 +141,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let desk = Arc::new(Desk::new(engine.clone(), wiring::policy(&settings)));
     let reception = {
         let _context = runtime.enter();
-        let crew = Crew::new(workers.handles());
+        let crew = Crew::new(workers.handles(), workers::sharing());
         Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls), crew)
     };
     let daemon = Arc::new(Daemon { engine, desk, reception, source });

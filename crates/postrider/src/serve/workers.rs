@@ -1,7 +1,14 @@
 //! One thread and one runtime a core. Sessions and deliveries stay where they began: no task is
 //! stolen, and a commit wakes each worker at most once, however many of its sessions wait for it.
 
-use std::{cell::Cell, io, thread::JoinHandle, time::Duration};
+use host::{Processors, ThreadTime};
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    sync::{Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
 use tokio::{
     runtime::{Builder, Handle, Runtime},
     sync::oneshot,
@@ -15,6 +22,17 @@ const END_GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    static TIME: RefCell<ThreadTime> = RefCell::default();
+}
+
+/// Tells a worker whether to share its sessions: it has hardly any time left, and a processor is free.
+/// Without one, another thread would only take turns with it.
+pub(super) fn sharing() -> impl Fn() -> bool {
+    let processors = Mutex::new(Processors::new());
+    move || {
+        TIME.with_borrow_mut(ThreadTime::is_full)
+            && processors.lock().unwrap_or_else(PoisonError::into_inner).is_one_free()
+    }
 }
 
 /// Which worker runs this; none on other threads.
