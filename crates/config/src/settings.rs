@@ -437,7 +437,7 @@ section! {
 section! {
     /// Threads.
     pub Workers = "workers" {
-        /// How many; 0 for one each processor.
+        /// How many; 0 for one each processor. As few of them as are enough have sessions.
         count: usize = "0",
     }
 }

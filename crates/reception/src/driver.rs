@@ -45,11 +45,18 @@ pub(crate) struct Driver<S: Service> {
     pub(crate) _guard: Guard,
 }
 
-/// A session between two transactions that is to go on on another of the crew.
-pub(crate) struct Moving<S: Service> {
-    pub(crate) to: usize,
+/// A session, on the heap because it is passed on: what a future is given by value it holds twice.
+pub(crate) struct Visit<S: Service> {
     driver: Driver<S>,
     talk: Talk<S>,
+}
+
+/// How its time on one of the crew ended.
+pub(crate) enum Left<S: Service> {
+    /// It is over.
+    Over,
+    /// Between two transactions, to go on on another.
+    For(usize, Box<Visit<S>>),
 }
 
 /// What one session has besides its driver.
@@ -65,44 +72,24 @@ struct Talk<S: Service> {
 impl<S: Service> Driver<S> {
     /// Runs the session to its end, or until it is to move. An error is the connection's, and nobody's
     /// loss: what was answered 250 is durable.
-    pub(crate) async fn run(self, stream: Stream) -> io::Result<Option<Moving<S>>> {
+    pub(crate) async fn run(self, stream: Stream) -> io::Result<Left<S>> {
         let implicit = matches!(stream, Stream::Tls(_));
         let connection =
             Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
         let sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
-        let mut talk =
-            Talk { connection, stream, unread: Vec::new(), body: None, sleep, transaction_ends: None };
-        if let Err(reply) = self.service.client(&self.client) {
-            self.service.refused(&self.client, "CONNECT", None, &reply);
-            return talk.turn_away(&reply).await.map(|()| None);
+        let talk = Talk { connection, stream, unread: Vec::new(), body: None, sleep, transaction_ends: None };
+        let mut visit = Box::new(Visit { driver: self, talk });
+        let Visit { driver, talk } = &mut *visit;
+        if let Err(reply) = driver.service.client(&driver.client) {
+            driver.service.refused(&driver.client, "CONNECT", None, &reply);
+            return talk.turn_away(&reply).await;
         }
-        if !implicit && !self.service.is_trusted(&self.client) && talk.stream.has_early_bytes() {
-            self.service.refused(&self.client, "CONNECT", None, &replies::OUT_OF_SYNC);
-            return talk.turn_away(&replies::OUT_OF_SYNC).await.map(|()| None);
-        }
-        talk.flush().await?;
-        self.go_on(talk).await
-    }
-
-    async fn go_on(mut self, mut talk: Talk<S>) -> io::Result<Option<Moving<S>>> {
-        loop {
-            match self.converse(&mut talk).await? {
-                Some(true) => talk = self.start_tls(talk).await?,
-                Some(false) => break,
-                None if let Some(to) = self.better_place(&talk) => {
-                    return Ok(Some(Moving { to, driver: self, talk }));
-                }
-                None => match self.wait(&mut talk).await? {
-                    Woken::Input(0) => return Ok(None),
-                    Woken::Input(_) => {}
-                    Woken::Timeout => talk.connection.farewell(&replies::TIMEOUT),
-                    Woken::Shutdown => talk.connection.farewell(&replies::SHUTTING_DOWN),
-                },
-            }
+        if !implicit && !driver.service.is_trusted(&driver.client) && talk.stream.has_early_bytes() {
+            driver.service.refused(&driver.client, "CONNECT", None, &replies::OUT_OF_SYNC);
+            return talk.turn_away(&replies::OUT_OF_SYNC).await;
         }
         talk.flush().await?;
-        talk.stream.shutdown().await;
-        Ok(None)
+        visit.go_on().await
     }
 
     fn better_place(&self, talk: &Talk<S>) -> Option<usize> {
@@ -249,30 +236,52 @@ impl<S: Service> Driver<S> {
         })
         .await
     }
+}
+
+impl<S: Service> Visit<S> {
+    async fn go_on(mut self: Box<Self>) -> io::Result<Left<S>> {
+        loop {
+            let Self { driver, talk } = &mut *self;
+            match driver.converse(talk).await? {
+                Some(true) => self = self.start_tls().await?,
+                Some(false) => break,
+                None if let Some(to) = driver.better_place(talk) => return Ok(Left::For(to, self)),
+                None => match driver.wait(talk).await? {
+                    Woken::Input(0) => return Ok(Left::Over),
+                    Woken::Input(_) => {}
+                    Woken::Timeout => talk.connection.farewell(&replies::TIMEOUT),
+                    Woken::Shutdown => talk.connection.farewell(&replies::SHUTTING_DOWN),
+                },
+            }
+        }
+        self.talk.flush().await?;
+        self.talk.stream.shutdown().await;
+        Ok(Left::Over)
+    }
+
+    /// Goes on on the runtime that polls this, which is one of the crew's.
+    pub(crate) async fn go_on_at(mut self: Box<Self>, place: usize) -> io::Result<Left<S>> {
+        let Self { driver, talk } = &mut *self;
+        driver.place = place;
+        // Out of descriptors, the runtime it comes from goes on watching it.
+        let _ = talk.stream.move_here();
+        talk.sleep = Box::pin(tokio::time::sleep(driver.settings.limits.command_timeout));
+        self.go_on().await
+    }
 
     /// The handshake, and the session anew. What was read in clear text is gone: the session
     /// refuses bytes behind STARTTLS.
-    async fn start_tls(&mut self, mut talk: Talk<S>) -> io::Result<Talk<S>> {
-        let (Stream::Plain(plain), Some(acceptor)) = (talk.stream, &self.tls) else {
+    async fn start_tls(self: Box<Self>) -> io::Result<Box<Self>> {
+        let Self { mut driver, mut talk } = *self;
+        let (Stream::Plain(plain), Some(acceptor)) = (talk.stream, &driver.tls) else {
             unreachable!("STARTTLS is offered once, with a certificate");
         };
-        let stream = handshake(acceptor, plain, self.settings.limits.tls_timeout).await?;
-        self.client.tls = Some(describe(&stream));
+        let stream = handshake(acceptor, plain, driver.settings.limits.tls_timeout).await?;
+        driver.client.tls = Some(describe(&stream));
         talk.stream = Stream::Tls(Box::new(stream));
         talk.unread.clear();
         talk.connection.tls_established();
-        Ok(talk)
-    }
-}
-
-impl<S: Service> Moving<S> {
-    /// Goes on on the runtime that polls this.
-    pub(crate) async fn run(self) -> io::Result<Option<Self>> {
-        let Self { to, mut driver, mut talk } = self;
-        driver.place = to;
-        talk.stream.move_here()?;
-        talk.sleep = Box::pin(tokio::time::sleep(driver.settings.limits.command_timeout));
-        driver.go_on(talk).await
+        Ok(Box::new(Self { driver, talk }))
     }
 }
 
@@ -296,12 +305,12 @@ impl<S: Service> Talk<S> {
     }
 
     /// A refusal instead of the greeting (RFC 5321 §3.1).
-    async fn turn_away(mut self, reply: &Reply) -> io::Result<()> {
+    async fn turn_away(&mut self, reply: &Reply) -> io::Result<Left<S>> {
         self.connection.output().clear();
         self.connection.farewell(reply);
         self.flush().await?;
         self.stream.shutdown().await;
-        Ok(())
+        Ok(Left::Over)
     }
 }
 
@@ -312,7 +321,8 @@ pub(crate) async fn handshake(
     limit: Duration,
 ) -> io::Result<tokio_rustls::server::TlsStream<tokio::net::TcpStream>> {
     let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
-    timeout(limit, acceptor.accept(stream)).await.map_err(|_| late())?
+    // On the heap: large, and soon over, while the session it is a part of may last for hours.
+    Box::pin(timeout(limit, acceptor.accept(stream))).await.map_err(|_| late())?
 }
 
 /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.

@@ -2,7 +2,7 @@
 
 use crate::{
     Budget, Client, Crew, Service, Settings,
-    driver::{Driver, Moving, describe, handshake},
+    driver::{Driver, Left, describe, handshake},
     stream::Stream,
 };
 use mail::Reply;
@@ -175,13 +175,13 @@ fn attend<S: Service>(
     crew: Arc<Crew>,
     place: usize,
     peer: SocketAddr,
-    session: impl Future<Output = io::Result<Option<Moving<S>>>> + Send + 'static,
+    session: impl Future<Output = io::Result<Left<S>>> + Send + 'static,
 ) {
     let own = crew.clone();
     own.run(place, async move {
         match session.await {
-            Ok(None) => {}
-            Ok(Some(moving)) => attend(crew, moving.to, peer, moving.run()),
+            Ok(Left::Over) => {}
+            Ok(Left::For(place, visit)) => attend(crew, place, peer, visit.go_on_at(place)),
             Err(e) => tracing::debug!("session of {peer}: {e}"),
         }
     });
@@ -198,11 +198,7 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
         .await
 }
 
-async fn run<S: Service>(
-    mut driver: Driver<S>,
-    stream: TcpStream,
-    mode: TlsMode,
-) -> io::Result<Option<Moving<S>>> {
+async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<Left<S>> {
     let stream = match (mode, &driver.tls) {
         (TlsMode::Implicit, Some(acceptor)) => {
             let stream = handshake(acceptor, stream, driver.settings.limits.tls_timeout).await?;

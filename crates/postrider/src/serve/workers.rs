@@ -1,5 +1,6 @@
-//! One thread and one runtime a core. Sessions and deliveries stay where they began: no task is
-//! stolen, and a commit wakes each worker at most once, however many of its sessions wait for it.
+//! One thread and one runtime a core. Sessions and deliveries stay where they began, while that worker
+//! has time for them: no task is stolen, and a commit wakes each worker at most once, however many of
+//! its sessions wait for it.
 
 use host::{Processors, ThreadTime};
 use std::{
