@@ -6,7 +6,6 @@ use std::{fs, os::unix::fs::FileExt as _, thread, time::Instant};
 
 /// With less of their time unused they are what everybody waits for.
 const IDLE_MIN_PERCENT: u64 = 40;
-
 /// One is free when as much of the time of all was unused as this part of its own.
 const FREE_PERCENT: u64 = 50;
 

@@ -1,4 +1,4 @@
-//! One thread and one runtime a core. Sessions and deliveries stay where they began, while that worker
+//! One thread and one runtime a core. Deliveries stay where they began, and sessions while that worker
 //! has time for them: no task is stolen, and a commit wakes each worker at most once, however many of
 //! its sessions wait for it.
 
