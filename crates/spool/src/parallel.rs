@@ -68,13 +68,6 @@ impl<R> Line<R> {
         }
     }
 
-    /// Until the taker is through. What it lets go of belongs to the threads' memory, which is given back
-    /// when they end: not before.
-    fn wait_for_end(&self) {
-        let state = self.bell.wait_while(self.lock(), |state| !state.is_over);
-        drop(state.unwrap_or_else(PoisonError::into_inner));
-    }
-
     fn stop(&self) {
         self.lock().is_over = true;
         self.bell.notify_all();
@@ -114,7 +107,6 @@ pub(crate) fn in_order<T: Sync, R: Send, E>(
         while let Some(number) = line.begin(items.len(), 2 * threads) {
             line.end(number, work(&items[number]));
         }
-        line.wait_for_end();
     };
     thread::scope(|scope| {
         let _stop = Stop(&line, true);
