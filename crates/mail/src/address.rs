@@ -87,16 +87,15 @@ fn parse_literal(inner: &str) -> Option<IpAddr> {
 
 /// Letters, digits, hyphens inside labels. Underscores are let through: such hosts exist.
 fn is_host_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let b = label.as_bytes();
+    let is_label = |b: &[u8]| {
         !b.is_empty()
             && b.len() <= 63
             && b.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'-' || *c == b'_')
             && b[0] != b'-'
             && b[b.len() - 1] != b'-'
-            && (!has_ace_prefix(b) || idna::domain_to_ascii(label).is_ok())
+            && (!has_ace_prefix(b) || idna::domain_to_ascii_cow(b, idna::AsciiDenyList::EMPTY).is_ok())
     };
-    text.split('.').all(is_label)
+    text.as_bytes().split(|b| *b == b'.').all(is_label)
 }
 
 fn has_ace_prefix(label: &[u8]) -> bool {
@@ -183,7 +182,7 @@ impl fmt::Debug for Mailbox {
 fn split_at(text: &str) -> Result<usize, AddressError> {
     let from =
         if text.starts_with('"') { closing_quote(text).ok_or(AddressError::LocalPart)? + 1 } else { 0 };
-    let at = from + text[from..].find('@').ok_or(AddressError::Syntax)?;
+    let at = from + text.as_bytes()[from..].iter().position(|b| *b == b'@').ok_or(AddressError::Syntax)?;
     if from > 0 && at != from { Err(AddressError::LocalPart) } else { Ok(at) }
 }
 
@@ -208,7 +207,8 @@ fn check_local(local: &str) -> Result<(), AddressError> {
 }
 
 fn is_dot_string(local: &str) -> bool {
-    local.split('.').all(|atom| !atom.is_empty() && atom.chars().all(is_atext))
+    let is_empty = |atom: &[u8]| atom.is_empty();
+    !local.as_bytes().split(|b| *b == b'.').any(is_empty) && local.chars().all(|c| c == '.' || is_atext(c))
 }
 
 /// RFC 5322 §3.2.3, and any printable non-ASCII character (RFC 6531 §3.3).
