@@ -218,7 +218,8 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     for _ in 0..head.batches {
         read.batches.push(Batch { sequence: r.u64()?, count: r.u32()? as usize });
     }
-    let (mut begins, mut from) = (Vec::new(), 0u32);
+    // Growing step by step would touch twice the memory.
+    let (mut begins, mut from) = (Vec::with_capacity(head.rows as usize), 0u32);
     read.rows.reserve(head.rows as usize);
     for _ in 0..head.rows {
         let kind = Kind::from_u8(r.u8()?).ok_or(Malformed("digest kind"))?;

@@ -304,6 +304,8 @@ fn scan_segment(
 
 /// The batches of a stretch.
 fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
+    // Growing step by step would touch twice the memory.
+    found.index.messages.reserve(read.rows.iter().filter(|row| row.kind == Kind::Message).count());
     let (mut rows, mut bodies) = (read.rows.into_iter(), read.bodies);
     let count = read.batches.len();
     for (index, batch) in read.batches.into_iter().enumerate() {

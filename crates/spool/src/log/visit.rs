@@ -43,7 +43,7 @@ impl Shared {
     pub(super) fn visit_all(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
-        live.sort_unstable_by_key(|(_, slot)| (slot.at.segment, slot.at.offset));
+        live.sort_unstable_by_key(|(_, slot)| u64::from(slot.at.segment) << 32 | u64::from(slot.at.offset));
         let (desk, report) = (Desk::default(), &mut found.report);
         let mut take = |visited: Visited| match visited {
             Ok(recovered) => {
