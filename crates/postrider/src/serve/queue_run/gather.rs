@@ -4,14 +4,43 @@ use super::Options;
 use crate::serve::{engine::Current, wiring};
 use config::{Engine, Settings};
 use mail::Destination;
-use queue::{GroupId, SortFacts, SortOrder};
+use queue::{SortFacts, SortOrder};
 use spool::{DirSpool, Listed, Recovered, RecoveryReport, Spool, SpoolFailure};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
-/// A message as it was read, and where it goes if the order asks for that.
+/// Room for so many from the beginning: growing step by step touches twice the memory.
+const ITEMS_AT_FIRST: usize = 32 * 1024;
+
+/// A message as it was read.
 pub(super) struct Item {
     pub(super) found: Recovered,
-    ways: Vec<(Destination, GroupId)>,
+    /// The first of its destinations, in their order, if the order asks for it: its number by which of
+    /// them was met first, later its rank.
+    destination: u32,
+}
+
+/// Destinations by which was met first.
+#[derive(Default)]
+struct Met(HashMap<Destination, u32>);
+
+impl Met {
+    fn number(&mut self, destination: Destination) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(destination).or_insert(next)
+    }
+
+    /// Numbers become ranks.
+    fn rank(self, items: &mut [Item]) {
+        let mut ranks = vec![0; self.0.len()];
+        let in_order: BTreeMap<Destination, u32> = self.0.into_iter().collect();
+        (0..).zip(in_order.into_values()).for_each(|(rank, number)| ranks[number as usize] = rank);
+        for item in items {
+            item.destination = ranks.get(item.destination as usize).copied().unwrap_or(0);
+        }
+    }
 }
 
 /// The queue in its order.
@@ -54,18 +83,22 @@ pub(super) fn read(
         tell_damage(&report);
         return Ok((Items::Listed(listed), Source::Listed(Arc::new(spool))));
     }
-    let mut items = Vec::new();
+    let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Met::default());
     let mut take = |found: Recovered| {
         let ways = if options.order == SortOrder::Host { current.ways(&found.message) } else { Vec::new() };
-        items.push(Item { found, ways });
+        let first = ways.into_iter().map(|way| way.0).min();
+        items.push(Item { found, destination: first.map_or(0, |first| met.number(first)) });
     };
-    if options.dry_run {
+    let source = if options.dry_run {
         tell_damage(&wiring::inspect(settings, &mut take).map_err(told)?);
-        return Ok((Items::Read(items), Source::Untouched));
-    }
-    let mut spool = wiring::spool(settings)?;
-    tell_damage(&spool.recover(&mut take).map_err(told)?);
-    Ok((Items::Read(items), Source::Recovered(spool)))
+        Source::Untouched
+    } else {
+        let mut spool = wiring::spool(settings)?;
+        tell_damage(&spool.recover(&mut take).map_err(told)?);
+        Source::Recovered(spool)
+    };
+    met.rank(&mut items);
+    Ok((Items::Read(items), source))
 }
 
 /// Or does the name of its file, and when that was written, say all?
@@ -114,25 +147,24 @@ impl Items {
 }
 
 fn sort_read(items: &mut [Item], order: SortOrder) {
-    let mut ranks: BTreeMap<Destination, u32> = BTreeMap::new();
-    if order == SortOrder::Host {
-        ranks.extend(items.iter().flat_map(|item| &item.ways).map(|way| (way.0.clone(), 0)));
-        (0..).zip(ranks.values_mut()).for_each(|(rank, slot)| *slot = rank);
-    }
     items.sort_by_cached_key(|item| {
-        let left = item.found.recipients.iter().filter(|r| !r.settled);
-        let attempts = left.clone().map(|r| r.attempt_count).max().unwrap_or(0);
         let message = &item.found.message;
-        let changed = left.clone().filter_map(|r| r.last.as_ref()).map(|last| last.0.0).max();
-        let facts = SortFacts {
+        let mut facts = SortFacts {
             id: message.id.0,
             size_bytes: message.content.size_bytes(),
-            recipient_count: left.count() as u32,
-            attempt_count: u16::try_from(attempts).unwrap_or(u16::MAX),
             arrived: message.arrived.0 as i64,
-            changed: changed.unwrap_or(message.arrived.0) as i64,
-            destination: item.ways.iter().filter_map(|way| ranks.get(&way.0)).min().copied().unwrap_or(0),
+            destination: item.destination,
+            ..SortFacts::default()
         };
+        // What they are read from lies elsewhere in memory.
+        if matches!(order, SortOrder::Priority | SortOrder::Modification) {
+            let left = item.found.recipients.iter().filter(|r| !r.settled);
+            let attempts = left.clone().map(|r| r.attempt_count).max().unwrap_or(0);
+            let changed = left.clone().filter_map(|r| r.last.as_ref()).map(|last| last.0.0).max();
+            facts.recipient_count = left.count() as u32;
+            facts.attempt_count = u16::try_from(attempts).unwrap_or(u16::MAX);
+            facts.changed = changed.unwrap_or(message.arrived.0) as i64;
+        }
         (order.key(&facts), facts.id)
     });
 }
