@@ -96,6 +96,12 @@ impl Current {
         };
         envelope.recipients.iter().map(|recipient| way(&recipient.path)).collect()
     }
+
+    /// The same without the groups.
+    pub(crate) fn destinations<'a>(&'a self, message: &'a Message) -> impl Iterator<Item = Destination> + 'a {
+        let keys = message.envelope.recipients.iter().map(|recipient| wiring::domain_key(&recipient.path));
+        keys.map(|key| self.table.destination(&key))
+    }
 }
 
 /// The daemon's heart.

@@ -85,8 +85,8 @@ pub(super) fn read(
     }
     let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Met::default());
     let mut take = |found: Recovered| {
-        let ways = if options.order == SortOrder::Host { current.ways(&found.message) } else { Vec::new() };
-        let first = ways.into_iter().map(|way| way.0).min();
+        let first = || current.destinations(&found.message).min();
+        let first = if options.order == SortOrder::Host { first() } else { None };
         items.push(Item { found, destination: first.map_or(0, |first| met.number(first)) });
     };
     let source = if options.dry_run {
