@@ -97,7 +97,8 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
     let (users, senders) = (file("users", "# all\na@b.test\nc@d.test\n"), file("senders", "s@t.test\n"));
     let log = directory.path().join("log").display().to_string();
     let sink = Sink::start(&["--verify", "--json"]);
-    // A hundredth of a minute, twice: at 3000 a minute that is 30 messages, where the machine has time for them.
+    // A hundredth of a minute, twice: at 3000 a minute that is 30 messages, fewer where the machine has no time for
+    // them. What is due when is tested where it is planned.
     let mut sent = 0;
     for _ in 0..2 {
         let text = ok(&[

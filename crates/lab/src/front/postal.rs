@@ -75,8 +75,7 @@ pub(crate) fn run(args: &PostalArgs) -> Result<bool, String> {
     let mut minute = 0;
     while left > 0.0 && !runner.is_stopped() {
         let share = left.min(1.0);
-        // As many as may be sent in this time, so that the last line ends with it too.
-        let messages = ((f64::from(args.rate) * share) as u64).max(1).to_string();
+        let messages = quota(args.rate, share).to_string();
         let transcript = transcript(args, minute);
         let more: Vec<&str> =
             ["-m", messages.as_str()].into_iter().chain(transcript.iter().map(String::as_str)).collect();
@@ -98,6 +97,11 @@ pub(crate) fn run(args: &PostalArgs) -> Result<bool, String> {
         minute += 1;
     }
     Ok(good)
+}
+
+/// As many as may be sent in a share of a minute, so that the last line ends with it too.
+fn quota(rate: u32, share: f64) -> u64 {
+    ((f64::from(rate) * share) as u64).max(1)
 }
 
 fn words(args: &PostalArgs) -> Vec<String> {
@@ -128,4 +132,25 @@ fn transcript(args: &PostalArgs, minute: u32) -> Option<String> {
     let name = |path: &str| format!("--transcript {path}:{minute}");
     let each = args.each.as_deref().map(|path| name(path) + " --transcript-each");
     each.or_else(|| args.debug.as_deref().map(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PostalArgs,
+    }
+
+    #[test]
+    fn a_rate_a_minute_is_one_a_second_and_bounds_a_share_of_a_minute() {
+        let line = Line::parse_from(["postal", "-r", "3000", "-c", "4", "127.0.0.1:25", "users"]);
+        let words = words(&line.args);
+        assert!(words.contains(&"--rate 50".to_owned()), "{words:?}");
+        assert!(words.contains(&"-d --per-connection 4".to_owned()), "{words:?}");
+        assert_eq!([1.0, 0.01, 0.0001].map(|share| quota(line.args.rate, share)), [3000, 30, 1]);
+    }
 }

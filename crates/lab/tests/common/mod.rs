@@ -3,7 +3,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
+    net::{Shutdown, TcpListener, TcpStream},
     process::{Child, Command, Output, Stdio},
 };
 
@@ -66,6 +66,37 @@ impl Drop for Sink {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An address in front of another that lets nobody through before so many have come.
+pub(crate) fn gathered(to: &str, count: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, to) = (listener.local_addr().unwrap().to_string(), to.to_owned());
+    std::thread::spawn(move || {
+        let (mut waiting, mut come) = (Vec::new(), 0);
+        for client in listener.incoming().map_while(Result::ok) {
+            waiting.push(client);
+            come += 1;
+            if come < count {
+                continue;
+            }
+            for client in waiting.drain(..) {
+                let server = TcpStream::connect(&to).unwrap();
+                carry(client.try_clone().unwrap(), server.try_clone().unwrap());
+                carry(server, client);
+            }
+        }
+    });
+    address
+}
+
+/// Carries what one says to the other, to its end.
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    std::thread::spawn(move || {
+        // Whoever breaks off ends it.
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
 }
 
 /// Runs `postlab` to its end.
