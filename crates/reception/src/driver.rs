@@ -14,10 +14,11 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    net::TcpStream,
     sync::watch,
     time::{Instant, Sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// Unread input above this is given back to the allocator when it is used up.
 const KEEP_BYTES: usize = 4096;
@@ -90,6 +91,17 @@ impl<S: Service> Driver<S> {
         }
         talk.flush().await?;
         visit.go_on().await
+    }
+
+    /// The handshake; without a certificate the end, never a session in clear text.
+    pub(crate) async fn secure(&mut self, plain: TcpStream) -> io::Result<Stream> {
+        let acceptor = self.tls.as_ref().ok_or_else(|| io::Error::other("TLS without a certificate"))?;
+        let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
+        // On the heap: large, and soon over, while the session it is a part of may last for hours.
+        let handshake = Box::pin(timeout(self.settings.limits.tls_timeout, acceptor.accept(plain)));
+        let stream = handshake.await.map_err(|_| late())??;
+        self.client.tls = Some(describe(&stream));
+        Ok(Stream::Tls(Box::new(stream)))
     }
 
     fn better_place(&self, talk: &Talk<S>) -> Option<usize> {
@@ -273,12 +285,8 @@ impl<S: Service> Visit<S> {
     /// refuses bytes behind STARTTLS.
     async fn start_tls(self: Box<Self>) -> io::Result<Box<Self>> {
         let Self { mut driver, mut talk } = *self;
-        let (Stream::Plain(plain), Some(acceptor)) = (talk.stream, &driver.tls) else {
-            unreachable!("STARTTLS is offered once, with a certificate");
-        };
-        let stream = handshake(acceptor, plain, driver.settings.limits.tls_timeout).await?;
-        driver.client.tls = Some(describe(&stream));
-        talk.stream = Stream::Tls(Box::new(stream));
+        let Stream::Plain(plain) = talk.stream else { unreachable!("STARTTLS is offered once") };
+        talk.stream = driver.secure(plain).await?;
         talk.unread.clear();
         talk.connection.tls_established();
         Ok(Box::new(Self { driver, talk }))
@@ -314,19 +322,8 @@ impl<S: Service> Talk<S> {
     }
 }
 
-/// Completes a TLS handshake in time.
-pub(crate) async fn handshake(
-    acceptor: &TlsAcceptor,
-    stream: tokio::net::TcpStream,
-    limit: Duration,
-) -> io::Result<tokio_rustls::server::TlsStream<tokio::net::TcpStream>> {
-    let late = || io::Error::new(io::ErrorKind::TimedOut, "TLS handshake: timeout");
-    // On the heap: large, and soon over, while the session it is a part of may last for hours.
-    Box::pin(timeout(limit, acceptor.accept(stream))).await.map_err(|_| late())?
-}
-
 /// `TLSv1.3:TLS13_AES_256_GCM_SHA384`.
-pub(crate) fn describe(stream: &tokio_rustls::server::TlsStream<tokio::net::TcpStream>) -> Box<str> {
+fn describe(stream: &TlsStream<TcpStream>) -> Box<str> {
     let connection = stream.get_ref().1;
     let version = match connection.protocol_version() {
         Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",

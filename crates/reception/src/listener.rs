@@ -2,7 +2,7 @@
 
 use crate::{
     Budget, Client, Crew, Service, Settings,
-    driver::{Driver, Left, describe, handshake},
+    driver::{Driver, Left},
     stream::Stream,
 };
 use mail::Reply;
@@ -199,13 +199,9 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
 }
 
 async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<Left<S>> {
-    let stream = match (mode, &driver.tls) {
-        (TlsMode::Implicit, Some(acceptor)) => {
-            let stream = handshake(acceptor, stream, driver.settings.limits.tls_timeout).await?;
-            driver.client.tls = Some(describe(&stream));
-            Stream::Tls(Box::new(stream))
-        }
-        _ => Stream::Plain(stream),
+    let stream = match mode {
+        TlsMode::Implicit => driver.secure(stream).await?,
+        TlsMode::Off | TlsMode::StartTls => Stream::Plain(stream),
     };
     driver.run(stream).await
 }
