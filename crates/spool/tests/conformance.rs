@@ -430,6 +430,21 @@ fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
 }
 
 #[test]
+fn who_waits_for_ready_segments_gets_all_that_there_is_room_for() {
+    for (max_bytes, ready) in [(0, 3), (2 * 256 * 1024, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = LogSpool::open(dir.path(), LogSettings { max_bytes, ..settings() }).unwrap();
+        spool.recover(&mut |_| {}).unwrap();
+        spool.make_segments_ready();
+        let segments = std::fs::read_dir(dir.path()).unwrap().map_while(Result::ok);
+        let segments = segments.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
+        // One is in use.
+        assert_eq!(segments.count(), ready + 1, "{max_bytes}");
+        spool.close();
+    }
+}
+
+#[test]
 fn a_start_may_go_beyond_the_limit_of_the_spool() {
     durable_engines(|engine, dir| {
         drop(engine.open(dir));

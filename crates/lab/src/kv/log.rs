@@ -5,12 +5,7 @@ use super::engine::{Engine, Maker};
 use crate::mint::{Mint, delivered};
 use mail::{Content, QueueId};
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
-use std::{
-    ops::Range,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{ops::Range, path::Path};
 use tokio::runtime::Runtime;
 
 pub(super) const MAKER: Maker =
@@ -19,11 +14,6 @@ pub(super) const MAKER: Maker =
 /// A transaction must fit into a batch of the log, and its records have headers.
 const TRANSACTION_BYTES: usize = 1 << 20;
 const OVERHEAD_BYTES: usize = 256;
-/// Segments the log keeps ready.
-const SEGMENTS_READY: u64 = 3;
-/// A disk that is slower, or has no room for them, is measured as it is.
-const READY_WITHIN: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(1);
 
 struct Log {
     spool: LogSpool,
@@ -35,13 +25,9 @@ struct Log {
 
 fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     let settings = LogSettings { min_free_bytes: 0, ..LogSettings::default() };
-    let ready_bytes = SEGMENTS_READY * settings.segment_bytes;
     let mut spool = LogSpool::open(path, settings).map_err(|e| e.to_string())?;
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;
-    let begin = Instant::now();
-    while spool.pressure().free_bytes < ready_bytes && begin.elapsed() < READY_WITHIN {
-        thread::sleep(LOOK);
-    }
+    spool.make_segments_ready();
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| e.to_string())?;
     Ok(Box::new(Log { spool, runtime, mint: Mint::new()?, live: Vec::new() }))
 }

@@ -301,6 +301,13 @@ impl LogSpool {
         }
     }
 
+    /// Returns when the segments that are kept ready are, or the disk has no room for them: made without the
+    /// pauses that leave the disk to mail. For measurements that are to begin as a daemon is after a
+    /// while; after [`Spool::recover`].
+    pub fn make_segments_ready(&self) {
+        self.shared.pool.hurry();
+    }
+
     fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SpoolFailure> {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
         let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the {name} thread: {e}")))?;

@@ -56,6 +56,8 @@ struct State {
     is_pressed: bool,
     /// Somebody waits for a segment.
     is_awaited: bool,
+    /// Somebody waits for all of them.
+    is_hurried: bool,
     closing: bool,
     failure: Option<String>,
 }
@@ -63,7 +65,7 @@ struct State {
 impl State {
     /// May a new segment take its time?
     fn has_time(&self) -> bool {
-        let is_needed = self.is_awaited || self.is_pressed && self.ready.is_empty();
+        let is_needed = self.is_awaited || self.is_hurried || self.is_pressed && self.ready.is_empty();
         !is_needed && !self.closing
     }
 
@@ -102,6 +104,7 @@ impl Pool {
             is_started: false,
             is_pressed: false,
             is_awaited: false,
+            is_hurried: false,
             closing: false,
             failure: None,
         };
@@ -164,6 +167,18 @@ impl Pool {
             self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Returns when as many are ready as are kept ready, or no more can be.
+    pub(crate) fn hurry(&self) {
+        let mut state = self.lock();
+        state.is_hurried = true;
+        self.changed.notify_all();
+        let goes_on = |state: &mut State| {
+            state.ready.len() < READY && !state.no_room && !state.closing && !self.by_hand
+        };
+        let waited = self.changed.wait_while(state, goes_on);
+        waited.unwrap_or_else(PoisonError::into_inner).is_hurried = false;
     }
 
     /// The segment in use is half full: the next one should be ready before it is.
