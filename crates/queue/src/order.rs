@@ -80,6 +80,11 @@ impl SortOrder {
         matches!(self, Self::Fair | Self::None | Self::Host)
     }
 
+    /// Does the key depend on recipients: how many are left, how often they were tried, when they changed?
+    pub fn reads_recipients(self) -> bool {
+        matches!(self, Self::Priority | Self::Modification)
+    }
+
     /// Lowest first; equal ones by queue id.
     pub fn key(self, facts: &SortFacts) -> i64 {
         let clamped = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 4);
@@ -142,6 +147,20 @@ mod tests {
         assert!(key(facts(1, 50_000, 0, 0)) < key(facts(2, 100, 1, 0)));
         let many = SortFacts { recipient_count: 3, ..facts(1, 100, 0, 0) };
         assert_eq!(key(many), 100 + 90_000);
+    }
+
+    #[test]
+    fn the_key_depends_on_recipients_where_it_is_said() {
+        for (order, name) in SortOrder::all() {
+            let untried = facts(5, 100, 0, 7);
+            let others = [
+                SortFacts { recipient_count: 2, ..untried },
+                SortFacts { attempt_count: 1, ..untried },
+                SortFacts { changed: 9, ..untried },
+            ];
+            let depends = others.iter().any(|other| order.key(other) != order.key(&untried));
+            assert_eq!(order.reads_recipients(), depends, "{name}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
 };
 use bytes::Bytes;
 use delivery::Courier;
-use mail::{Destination, ForwardPath, IdSource, Message, Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{Destination, IdSource, Message, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
@@ -86,21 +86,14 @@ pub(crate) struct Current {
 
 impl Current {
     /// Where each recipient goes, and in which queue group.
-    pub(crate) fn ways(&self, message: &Message) -> Vec<(Destination, GroupId)> {
+    pub(crate) fn ways(&self, message: &Message) -> impl Iterator<Item = (Destination, GroupId)> {
         let envelope = &message.envelope;
         let sender = if self.settings.queue_groups.is_empty() { None } else { wiring::sender_key(envelope) };
-        let way = |path: &ForwardPath| {
-            let key = wiring::domain_key(path);
+        envelope.recipients.iter().map(move |recipient| {
+            let key = wiring::domain_key(&recipient.path);
             let group = self.settings.queue_group(&key, sender.as_deref());
             (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
-        };
-        envelope.recipients.iter().map(|recipient| way(&recipient.path)).collect()
-    }
-
-    /// The same without the groups.
-    pub(crate) fn destinations<'a>(&'a self, message: &'a Message) -> impl Iterator<Item = Destination> + 'a {
-        let keys = message.envelope.recipients.iter().map(|recipient| wiring::domain_key(&recipient.path));
-        keys.map(|key| self.table.destination(&key))
+        })
     }
 }
 
@@ -150,18 +143,17 @@ impl State {
         waits: Waits,
     ) -> u64 {
         let (now, message) = (clock.now(), &found.message);
-        let ways = current.ways(message);
         let (mut rows, mut notes) = (Vec::new(), Notes::new());
-        for (index, ((name, group), past)) in (0..).zip(ways.iter().zip(&found.recipients)) {
+        for (index, ((name, group), past)) in (0..).zip(current.ways(message).zip(&found.recipients)) {
             if past.settled {
                 continue;
             }
-            let site = self.queue.destination_in(name, *group);
+            let site = self.queue.destination_in(&name, group);
             let due = past.last.as_ref().and_then(|(at, outcome)| {
                 notes.push((index, self.share(outcome), *at));
                 let age = at.since(message.arrived).as_millis() as Millis;
                 // Spread by id: what was deferred together is not tried together.
-                let wait = settings.retry_after(*group, age, (message.id.0 % 1000) as f64 / 1000.0);
+                let wait = settings.retry_after(group, age, (message.id.0 % 1000) as f64 / 1000.0);
                 (waits == Waits::AsBefore).then(|| clock.of_wall(*at) + wait)
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
@@ -249,7 +241,7 @@ impl Engine {
         for id in ids {
             // Gone meanwhile, or unreadable, which its next attempt will report.
             let Ok(message) = self.read(id).await else { continue };
-            let ways = current.ways(&message);
+            let ways: Vec<_> = current.ways(&message).collect();
             let now = self.now();
             let mut state = self.lock();
             let sites: Vec<_> =
@@ -307,7 +299,7 @@ impl Engine {
 
     /// Queues a message that is durable.
     pub(crate) fn enqueue(self: &Arc<Self>, message: &SharedMessage) {
-        let ways = self.current().ways(message);
+        let ways: Vec<_> = self.current().ways(message).collect();
         self.ledger.accepted(ways.len() as u64);
         let now = self.now();
         let mut state = self.lock();

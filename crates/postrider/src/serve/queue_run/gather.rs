@@ -19,7 +19,7 @@ pub(super) struct Item {
     pub(super) found: Recovered,
     /// The first of its destinations, in their order, if the order asks for it: its number by which of
     /// them was met first, later its rank.
-    destination: u32,
+    destination: Option<u32>,
 }
 
 /// Destinations by which was met first.
@@ -38,7 +38,7 @@ impl Met {
         let in_order: BTreeMap<Destination, u32> = self.0.into_iter().collect();
         (0..).zip(in_order.into_values()).for_each(|(rank, number)| ranks[number as usize] = rank);
         for item in items {
-            item.destination = ranks.get(item.destination as usize).copied().unwrap_or(0);
+            item.destination = item.destination.map(|number| ranks[number as usize]);
         }
     }
 }
@@ -83,11 +83,12 @@ pub(super) fn read(
         tell_damage(&report);
         return Ok((Items::Listed(listed), Source::Listed(Arc::new(spool))));
     }
+    let by_host = options.order == SortOrder::Host;
     let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Met::default());
     let mut take = |found: Recovered| {
-        let first = || current.destinations(&found.message).min();
-        let first = if options.order == SortOrder::Host { first() } else { None };
-        items.push(Item { found, destination: first.map_or(0, |first| met.number(first)) });
+        let first = || current.ways(&found.message).map(|way| way.0).min();
+        let first = if by_host { first() } else { None };
+        items.push(Item { found, destination: first.map(|first| met.number(first)) });
     };
     let source = if options.dry_run {
         tell_damage(&wiring::inspect(settings, &mut take).map_err(told)?);
@@ -97,7 +98,9 @@ pub(super) fn read(
         tell_damage(&spool.recover(&mut take).map_err(told)?);
         Source::Recovered(spool)
     };
-    met.rank(&mut items);
+    if by_host {
+        met.rank(&mut items);
+    }
     Ok((Items::Read(items), source))
 }
 
@@ -153,11 +156,11 @@ fn sort_read(items: &mut [Item], order: SortOrder) {
             id: message.id.0,
             size_bytes: message.content.size_bytes(),
             arrived: message.arrived.0 as i64,
-            destination: item.destination,
+            destination: item.destination.unwrap_or(0),
             ..SortFacts::default()
         };
-        // What they are read from lies elsewhere in memory.
-        if matches!(order, SortOrder::Priority | SortOrder::Modification) {
+        // They lie elsewhere in memory.
+        if order.reads_recipients() {
             let left = item.found.recipients.iter().filter(|r| !r.settled);
             let attempts = left.clone().map(|r| r.attempt_count).max().unwrap_or(0);
             let changed = left.clone().filter_map(|r| r.last.as_ref()).map(|last| last.0.0).max();
