@@ -121,7 +121,6 @@ pub(crate) fn in_order<T: Sync, R: Send, E>(
             let Some(result) = line.take(number) else { break };
             take(result)?;
         }
-        line.stop();
         for thread in spawned.into_iter().flatten() {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         }

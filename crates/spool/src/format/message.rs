@@ -323,9 +323,7 @@ pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {
     let mut r = Reader(body);
     let at = UnixMillis(r.u64()?);
     let count = r.count(12)?;
-    let results =
-        (0..count).map(|_| Ok((r.u32()?, read_outcome(&mut r)?))).collect::<Result<_, Malformed>>()?;
-    Ok((at, results))
+    Ok((at, read_all(count, || Ok((r.u32()?, read_outcome(&mut r)?)))?))
 }
 
 /// Folds one attempt's outcome into a recipient's state.

@@ -174,9 +174,8 @@ impl Pool {
         let mut state = self.lock();
         state.is_hurried = true;
         self.changed.notify_all();
-        let goes_on = |state: &mut State| {
-            state.ready.len() < READY && !state.no_room && !state.closing && !self.by_hand
-        };
+        let goes_on =
+            |state: &mut State| !state.is_filled() && !state.no_room && !state.closing && !self.by_hand;
         let waited = self.changed.wait_while(state, goes_on);
         waited.unwrap_or_else(PoisonError::into_inner).is_hurried = false;
     }
