@@ -207,8 +207,8 @@ fn check_local(local: &str) -> Result<(), AddressError> {
 }
 
 fn is_dot_string(local: &str) -> bool {
-    let is_empty = |atom: &[u8]| atom.is_empty();
-    !local.as_bytes().split(|b| *b == b'.').any(is_empty) && local.chars().all(|c| c == '.' || is_atext(c))
+    let mut atoms = local.as_bytes().split(|b| *b == b'.');
+    !atoms.any(<[u8]>::is_empty) && local.chars().all(|c| c == '.' || is_atext(c))
 }
 
 /// RFC 5322 §3.2.3, and any printable non-ASCII character (RFC 6531 §3.3).

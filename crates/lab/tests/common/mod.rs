@@ -73,18 +73,12 @@ pub(crate) fn gathered(to: &str, count: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, to) = (listener.local_addr().unwrap().to_string(), to.to_owned());
     std::thread::spawn(move || {
-        let (mut waiting, mut come) = (Vec::new(), 0);
-        for client in listener.incoming().map_while(Result::ok) {
-            waiting.push(client);
-            come += 1;
-            if come < count {
-                continue;
-            }
-            for client in waiting.drain(..) {
-                let server = TcpStream::connect(&to).unwrap();
-                carry(client.try_clone().unwrap(), server.try_clone().unwrap());
-                carry(server, client);
-            }
+        let mut clients = listener.incoming().map_while(Result::ok);
+        let first: Vec<TcpStream> = clients.by_ref().take(count).collect();
+        for client in first.into_iter().chain(clients) {
+            let server = TcpStream::connect(&to).unwrap();
+            carry(client.try_clone().unwrap(), server.try_clone().unwrap());
+            carry(server, client);
         }
     });
     address
