@@ -10,28 +10,40 @@ use std::{
 
 /// What is needed for which tests.
 struct Wanted {
-    /// The file that shows that it is there.
-    file: &'static str,
+    sign: Sign,
     package: &'static str,
     /// Only unpacked.
     server: bool,
     purpose: &'static str,
 }
 
+/// What shows that it is there.
+enum Sign {
+    File(&'static str),
+    /// A name below one of Perl's folders.
+    PerlModule(&'static str),
+}
+
 const fn tool(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
-    Wanted { file, package, server: false, purpose }
+    Wanted { sign: Sign::File(file), package, server: false, purpose }
+}
+
+const fn perl_module(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
+    Wanted { sign: Sign::PerlModule(file), package, server: false, purpose }
 }
 
 const fn server(file: &'static str, package: &'static str, purpose: &'static str) -> Wanted {
-    Wanted { file, package, server: true, purpose }
+    Wanted { sign: Sign::File(file), package, server: true, purpose }
 }
 
-const WANTED: [Wanted; 13] = [
+const WANTED: [Wanted; 15] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
+    perl_module("Net/SSLeay.pm", "libnet-ssleay-perl", "swaks' STARTTLS"),
     tool("msmtp", "msmtp", "a client with STARTTLS of its own"),
     tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
+    tool("ministat", "ministat", "finds the same differences as `postlab stat`, or not"),
     tool("valgrind", "valgrind", "counts instructions for `cargo xtask bench`"),
     tool("mkfs.ext4", "e2fsprogs", "a file system to cut the power of"),
     tool("mkfs.xfs", "xfsprogs", "a file system to cut the power of"),
@@ -50,6 +62,19 @@ fn interop_dir() -> PathBuf {
     target_dir().join("interop")
 }
 
+impl Sign {
+    fn find(&self) -> Option<PathBuf> {
+        match self {
+            Self::File(file) => find(file),
+            Self::PerlModule(file) => {
+                let folders = output(program("perl").args(["-e", "print join ':', @INC"])).ok()?;
+                let folders = String::from_utf8_lossy(&folders).into_owned();
+                folders.split(':').map(|folder| Path::new(folder).join(file)).find(|path| path.is_file())
+            }
+        }
+    }
+}
+
 /// Where a program is, if it is there.
 fn find(file: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
@@ -60,19 +85,19 @@ fn find(file: &str) -> Option<PathBuf> {
 
 /// Fails only where everything could have been installed and was not: offline is no fault.
 pub(crate) fn setup() -> Done {
-    let missing: Vec<&Wanted> = WANTED.iter().filter(|w| find(w.file).is_none()).collect();
+    let missing: Vec<&Wanted> = WANTED.iter().filter(|w| w.sign.find().is_none()).collect();
     if !missing.is_empty() {
         install(&missing);
     }
     let mut absent = Vec::new();
     for wanted in &WANTED {
-        match find(wanted.file) {
-            Some(path) => eprintln!("setup: {:<14} {}", wanted.package, path.display()),
+        match wanted.sign.find() {
+            Some(path) => eprintln!("setup: {:<18} {}", wanted.package, path.display()),
             None => absent.push(wanted),
         }
     }
     for wanted in &absent {
-        eprintln!("setup: {:<14} NOT INSTALLED: {}; its tests are SKIPPED", wanted.package, wanted.purpose);
+        eprintln!("setup: {:<18} NOT INSTALLED: {}; its tests are SKIPPED", wanted.package, wanted.purpose);
     }
     Ok(())
 }

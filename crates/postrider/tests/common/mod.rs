@@ -192,21 +192,50 @@ const FOLDERS: [&str; 3] = ["usr/sbin", "usr/bin", "usr/lib/dovecot"];
 /// A program of the machine or of those `cargo xtask setup` unpacked; or a word in the test's output
 /// that it is missing, which the test command counts.
 pub fn program(name: &str) -> Option<Command> {
+    let found = find(name)?;
+    let mut command = Command::new(found.file);
+    if let Some(tree) = found.unpacked {
+        let libraries =
+            ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu", "usr/lib/dovecot"].map(|lib| tree.join(lib));
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).ok()?);
+    }
+    Some(command)
+}
+
+/// The same for a program that starts others where they would be if it was installed: one that is only
+/// unpacked sees its tree laid over the machine's, which takes root.
+pub fn program_in_place(name: &str) -> Option<Command> {
+    let found = find(name)?;
+    let Some(tree) = found.unpacked else { return Some(Command::new(found.file)) };
+    let laid_over = |what: &Path| {
+        let script = "mount -t overlay overlay -o \"lowerdir=$0/usr:/usr\" /usr && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&tree).arg(what);
+        command
+    };
+    if !laid_over(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: {name} is only unpacked, and no file system may be laid over /usr here");
+        return None;
+    }
+    Some(laid_over(&Path::new("/").join(found.file.strip_prefix(&tree).ok()?)))
+}
+
+struct Found {
+    file: PathBuf,
+    /// The tree it is in, unless that is the machine's.
+    unpacked: Option<PathBuf>,
+}
+
+fn find(name: &str) -> Option<Found> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = std::env::split_paths(&path).chain(FOLDERS.map(|folder| Path::new("/").join(folder)));
-    if let Some(found) = own.map(|dir| dir.join(name)).find(|path| path.is_file()) {
-        return Some(Command::new(found));
+    if let Some(file) = own.map(|dir| dir.join(name)).find(|path| path.is_file()) {
+        return Some(Found { file, unpacked: None });
     }
     let tree = Path::new(BINARY).ancestors().nth(2)?.join("interop");
-    let Some(found) =
-        FOLDERS.map(|folder| tree.join(folder).join(name)).into_iter().find(|path| path.is_file())
-    else {
+    let file = FOLDERS.map(|folder| tree.join(folder).join(name)).into_iter().find(|path| path.is_file());
+    if file.is_none() {
         println!("SKIPPED: {name} is not installed (cargo xtask setup)");
-        return None;
-    };
-    let mut command = Command::new(found);
-    let libraries =
-        ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu", "usr/lib/dovecot"].map(|lib| tree.join(lib));
-    command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).ok()?);
-    Some(command)
+    }
+    Some(Found { file: file?, unpacked: Some(tree) })
 }
