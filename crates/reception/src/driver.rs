@@ -139,7 +139,9 @@ impl<S: Service> Driver<S> {
         };
         let used = unread.len() - input.len();
         talk.keep(unread, used);
-        talk.flush().await?;
+        if end != Some(false) {
+            talk.flush().await?;
+        }
         Ok(end)
     }
 
@@ -266,9 +268,7 @@ impl<S: Service> Visit<S> {
                 },
             }
         }
-        self.talk.flush().await?;
-        self.talk.stream.shutdown().await;
-        Ok(Left::Over)
+        self.talk.end().await
     }
 
     /// Goes on on the runtime that polls this, which is one of the crew's.
@@ -316,8 +316,11 @@ impl<S: Service> Talk<S> {
     async fn turn_away(&mut self, reply: &Reply) -> io::Result<Left<S>> {
         self.connection.output().clear();
         self.connection.farewell(reply);
-        self.flush().await?;
-        self.stream.shutdown().await;
+        self.end().await
+    }
+
+    async fn end(&mut self) -> io::Result<Left<S>> {
+        self.stream.end(self.connection.output()).await?;
         Ok(Left::Over)
     }
 }

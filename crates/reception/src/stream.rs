@@ -1,15 +1,16 @@
 //! A client's connection, plain or TLS, read into a buffer that all sessions of a thread share, so
 //! that a session that waits holds none.
 
+use rustix::net::{SendFlags, send};
 use std::{
     cell::RefCell,
-    io,
+    io::{self, ErrorKind::WouldBlock},
     os::fd::AsFd as _,
     pin::Pin,
     task::{Context, Poll, ready},
 };
 use tokio::{
-    io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf},
+    io::{AsyncRead as _, AsyncWriteExt as _, Interest, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
@@ -56,11 +57,22 @@ impl Stream {
         }
     }
 
-    /// Says goodbye: close_notify. FIN comes with the end of the stream itself.
-    pub(crate) async fn shutdown(&mut self) {
-        if let Self::Tls(stream) = self {
-            // The peer may be gone already; there is nothing left to lose.
-            let _ = stream.shutdown().await;
+    /// Writes the last reply and, under TLS, says goodbye; the connection is closed when this is dropped.
+    /// In clear text the reply waits for that, and leaves with the FIN in one segment.
+    pub(crate) async fn end(&mut self, reply: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => {
+                let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                let sent = stream.try_io(Interest::WRITABLE, || Ok(send(&*stream, reply, flags)?));
+                let sent = sent.or_else(|e| if e.kind() == WouldBlock { Ok(0) } else { Err(e) })?;
+                stream.write_all(&reply[sent..]).await
+            }
+            Self::Tls(stream) => {
+                stream.write_all(reply).await?;
+                // The peer may be gone already; there is nothing left to lose.
+                let _ = stream.shutdown().await;
+                Ok(())
+            }
         }
     }
 
