@@ -4,20 +4,17 @@
 use crate::INTERVAL;
 use std::{fs, os::unix::fs::FileExt as _, thread, time::Instant};
 
-/// With less of their time unused they are what everybody waits for.
-const IDLE_MIN_PERCENT: u64 = 40;
 /// One is free when as much of the time of all was unused as this part of its own.
 const FREE_PERCENT: u64 = 50;
 
 /// All of them together.
 pub struct Processors {
-    /// `/proc/stat`; where it cannot be read they count as busy, and one as free.
+    /// `/proc/stat`; where it cannot be read nothing of their time counts as unused, and one of them as free.
     stat: Option<fs::File>,
     count: u64,
     last: Times,
     looked: Option<Instant>,
-    are_busy: bool,
-    is_one_free: bool,
+    unused_percent: Option<u32>,
 }
 
 /// Since the machine started, in ticks.
@@ -32,19 +29,19 @@ impl Processors {
     pub fn new() -> Self {
         let stat = fs::File::open("/proc/stat").ok();
         let count = thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        Self { stat, count, last: Times::default(), looked: None, are_busy: true, is_one_free: true }
+        Self { stat, count, last: Times::default(), looked: None, unused_percent: None }
     }
 
-    /// Were they lately?
-    pub fn are_busy(&mut self) -> bool {
+    /// How much of their time was unused lately, 0 to 100.
+    pub fn unused_percent(&mut self) -> u32 {
         self.look_again();
-        self.are_busy
+        self.unused_percent.unwrap_or(0)
     }
 
     /// Was there time for one more thread lately?
     pub fn is_one_free(&mut self) -> bool {
         self.look_again();
-        self.is_one_free
+        self.unused_percent.is_none_or(|unused| u64::from(unused) * self.count >= FREE_PERCENT)
     }
 
     fn look_again(&mut self) {
@@ -63,9 +60,8 @@ impl Processors {
         let Some(times) = times else { return };
         let (idle, all) =
             (times.idle.saturating_sub(self.last.idle), times.all.saturating_sub(self.last.all));
-        if all > 0 {
-            self.are_busy = idle * 100 < all * IDLE_MIN_PERCENT;
-            self.is_one_free = idle * self.count * 100 >= all * FREE_PERCENT;
+        if let Some(unused) = (idle * 100).checked_div(all) {
+            self.unused_percent = Some(unused as u32);
             self.last = times;
         }
     }
@@ -102,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_busy_when_little_of_their_time_is_unused() {
+    fn what_is_unused_is_that_of_the_time_since_the_last_look() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stat");
         let mut processors = Processors { stat: None, count: 4, ..Processors::new() };
@@ -110,16 +106,26 @@ mod tests {
             fs::write(&path, format!("cpu {user} 0 0 {idle} 0 0 0 0\n")).unwrap();
             processors.stat = fs::File::open(&path).ok();
             processors.look();
-            (processors.are_busy, processors.is_one_free)
+            processors.unused_percent
         };
-        assert_eq!(told(100, 100), (false, true));
-        assert_eq!(told(180, 120), (true, true));
-        assert_eq!(told(275, 125), (true, false));
-        assert_eq!(told(295, 205), (false, true));
-        assert_eq!(told(295, 205), (false, true), "nothing new is known");
+        assert_eq!(told(100, 100), Some(50));
+        assert_eq!(told(180, 120), Some(20));
+        assert_eq!(told(275, 125), Some(5));
+        assert_eq!(told(295, 205), Some(80));
+        assert_eq!(told(295, 205), Some(80), "nothing new is known");
         processors.stat = None;
-        processors.are_busy = true;
         processors.look();
-        assert!(processors.are_busy);
+        assert_eq!(processors.unused_percent, Some(80));
+    }
+
+    #[test]
+    fn one_is_free_when_half_of_its_time_was_unused_or_nothing_is_known() {
+        let free_of_four = |unused_percent| {
+            let looked = Some(Instant::now());
+            Processors { unused_percent, looked, count: 4, ..Processors::new() }.is_one_free()
+        };
+        assert!(free_of_four(None));
+        assert!(free_of_four(Some(13)));
+        assert!(!free_of_four(Some(12)));
     }
 }

@@ -77,9 +77,23 @@ pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
     natures.fold((true, Haste::Rides), |all, one| (all.0 && one.0, all.1.max(one.1)))
 }
 
-/// The longest that works which somebody waits for are held up for more of their kind, while processors
-/// are what everybody waits for.
+/// The longest that works which somebody waits for are held up for more of their kind.
 const GATHER_MAX: Duration = Duration::from_millis(4);
+/// With no more of the processors' time unused, they are what everybody waits for.
+const SCARCE_PERCENT: u32 = 15;
+/// With so much there is no use in sparing it.
+const PLENTY_PERCENT: u32 = 40;
+
+/// How long to wait for so many: four syncs for each, up to a limit that falls with the time that the
+/// processors have to spare; but for four syncs in any case.
+fn patience(last_sync: Duration, company: usize, unused_percent: u32) -> Duration {
+    const RANGE: u32 = PLENTY_PERCENT - SCARCE_PERCENT;
+    let scarcity = PLENTY_PERCENT.saturating_sub(unused_percent).min(RANGE);
+    let one = (4 * last_sync).min(GATHER_MAX);
+    let each = one.saturating_mul(u32::try_from(company).unwrap_or(u32::MAX));
+    each.min(GATHER_MAX * scarcity / RANGE).max(one)
+}
+
 /// After more company was hoped for in vain, so many commits go by before it is again.
 const MODEST_COMMITS: u32 = 32;
 
@@ -170,16 +184,13 @@ impl<W> Inbox<W> {
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
     /// is nothing urgent; outcomes alone wait a little for company. So do messages that follow a commit
-    /// which several shared, until as many are there again, or for the time of four syncs; where the
-    /// processors are busy, for four syncs each. Where many send at once most syncs are saved; whoever sends alone
-    /// never waits. `None`: closed.
-    pub(crate) fn next(&self, last_sync: Duration, is_busy: bool) -> Option<(Vec<W>, Ticket)> {
+    /// which several shared, until as many are there again, or for as long as [`patience`] says. Where many
+    /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed.
+    pub(crate) fn next(&self, last_sync: Duration, unused_percent: u32) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
         if line.company > 1 && line.is_short_of_company() {
             line.asleep = Sleep::Gathering;
-            let many = u32::try_from(line.company).unwrap_or(u32::MAX);
-            let share = if is_busy { many } else { 1 };
-            let most = (4 * last_sync).saturating_mul(share).min(GATHER_MAX);
+            let most = patience(last_sync, line.company, unused_percent);
             let gathered = |line: &mut Line<W>| line.is_short_of_company();
             let slept = self.bell.wait_timeout_while(line, most, gathered);
             line = slept.unwrap_or_else(PoisonError::into_inner).0;
@@ -259,5 +270,25 @@ impl<W> Inbox<W> {
         let mut line = self.lock();
         line.poisoned = true;
         line.works.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn company_is_waited_for_the_longer_the_less_of_the_processors_is_unused() {
+        let waits = |unused_percent| patience(Duration::from_micros(200), 10, unused_percent).as_micros();
+        assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
+        assert_eq!([40, 90].map(waits), [800, 800], "four syncs at least");
+    }
+
+    #[test]
+    fn few_are_waited_for_no_longer_than_four_syncs_each_and_a_slow_disk_adds_nothing() {
+        let busy = |sync_us, company| patience(Duration::from_micros(sync_us), company, 0).as_micros();
+        assert_eq!(busy(100, 2), 800);
+        assert_eq!(busy(100, 50), 4000);
+        assert_eq!(busy(30_000, 2), 4000);
     }
 }

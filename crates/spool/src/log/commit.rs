@@ -90,7 +90,7 @@ impl Committer {
     pub(crate) fn run(mut self) {
         let mut processors = Processors::new();
         while let Some((works, ticket)) =
-            self.shared.inbox.next(self.shared.last_sync(), processors.are_busy())
+            self.shared.inbox.next(self.shared.last_sync(), processors.unused_percent())
         {
             if !self.serve(works, ticket) {
                 return;
