@@ -32,7 +32,7 @@ pub(crate) struct Line<W> {
     urgent: bool,
     /// Works that somebody will wait for.
     awaited_count: usize,
-    /// How many of them shared the last commit: as many may come again.
+    /// How many of them shared the last commits: as many may come again.
     company: usize,
     /// For so many more commits no more are hoped for than came last time.
     modest_commits: u32,
@@ -116,7 +116,9 @@ impl<W> Line<W> {
         } else if self.awaited_count < self.hoped() {
             self.modest_commits = MODEST_COMMITS;
         }
-        self.company = std::mem::take(&mut self.awaited_count);
+        // One commit with few is a pause; several are fewer senders.
+        let faded = self.company - self.company.div_ceil(4);
+        self.company = std::mem::take(&mut self.awaited_count).max(faded);
         (self.works.drain(..).collect(), Ticket(self.next_ticket))
     }
 }
@@ -282,6 +284,20 @@ mod tests {
         let waits = |unused_percent| patience(Duration::from_micros(200), 10, unused_percent).as_micros();
         assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
         assert_eq!([40, 90].map(waits), [800, 800], "four syncs at least");
+    }
+
+    #[test]
+    fn company_that_does_not_come_again_is_hoped_for_less_and_less() {
+        let inbox = Inbox::new(1000, Duration::ZERO);
+        let company_after = |came: usize| {
+            for _ in 0..came {
+                inbox.push(inbox.lock(), (), 1, Haste::Awaited);
+            }
+            inbox.take_all();
+            inbox.lock().company
+        };
+        assert_eq!([8, 1, 1, 1, 1, 1].map(company_after), [8, 6, 4, 3, 2, 1]);
+        assert_eq!([5, 7].map(company_after), [5, 7]);
     }
 
     #[test]
