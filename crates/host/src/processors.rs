@@ -32,7 +32,8 @@ impl Processors {
         Self { stat, count, last: Times::default(), looked: None, unused_percent: None }
     }
 
-    /// How much of their time was unused lately, 0 to 100.
+    /// How much of their time was unused lately, 0 to 100: half of it the last interval's, a quarter that
+    /// of the one before, and so on.
     pub fn unused_percent(&mut self) -> u32 {
         self.look_again();
         self.unused_percent.unwrap_or(0)
@@ -61,7 +62,8 @@ impl Processors {
         let (idle, all) =
             (times.idle.saturating_sub(self.last.idle), times.all.saturating_sub(self.last.all));
         if let Some(unused) = (idle * 100).checked_div(all) {
-            self.unused_percent = Some(unused as u32);
+            let unused = unused as u32;
+            self.unused_percent = Some(self.unused_percent.map_or(unused, |before| (before + unused) / 2));
             self.last = times;
         }
     }
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unused_is_that_of_the_time_since_the_last_look() {
+    fn what_is_unused_counts_the_more_the_later_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stat");
         let mut processors = Processors { stat: None, count: 4, ..Processors::new() };
@@ -109,13 +111,13 @@ mod tests {
             processors.unused_percent
         };
         assert_eq!(told(100, 100), Some(50));
-        assert_eq!(told(180, 120), Some(20));
-        assert_eq!(told(275, 125), Some(5));
-        assert_eq!(told(295, 205), Some(80));
-        assert_eq!(told(295, 205), Some(80), "nothing new is known");
+        assert_eq!(told(180, 120), Some(35));
+        assert_eq!(told(275, 125), Some(20));
+        assert_eq!(told(295, 205), Some(50));
+        assert_eq!(told(295, 205), Some(50), "nothing new is known");
         processors.stat = None;
         processors.look();
-        assert_eq!(processors.unused_percent, Some(80));
+        assert_eq!(processors.unused_percent, Some(50));
     }
 
     #[test]

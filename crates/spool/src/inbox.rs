@@ -85,13 +85,12 @@ const SCARCE_PERCENT: u32 = 15;
 const PLENTY_PERCENT: u32 = 40;
 
 /// How long to wait for so many: four syncs for each, up to a limit that falls with the time that the
-/// processors have to spare; but for four syncs in any case.
+/// processors have to spare; but for two syncs in any case.
 fn patience(last_sync: Duration, company: usize, unused_percent: u32) -> Duration {
     const RANGE: u32 = PLENTY_PERCENT - SCARCE_PERCENT;
     let scarcity = PLENTY_PERCENT.saturating_sub(unused_percent).min(RANGE);
-    let one = (4 * last_sync).min(GATHER_MAX);
-    let each = one.saturating_mul(u32::try_from(company).unwrap_or(u32::MAX));
-    each.min(GATHER_MAX * scarcity / RANGE).max(one)
+    let each = (4 * last_sync).saturating_mul(u32::try_from(company).unwrap_or(u32::MAX));
+    each.min(GATHER_MAX * scarcity / RANGE).max((2 * last_sync).min(GATHER_MAX))
 }
 
 /// After more company was hoped for in vain, so many commits go by before it is again.
@@ -283,7 +282,7 @@ mod tests {
     fn company_is_waited_for_the_longer_the_less_of_the_processors_is_unused() {
         let waits = |unused_percent| patience(Duration::from_micros(200), 10, unused_percent).as_micros();
         assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
-        assert_eq!([40, 90].map(waits), [800, 800], "four syncs at least");
+        assert_eq!([40, 90].map(waits), [400, 400], "two syncs at least");
     }
 
     #[test]
