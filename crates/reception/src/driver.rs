@@ -85,7 +85,7 @@ impl<S: Service> Driver<S> {
             driver.service.refused(&driver.client, "CONNECT", None, &reply);
             return talk.turn_away(&reply).await;
         }
-        if !implicit && !driver.service.is_trusted(&driver.client) && talk.stream.has_early_bytes() {
+        if !implicit && !driver.service.is_trusted(&driver.client) && talk.stream.has_unread_bytes() {
             driver.service.refused(&driver.client, "CONNECT", None, &replies::OUT_OF_SYNC);
             return talk.turn_away(&replies::OUT_OF_SYNC).await;
         }
@@ -139,6 +139,7 @@ impl<S: Service> Driver<S> {
         };
         let used = unread.len() - input.len();
         talk.keep(unread, used);
+        // The last reply leaves with the end.
         if end != Some(false) {
             talk.flush().await?;
         }

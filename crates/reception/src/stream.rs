@@ -58,15 +58,18 @@ impl Stream {
     }
 
     /// Writes the last reply and, under TLS, says goodbye; the connection is closed when this is dropped.
-    /// In clear text the reply waits for that, and leaves with the FIN in one segment.
+    /// In clear text the reply waits for that, and leaves with the FIN in one segment; unless something is
+    /// unread: then what is closed is reset, and what waits is lost.
     pub(crate) async fn end(&mut self, reply: &[u8]) -> io::Result<()> {
+        let is_read = !self.has_unread_bytes();
         match self {
-            Self::Plain(stream) => {
+            Self::Plain(stream) if is_read => {
                 let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
                 let sent = stream.try_io(Interest::WRITABLE, || Ok(send(&*stream, reply, flags)?));
                 let sent = sent.or_else(|e| if e.kind() == WouldBlock { Ok(0) } else { Err(e) })?;
                 stream.write_all(&reply[sent..]).await
             }
+            Self::Plain(stream) => stream.write_all(reply).await,
             Self::Tls(stream) => {
                 stream.write_all(reply).await?;
                 // The peer may be gone already; there is nothing left to lose.
@@ -87,8 +90,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Something was sent before we spoke?
-    pub(crate) fn has_early_bytes(&self) -> bool {
+    /// In clear text, something has come that was not read? Before we spoke it came early.
+    pub(crate) fn has_unread_bytes(&self) -> bool {
         let Self::Plain(stream) = self else { return false };
         let mut byte = [0];
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;

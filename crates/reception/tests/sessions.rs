@@ -285,6 +285,19 @@ async fn one_session_too_many_is_turned_away() {
 }
 
 #[tokio::test]
+async fn who_goes_on_talking_behind_quit_reads_its_reply_although_not_all_of_it_is_read() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::Off, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    c.expect("EHLO client.test\r\n", "250").await;
+    // More than is read at once; as much as the socket takes is enough.
+    let mut talk = b"QUIT\r\n".to_vec();
+    talk.resize(1 << 20, b'x');
+    assert!(c.0.get_mut().write(&talk).await.unwrap() > 1 << 16);
+    assert!(c.reply().await.starts_with("221 2.0.0 "));
+}
+
+#[tokio::test]
 async fn silence_ends_with_421() {
     let limits = Limits { command_timeout: Duration::from_millis(50), ..Limits::default() };
     let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
