@@ -17,6 +17,8 @@ stop() {
 }
 
 start() {
+	command -v postfix >/dev/null || { echo "postfix.sh: Postfix is not installed: apt-get install postfix" >&2; exit 1; }
+	[ "$(id -u)" = 0 ] || { echo "postfix.sh: only root can start Postfix" >&2; exit 1; }
 	stop
 	rm -rf "$data"
 	mkdir -p "$data/etc" "$data/queue" "$data/data"
