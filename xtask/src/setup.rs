@@ -68,7 +68,7 @@ impl Sign {
             Self::File(file) => find(file),
             Self::PerlModule(file) => {
                 let folders = output(program("perl").args(["-e", "print join ':', @INC"])).ok()?;
-                let folders = String::from_utf8_lossy(&folders).into_owned();
+                let folders = String::from_utf8_lossy(&folders);
                 folders.split(':').map(|folder| Path::new(folder).join(file)).find(|path| path.is_file())
             }
         }

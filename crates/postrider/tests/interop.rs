@@ -100,17 +100,17 @@ fn smtp_sinks_that_misbehave_get_what_rfc_5321_says() {
 fn swaks_speaks_plain_and_starttls() {
     let Some(mut support) = command("swaks") else { return };
     let support = support.arg("--support").output().unwrap();
-    let dialogs = [&[][..], &["--protocol", "SMTP"], &["--tls"], &["--tls", "--pipeline"]];
+    let dialogs = [&[][..], &["--tls"], &["--tls", "--pipeline"], &["--protocol", "SMTP"]];
     let knows_tls = String::from_utf8_lossy(&support.stdout).contains("TLS supported");
     if !knows_tls {
         println!("SKIPPED: swaks has no TLS (Debian: apt-get install libnet-ssleay-perl)");
     }
-    let dialogs = if knows_tls { &dialogs[..] } else { &dialogs[..2] };
+    let dialogs = dialogs.into_iter().filter(|dialog| knows_tls || !dialog.contains(&"--tls"));
     let daemon = Postrider::start("");
-    for (n, more) in dialogs.iter().enumerate() {
+    for (n, more) in dialogs.enumerate() {
         let Some(mut swaks) = command("swaks") else { return };
         swaks.args(["--server", &daemon.address.to_string(), "--from", "a@a.test", "--to", "swaks@mx.test"]);
-        swaks.args(["--helo", "client.test"]).args(*more);
+        swaks.args(["--helo", "client.test"]).args(more);
         run(swaks, b"");
         until("it is in the Maildir", || daemon.mailbox("swaks").len() == n + 1);
     }

@@ -61,15 +61,12 @@ impl Stream {
     /// In clear text the reply waits for that, and leaves with the FIN in one segment; unless something is
     /// unread: then what is closed is reset, and what waits is lost.
     pub(crate) async fn end(&mut self, reply: &[u8]) -> io::Result<()> {
-        let is_read = !self.has_unread_bytes();
+        let may_wait = !self.has_unread_bytes();
         match self {
-            Self::Plain(stream) if is_read => {
-                let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                let sent = stream.try_io(Interest::WRITABLE, || Ok(send(&*stream, reply, flags)?));
-                let sent = sent.or_else(|e| if e.kind() == WouldBlock { Ok(0) } else { Err(e) })?;
-                stream.write_all(&reply[sent..]).await
+            Self::Plain(stream) => {
+                let held = if may_wait { hold(stream, reply)? } else { 0 };
+                stream.write_all(&reply[held..]).await
             }
-            Self::Plain(stream) => stream.write_all(reply).await,
             Self::Tls(stream) => {
                 stream.write_all(reply).await?;
                 // The peer may be gone already; there is nothing left to lose.
@@ -97,4 +94,11 @@ impl Stream {
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
         rustix::net::recv(stream, &mut byte[..], flags).is_ok_and(|(n, _)| n > 0)
     }
+}
+
+/// So much of it waits in the socket for what follows, or for the end.
+fn hold(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let held = stream.try_io(Interest::WRITABLE, || Ok(send(stream, bytes, flags)?));
+    held.or_else(|e| if e.kind() == WouldBlock { Ok(0) } else { Err(e) })
 }

@@ -187,7 +187,7 @@ fn launch(dir: &Path) -> Child {
 }
 
 /// Where programs are besides `PATH`, below the root of a tree.
-const FOLDERS: [&str; 3] = ["usr/sbin", "usr/bin", "usr/lib/dovecot"];
+const FOLDERS: [&str; 2] = ["usr/sbin", "usr/bin"];
 
 /// A program of the machine or of those `cargo xtask setup` unpacked; or a word in the test's output
 /// that it is missing, which the test command counts.
@@ -195,8 +195,7 @@ pub fn program(name: &str) -> Option<Command> {
     let found = find(name)?;
     let mut command = Command::new(found.file);
     if let Some(tree) = found.unpacked {
-        let libraries =
-            ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu", "usr/lib/dovecot"].map(|lib| tree.join(lib));
+        let libraries = ["usr/lib/postfix", "usr/lib/x86_64-linux-gnu"].map(|lib| tree.join(lib));
         command.env("LD_LIBRARY_PATH", std::env::join_paths(libraries).ok()?);
     }
     Some(command)
