@@ -15,6 +15,10 @@ pub(crate) struct Site {
     pub(crate) ready_count: u32,
     pub(crate) in_flight_count: u32,
     pub(crate) waiting_count: u32,
+    /// All of its units, held ones too.
+    pub(crate) unit_count: u32,
+    /// Its number was given to somebody who is about to queue something for it.
+    pub(crate) is_promised: bool,
     /// Connections the driver has open or is opening.
     pub(crate) connection_count: u32,
     /// Of them, those that wait for work.
@@ -59,6 +63,8 @@ impl Site {
             ready_count: 0,
             in_flight_count: 0,
             waiting_count: 0,
+            unit_count: 0,
+            is_promised: false,
             connection_count: 0,
             idle_count: 0,
             fresh_count: 0,
@@ -71,9 +77,10 @@ impl Site {
         }
     }
 
-    /// Nothing is known of it any more that is worth keeping.
+    /// Nothing is known of it any more that is worth keeping, and nobody has its number.
     pub(crate) fn is_unused(&self) -> bool {
-        self.ready_count + self.in_flight_count + self.waiting_count + self.connection_count == 0
+        self.unit_count + self.connection_count == 0
+            && !self.is_promised
             && matches!(self.health, Health::Up)
             && !self.in_ring
             && self.timer.is_none()

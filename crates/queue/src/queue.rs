@@ -84,6 +84,8 @@ pub struct Queue {
     pub(crate) sites: Vec<Site>,
     /// By group.
     by_name: Vec<HashMap<Destination, DestinationId>>,
+    /// Numbers given out since something was last queued.
+    promised: Vec<DestinationId>,
     wheel: Wheel,
     young: List,
     old: List,
@@ -111,6 +113,7 @@ impl Queue {
             units: Slab::default(),
             sites: Vec::new(),
             by_name: Vec::new(),
+            promised: Vec::new(),
             wheel: Wheel::new(now),
             young: List::default(),
             old: List::default(),
@@ -157,16 +160,28 @@ impl Queue {
         self.rings.unpark_all(&self.settings);
     }
 
-    /// The destination's number in the first group; the same for the same name.
+    /// The destination's number in the first group; as good as [`Self::destination_in`].
     pub fn destination(&mut self, name: &Destination) -> DestinationId {
         self.destination_in(name, GroupId::default())
     }
 
-    /// The destination's number in a group; the same for the same name and group.
+    /// The destination's number in a group; the same for the same name and group. It stands for this
+    /// destination until the end of the next [`Queue::insert`] or [`Queue::reroute`], and as long as there
+    /// are units or connections of it.
     pub fn destination_in(&mut self, name: &Destination, group: GroupId) -> DestinationId {
-        if let Some(id) = self.by_name.get(usize::from(group.0)).and_then(|names| names.get(name)) {
-            return *id;
+        let known = self.by_name.get(usize::from(group.0)).and_then(|names| names.get(name));
+        let id = match known {
+            Some(id) => *id,
+            None => self.new_site(name, group),
+        };
+        let site = self.site_mut(id);
+        if !std::mem::replace(&mut site.is_promised, true) {
+            self.promised.push(id);
         }
+        id
+    }
+
+    fn new_site(&mut self, name: &Destination, group: GroupId) -> DestinationId {
         let site = Site::new(name.clone(), group, &self.settings);
         // Places of destinations nobody uses are taken again, so that the table stays bounded by
         // what is queued.
@@ -188,6 +203,13 @@ impl Queue {
         }
         self.by_name[usize::from(group.0)].insert(name.clone(), id);
         id
+    }
+
+    /// What the numbers were given out for is queued, or will not be.
+    pub(crate) fn promises_are_kept(&mut self) {
+        for id in self.promised.drain(..) {
+            self.sites[id.0 as usize].is_promised = false;
+        }
     }
 
     /// Looks at a few places, not at all of them.
@@ -224,6 +246,12 @@ impl Queue {
 
     /// Takes a message in. False when its id is there already.
     pub fn insert(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
+        let is_new = self.take_in(arrival, now);
+        self.promises_are_kept();
+        is_new
+    }
+
+    fn take_in(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
         if self.by_id.get(&self.messages, arrival.id).is_some() {
             return false;
         }
@@ -277,6 +305,7 @@ impl Queue {
             standing: Standing::new(Place::Held, attempt_count),
         });
         self.messages[message].units = unit;
+        self.site_mut(destination).unit_count += 1;
         if arrival.held {
             return;
         }
@@ -346,7 +375,8 @@ impl Queue {
 
     /// Removes a unit for good; true when it was its message's last.
     pub(crate) fn remove_unit(&mut self, unit: UnitId) -> bool {
-        let Unit { message, sibling, .. } = self.units.remove(unit);
+        let Unit { message, sibling, destination, .. } = self.units.remove(unit);
+        self.sites[destination as usize].unit_count -= 1;
         let first = self.messages[message].units;
         if first == unit {
             self.messages[message].units = sibling;

@@ -11,6 +11,12 @@ impl Queue {
     /// Waits and attempts stay as they are. What is in flight is left alone: if it is deferred, it goes
     /// its old way once more. False: there is no such message, or nothing was to be moved.
     pub fn reroute(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> bool {
+        let has_moved = self.move_units(id, to, now);
+        self.promises_are_kept();
+        has_moved
+    }
+
+    fn move_units(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> bool {
         let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         let units: Vec<UnitId> = self.units_of(message).collect();
         let (mut rows, mut old) = (Vec::new(), Vec::new());

@@ -542,3 +542,50 @@ proptest! {
         walk(ops);
     }
 }
+
+/// More destinations than places are kept for, none of them in use.
+fn crowded() -> Queue {
+    let mut q = new();
+    for number in 0..1024 {
+        q.destination(&site(&format!("past{number}")));
+    }
+    put(&mut q, u64::MAX, &[DestinationId(0)], 100, 0);
+    q.seize(QueueId(u64::MAX), true, 0).into_iter().flatten().for_each(|taken| {
+        done(&mut q, &taken, Fate::Failed, 0);
+    });
+    q
+}
+
+fn names(q: &Queue, id: u64) -> Vec<String> {
+    let mut units = q.message(QueueId(id)).unwrap().units;
+    units.sort_by_key(|unit| unit.recipients[0]);
+    units.iter().map(|unit| unit.destination.target.to_string()).collect()
+}
+
+#[test]
+fn no_two_recipients_of_a_message_are_given_the_same_place_of_a_past_destination() {
+    let mut q = crowded();
+    let wanted: Vec<String> = (0..300).map(|number| format!("new{number}")).collect();
+    let to: Vec<_> = wanted.iter().map(|name| q.destination(&site(name))).collect();
+    put(&mut q, 1, &to, 100, 0);
+    assert_eq!(names(&q, 1), wanted);
+    assert!(q.destinations().len() >= 300 && q.destination(&site("new7")) == to[7]);
+}
+
+#[test]
+fn the_place_of_a_held_message_is_not_given_away() {
+    let mut q = crowded();
+    let to = q.destination(&site("held"));
+    put(&mut q, 1, &[to], 100, 0);
+    assert!(q.hold(QueueId(1)));
+    for number in 0..2000 {
+        let to = q.destination(&site(&format!("new{number}")));
+        put(&mut q, 2, &[to], 100, 0);
+        q.seize(QueueId(2), true, 0).into_iter().flatten().for_each(|taken| {
+            done(&mut q, &taken, Fate::Failed, 0);
+        });
+        orders(&mut q, 0);
+    }
+    assert!(q.release(QueueId(1), 0));
+    assert_eq!(names(&q, 1), ["held"]);
+}
