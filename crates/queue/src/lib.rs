@@ -11,6 +11,7 @@
 //!
 //! Read first: [`Queue`] and [`Settings`].
 
+mod ages;
 mod destination;
 mod ids;
 mod list;

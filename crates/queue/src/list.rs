@@ -46,6 +46,10 @@ impl List {
         (self.head != NONE).then_some(self.head)
     }
 
+    pub(crate) fn tail(&self) -> Option<u32> {
+        (self.tail != NONE).then_some(self.tail)
+    }
+
     pub(crate) fn push_back<T: Linked>(&mut self, slab: &mut Slab<T>, at: u32) {
         *slab[at].link() = Link { prev: self.tail, next: NONE };
         match self.tail {

@@ -2,9 +2,10 @@
 
 use crate::{
     DestinationId, GroupId, Millis, Recipients, Settings,
+    ages::Ages,
     destination::{Health, Site},
     ids::Ids,
-    list::{List, NONE},
+    list::NONE,
     message::{Age, Entry, Place, Standing, Unit, UnitId},
     ready::{Ready, Tables},
     ring::Rings,
@@ -13,7 +14,10 @@ use crate::{
     wheel::Wheel,
 };
 use mail::{Destination, Fate, Outcome, QueueId};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    time::Duration,
+};
 
 /// A message as it enters the queue.
 #[derive(Debug)]
@@ -87,8 +91,7 @@ pub struct Queue {
     /// Numbers given out since something was last queued.
     promised: Vec<DestinationId>,
     wheel: Wheel,
-    young: List,
-    old: List,
+    ages: Ages,
     /// Destinations that want a connection.
     rings: Rings,
     wakes: VecDeque<DestinationId>,
@@ -115,8 +118,7 @@ impl Queue {
             by_name: Vec::new(),
             promised: Vec::new(),
             wheel: Wheel::new(now),
-            young: List::default(),
-            old: List::default(),
+            ages: Ages::default(),
             rings: Rings::default(),
             wakes: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -157,6 +159,9 @@ impl Queue {
             site.ready = ready;
         }
         self.settings = settings;
+        if self.settings.delay_warning.is_zero() {
+            self.ages.all_are_old(&mut self.messages);
+        }
         self.rings.unpark_all(&self.settings);
     }
 
@@ -262,7 +267,7 @@ impl Queue {
         self.by_id.insert(&self.messages, message);
         let warned = self.settings.delay_warning.is_zero()
             || now - arrival.arrived >= millis(self.settings.delay_warning);
-        self.list_by_age(message, if warned { Age::Old } else { Age::Young });
+        self.ages.put(&mut self.messages, message, if warned { Age::Old } else { Age::Young });
         match arrival.recipients {
             [one] => self.add_unit(message, Recipients::One(one.0), *one, arrival, now),
             several => self.add_units(message, several, arrival, now),
@@ -312,20 +317,6 @@ impl Queue {
         match due {
             Some(due) if due > now => self.put_waiting(unit, due),
             _ => self.put_ready(unit, now, false),
-        }
-    }
-
-    /// Moves a message to the list of its age. Lists stay sorted by arrival, or nearly so.
-    fn list_by_age(&mut self, message: u32, age: Age) {
-        match std::mem::replace(&mut self.messages[message].age, age) {
-            Age::Young => self.young.remove(&mut self.messages, message),
-            Age::Old => self.old.remove(&mut self.messages, message),
-            Age::Unlisted => {}
-        }
-        match age {
-            Age::Young => self.young.push_back(&mut self.messages, message),
-            Age::Old => self.old.push_back(&mut self.messages, message),
-            Age::Unlisted => {}
         }
     }
 
@@ -390,7 +381,7 @@ impl Queue {
         if self.messages[message].units != NONE {
             return false;
         }
-        self.list_by_age(message, Age::Unlisted);
+        self.ages.put(&mut self.messages, message, Age::Unlisted);
         self.by_id.remove(&self.messages, message);
         self.messages.remove(message);
         true
@@ -553,13 +544,21 @@ impl Queue {
             self.units[unit].set_place(Place::Held);
         } else {
             self.put_ready(unit, now, true);
+            self.may_expire(message, now);
+        }
+    }
+
+    /// What was held or in flight when its time was over is looked at again.
+    fn may_expire(&mut self, message: u32, now: Millis) {
+        if self.messages[message].age == Age::Unlisted {
+            self.ages.put_again(&mut self.messages, message);
+            self.hint_at(now);
         }
     }
 
     /// Is the time of this unit's message over? Then whoever settles it calls a deferral a failure.
     pub fn is_over(&self, unit: UnitId, now: Millis) -> bool {
-        let message = self.units[unit].message;
-        now - self.messages[message].arrived >= millis(self.settings.expire)
+        self.is_aged(self.units[unit].message, self.settings.expire, now)
     }
 
     /// The outcomes of a unit's attempt, one for each of its recipients. `reached` tells whether a
@@ -638,18 +637,16 @@ impl Queue {
 
     /// The next message that has grown old; ask until `None`.
     pub fn next_aged(&mut self, now: Millis) -> Option<Aged> {
-        if let Some(message) = self
-            .young
-            .head()
-            .filter(|m| now - self.messages[*m].arrived >= millis(self.settings.delay_warning))
-        {
-            self.list_by_age(message, Age::Old);
+        self.ages.sort(&mut self.messages);
+        let warning = self.settings.delay_warning;
+        if let Some(message) = self.ages.oldest_young().filter(|m| self.is_aged(*m, warning, now)) {
+            self.ages.put(&mut self.messages, message, Age::Old);
             let recipients = self.recipients_of(message);
             return Some(Aged::Delayed(self.messages[message].id, recipients));
         }
-        let expire = millis(self.settings.expire);
-        while let Some(message) = self.old.head().filter(|m| now - self.messages[*m].arrived >= expire) {
-            self.list_by_age(message, Age::Unlisted);
+        let expire = self.settings.expire;
+        while let Some(message) = self.ages.oldest_old().filter(|m| self.is_aged(*m, expire, now)) {
+            self.ages.put(&mut self.messages, message, Age::Unlisted);
             if self.messages[message].held {
                 continue;
             }
@@ -661,11 +658,15 @@ impl Queue {
         None
     }
 
+    fn is_aged(&self, message: u32, age: Duration, now: Millis) -> bool {
+        now - self.messages[message].arrived >= millis(age)
+    }
+
     /// When [`Queue::advance`] and [`Queue::next_aged`] have something next.
     pub fn next_wake(&self) -> Option<Millis> {
-        let warned =
-            self.young.head().map(|m| self.messages[m].arrived + millis(self.settings.delay_warning));
-        let expired = self.old.head().map(|m| self.messages[m].arrived + millis(self.settings.expire));
+        let after = |m: u32, age: Duration| self.messages[m].arrived + millis(age);
+        let warned = self.ages.oldest_young().map(|m| after(m, self.settings.delay_warning));
+        let expired = self.ages.oldest_old().map(|m| after(m, self.settings.expire));
         let timer = self.timers.first().map(|t| t.0);
         [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
     }
@@ -723,6 +724,7 @@ impl Queue {
         let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         self.messages[message].held = false;
         self.ready_units(message, now);
+        self.may_expire(message, now);
         true
     }
 

@@ -589,3 +589,67 @@ fn the_place_of_a_held_message_is_not_given_away() {
     assert!(q.release(QueueId(1), 0));
     assert_eq!(names(&q, 1), ["held"]);
 }
+
+fn aged(q: &mut Queue, now: Millis) -> Vec<Aged> {
+    std::iter::from_fn(|| q.next_aged(now)).collect()
+}
+
+fn brief() -> Settings {
+    let (delay_warning, expire) = (Duration::from_secs(10), Duration::from_secs(100));
+    Settings { delay_warning, expire, ..Settings::default() }
+}
+
+#[test]
+fn what_was_held_when_its_time_was_over_expires_once_it_is_released() {
+    let mut q = Queue::new(brief(), 7, 0);
+    let a = q.destination(&site("a"));
+    (1..=2).for_each(|id| put(&mut q, id, &[a], 100, 0));
+    assert!(q.hold(QueueId(1)));
+    assert_eq!(aged(&mut q, 100_000).len(), 3, "two warnings, and the other's expiry");
+    put(&mut q, 3, &[a], 100, 155_000);
+    assert!(q.release(QueueId(1), 160_000));
+    assert_eq!(q.wake_hint(), Some(160_000));
+    let [Aged::Expired(units)] = &aged(&mut q, 160_000)[..] else { panic!() };
+    assert_eq!(units[0].id, QueueId(1));
+}
+
+#[test]
+fn an_attempt_that_never_began_does_not_save_a_message_from_its_expiry() {
+    let mut q = Queue::new(brief(), 7, 0);
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    let taken = q.take(a, 0).unwrap();
+    aged(&mut q, 100_000);
+    q.put_back(taken.unit, 100_001);
+    assert!(matches!(&aged(&mut q, 100_001)[..], [Aged::Expired(_)]));
+}
+
+#[test]
+fn messages_expire_by_their_age_and_not_by_the_order_they_were_found_in() {
+    let mut q = Queue::new(brief(), 7, 0);
+    let a = q.destination(&site("a"));
+    for (id, arrived) in [(1, -10_000), (2, -90_000), (3, -50_000)] {
+        put(&mut q, id, &[a], 100, arrived);
+    }
+    let expired = |aged: Vec<Aged>| -> Vec<u64> {
+        let units = aged.into_iter().filter_map(|aged| match aged {
+            Aged::Expired(units) => Some(units[0].id.0),
+            Aged::Delayed(..) => None,
+        });
+        units.collect()
+    };
+    assert_eq!(expired(aged(&mut q, 10_000)), [2]);
+    assert_eq!(q.next_wake(), Some(50_000));
+    assert_eq!(expired(aged(&mut q, 90_000)), [3, 1]);
+}
+
+#[test]
+fn without_delay_warnings_nobody_is_warned_of_what_waits_already_either() {
+    let mut q = Queue::new(brief(), 7, 0);
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    q.set_settings(Settings { delay_warning: Duration::ZERO, ..brief() });
+    put(&mut q, 2, &[a], 100, 1);
+    assert_eq!(aged(&mut q, 99_999), []);
+    assert_eq!(aged(&mut q, 100_001).len(), 2);
+}
