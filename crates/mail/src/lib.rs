@@ -39,5 +39,15 @@ pub struct Message {
     pub content: Content,
 }
 
+impl Message {
+    /// The origin of reports of our own, on mail that leaves.
+    pub const REPORT: &str = "dsn";
+
+    /// Did we make it, to report on mail that leaves?
+    pub fn is_report(&self) -> bool {
+        &*self.origin == Self::REPORT
+    }
+}
+
 /// A [`Message`] as it is passed around.
 pub type SharedMessage = Arc<Message>;

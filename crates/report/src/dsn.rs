@@ -119,7 +119,7 @@ pub fn compose(
     Some(Message {
         id,
         arrived: facts.now,
-        origin: "dsn".into(),
+        origin: Message::REPORT.into(),
         envelope,
         content: Content::from_bytes(bytes),
     })

@@ -67,8 +67,8 @@ pub(crate) enum Haste {
 /// Does all of it free room, and how soon is it to be committed?
 pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
     let of = |entry: &Entry| match entry {
-        // Reports on what leaves may use the reserve.
-        Entry::Accept(message) => (message.envelope.reverse_path.is_null(), Haste::Awaited),
+        // Reports on what leaves may use the reserve; null senders from elsewhere may not.
+        Entry::Accept(message) => (message.is_report(), Haste::Awaited),
         Entry::Adopt(_) => (false, Haste::Awaited),
         Entry::Outcome { .. } => (true, Haste::Rides),
         Entry::Amend { .. } => (true, Haste::Now),
@@ -147,11 +147,21 @@ impl<W> Inbox<W> {
     /// A place in the line for so many bytes. What frees room, `internal`, may wait in a longer line
     /// than what takes it.
     pub(crate) fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<W>>, Refused> {
+        self.admit_within(u64::MAX, bytes, internal)
+    }
+
+    /// The same in a line that is to be no longer than `most_bytes`.
+    pub(crate) fn admit_within(
+        &self,
+        most_bytes: u64,
+        bytes: u64,
+        internal: bool,
+    ) -> Result<MutexGuard<'_, Line<W>>, Refused> {
         let line = self.lock();
         if line.poisoned || line.closing {
             return Err(Refused::Poisoned);
         }
-        let max = self.bytes_max * if internal { 2 } else { 1 };
+        let max = most_bytes.min(self.bytes_max * if internal { 2 } else { 1 });
         if line.bytes + bytes > max && line.bytes > 0 { Err(Refused::Busy) } else { Ok(line) }
     }
 

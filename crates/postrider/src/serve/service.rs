@@ -104,7 +104,7 @@ impl Desk {
     /// Takes a message from this machine, durably.
     pub(crate) async fn accept_local(&self, mut message: Message) -> Result<QueueId, Refusal> {
         self.name_postmaster(&mut message);
-        if let Err(reply) = self.room(&message.envelope) {
+        if let Err(reply) = self.room() {
             return Err(Refusal::temporary(reply.to_string()));
         }
         message.content = self.in_pieces(&message.envelope, message.content)?;
@@ -161,7 +161,7 @@ impl Desk {
     }
 
     /// Is there room for one more?
-    fn room(&self, envelope: &Envelope) -> Result<(), Reply> {
+    fn room(&self) -> Result<(), Reply> {
         let pressure = self.engine.spool.pressure();
         if pressure.poisoned {
             return Err(replies::LOCAL_ERROR);
@@ -169,8 +169,7 @@ impl Desk {
         if self.late_count.load(Ordering::Relaxed) > 0 {
             return Err(replies::SPOOL_BUSY);
         }
-        // A null reverse-path is a report on mail that left: it may use what is kept in reserve.
-        let is_full = pressure.free_bytes == 0 && !envelope.reverse_path.is_null();
+        let is_full = pressure.free_bytes == 0;
         let is_many = pressure.message_count >= self.engine.current().settings.queue.max_messages as u64;
         if is_full || is_many { Err(replies::NO_ROOM) } else { Ok(()) }
     }
@@ -193,8 +192,8 @@ impl Service for Desk {
         self.policy().may_relay(client.peer.ip())
     }
 
-    fn sender(&self, _client: &Client, envelope: &Envelope) -> Reply {
-        match self.room(envelope) {
+    fn sender(&self, _client: &Client, _envelope: &Envelope) -> Reply {
+        match self.room() {
             Ok(()) => replies::SENDER_OK,
             Err(reply) => reply,
         }

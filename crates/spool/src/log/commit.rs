@@ -4,7 +4,7 @@
 
 use super::{
     Shared, Work,
-    index::{Location, Segment, places},
+    index::{Index, Location, Segment, places},
 };
 use crate::{
     Change, Entry, Mutation, SpoolFailure, Ticket,
@@ -31,6 +31,14 @@ struct Written {
     offset: u32,
     length: u32,
     chunks: Vec<u64>,
+    /// A copy of what the index knows, unless it was abandoned meanwhile.
+    is_copy: bool,
+}
+
+impl Written {
+    fn is_abandoned(&self, index: &Index) -> bool {
+        self.is_copy && self.kind == Kind::Chunk && !index.chunks.contains_key(&self.name)
+    }
 }
 
 /// What the thread holds: the segment it writes, and its one buffer.
@@ -69,7 +77,7 @@ impl Committer {
     pub(crate) fn new(shared: Arc<Shared>, batch_sequence: u64) -> Result<Self, SpoolFailure> {
         let segment = shared.pool.take_first().map_err(SpoolFailure::Io)?;
         let current = Current::of(&segment);
-        shared.index().segments.insert(current.number, segment);
+        shared.index().write_to(current.number, segment);
         let (buffer, written, chain) = (Vec::new(), Vec::new(), Chain::default());
         let committer = Self { shared, current, batch_sequence, buffer, written, chain };
         Ok(committer)
@@ -111,8 +119,7 @@ impl Committer {
             return false;
         }
         self.shared.done(ticket);
-        let dead = self.shared.index().take_dead(self.current.number);
-        self.shared.pool.give_back(dead);
+        self.shared.give_back_dead();
         true
     }
 
@@ -128,7 +135,7 @@ impl Committer {
                 }
             }
         }
-        let dead = index.take_dead(self.current.number);
+        let dead = index.take_dead();
         drop(index);
         self.shared.pool.give_back(dead);
         while !self.shared.pool.is_idle() && self.shared.pool.work() {}
@@ -165,6 +172,7 @@ impl Committer {
                         self.record(Kind::Chunk, moved.place, Vec::new(), |out| {
                             out.extend_from_slice(&moved.bytes);
                         });
+                        self.written.last_mut().expect("it was written just now").is_copy = true;
                     }
                 }
             }
@@ -199,7 +207,7 @@ impl Committer {
     fn next_segment(&mut self) -> Result<(), SpoolFailure> {
         let segment = self.shared.pool.take().map_err(SpoolFailure::Io)?;
         self.current = Current::of(&segment);
-        self.shared.index().segments.insert(self.current.number, segment);
+        self.shared.index().write_to(self.current.number, segment);
         super::clean::begin_if_due(&self.shared);
         Ok(())
     }
@@ -216,7 +224,8 @@ impl Committer {
             record::append(&mut self.buffer, self.current.position, self.current.seed, kind, name, write);
         self.chain.add(sum);
         let offset = (self.current.position + start as u64) as u32;
-        self.written.push(Written { kind, name, offset, length: (self.buffer.len() - start) as u32, chunks });
+        let length = (self.buffer.len() - start) as u32;
+        self.written.push(Written { kind, name, offset, length, chunks, is_copy: false });
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -298,6 +307,9 @@ impl Committer {
         self.batch_sequence += 1;
         let mut index = self.shared.index();
         for w in self.written.drain(..) {
+            if w.is_abandoned(&index) {
+                continue;
+            }
             let at = Location { segment: current.number, offset: w.offset, length: w.length };
             index.apply(w.kind, w.name, at, &w.chunks);
         }

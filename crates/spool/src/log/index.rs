@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     hash::{BuildHasherDefault, Hasher},
     sync::Arc,
 };
@@ -82,9 +82,19 @@ pub(crate) struct Index {
     pub(crate) segments: BTreeMap<u32, Segment>,
     pub(crate) messages: ById<Slot>,
     pub(crate) chunks: ById<Location>,
+    /// Chunks nobody wants any more that still wait to be written.
+    abandoned: HashSet<u64>,
+    /// The segment that is written to.
+    pub(crate) current: u32,
 }
 
 impl Index {
+    /// A fresh segment, which is written to from now on.
+    pub(crate) fn write_to(&mut self, number: u32, segment: Segment) {
+        self.segments.insert(number, segment);
+        self.current = number;
+    }
+
     fn keep(&mut self, at: Location) {
         if let Some(segment) = self.segments.get_mut(&at.segment) {
             segment.live_bytes += u64::from(at.length);
@@ -122,6 +132,9 @@ impl Index {
                 }
             }
             Kind::Chunk => {
+                if self.abandoned.remove(&name) {
+                    return;
+                }
                 if let Some(old) = self.chunks.insert(name, at) {
                     self.release(old);
                 }
@@ -146,9 +159,18 @@ impl Index {
         }
     }
 
+    /// A chunk that no message will name. One that is not written yet counts for nothing when it is.
+    pub(crate) fn abandon_chunk(&mut self, place: u64) {
+        if self.chunks.contains_key(&place) {
+            self.forget_chunk(place);
+        } else {
+            self.abandoned.insert(place);
+        }
+    }
+
     /// At the end of recovery: chunks no message names are garbage.
     pub(crate) fn forget_orphans(&mut self) {
-        let named: std::collections::HashSet<u64> = self
+        let named: HashSet<u64> = self
             .messages
             .values()
             .filter_map(|s| s.more.as_ref())
@@ -158,12 +180,17 @@ impl Index {
         orphans.into_iter().for_each(|place| self.forget_chunk(place));
     }
 
-    /// The oldest segments in which nothing lives. Only from the old end: a record that ends a
-    /// message stays until the message's own segment is gone.
-    pub(crate) fn take_dead(&mut self, current: u32) -> Vec<Segment> {
+    /// The oldest segments in which nothing lives, but the one that is written to. Only from the old end: a
+    /// record that ends a message stays until the message's own segment is gone.
+    pub(crate) fn take_dead(&mut self) -> Vec<Segment> {
+        self.take_dead_before(self.current)
+    }
+
+    /// The same from what lies before a segment.
+    pub(crate) fn take_dead_before(&mut self, first_needed: u32) -> Vec<Segment> {
         let mut dead = Vec::new();
         while let Some(oldest) = self.segments.first_entry() {
-            if *oldest.key() == current || oldest.get().live_bytes > 0 {
+            if *oldest.key() == first_needed || oldest.get().live_bytes > 0 {
                 break;
             }
             dead.push(oldest.remove());

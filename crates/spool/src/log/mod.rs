@@ -57,7 +57,7 @@ pub struct LogSettings {
     pub max_bytes: u64,
     /// Must stay free on the disk.
     pub min_free_bytes: u64,
-    /// Bytes that may wait for the commit thread; above, [`Refused::Busy`].
+    /// Bytes that may wait for the commit thread, less when the log is nearly full; above, [`Refused::Busy`].
     pub queued_bytes_max: u64,
     /// How long outcomes may wait for a commit they can ride with.
     pub outcome_delay: Duration,
@@ -180,6 +180,12 @@ impl Shared {
 
     fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
         self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
+    }
+
+    /// Segments in which nothing lives any more are free for another life.
+    fn give_back_dead(&self) {
+        let dead = self.index().take_dead();
+        self.pool.give_back(dead);
     }
 
     fn last_sync(&self) -> Duration {
@@ -338,10 +344,14 @@ impl LogSpool {
     }
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<Work>>, Refused> {
-        if !internal && self.shared.pool.is_low() || bytes > self.shared.record_bytes_max() {
+        let spare = if internal { u64::MAX } else { self.shared.pool.spare() };
+        if spare == 0 || bytes > self.shared.record_bytes_max() {
             return Err(Refused::Full);
         }
-        self.shared.inbox.admit(bytes, internal)
+        // What waits, and as much again that is being written, must find room besides the reserve; a third is for
+        // what stays empty at the end of segments.
+        let room_bytes = spare.saturating_mul(self.shared.settings.segment_bytes);
+        self.shared.inbox.admit_within(room_bytes / 3, bytes, internal)
     }
 }
 
@@ -436,9 +446,11 @@ impl Spool for LogSpool {
     }
 
     fn abandon(&self, places: &[Place]) {
-        // A chunk that still waits is forgotten by recovery at the latest.
         let mut index = self.shared.index();
-        places.iter().for_each(|place| index.forget_chunk(place.0));
+        places.iter().for_each(|place| index.abandon_chunk(place.0));
+        drop(index);
+        // A full log commits nothing that would do it.
+        self.shared.give_back_dead();
     }
 
     fn durable(&self, ticket: Ticket) -> Durable {
@@ -492,13 +504,14 @@ impl Spool for LogSpool {
         }
         self.shared.visit_all(&mut found, visit);
         // Not before: it moves records away from where they are visited, and their segments go.
+        self.shared.give_back_dead();
         clean::begin_if_due(&self.shared);
         Ok(found.report)
     }
 
     fn pressure(&self) -> Pressure {
         let shared = &self.shared;
-        let free_bytes = if shared.pool.is_low() {
+        let free_bytes = if shared.pool.spare() == 0 {
             0
         } else {
             // While segments are being prepared there is room for one at least.
@@ -518,6 +531,7 @@ impl Spool for LogSpool {
 
     fn close(&self) {
         self.shared.inbox.close();
+        self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A thread that panicked has said so.

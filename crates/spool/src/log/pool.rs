@@ -48,6 +48,8 @@ struct State {
     segment_count: u64,
     next_sequence: u64,
     no_room: bool,
+    /// More segments that there was room for when it was last looked, the one that is being made included.
+    room_for: u64,
     /// There is not even room to give the oldest of those given back a new life, or an end.
     is_stuck: bool,
     /// The first segment was taken.
@@ -58,6 +60,8 @@ struct State {
     is_awaited: bool,
     /// Somebody waits for all of them.
     is_hurried: bool,
+    /// Nobody makes room any more: who waits for some is told.
+    is_ending: bool,
     closing: bool,
     failure: Option<String>,
 }
@@ -100,11 +104,13 @@ impl Pool {
             segment_count,
             next_sequence,
             no_room: false,
+            room_for: u64::MAX,
             is_stuck: false,
             is_started: false,
             is_pressed: false,
             is_awaited: false,
             is_hurried: false,
+            is_ending: false,
             closing: false,
             failure: None,
         };
@@ -160,7 +166,7 @@ impl Pool {
                 state = self.lock();
                 continue;
             }
-            if !there_is_room && state.no_room && state.given_back.is_empty() {
+            if (!there_is_room || state.is_ending) && state.no_room && state.given_back.is_empty() {
                 return Err(NO_ROOM.to_owned());
             }
             state.is_awaited = true;
@@ -196,15 +202,21 @@ impl Pool {
         }
     }
 
-    /// Only the reserve is left, and there is no room for more.
-    pub(crate) fn is_low(&self) -> bool {
+    /// Segments that are ready or that there is room for, besides the reserve.
+    pub(crate) fn spare(&self) -> u64 {
         let state = self.lock();
-        state.no_room && state.ready.len() <= RESERVE
+        (state.ready.len() as u64).saturating_add(state.room_for).saturating_sub(RESERVE as u64)
     }
 
     /// Bytes in ready segments.
     pub(crate) fn ready_bytes(&self) -> u64 {
         self.lock().ready.len() as u64 * self.room.segment_bytes
+    }
+
+    /// What is waiting to be written is all that will be: no outcome comes any more that would make room.
+    pub(crate) fn end(&self) {
+        self.lock().is_ending = true;
+        self.changed.notify_all();
     }
 
     pub(crate) fn close(&self) {
@@ -274,11 +286,14 @@ impl Pool {
         match made {
             Ok(Some(segment)) => {
                 state.no_room = false;
+                if old.is_none() {
+                    state.room_for = state.room_for.saturating_sub(1);
+                }
                 state.ready.push_back(segment);
             }
             Ok(None) => {}
             Err(e) if is_full(&e) => {
-                state.no_room = true;
+                (state.no_room, state.room_for) = (true, 0);
                 // In its place: later ones hold what ended its messages, and must not go before it.
                 state.is_stuck = old.is_some();
                 old.into_iter().for_each(|old| state.given_back.push_front(old));
@@ -294,13 +309,16 @@ impl Pool {
 
     fn has_room(&self, segment_count: u64) -> bool {
         let size = self.room.segment_bytes;
-        let state = self.lock();
+        let allowed = match self.room.max_bytes {
+            0 => u64::MAX,
+            max => (max / size).saturating_sub(segment_count),
+        };
+        let free_bytes = self.disk.free_bytes().unwrap_or(0).saturating_sub(self.room.min_free_bytes);
+        let mut state = self.lock();
+        state.room_for = allowed.min(free_bytes / size);
         // A start needs one, or nothing could be delivered that is in the others.
         let is_first = !state.is_started && state.ready.is_empty();
-        drop(state);
-        let allowed =
-            is_first || self.room.max_bytes == 0 || (segment_count + 1) * size <= self.room.max_bytes;
-        allowed && self.disk.free_bytes().is_ok_and(|free| free >= size + self.room.min_free_bytes)
+        state.room_for > 0 || is_first && free_bytes >= size
     }
 
     fn wait_for_room(&self) {

@@ -487,7 +487,7 @@ impl Found {
     /// by batches that are proven.
     pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
         let first_needed = self.copies.iter().copied().chain(self.last_segment()).min();
-        first_needed.map(|number| index.take_dead(number)).unwrap_or_default()
+        first_needed.map(|number| index.take_dead_before(number)).unwrap_or_default()
     }
 
     /// Segments nobody needs any more once the last batch was written again. Without this every restart
