@@ -7,7 +7,11 @@ use queue::{Arrival, DestinationId, Millis, Queue, Settings, Taken};
 const SITES: u32 = 100;
 
 fn destination(number: u32) -> Destination {
-    Destination { transport: Transport::Mx, route: 0, target: format!("d{number}.test").into() }
+    Destination {
+        transport: Transport::Mx,
+        tls: mail::TlsMode::May,
+        target: format!("d{number}.test").into(),
+    }
 }
 
 /// A queue and its destinations.

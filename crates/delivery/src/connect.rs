@@ -5,8 +5,7 @@ use crate::{
     link::{Link, Stream},
     tls::TlsClient,
 };
-use mail::{Enhanced, Handover, Outcome, Reply};
-use route::TlsMode;
+use mail::{Enhanced, Handover, Outcome, Reply, TlsMode};
 use smtp::client::{self, Connection, Event, Phase, Piece, Protocol};
 use std::{io, net::SocketAddr, path::Path, time::Duration};
 use tokio::{

@@ -6,13 +6,11 @@ use crate::{
     maildir,
     session::{Session, millis},
 };
-use mail::{Attempt, Destination, Enhanced, Outcome, Transport};
-use route::{Host, LmtpServer, Router, Rule, Table, Target, TlsMode};
+use mail::{Attempt, Destination, Enhanced, Outcome, TlsMode};
+use route::{Host, LmtpServer, Router, Rule, Target};
 use smtp::client::Protocol;
 use std::{
     net::IpAddr,
-    path::PathBuf,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -43,23 +41,22 @@ pub struct Settings {
 
 /// Delivers to every kind of destination.
 pub struct Courier {
-    table: Arc<Table>,
     router: Router,
     settings: Settings,
     tls: TlsClient,
 }
 
 impl Courier {
-    /// A courier for these routes.
-    pub fn new(table: Arc<Table>, router: Router, settings: Settings, tls: TlsClient) -> Self {
-        Self { table, router, settings, tls }
+    /// A courier that finds hosts by this router.
+    pub fn new(router: Router, settings: Settings, tls: TlsClient) -> Self {
+        Self { router, settings, tls }
     }
 
     /// Serves one connection's worth of jobs for a destination: as many as there are, until it has
     /// been idle for a while. Every job taken is settled or put back. Cancel safe in so far as a
     /// dropped job is `jobs`' to put back.
     pub async fn serve<J: Jobs>(&self, destination: &Destination, jobs: &J) {
-        let rule = self.table.rule(destination).cloned().unwrap_or_else(|| former(destination));
+        let rule = Rule::of(destination);
         match &rule.target {
             Target::Discard => discard(jobs),
             Target::Maildir(template) => maildir::serve(template, &self.settings.hello, jobs).await,
@@ -135,32 +132,4 @@ fn discard<J: Jobs>(jobs: &J) {
         let queued_ms = job.queued_ms;
         jobs.settle(job, results, &Attempt { queued_ms, ..attempt.clone() });
     }
-}
-
-/// A destination whose route is gone since it was queued: its name still tells where to, and TLS is
-/// used where it is offered.
-fn former(destination: &Destination) -> Rule {
-    let target = &*destination.target;
-    let host_port = || {
-        let (host, port) = target.rsplit_once(':').unwrap_or((target, "25"));
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        (host, port.parse().unwrap_or(25))
-    };
-    let target = match destination.transport {
-        Transport::Mx => Target::Mx,
-        Transport::Maildir => Target::Maildir(target.to_owned()),
-        Transport::Discard => Target::Discard,
-        Transport::Smarthost => {
-            let (host, port) = host_port();
-            Target::Smarthost { host, port }
-        }
-        Transport::Lmtp => match target.strip_prefix("unix:") {
-            Some(path) => Target::Lmtp(LmtpServer::Unix(PathBuf::from(path))),
-            None => {
-                let (host, port) = host_port();
-                Target::Lmtp(LmtpServer::Tcp { host, port })
-            }
-        },
-    };
-    Rule { target, tls: TlsMode::May }
 }

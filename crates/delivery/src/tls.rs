@@ -1,6 +1,6 @@
 //! TLS towards next hops: opportunistic, required, or verified.
 
-use route::TlsMode;
+use mail::TlsMode;
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},

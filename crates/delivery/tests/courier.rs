@@ -4,9 +4,9 @@ use bytes::Bytes;
 use delivery::{Courier, Job, Jobs, Settings, TlsClient};
 use mail::{
     Attempt, Content, Destination, Envelope, Fate, ForwardPath, Handover, Message, Outcome, Part, Place,
-    QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
+    QueueId, Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
-use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target, TlsMode};
+use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::{
     collections::{HashMap, VecDeque},
@@ -121,10 +121,8 @@ fn courier(
     let (host, timeout) = ("localhost".to_owned(), Duration::from_secs(10));
     let target =
         if lmtp { Target::Lmtp(LmtpServer::Tcp { host, port }) } else { Target::Smarthost { host, port } };
-    let table = Arc::new(Table::new(
-        [(Box::new(|_: &str| true) as route::Matcher, Rule { target, tls })],
-        TlsMode::May,
-    ));
+    let all = Box::new(|_: &str| true) as route::Matcher;
+    let destination = Table::new([(all, Rule { target, tls })], TlsMode::May).destination("b.test");
     let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
     let hosts = HashMap::from([("localhost".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
     let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
@@ -143,8 +141,7 @@ fn courier(
         final_timeout: timeout,
     };
     let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
-    let destination = table.destination("b.test");
-    (Courier::new(table, router, settings, client), destination)
+    (Courier::new(router, settings, client), destination)
 }
 
 // ---- the server's side ----

@@ -329,14 +329,27 @@ impl Transport {
     }
 }
 
+/// Whether mail leaves by TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TlsMode {
+    /// Never.
+    Off,
+    /// When offered; the certificate does not matter (RFC 7435).
+    May,
+    /// Or the mail waits; the certificate does not matter.
+    Require,
+    /// With a certificate that names the host and is trusted, or the mail waits.
+    Verify,
+}
+
 /// What is scheduled as one: the recipients that share a next hop and its settings.
 /// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Destination {
     /// How it is reached.
     pub transport: Transport,
-    /// The route's number in the configuration: two routes to one host may differ in settings.
-    pub route: u16,
+    /// Part of it, so that what is queued leaves no less safely when the routes change.
+    pub tls: TlsMode,
     /// A-label domain, `host:port`, `unix:/path`, or the Maildir template.
     pub target: Arc<str>,
 }

@@ -13,7 +13,7 @@ pub mod outcome;
 pub mod reply;
 pub mod time;
 
-pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, ReversePath, Transport};
+pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, ReversePath, TlsMode, Transport};
 pub use content::{Content, Facts, Part, Place};
 pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
 pub use id::{IdSource, QueueId};

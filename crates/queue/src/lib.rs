@@ -30,6 +30,7 @@ pub use destination::DestinationId;
 pub use message::{Recipients, UnitId};
 pub use order::{SortFacts, SortOrder};
 pub use queue::{Aged, Arrival, Order, Queue, Settlement, Taken};
+pub use reroute::Rerouted;
 pub use settings::{Group, GroupId, Settings};
 pub use view::{DestinationView, MessageView, Status, UnitView};
 

@@ -6,25 +6,38 @@ use crate::{
 };
 use mail::QueueId;
 
+/// What became of a message whose routes may have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rerouted {
+    /// Something of it goes another way now.
+    pub has_moved: bool,
+    /// Something of it is in flight on its old way: ask again.
+    pub is_left: bool,
+}
+
 impl Queue {
     /// Moves what is left of a message to where its recipients go now; `to` knows of each, by index.
-    /// Waits and attempts stay as they are. What is in flight is left alone: if it is deferred, it goes
-    /// its old way once more. False: there is no such message, or nothing was to be moved.
-    pub fn reroute(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> bool {
-        let has_moved = self.move_units(id, to, now);
+    /// Waits and attempts stay as they are. What is in flight cannot be moved before its attempt has ended.
+    pub fn reroute(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> Rerouted {
+        let rerouted = self.move_units(id, to, now);
         self.promises_are_kept();
-        has_moved
+        rerouted
     }
 
-    fn move_units(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
+    fn move_units(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> Rerouted {
+        let mut rerouted = Rerouted::default();
+        let Some(message) = self.by_id.get(&self.messages, id) else { return rerouted };
         let units: Vec<UnitId> = self.units_of(message).collect();
         let (mut rows, mut old) = (Vec::new(), Vec::new());
         for unit in units {
             let entry = &self.units[unit];
             let here = DestinationId(entry.destination);
             let recipients = entry.recipients.as_slice();
-            if entry.place() == Place::InFlight || recipients.iter().all(|index| to(*index) == here) {
+            if recipients.iter().all(|index| to(*index) == here) {
+                continue;
+            }
+            if entry.place() == Place::InFlight {
+                rerouted.is_left = true;
                 continue;
             }
             let due = (entry.place() == Place::Waiting).then_some(entry.due);
@@ -32,7 +45,7 @@ impl Queue {
             old.push(unit);
         }
         if rows.is_empty() {
-            return false;
+            return rerouted;
         }
         let entry = &self.messages[message];
         let (arrived, size_bytes, held) = (entry.arrived, u64::from(entry.size_bytes), entry.held);
@@ -43,6 +56,6 @@ impl Queue {
             self.withdraw(unit);
             self.remove_unit(unit);
         }
-        true
+        Rerouted { has_moved: true, ..rerouted }
     }
 }

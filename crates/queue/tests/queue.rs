@@ -3,12 +3,13 @@
 use mail::{Destination, Enhanced, Fate, Outcome, QueueId, Transport};
 use proptest::prelude::*;
 use queue::{
-    Aged, Arrival, DestinationId, Group, GroupId, Millis, Order, Queue, Settings, SortOrder, Status, Taken,
+    Aged, Arrival, DestinationId, Group, GroupId, Millis, Order, Queue, Rerouted, Settings, SortOrder,
+    Status, Taken,
 };
 use std::{collections::BTreeMap, time::Duration};
 
 fn site(name: &str) -> Destination {
-    Destination { transport: Transport::Mx, route: 0, target: name.into() }
+    Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target: name.into() }
 }
 
 fn down() -> Outcome {
@@ -77,9 +78,11 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     let first = q.take(a, 0).unwrap();
     let s = q.settle(first.unit, &[(0, Fate::Deferred), (1, Fate::Deferred)], true, 10);
     let in_flight = q.take(a, 10).unwrap();
-    assert!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20));
-    assert!(!q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), "it is there already");
-    assert!(!q.reroute(QueueId(2), |_| b, 20), "it is in flight");
+    let result = |has_moved, is_left| Rerouted { has_moved, is_left };
+    assert_eq!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), result(true, false));
+    let again = q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20);
+    assert_eq!(again, result(false, false), "it is there already");
+    assert_eq!(q.reroute(QueueId(2), |_| b, 20), result(false, true), "it is in flight");
     assert!(done(&mut q, &in_flight, Fate::Delivered, 30).last);
     let due = s.retry_at.unwrap() + 200;
     q.advance(due);

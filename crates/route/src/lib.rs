@@ -10,4 +10,4 @@ mod table;
 
 pub use dns::{Dns, DnsSettings, Lookup};
 pub use router::{Host, Router, RouterSettings};
-pub use table::{LmtpServer, Matcher, Rule, Table, Target, TlsMode};
+pub use table::{LmtpServer, Matcher, Rule, Table, Target};

@@ -1,20 +1,7 @@
 //! The routing table: the first rule that matches a domain decides.
 
-use mail::{Destination, Transport};
+use mail::{Destination, TlsMode, Transport};
 use std::{fmt, path::PathBuf, sync::Arc};
-
-/// Whether mail leaves by TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsMode {
-    /// Never.
-    Off,
-    /// When offered; the certificate does not matter (RFC 7435).
-    May,
-    /// Or the mail waits; the certificate does not matter.
-    Require,
-    /// With a certificate that names the host and is trusted, or the mail waits.
-    Verify,
-}
 
 /// An LMTP server (RFC 2033).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +79,35 @@ pub struct Rule {
     pub tls: TlsMode,
 }
 
+impl Rule {
+    /// What a destination was made of, whatever the routes are now.
+    pub fn of(destination: &Destination) -> Self {
+        let target = &*destination.target;
+        let host_port = || {
+            let (host, port) = target.rsplit_once(':').unwrap_or((target, "25"));
+            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            (host, port.parse().unwrap_or(25))
+        };
+        let target = match destination.transport {
+            Transport::Mx => Target::Mx,
+            Transport::Maildir => Target::Maildir(target.to_owned()),
+            Transport::Discard => Target::Discard,
+            Transport::Smarthost => {
+                let (host, port) = host_port();
+                Target::Smarthost { host, port }
+            }
+            Transport::Lmtp => match target.strip_prefix("unix:") {
+                Some(path) => Target::Lmtp(LmtpServer::Unix(PathBuf::from(path))),
+                None => {
+                    let (host, port) = host_port();
+                    Target::Lmtp(LmtpServer::Tcp { host, port })
+                }
+            },
+        };
+        Self { target, tls: destination.tls }
+    }
+}
+
 struct Row {
     matches: Matcher,
     rule: Rule,
@@ -124,18 +140,10 @@ impl Table {
 
     /// Where mail for a domain goes, given as [`mail::Domain::key`].
     pub fn destination(&self, key: &str) -> Destination {
-        let found = self.rows.iter().enumerate().find(|(_, row)| (row.matches)(key));
-        let (number, row) = found.expect("the last rule matches everything");
+        let found = self.rows.iter().find(|row| (row.matches)(key));
+        let row = found.expect("the last rule matches everything");
         let target = if row.rule.target == Target::Mx { Arc::from(key) } else { row.name.clone() };
-        Destination { transport: row.rule.target.transport(), route: number as u16, target }
-    }
-
-    /// The rule that made a destination; none when the table has changed since.
-    pub fn rule(&self, destination: &Destination) -> Option<&Rule> {
-        let row = self.rows.get(usize::from(destination.route))?;
-        let same = row.rule.target.transport() == destination.transport
-            && (row.rule.target == Target::Mx || row.name == destination.target);
-        same.then_some(&row.rule)
+        Destination { transport: row.rule.target.transport(), tls: row.rule.tls, target }
     }
 }
 
@@ -163,12 +171,32 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_finds_its_rule_unless_the_table_has_changed() {
-        let before = table();
-        let destination = before.destination("b.test");
-        assert_eq!(before.rule(&destination), Some(&smarthost("2001:db8::1")));
-        assert_eq!(before.rule(&before.destination("c.test")).unwrap().target, Target::Mx);
-        let after = Table::new([], TlsMode::May);
-        assert_eq!(after.rule(&destination), None);
+    fn a_destination_says_what_it_was_made_of() {
+        let rules = [
+            smarthost("one"),
+            smarthost("2001:db8::1"),
+            Rule { target: Target::Mx, tls: TlsMode::Verify },
+            Rule { target: Target::Lmtp(LmtpServer::Unix("/run/a:b".into())), tls: TlsMode::Off },
+            Rule {
+                target: Target::Lmtp(LmtpServer::Tcp { host: "::1".into(), port: 24 }),
+                tls: TlsMode::Require,
+            },
+            Rule { target: Target::Maildir("/m/{domain}/{local}".into()), tls: TlsMode::Off },
+            Rule { target: Target::Discard, tls: TlsMode::May },
+        ];
+        for rule in rules {
+            let all: Matcher = Box::new(|_| true);
+            let table = Table::new([(all, rule.clone())], TlsMode::May);
+            assert_eq!(Rule::of(&table.destination("a.test")), rule);
+        }
+    }
+
+    #[test]
+    fn routes_that_differ_in_tls_alone_lead_to_two_destinations() {
+        let to = |tls| {
+            let all: Matcher = Box::new(|_| true);
+            Table::new([(all, Rule { tls, ..smarthost("one") })], TlsMode::May).destination("a.test")
+        };
+        assert_ne!(to(TlsMode::May), to(TlsMode::Require));
     }
 }

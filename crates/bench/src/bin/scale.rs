@@ -42,7 +42,7 @@ fn measure(count: u64) {
     let mut queue = Queue::new(Settings { connections_max: u32::MAX, ..Settings::default() }, 1, 0);
     let destination = |number| {
         let target = format!("d{number}.test").into();
-        Destination { transport: Transport::Mx, route: 0, target }
+        Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target }
     };
     let sites: Vec<DestinationId> =
         (0..SITES).map(|number| queue.destination(&destination(number))).collect();

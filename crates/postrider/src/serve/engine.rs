@@ -24,6 +24,9 @@ use tokio::sync::{Notify, watch};
 /// A transaction that the spool had no room for is offered again after this.
 const OFFER_AGAIN: Duration = Duration::from_millis(100);
 
+/// What was in flight when the routes changed is looked at again after this.
+const REROUTE_AGAIN: Duration = Duration::from_secs(1);
+
 /// The last outcomes of a message's deferred recipients, for `why` and the listing.
 pub(crate) type Notes = Vec<(u32, Arc<Outcome>, UnixMillis)>;
 
@@ -232,12 +235,27 @@ impl Engine {
         self.lock().queue.set_settings(settings);
     }
 
-    /// Sends what waits already where the routes lead now. Reads the envelope of each message: in a
-    /// large queue that takes a while, and nothing waits for it.
+    /// Sends what waits already where the routes lead now; what is in flight, once its attempt has ended.
+    /// Reads the envelope of each message: in a large queue that takes a while, and nothing waits for it.
     pub(crate) async fn reroute(self: Arc<Self>) {
-        let ids = self.lock().queue.ids();
+        let mut closing = self.closing.subscribe();
+        let mut left = self.lock().queue.ids();
+        loop {
+            left = self.reroute_each(left).await;
+            if left.is_empty() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(REROUTE_AGAIN) => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+        }
+    }
+
+    /// Gives those that could not be moved yet.
+    async fn reroute_each(self: &Arc<Self>, ids: Vec<QueueId>) -> Vec<QueueId> {
         let current = self.current();
-        let mut count = 0;
+        let (mut count, mut left) = (0, Vec::new());
         for id in ids {
             // Gone meanwhile, or unreadable, which its next attempt will report.
             let Ok(message) = self.read(id).await else { continue };
@@ -246,12 +264,15 @@ impl Engine {
             let mut state = self.lock();
             let sites: Vec<_> =
                 ways.iter().map(|(name, group)| state.queue.destination_in(name, *group)).collect();
-            count += u64::from(state.queue.reroute(id, |index| sites[index as usize], now));
+            let rerouted = state.queue.reroute(id, |index| sites[index as usize], now);
             self.follow_orders(state, now);
+            count += u64::from(rerouted.has_moved);
+            left.extend(rerouted.is_left.then_some(id));
         }
         if count > 0 {
             tracing::info!("{count} messages follow new routes");
         }
+        left
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

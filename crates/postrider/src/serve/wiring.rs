@@ -3,10 +3,10 @@
 use super::{engine::Current, service::CHUNK_BYTES, tls};
 use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
-use mail::{Domain, Envelope, ForwardPath, ReversePath};
+use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
-use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table, TlsMode};
+use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table};
 use spool::{DirSpool, LogSpool, Several, Spool};
 use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -106,11 +106,11 @@ fn tls_mode(tls: RouteTls) -> TlsMode {
 /// In words.
 pub(crate) fn current(settings: Settings) -> Result<Current, String> {
     let table = Arc::new(table(&settings));
-    let courier = Arc::new(courier(&settings, table.clone())?);
+    let courier = Arc::new(courier(&settings)?);
     Ok(Current { settings, table, courier })
 }
 
-fn courier(settings: &Settings, table: Arc<Table>) -> Result<Courier, String> {
+fn courier(settings: &Settings) -> Result<Courier, String> {
     let lower = |(name, addresses): (&String, &Vec<_>)| {
         let key = Domain::parse(name).map_or_else(|_| name.clone(), |domain| domain.key().into_owned());
         (key, addresses.clone())
@@ -131,7 +131,7 @@ fn courier(settings: &Settings, table: Arc<Table>) -> Result<Courier, String> {
     );
     let authorities = settings.tls.authorities.as_deref().map(tls::read_chain).transpose()?;
     let client = TlsClient::new(authorities, tls::versions(settings))?;
-    Ok(Courier::new(table, router, delivery_settings(settings), client))
+    Ok(Courier::new(router, delivery_settings(settings), client))
 }
 
 fn delivery_settings(settings: &Settings) -> delivery::Settings {

@@ -59,7 +59,7 @@ pub(super) struct Office {
 
 fn destination(path: &ForwardPath) -> Destination {
     let target = path.mailbox().map_or("localhost".into(), |mailbox| mailbox.domain().key());
-    Destination { transport: Transport::Mx, route: 0, target: target.as_ref().into() }
+    Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target: target.as_ref().into() }
 }
 
 impl Office {
