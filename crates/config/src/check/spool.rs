@@ -54,12 +54,13 @@ impl Check<'_, '_> {
             let help = format!("write {SEGMENT_MAX} or less");
             self.problem("spool.segment_size", "`spool.segment_size` is too large".to_owned(), "", &help);
         }
-        // Two segments are the reserve for outcomes, one is written, one prepared.
-        let least = ByteSize(s.segment_size.0.saturating_mul(4));
+        // Two segments are the reserve for outcomes, one is written, one prepared; and before the log is
+        // cleaned, messages that stay long may hold as many again.
+        let least = ByteSize(s.segment_size.0.saturating_mul(8));
         if s.max_size.0 != 0 && s.max_size < least {
             let help = format!("write \"{least}\" or more, or 0");
             let what = "`spool.max_size` is too small".to_owned();
-            self.problem("spool.max_size", what, "less than four segments", &help);
+            self.problem("spool.max_size", what, "less than eight segments", &help);
         }
     }
 
