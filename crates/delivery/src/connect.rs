@@ -143,8 +143,8 @@ impl Connector<'_> {
         });
         match self.converse(link, &mut connection, relay).await? {
             Event::Hello => Ok(connection),
-            Event::Refused(reply) => refused(relay, &reply),
-            _ => unreached(relay, "the server closed the connection"),
+            Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
+            _ => unreached(relay, "the server spoke out of turn"),
         }
     }
 
@@ -164,7 +164,8 @@ impl Connector<'_> {
             Event::NoTls(reply) => {
                 return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {reply}"));
             }
-            _ => return unreached(relay, "the server closed the connection"),
+            Event::Closing(reply) => return refused(relay, &reply),
+            _ => return unreached(relay, "the server spoke out of turn"),
         }
         let Stream::Tcp(stream) = link.stream else { unreachable!("only TCP is secured, and once") };
         let shaken = timeout(self.settings.greeting_timeout, self.tls.handshake(stream, host, mode)).await;
@@ -177,8 +178,8 @@ impl Connector<'_> {
         connection.secured();
         match self.converse(&mut link, connection, relay).await? {
             Event::Hello => Ok((link, described)),
-            Event::Refused(reply) => refused(relay, &reply),
-            _ => unreached(relay, "the server closed the connection"),
+            Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
+            _ => unreached(relay, "the server spoke out of turn"),
         }
     }
 
@@ -192,6 +193,11 @@ impl Connector<'_> {
         let lost = |e: io::Error| unusable(Enhanced(4, 4, 2), format!("talk to {relay}: {e}"));
         loop {
             if let Some(event) = connection.next_event() {
+                // Who welcomes us and closes in the same breath takes no mail: 421 is the news.
+                let is_welcome = matches!(event, Event::Hello | Event::NoTls(_));
+                if is_welcome && connection.is_closing() {
+                    continue;
+                }
                 return Ok(event);
             }
             while let Some(piece) = connection.next_piece() {
@@ -234,7 +240,8 @@ fn unreached<T>(relay: &str, why: &str) -> Result<T, Unusable> {
 
 /// A host that does not want us now; even a 5yz is about the host, not about the mail.
 fn refused<T>(relay: &str, reply: &Reply) -> Result<T, Unusable> {
-    let status = reply.enhanced.map_or(Enhanced(4, 4, 0), |e| Enhanced(4, e.1, e.2));
+    let unsaid = if reply.code == 421 { Enhanced(4, 4, 2) } else { Enhanced(4, 4, 0) };
+    let status = reply.enhanced.map_or(unsaid, |e| Enhanced(4, e.1, e.2));
     let text = format!("{relay} refused to talk to us: {reply}");
     Err(Unusable::Deferred(Outcome { from_remote: true, ..Outcome::deferred(status, text) }))
 }

@@ -360,6 +360,21 @@ async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_
 }
 
 #[tokio::test]
+async fn a_server_that_closes_in_the_same_breath_as_its_welcome_is_unreachable() {
+    for (answer, status) in [
+        ("250 there\r\n421 4.7.0 too busy", mail::Enhanced(4, 7, 0)),
+        ("250 there\r\n421 too busy", mail::Enhanced(4, 4, 2)),
+    ] {
+        let desk = deliver(&Server::new(&[("EHLO", answer)]), TlsMode::May, vec![job(1, 1)]).await;
+        let unreachable = desk.unreachable.lock().unwrap();
+        assert_eq!(unreachable.len(), 1, "else the queue would open the next connection at once");
+        assert_eq!((unreachable[0].fate, unreachable[0].status), (Fate::Deferred, status));
+        assert!(unreachable[0].text.contains("421"), "{}", unreachable[0].text);
+        assert_eq!(desk.waiting.lock().unwrap().len(), 1, "no message was touched");
+    }
+}
+
+#[tokio::test]
 async fn lmtp_answers_for_each_recipient() {
     let mut server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no")]);
     server.lmtp = true;

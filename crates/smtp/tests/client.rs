@@ -326,7 +326,7 @@ fn a_lost_connection_tells_how_far_each_message_had_come() {
         vec![to(1, &["x@c", "y@c"], "m\r\n"), to(2, &["z@c"], "m\r\n")],
         usize::MAX,
     );
-    assert!(run.events.contains(&"Closing".to_owned()), "{:?}", run.events);
+    assert!(run.events.iter().any(|event| event.starts_with("Closing")), "{:?}", run.events);
     assert!(run.settled[0].starts_with("1 0 Deferred 421"), "{:?}", run.settled);
     assert!(run.connection.next_event().is_none());
     let lost = run.connection.lost();
@@ -339,7 +339,8 @@ fn idle_servers_may_only_say_that_they_close() {
     c.receive(b"220 mx\r\n250 mx\r\n").unwrap();
     c.next_event();
     c.receive(b"421 bye\r\n").unwrap();
-    assert_eq!((c.next_event(), c.can_begin()), (Some(Event::Closing), false));
+    let closing = Event::Closing(mail::Reply::new(421, None, "bye"));
+    assert_eq!((c.next_event(), c.can_begin()), (Some(closing), false));
     let mut c = Connection::new(settings(Protocol::Smtp, 2));
     c.receive(b"220 mx\r\n250 mx\r\n").unwrap();
     assert!(c.receive(b"250 hello?\r\n").is_err());

@@ -262,7 +262,7 @@ impl Session {
                     self.rest_until = setup.rest().map(|rest| now + rest);
                     self.settled(name, &outcomes, now, tally);
                 }
-                Event::Closing => self.closing = true,
+                Event::Closing(_) => self.closing = true,
             }
         }
         if self.closing && !self.hangs_up {

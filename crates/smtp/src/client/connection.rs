@@ -62,7 +62,7 @@ pub enum Event {
     /// The greeting or EHLO was refused: this server takes no mail now.
     Refused(Reply),
     /// The server closes (421, or the answer to QUIT): no further transaction can begin.
-    Closing,
+    Closing(Reply),
 }
 
 /// What is waited for; each has its timeout (RFC 5321 §4.5.3.2).
@@ -252,7 +252,7 @@ impl Connection {
     fn read_replies(&mut self, reader: &mut ReplyReader) -> Result<(), Misbehaved> {
         while let Some((code, raw)) = reader.next_raw()? {
             let Some(expected) = self.expected.pop_front() else {
-                return self.unasked(code);
+                return self.unasked(code, raw);
             };
             self.reply(expected, code, raw)?;
             if expected == Expect::StartTls
@@ -266,11 +266,11 @@ impl Connection {
     }
 
     /// Between transactions a server may only say that it closes (RFC 5321 §3.8).
-    fn unasked(&mut self, code: u16) -> Result<(), Misbehaved> {
+    fn unasked(&mut self, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
         if code != 421 {
             return Err(Misbehaved::Unasked);
         }
-        self.close();
+        self.close(code, raw);
         Ok(())
     }
 
@@ -395,7 +395,7 @@ impl Connection {
 
     fn reply(&mut self, expected: Expect, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
         if code == 421 {
-            self.close();
+            self.close(code, raw);
         }
         let is_ok = (200..300).contains(&code);
         match expected {
@@ -424,7 +424,7 @@ impl Connection {
             Expect::Final => self.final_reply(None, code, raw),
             Expect::FinalFor(i) => self.final_reply(Some(i), code, raw),
             Expect::Rset => {}
-            Expect::Quit => self.close(),
+            Expect::Quit => self.close(code, raw),
         }
         Ok(())
     }
@@ -434,9 +434,9 @@ impl Connection {
         self.events.push_back(Event::Hello);
     }
 
-    fn close(&mut self) {
-        if !self.closing || !self.events.contains(&Event::Closing) {
-            self.events.push_back(Event::Closing);
+    fn close(&mut self, code: u16, raw: &[u8]) {
+        if !self.events.iter().any(|event| matches!(event, Event::Closing(_))) {
+            self.events.push_back(Event::Closing(to_reply(code, raw)));
         }
         self.closing = true;
     }
