@@ -10,7 +10,7 @@ use std::{
     io,
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
@@ -68,6 +68,8 @@ struct Talk<S: Service> {
     body: Option<Body<S>>,
     sleep: Pin<Box<Sleep>>,
     transaction_ends: Option<Instant>,
+    /// Since when what is awaited is awaited: a command that comes byte by byte is waited for once.
+    waits_since: Option<Instant>,
 }
 
 impl<S: Service> Driver<S> {
@@ -78,18 +80,26 @@ impl<S: Service> Driver<S> {
         let connection =
             Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
         let sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
-        let talk = Talk { connection, stream, unread: Vec::new(), body: None, sleep, transaction_ends: None };
+        let talk = Talk {
+            connection,
+            stream,
+            unread: Vec::new(),
+            body: None,
+            sleep,
+            transaction_ends: None,
+            waits_since: None,
+        };
         let mut visit = Box::new(Visit { driver: self, talk });
         let Visit { driver, talk } = &mut *visit;
         if let Err(reply) = driver.service.client(&driver.client) {
             driver.service.refused(&driver.client, "CONNECT", None, &reply);
-            return talk.turn_away(&reply).await;
+            return driver.turn_away(talk, &reply).await;
         }
         if !implicit && !driver.service.is_trusted(&driver.client) && talk.stream.has_unread_bytes() {
             driver.service.refused(&driver.client, "CONNECT", None, &replies::OUT_OF_SYNC);
-            return talk.turn_away(&replies::OUT_OF_SYNC).await;
+            return driver.turn_away(talk, &replies::OUT_OF_SYNC).await;
         }
-        talk.flush().await?;
+        driver.flush(talk).await?;
         visit.go_on().await
     }
 
@@ -111,6 +121,7 @@ impl<S: Service> Driver<S> {
     /// Uses up the unread input. `None`: more is needed; true: TLS begins; false: the end.
     async fn converse(&mut self, talk: &mut Talk<S>) -> io::Result<Option<bool>> {
         let unread = std::mem::take(&mut talk.unread);
+        let was_skipping = talk.connection.is_skipping();
         let mut input = &unread[..];
         let end = loop {
             match talk.connection.step(&mut input) {
@@ -130,18 +141,22 @@ impl<S: Service> Driver<S> {
                         }
                     }
                 }
-                Step::Drop => {
-                    talk.body = None;
-                    talk.transaction_ends = None;
-                }
+                Step::Drop => talk.body = None,
                 Step::Commit(envelope) => self.commit(talk, *envelope).await,
             }
         };
         let used = unread.len() - input.len();
         talk.keep(unread, used);
+        let is_further = if talk.connection.is_skipping() { !was_skipping } else { used > 0 };
+        if is_further {
+            talk.waits_since = None;
+        }
+        if talk.connection.session().envelope().is_none() {
+            talk.transaction_ends = None;
+        }
         // The last reply leaves with the end.
         if end != Some(false) {
-            talk.flush().await?;
+            self.flush(talk).await?;
         }
         Ok(end)
     }
@@ -216,17 +231,25 @@ impl<S: Service> Driver<S> {
         let message = Message { id, arrived: UnixMillis::now(), origin: origin.into(), envelope, content };
         let reply = self.service.commit(&self.client, message).await;
         drop(counted);
-        talk.transaction_ends = None;
         talk.connection.verdict(reply);
     }
 
     /// Waits for input, the deadline or shutdown. Between transactions shutdown is heard at once.
     async fn wait(&mut self, talk: &mut Talk<S>) -> io::Result<Woken> {
         let limits = &self.settings.limits;
-        let silence =
-            if talk.connection.reads_content() { limits.data_timeout } else { limits.command_timeout };
-        let deadline = Instant::now() + silence;
+        let now = Instant::now();
+        let since = *talk.waits_since.get_or_insert(now);
+        let deadline = if talk.connection.reads_content() {
+            // Of a chunk that is skipped every piece counts for itself, too; but not for ever.
+            (now + limits.data_timeout).min(since + limits.transaction_timeout)
+        } else {
+            since + limits.command_timeout
+        };
         let deadline = talk.transaction_ends.map_or(deadline, |ends| ends.min(deadline));
+        // Who never pauses never comes to the timer.
+        if now >= deadline {
+            return Ok(Woken::Timeout);
+        }
         let is_idle = talk.connection.session().is_idle();
         let mut closing = pin!(self.closing.wait_for(|closing| *closing));
         let Talk { stream, unread, sleep, .. } = talk;
@@ -234,15 +257,8 @@ impl<S: Service> Driver<S> {
             if let Poll::Ready(read) = stream.poll_read(cx, unread) {
                 return Poll::Ready(read.map(Woken::Input));
             }
-            // The timer is set anew only when it fires too early: most waits never touch it.
-            while sleep.as_mut().poll(cx).is_ready() {
-                if Instant::now() >= deadline {
-                    return Poll::Ready(Ok(Woken::Timeout));
-                }
-                sleep.as_mut().reset(deadline);
-            }
-            if sleep.deadline() > deadline {
-                sleep.as_mut().reset(deadline);
+            if poll_deadline(sleep, deadline, cx).is_ready() {
+                return Poll::Ready(Ok(Woken::Timeout));
             }
             if is_idle && closing.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Woken::Shutdown));
@@ -251,6 +267,68 @@ impl<S: Service> Driver<S> {
         })
         .await
     }
+
+    /// Writes the replies there are.
+    async fn flush(&self, talk: &mut Talk<S>) -> io::Result<()> {
+        if talk.connection.output().is_empty() {
+            return Ok(());
+        }
+        let Talk { connection, stream, sleep, transaction_ends, .. } = talk;
+        self.in_time(sleep, *transaction_ends, stream.write_all(connection.output())).await?;
+        connection.output().clear();
+        Ok(())
+    }
+
+    /// A refusal instead of the greeting (RFC 5321 §3.1).
+    async fn turn_away(&self, talk: &mut Talk<S>, reply: &Reply) -> io::Result<Left<S>> {
+        talk.connection.output().clear();
+        talk.connection.farewell(reply);
+        self.end(talk).await
+    }
+
+    async fn end(&self, talk: &mut Talk<S>) -> io::Result<Left<S>> {
+        let Talk { connection, stream, sleep, transaction_ends, .. } = talk;
+        self.in_time(sleep, *transaction_ends, stream.end(connection.output())).await?;
+        Ok(Left::Over)
+    }
+
+    /// Writes, but not for longer than a client may be silent: one that does not read is no better. The
+    /// clock is looked at only when the socket is full.
+    async fn in_time(
+        &self,
+        sleep: &mut Pin<Box<Sleep>>,
+        transaction_ends: Option<Instant>,
+        writing: impl Future<Output = io::Result<()>>,
+    ) -> io::Result<()> {
+        let mut writing = pin!(writing);
+        let mut deadline = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(written) = writing.as_mut().poll(cx) {
+                return Poll::Ready(written);
+            }
+            let deadline = *deadline.get_or_insert_with(|| {
+                let silence = Instant::now() + self.settings.limits.command_timeout;
+                transaction_ends.map_or(silence, |ends| ends.min(silence))
+            });
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "the client does not read");
+            poll_deadline(sleep, deadline, cx).map(|()| Err(late()))
+        })
+        .await
+    }
+}
+
+/// Ready when it is over. The timer is set anew only when it fires too early: most waits never touch it.
+fn poll_deadline(sleep: &mut Pin<Box<Sleep>>, deadline: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    while sleep.as_mut().poll(cx).is_ready() {
+        if Instant::now() >= deadline {
+            return Poll::Ready(());
+        }
+        sleep.as_mut().reset(deadline);
+    }
+    if sleep.deadline() > deadline {
+        sleep.as_mut().reset(deadline);
+    }
+    Poll::Pending
 }
 
 impl<S: Service> Visit<S> {
@@ -269,7 +347,7 @@ impl<S: Service> Visit<S> {
                 },
             }
         }
-        self.talk.end().await
+        self.driver.end(&mut self.talk).await
     }
 
     /// Goes on on the runtime that polls this, which is one of the crew's.
@@ -289,6 +367,7 @@ impl<S: Service> Visit<S> {
         let Stream::Plain(plain) = talk.stream else { unreachable!("STARTTLS is offered once") };
         talk.stream = driver.secure(plain).await?;
         talk.unread.clear();
+        talk.waits_since = None;
         talk.connection.tls_established();
         Ok(Box::new(Self { driver, talk }))
     }
@@ -302,27 +381,6 @@ impl<S: Service> Talk<S> {
             unread = Vec::new();
         }
         self.unread = unread;
-    }
-
-    async fn flush(&mut self) -> io::Result<()> {
-        let output = self.connection.output();
-        if !output.is_empty() {
-            self.stream.write_all(output).await?;
-            output.clear();
-        }
-        Ok(())
-    }
-
-    /// A refusal instead of the greeting (RFC 5321 §3.1).
-    async fn turn_away(&mut self, reply: &Reply) -> io::Result<Left<S>> {
-        self.connection.output().clear();
-        self.connection.farewell(reply);
-        self.end().await
-    }
-
-    async fn end(&mut self) -> io::Result<Left<S>> {
-        self.stream.end(self.connection.output()).await?;
-        Ok(Left::Over)
     }
 }
 

@@ -15,12 +15,13 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::ThreadId,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     runtime::Handle,
+    time::timeout,
 };
 
 /// Remembers what was committed, stored and abandoned.
@@ -125,6 +126,8 @@ async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, ses
     let desk = Arc::new(desk);
     let reception = Reception::new(desk.clone(), settings, Some(Arc::new(config)), crew);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Its sessions have it too: who does not read them is soon noticed.
+    rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(reception.clone().listen(Listener { socket, tls }));
     Server { reception, desk, port, certificate: made.cert.der().clone() }
@@ -305,6 +308,63 @@ async fn silence_ends_with_421() {
     assert!(c.reply().await.starts_with("220"));
     assert!(c.reply().await.starts_with("421 4.4.2"));
     assert!(c.is_closed().await);
+}
+
+/// Longer than any of these sessions lasts, so that one that would last for ever fails.
+const FOR_EVER: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_let_go() {
+    let command_timeout = Duration::from_millis(100);
+    let limits = Limits { command_timeout, junk_commands: u32::MAX, ..Limits::default() };
+    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    for last in ["", "QUIT\r\n"] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut c = socket.connect(([127, 0, 0, 1], server.port).into()).await.unwrap();
+        c.readable().await.unwrap();
+        let talk = "EHLO c\r\n".repeat(5000) + last;
+        let talking = async { while c.write_all(talk.as_bytes()).await.is_ok() {} };
+        timeout(FOR_EVER, talking).await.expect("the session is over");
+        assert_eq!(server.reception.budget().session_count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn what_comes_byte_by_byte_is_waited_for_once() {
+    let timeout_ms = Duration::from_millis(100);
+    let limits = Limits { command_timeout: timeout_ms, transaction_timeout: timeout_ms, ..Limits::default() };
+    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    for begins in ["NO", &"x".repeat(5000), "BDAT 1000000\r\n"] {
+        let mut c = connect(&server).await;
+        c.reply().await;
+        c.expect("EHLO c\r\n", "250").await;
+        c.0.get_mut().write_all(begins.as_bytes()).await.unwrap();
+        let begun = Instant::now();
+        let reply = loop {
+            c.0.get_mut().write_all(b"x").await.unwrap();
+            if let Ok(reply) = timeout(Duration::from_millis(5), c.reply()).await {
+                break reply;
+            }
+            assert!(begun.elapsed() < FOR_EVER, "{begins:?}");
+        };
+        assert!(reply.starts_with("421 4.4.2"), "{begins:?}: {reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_was_dropped_has_no_end_to_come() {
+    let (command_timeout, transaction_timeout) = (Duration::from_millis(200), Duration::from_millis(20));
+    let limits = Limits { command_timeout, transaction_timeout, ..Limits::default() };
+    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    c.expect("EHLO c\r\n", "250").await;
+    let begun = Instant::now();
+    c.expect("MAIL FROM:<>\r\nRSET\r\n", "250 2.1.0").await;
+    assert!(c.reply().await.starts_with("250 2.0.0"));
+    assert!(c.reply().await.starts_with("421 4.4.2"));
+    assert!(begun.elapsed() >= command_timeout);
 }
 
 #[tokio::test]

@@ -27,13 +27,14 @@ pub struct Limits {
     pub hops: u32,
     /// Largest header in octets. Larger: `552 5.3.4`.
     pub header_bytes: usize,
-    /// Silence allowed before each command; five minutes (RFC 5321 §4.5.3.2.7). Then `421 4.4.2`.
+    /// Time for each command to arrive whole, and for replies to be taken; five minutes (RFC 5321
+    /// §4.5.3.2.7). Then `421 4.4.2`.
     pub command_timeout: Duration,
     /// Silence allowed between two reads of content; three minutes (§4.5.3.2.5). Then `421 4.4.2`.
     pub data_timeout: Duration,
     /// Time a TLS handshake may take. Then the connection is closed.
     pub tls_timeout: Duration,
-    /// Time a whole transaction may take, against slow drip. Then `421 4.4.2`.
+    /// Time a whole transaction may take, or a refused chunk to pass by, against slow drip. Then `421 4.4.2`.
     pub transaction_timeout: Duration,
 }
 

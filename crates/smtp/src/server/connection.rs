@@ -111,6 +111,12 @@ impl Connection {
         matches!(self.mode, Mode::Data(_) | Mode::Chunk { .. } | Mode::SkipChunk { .. })
     }
 
+    /// What arrives now is passed over, the rest of an over-long line or of a refused chunk: it counts as
+    /// nothing done, however much it is.
+    pub fn is_skipping(&self) -> bool {
+        matches!(self.mode, Mode::SkipLine | Mode::SkipChunk { .. })
+    }
+
     /// Refuses the content in hand: the reply is given at its end, the rest is skipped.
     pub fn refuse_content(&mut self, reply: Reply) {
         self.refusal.get_or_insert(reply);
