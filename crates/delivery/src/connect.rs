@@ -162,7 +162,7 @@ impl Connector<'_> {
             // It offered what it does not have: in clear text then, unless the route forbids it.
             Event::NoTls(_) if mode == TlsMode::May => return Ok((link, Box::default())),
             Event::NoTls(reply) => {
-                return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {reply}"));
+                return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {}", reply.excerpt()));
             }
             Event::Closing(reply) => return refused(relay, &reply),
             _ => return unreached(relay, "the server spoke out of turn"),
@@ -242,6 +242,6 @@ fn unreached<T>(relay: &str, why: &str) -> Result<T, Unusable> {
 fn refused<T>(relay: &str, reply: &Reply) -> Result<T, Unusable> {
     let unsaid = if reply.code == 421 { Enhanced(4, 4, 2) } else { Enhanced(4, 4, 0) };
     let status = reply.enhanced.map_or(unsaid, |e| Enhanced(4, e.1, e.2));
-    let text = format!("{relay} refused to talk to us: {reply}");
+    let text = format!("{relay} refused to talk to us: {}", reply.excerpt());
     Err(Unusable::Deferred(Outcome { from_remote: true, ..Outcome::deferred(status, text) }))
 }

@@ -32,7 +32,7 @@ pub struct Outcome {
     pub fate: Fate,
     /// RFC 3463 status; the remote's own where it gave one.
     pub status: Enhanced,
-    /// The remote's reply on one line (`250 2.0.0 Ok: queued as X`), or our own words.
+    /// The remote's reply on one line (`250 2.0.0 Ok: queued as X`), of a long one an excerpt, or our own words.
     pub text: Box<str>,
     /// Whether `text` is what the remote said (DSN: `Diagnostic-Code: smtp; …`).
     pub from_remote: bool,
@@ -64,7 +64,7 @@ impl Outcome {
         };
         // A code of another class than the reply's would contradict it (RFC 2034 §4).
         let status = reply.enhanced.filter(|e| e.0 == class).unwrap_or(Enhanced(class, 0, 0));
-        Self { fate, status, text: reply.to_string().into(), from_remote: true }
+        Self { fate, status, text: reply.excerpt().into(), from_remote: true }
     }
 }
 

@@ -34,6 +34,9 @@ impl Enhanced {
     }
 }
 
+/// What is worth keeping of a reply: some servers say hundreds of lines, and say them of each recipient.
+const EXCERPT_MAX_BYTES: usize = 1024;
+
 /// One SMTP reply (RFC 5321 §4.2). `\n` in the text separates the lines of a multi-line reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
@@ -71,6 +74,26 @@ impl Reply {
     /// The text without codes; lines separated by `\n`.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// As one line, of a long reply its beginning: in whole lines, unless that would leave little.
+    pub fn excerpt(&self) -> String {
+        const CUT: &str = " ...";
+        let mut out = self.to_string();
+        if out.len() <= EXCERPT_MAX_BYTES {
+            return out;
+        }
+        let max = EXCERPT_MAX_BYTES - CUT.len();
+        let mut whole = out.len() - self.text.len();
+        for line in self.text.split_inclusive('\n') {
+            if whole + line.len() > max {
+                break;
+            }
+            whole += line.len();
+        }
+        out.truncate(if whole > max / 2 { whole } else { out.floor_char_boundary(max) });
+        out.truncate(out.trim_end().len());
+        out + CUT
     }
 
     /// 2yz or 3yz.
@@ -137,6 +160,16 @@ mod tests {
     #[test]
     fn control_characters_never_leave_in_a_reply() {
         assert_eq!(Reply::new(501, None, "bad \r\x1b[2J").text(), "bad ??[2J");
+    }
+
+    #[test]
+    fn an_excerpt_is_short_and_ends_between_lines_or_characters() {
+        let short = Reply::new(550, Enhanced(5, 7, 1), "No\nreally");
+        assert_eq!(short.excerpt(), "550 5.7.1 No really");
+        let lines = Reply::new(550, None, "0123456789\n".repeat(200)).excerpt();
+        assert!(lines.len() <= EXCERPT_MAX_BYTES && lines.ends_with(" 0123456789 ..."), "{lines}");
+        let long = Reply::new(550, Enhanced(5, 7, 1), format!("see\n{}", "é".repeat(2000))).excerpt();
+        assert!(long.len() <= EXCERPT_MAX_BYTES && long.ends_with("é ..."), "{long}");
     }
 
     #[test]

@@ -3,10 +3,14 @@
 use mail::{
     Content, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, Ret, ReversePath, UnixMillis,
 };
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 /// As much of the original content as a report ever returns; more than that, and its header goes back alone.
 pub const RETURNED_MAX_BYTES: usize = 64 * 1024;
+
+/// The texts of all recipients together; each is told twice, and what failed for a thousand need not be told
+/// each of them at length.
+const TEXTS_MAX_BYTES: usize = 256 * 1024;
 
 /// What is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,18 +176,24 @@ fn explanation(
     );
     for (recipient, outcome) in rows {
         let _ = write!(out, "<{}>:\r\n", recipient.path);
-        wrapped(out, &saying(outcome, facts.relay));
+        wrapped(out, &saying(outcome, rows.len(), facts.relay));
     }
     out.push_str("\r\n");
 }
 
 /// `mx.example.com[192.0.2.1]:25 said: 550 5.1.1 no such user`.
-fn saying(outcome: &Outcome, relay: &str) -> String {
-    let text = clean(&outcome.text);
+fn saying(outcome: &Outcome, row_count: usize, relay: &str) -> String {
+    let text = clean(text_of(outcome, row_count));
     match (outcome.from_remote, relay.is_empty()) {
         (true, false) => format!("{relay} said: {text}"),
         _ => text,
     }
+}
+
+/// One recipient's share of the room there is for the texts of all.
+fn text_of(outcome: &Outcome, row_count: usize) -> &str {
+    let share = (TEXTS_MAX_BYTES / row_count).clamp(128, 2048);
+    &outcome.text[..outcome.text.floor_char_boundary(share)]
 }
 
 /// Indented, in lines that stay within what RFC 5322 §2.1.1 recommends where there are spaces.
@@ -244,12 +254,19 @@ fn status(
         let _ = write!(out, "Original-Envelope-Id: {}\r\n", ascii(envid));
     }
     for (recipient, outcome) in rows {
-        one_recipient(out, kind, recipient, outcome, facts);
+        one_recipient(out, kind, recipient, outcome, rows.len(), facts);
     }
     out.push_str("\r\n");
 }
 
-fn one_recipient(out: &mut String, kind: Kind, recipient: &Recipient, outcome: &Outcome, facts: &Facts<'_>) {
+fn one_recipient(
+    out: &mut String,
+    kind: Kind,
+    recipient: &Recipient,
+    outcome: &Outcome,
+    row_count: usize,
+    facts: &Facts<'_>,
+) {
     out.push_str("\r\n");
     if let Some(orcpt) = &recipient.orcpt {
         let _ = write!(out, "Original-Recipient: {}\r\n", clean(orcpt));
@@ -269,7 +286,7 @@ fn one_recipient(out: &mut String, kind: Kind, recipient: &Recipient, outcome: &
         }
     }
     let diagnostic = if outcome.from_remote { "smtp" } else { "X-Postrider" };
-    let text = ascii(&outcome.text);
+    let text = ascii(text_of(outcome, row_count));
     let mut lines = pieces(&text, 900);
     let _ = write!(out, "Diagnostic-Code: {diagnostic}; {}\r\n", lines.next().unwrap_or_default());
     for line in lines {
@@ -289,7 +306,7 @@ fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>
         && !original.content.facts.is_binary
         && original.content.size_bytes() == facts.content.len() as u64
         && facts.content.len() <= RETURNED_MAX_BYTES;
-    let content = if whole { facts.content } else { header_of(facts.content) };
+    let content = if whole { Cow::Borrowed(facts.content) } else { Cow::Owned(header_of(facts.content)) };
     let is_8bit = content.iter().any(|b| *b >= 0x80);
     let media = match (whole, original.content.facts.has_utf8_header) {
         (true, false) => "message/rfc822",
@@ -304,23 +321,28 @@ fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>
         boundary(id)
     );
     out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(content);
+    out.extend_from_slice(&content);
     if !content.ends_with(b"\r\n") {
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(format!("\r\n--{}--\r\n", boundary(id)).as_bytes());
 }
 
-/// Up to the empty line, in whole lines.
-fn header_of(content: &[u8]) -> &[u8] {
+/// Up to the empty line, in whole lines, as every server takes them: what came as BINARYMIME may end its
+/// lines in bare LF, or have NUL.
+fn header_of(content: &[u8]) -> Vec<u8> {
     let content = &content[..content.len().min(RETURNED_MAX_BYTES)];
-    if let Some(end) = content.windows(4).position(|w| w == b"\r\n\r\n") {
-        return &content[..end + 2];
+    let mut out = Vec::new();
+    for line in content.split_inclusive(|b| *b == b'\n') {
+        let Some(line) = line.strip_suffix(b"\n") else { break };
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            break;
+        }
+        out.extend(line.iter().map(|b| if matches!(b, 0 | b'\r') { b' ' } else { *b }));
+        out.extend_from_slice(b"\r\n");
     }
-    match content.iter().rposition(|b| *b == b'\n') {
-        Some(at) => &content[..=at],
-        None => &[],
-    }
+    out
 }
 
 /// The original's Message-ID, when it is one line of what such a field may have.

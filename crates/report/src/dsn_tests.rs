@@ -14,15 +14,19 @@ fn original(notify: Notify) -> Message {
     Message { id: QueueId(7), arrived: UnixMillis(1_795_242_354_048), origin: "".into(), envelope, content }
 }
 
-fn bounce(kind: Kind, original: &Message) -> Option<(Message, String)> {
-    let content = original.content.in_memory().unwrap();
-    let facts = Facts {
+fn facts(content: &[u8]) -> Facts<'_> {
+    Facts {
         reporting_mta: "mx.here.test",
         relay: "mx.b.test[192.0.2.1]:25",
         now: UnixMillis(1_795_242_355_000),
         gives_up: UnixMillis(1_795_642_355_000),
-        content: &content,
-    };
+        content,
+    }
+}
+
+fn bounce(kind: Kind, original: &Message) -> Option<(Message, String)> {
+    let content = original.content.in_memory().unwrap();
+    let facts = facts(&content);
     let mut outcome = Outcome::failed(Enhanced(5, 1, 1), "550 5.1.1 no such\x1buser");
     outcome.from_remote = true;
     let affected: Vec<_> = (0..3).map(|index| (index, outcome.clone())).collect();
@@ -79,6 +83,30 @@ fn only_the_header_goes_back_when_asked_or_when_there_is_too_much() {
     message.content = Content::from_bytes(format!("Subject: x\r\n\r\n{}", "y".repeat(RETURNED_MAX_BYTES)));
     let (report, _) = bounce(Kind::Failed, &message).unwrap();
     assert!(report.content.size_bytes() < 8192);
+}
+
+#[test]
+fn what_is_returned_of_binary_content_can_go_to_any_server() {
+    let mut message = original(Notify::default());
+    for header in ["Subject: a\nX-Odd: b\0c\rd\n\nbody\n", "Subject: a\r\nX-Odd: b\0c\rd\r\n\r\nbody\n\0"] {
+        message.content = Content::from_bytes(header.to_owned());
+        let (report, text) = bounce(Kind::Failed, &message).unwrap();
+        assert!(!report.content.facts.is_binary, "{text:?}");
+        assert!(text.contains("\r\n\r\nSubject: a\r\nX-Odd: b c d\r\n\r\n--"), "{text:?}");
+    }
+}
+
+#[test]
+fn a_report_on_a_thousand_recipients_is_bounded_whatever_was_said_of_them() {
+    let mut message = original(Notify::default());
+    message.envelope.recipients = vec![message.envelope.recipients[0].clone(); 1000];
+    let (id, facts) = (QueueId(9), facts(&[]));
+    let outcome = Outcome::failed(Enhanced(5, 1, 1), "é".repeat(200_000));
+    let affected: Vec<_> = (0..1000).map(|index| (index, outcome.clone())).collect();
+    let report = compose(Kind::Failed, &message, &affected, &facts, id).unwrap();
+    assert!(report.content.size_bytes() < 1024 * 1024, "{}", report.content.size_bytes());
+    let report = compose(Kind::Failed, &message, &affected[..1], &facts, id).unwrap();
+    assert!(report.content.size_bytes() < 8192, "{}", report.content.size_bytes());
 }
 
 #[test]

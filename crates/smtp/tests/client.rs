@@ -213,6 +213,16 @@ fn refused_recipients_and_refused_data_get_their_own_reply() {
 }
 
 #[test]
+fn of_an_endless_reply_little_is_kept() {
+    let long = format!("{}550 no\r\n", format!("550-{}\r\n", "y".repeat(2000)).repeat(198));
+    let rcpt = format!("250 a\r\n{long}554 none\r\n");
+    let script = ["220 mx\r\n", EHLO, &rcpt];
+    let run = run(settings(Protocol::Smtp, 2), &script, vec![to(1, &["x@c"], "m\r\n")], usize::MAX);
+    assert!(run.settled[0].starts_with("1 0 Failed 550 yyy"));
+    assert!(run.settled[0].ends_with(" ... (in reply to RCPT TO)") && run.settled[0].len() < 1100);
+}
+
+#[test]
 fn lmtp_answers_for_each_recipient() {
     let lhlo = "250-mx\r\n250 PIPELINING\r\n";
     let script = [

@@ -605,7 +605,10 @@ impl Connection {
 fn refusal(code: u16, raw: &[u8], command: &str) -> Outcome {
     let reply = to_reply(code, raw);
     if code < 400 {
-        return Outcome::deferred(Enhanced(4, 5, 0), format!("unexpected reply to {command}: {reply}"));
+        return Outcome::deferred(
+            Enhanced(4, 5, 0),
+            format!("unexpected reply to {command}: {}", reply.excerpt()),
+        );
     }
     in_reply_to(&reply, command)
 }
