@@ -180,6 +180,40 @@ fn a_server_without_extensions_is_spoken_to_in_lock_step() {
 }
 
 #[test]
+fn without_pipelining_each_command_waits_for_the_reply_to_the_last() {
+    let script = [
+        "220 mx\r\n",
+        "250 mx\r\n",
+        "250 a\r\n",
+        "250 b\r\n",
+        "354 go\r\n",
+        "250 1 done\r\n",
+        "250 a\r\n",
+        "550 5.1.1 no\r\n",
+        "250 reset\r\n",
+        "250 a\r\n",
+    ];
+    let all = [to(1, &["x@c"], "one\r\n"), to(2, &["y@c"], "two\r\n"), to(3, &["z@c"], "three\r\n")];
+    let run = at_every_split(&settings(Protocol::Smtp, 2), &script, &all);
+    assert_eq!(
+        run.writes,
+        [
+            "EHLO me.test\r\n",
+            "MAIL FROM:<a@b.test>\r\n",
+            "RCPT TO:<x@c>\r\n",
+            "DATA\r\n",
+            "one\r\n.\r\n",
+            "MAIL FROM:<a@b.test>\r\n",
+            "RCPT TO:<y@c>\r\n",
+            "RSET\r\n",
+            "MAIL FROM:<a@b.test>\r\n",
+            "RCPT TO:<z@c>\r\n",
+        ]
+    );
+    assert_eq!(run.settled, ["1 0 Delivered 250 1 done", "2 0 Failed 550 5.1.1 no (in reply to RCPT TO)"]);
+}
+
+#[test]
 fn refused_recipients_and_refused_data_get_their_own_reply() {
     let script = [
         "220 mx\r\n",

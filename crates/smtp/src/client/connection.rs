@@ -31,7 +31,8 @@ pub struct Settings {
     pub protocol: Protocol,
     /// Our name in EHLO.
     pub hello: Box<str>,
-    /// Transactions whose content is on the wire while the next one begins; 1 waits for each.
+    /// Transactions whose content is on the wire while the next one begins, with a server that offers
+    /// PIPELINING; 1 waits for each.
     pub depth: usize,
     /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody.
     pub eight_bit_anyway: bool,
@@ -234,7 +235,9 @@ impl Connection {
 
     /// May [`Connection::begin`] be called?
     pub fn can_begin(&self) -> bool {
-        self.ready && !self.closing && !self.opening && self.transactions.len() < self.settings.depth.max(1)
+        // Only with PIPELINING may anything be sent behind content (RFC 2920 §3.1).
+        let depth = if self.capabilities.pipelining { self.settings.depth.max(1) } else { 1 };
+        self.ready && !self.closing && !self.opening && self.transactions.len() < depth
     }
 
     /// Takes bytes from the server.
@@ -358,9 +361,19 @@ impl Connection {
     }
 
     fn open(&mut self, progress: Progress) {
-        if std::mem::take(&mut self.needs_reset) {
+        let resets = std::mem::take(&mut self.needs_reset);
+        if resets {
             self.command("RSET", Expect::Rset);
         }
+        // Without PIPELINING the reply to RSET comes first.
+        if !resets || self.capabilities.pipelining {
+            self.send_commands(&progress);
+        }
+        self.transactions.push_back(progress);
+        self.opening = true;
+    }
+
+    fn send_commands(&mut self, progress: &Progress) {
         let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
         write_mail(self.text(), &progress.transaction, &capabilities, carrier);
         self.expected.push_back(Expect::Mail);
@@ -379,8 +392,6 @@ impl Connection {
                 self.command("DATA", Expect::Data);
             }
         }
-        self.transactions.push_back(progress);
-        self.opening = true;
     }
 
     /// Says goodbye when nothing is under way.
@@ -423,7 +434,7 @@ impl Connection {
             Expect::Data => self.data_reply(code, raw)?,
             Expect::Final => self.final_reply(None, code, raw),
             Expect::FinalFor(i) => self.final_reply(Some(i), code, raw),
-            Expect::Rset => {}
+            Expect::Rset => self.reset_reply(),
             Expect::Quit => self.close(code, raw),
         }
         Ok(())
@@ -444,6 +455,16 @@ impl Connection {
     fn opening(&mut self) -> &mut Progress {
         debug_assert!(self.opening, "a transaction is opening");
         self.transactions.back_mut().expect("the opening transaction is the last")
+    }
+
+    fn reset_reply(&mut self) {
+        if self.capabilities.pipelining {
+            return;
+        }
+        if let Some(progress) = self.transactions.pop_back() {
+            self.send_commands(&progress);
+            self.transactions.push_back(progress);
+        }
     }
 
     fn mail_reply(&mut self, is_ok: bool, code: u16, raw: &[u8]) {
