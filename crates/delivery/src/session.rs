@@ -6,7 +6,7 @@ use crate::{
     link::Link,
 };
 use bytes::Bytes;
-use mail::{Attempt, Enhanced, Fate, Handover, Outcome, SharedMessage};
+use mail::{Attempt, Enhanced, Handover, Outcome, SharedMessage};
 use smtp::client::{Connection, Event, Phase, Piece, Transaction};
 use std::{
     io,
@@ -171,7 +171,7 @@ impl<'a, J: Jobs> Session<'a, J> {
     fn settled(&mut self, name: u64, results: Vec<(u32, Outcome)>) {
         let Some(at) = self.in_hand.iter().position(|hand| hand.name == name) else { return };
         let mut hand = self.in_hand.swap_remove(at);
-        // "Too many recipients" is no verdict on those that were too many (RFC 5321 §4.5.3.1.10).
+        // "Too many recipients" is no verdict on those that were too many.
         let some_fit = results.iter().any(|(_, outcome)| !is_too_many(outcome));
         for (index, outcome) in results {
             if some_fit && is_too_many(&outcome) {
@@ -319,12 +319,12 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 }
 
-/// 452 to a recipient after others fitted.
+/// 452 to RCPT, or what older servers say in its place: 552 (RFC 5321 §4.5.3.1.10).
 fn is_too_many(outcome: &Outcome) -> bool {
-    outcome.fate == Fate::Deferred
-        && outcome.from_remote
-        && outcome.text.starts_with("452")
-        && (outcome.status == Enhanced(4, 5, 3) || outcome.status == Enhanced(4, 0, 0))
+    outcome.from_remote
+        && (outcome.text.starts_with("452") || outcome.text.starts_with("552"))
+        && matches!(outcome.status, Enhanced(_, 5, 3) | Enhanced(_, 0, 0))
+        && outcome.text.ends_with("(in reply to RCPT TO)")
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -153,6 +153,8 @@ struct Server {
     extensions: Vec<&'static str>,
     tls: Option<Arc<rustls::ServerConfig>>,
     lmtp: bool,
+    /// So many recipients a transaction are taken, and this is said of the others.
+    too_many: Option<(usize, &'static str)>,
     /// Connections end after so many transactions.
     transactions_max: usize,
     seen: Arc<Mutex<Vec<String>>>,
@@ -230,9 +232,11 @@ impl Server {
                 say(stream, &format!("{all}250 there")).await?;
                 continue;
             }
-            let answer = answer.unwrap_or(default);
+            let is_rcpt = command.starts_with("RCPT");
+            let too_many = self.too_many.filter(|(max, _)| is_rcpt && accepted >= *max);
+            let answer = answer.or(too_many.map(|(_, answer)| answer)).unwrap_or(default);
             say(stream, answer).await?;
-            if command.starts_with("RCPT") && answer.starts_with('2') {
+            if is_rcpt && answer.starts_with('2') {
                 accepted += 1;
             }
             if command == "STARTTLS" && answer.starts_with("220") {
@@ -325,6 +329,25 @@ async fn recipients_that_were_too_many_follow_at_once() {
     let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
     assert_eq!(desk.fates(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
     assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
+}
+
+#[tokio::test]
+async fn too_many_recipients_is_552_in_older_servers() {
+    for answer in ["552 5.5.3 too many", "552 too many", "452 too many"] {
+        let mut server = Server::new(&[("RCPT TO:<r0@", "550 5.1.1 no")]);
+        server.too_many = Some((2, answer));
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
+        assert_eq!(desk.fates(1), ["bounced", "sent", "sent", "sent", "sent", "sent"], "{answer}");
+        assert_eq!(server.count("MAIL"), 3, "{answer}");
+    }
+    // A full mailbox is its own, and a message that is too large is so for each of them.
+    for answers in [[("RCPT TO:<r1@", "552 5.2.2 full")], [(".", "552 too large")]] {
+        let mut server = Server::new(&answers);
+        server.answers.push(("RCPT TO:<r0@", "550 5.1.1 no"));
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
+        assert_eq!(desk.fates(1), ["bounced", "bounced"], "{answers:?}");
+        assert_eq!(server.count("MAIL"), 1, "{answers:?}");
+    }
 }
 
 #[tokio::test]
