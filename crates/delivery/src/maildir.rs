@@ -101,7 +101,7 @@ async fn store<J: Jobs>(
 ) -> Outcome {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
     let head = format!("Return-Path: <{}>\nDelivered-To: {recipient}\n", message.envelope.reverse_path);
-    let name = file_name(hostname, message.content.size_bytes());
+    let name = file_name(hostname);
     let shown = folder.display().to_string();
     let writer = tokio::task::spawn_blocking(move || write(&folder, &name, &head, inlet));
     let mut unread = None;
@@ -140,12 +140,12 @@ async fn store<J: Jobs>(
     }
 }
 
-/// `1700000000.M123456P42Q7.host,S=1024`: unique among all writers of the Maildir.
-fn file_name(hostname: &str, size_bytes: u64) -> String {
+/// `1700000000.M123456P42Q7.host`: unique among all writers of the Maildir.
+fn file_name(hostname: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     let host = hostname.replace('/', "\\057").replace(':', "\\072");
-    format!("{}.M{}P{}Q{count}.{host},S={size_bytes}", now.as_secs(), now.subsec_micros(), std::process::id())
+    format!("{}.M{}P{}Q{count}.{host}", now.as_secs(), now.subsec_micros(), std::process::id())
 }
 
 /// Runs on a thread that may block. The pieces end with `None`; without it the message is not whole,
@@ -170,7 +170,9 @@ fn write(folder: &Path, name: &str, head: &str, mut pieces: mpsc::Receiver<Optio
     out.flush()?;
     drop(out);
     file.sync_data()?;
-    draft.deliver(&folder.join("new"), name)
+    // Dovecot counts quotas by it, and complains where the file has another.
+    let size_bytes = file.metadata()?.len();
+    draft.deliver(&folder.join("new"), &format!("{name},S={size_bytes}"))
 }
 
 /// A file under `tmp`, removed unless it is delivered.
@@ -274,6 +276,22 @@ mod tests {
         {
             assert_eq!(path(address), None, "{address}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_file_tells_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pieces, inlet) = mpsc::channel(4);
+        for piece in [Some("Subject: x\r\n\r"), Some("\nbody\r\n"), None] {
+            pieces.try_send(piece.map(Bytes::from)).unwrap();
+        }
+        write(folder.path(), &file_name("mx.test"), "Return-Path: <>\n", inlet).unwrap();
+        let new = fs::read_dir(folder.path().join("new")).unwrap().next().unwrap().unwrap();
+        let text = fs::read_to_string(new.path()).unwrap();
+        assert_eq!(text, "Return-Path: <>\nSubject: x\n\nbody\n");
+        let name = new.file_name().into_string().unwrap();
+        assert!(name.ends_with(&format!(".mx.test,S={}", text.len())), "{name}");
+        assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
     }
 
     proptest! {
