@@ -31,7 +31,7 @@ pub struct Message {
     pub id: QueueId,
     /// When the end of data was seen; age and expiry count from here.
     pub arrived: UnixMillis,
-    /// Where it came from, for people: `client=host[192.0.2.1] helo=x proto=ESMTPS`, `pickup uid=1000`, `dsn`.
+    /// Where it came from, for people: `client=[192.0.2.1] helo=x proto=ESMTPS`, `submit uid=1000`, `dsn`.
     pub origin: Box<str>,
     /// Who it is from and for.
     pub envelope: Envelope,

@@ -270,7 +270,8 @@ impl Postfix {
 
     fn accepted(&self, message: &Message, now: UnixMillis, out: &mut Vec<u8>) {
         let id = message.id;
-        if let Some(uid) = message.origin.split("uid=").nth(1) {
+        // What a client says of itself stands further behind.
+        if let Some(uid) = message.origin.strip_prefix("submit uid=") {
             self.head("pickup", now, out);
             let _ = writeln!(out, "{id}: uid={uid} from=<{}>", message.envelope.reverse_path);
         } else if let Some(client) = message.origin.strip_prefix("client=") {
@@ -370,6 +371,24 @@ mod tests {
         assert_eq!(rows[1]["to"], "\"q\\\"x\"@c.test");
         assert_eq!(rows[3]["to"], "z@w");
         assert_eq!(rows.len(), 5);
+    }
+
+    #[test]
+    fn no_client_hides_behind_what_it_calls_itself() {
+        let postfix = Postfix { host: "mx".into(), pid: 42 };
+        for (origin, line) in [
+            (
+                "client=[192.0.2.1] helo=uid=0 proto=ESMTP",
+                "smtpd[42]: 0000000000001: client=unknown[192.0.2.1]",
+            ),
+            ("submit uid=1000", "pickup[42]: 0000000000001: uid=1000 from=<a@b.test>"),
+        ] {
+            let message = Message { origin: origin.into(), ..message() };
+            let mut out = Vec::new();
+            postfix.write(&Event::Accepted(&message), UnixMillis(1_795_242_355_048), &mut out);
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.lines().next().unwrap().ends_with(line), "{text}");
+        }
     }
 
     #[test]
