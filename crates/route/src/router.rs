@@ -2,9 +2,10 @@
 
 use crate::dns::{Dns, Lookup};
 use mail::{Domain, Enhanced, Outcome};
+use rustix::net::sockopt;
 use std::{
     collections::HashSet,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -160,13 +161,32 @@ impl Router {
         }
     }
 
-    /// Do we listen there? An address that can be bound is one of this machine's.
+    /// Do we listen there?
     fn is_own(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
         self.settings.listening.iter().any(|own| {
             own.port() == address.port()
-                && (own.ip() == ip || (own.ip().is_unspecified() && UdpSocket::bind((ip, 0)).is_ok()))
+                && (own.ip() == ip || (own.ip().is_unspecified() && is_this_machines(ip)))
         })
+    }
+}
+
+/// Is it an address of this machine? Not every one that can be bound is: with ip_nonlocal_bind all can.
+/// Nothing is sent.
+fn is_this_machines(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        // Only by an address of ours may multicast leave. (The source of what goes to a second address of an
+        // interface is the first.)
+        IpAddr::V4(ip) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+            .is_ok_and(|socket| sockopt::set_ip_multicast_if(&socket, &ip).is_ok()),
+        // What goes to one of ours comes from it (RFC 6724 §5, rule 1).
+        IpAddr::V6(ip) => {
+            let source = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).and_then(|socket| {
+                socket.connect((ip, 9))?;
+                socket.local_addr()
+            });
+            ip.is_unspecified() || source.is_ok_and(|source| source.ip() == ip)
+        }
     }
 }
 
@@ -176,4 +196,39 @@ fn defer<T>(text: String) -> Result<T, Outcome> {
 
 fn fail<T>(class: u8, subject: u16, detail: u16, text: String) -> Result<T, Outcome> {
     Err(Outcome::failed(Enhanced(class, subject, detail), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machines_addresses_are_known() {
+        for (address, is_ours) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("0.0.0.0", true),
+            ("192.0.2.1", false),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(is_this_machines(address.parse().unwrap()), is_ours, "{address}");
+        }
+    }
+
+    #[test]
+    fn they_are_known_where_every_address_can_be_bound() {
+        let script =
+            "echo 1 >/proc/sys/net/ipv4/ip_nonlocal_bind && echo 1 >/proc/sys/net/ipv6/ip_nonlocal_bind &&
+            ip link set lo up && exec \"$0\" --exact router::tests::this_machines_addresses_are_known";
+        let mut alone = std::process::Command::new("unshare");
+        alone.args(["--map-root-user", "--net", "sh", "-c", script]).arg(std::env::current_exe().unwrap());
+        match alone.output() {
+            Ok(output) if output.status.success() => {}
+            // What a failed test ends with.
+            Ok(output) if output.status.code() == Some(101) => {
+                panic!("{}", String::from_utf8_lossy(&output.stdout));
+            }
+            _ => println!("SKIPPED: no network of one's own may be made here"),
+        }
+    }
 }
