@@ -6,8 +6,26 @@ use super::engine::{Engine, State};
 use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Aged, DestinationId, Taken};
 use report::dsn;
-use spool::{Change, Entry, Ticket, Transaction};
+use spool::{Change, Entry, SpoolFailure, Ticket, Transaction};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Who may hold a message that is concluded: thousands that expire together, or fail together, are not in
+/// memory together. Each kind has turns of its own. Reading never waits for the spool: what needs no report,
+/// and frees room, is never behind what waits for room.
+pub(crate) struct Turns {
+    reading: Semaphore,
+    reporting: Arc<Semaphore>,
+    warning: Semaphore,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        // As many reports as share a commit with profit; the content of each is a megabyte at most.
+        let reporting = Arc::new(Semaphore::new(32));
+        Self { reading: Semaphore::new(16), reporting, warning: Semaphore::new(16) }
+    }
+}
 
 /// Why a unit is concluded: the ledger has a column for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,32 +124,33 @@ fn last_words(state: &State, taken: &Taken) -> Option<Arc<Outcome>> {
 fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
     let engine = engine.clone();
     tokio::spawn(async move {
+        let _turn = engine.turns.reading.acquire().await;
         match engine.read(conclusion.taken.id).await {
             Ok(message) => conclude(&engine, conclusion, message),
-            Err(failure) => {
-                // Without its envelope nothing can be concluded: it stays, and is tried again.
-                tracing::error!("read {} from the spool: {failure}", conclusion.taken.id);
-                let deferred =
-                    Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
-                let now = engine.now();
-                let fates: Vec<_> =
-                    conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
-                let mut state = engine.lock();
-                for (index, _) in &fates {
-                    state.note(conclusion.taken.id, *index, &deferred);
-                }
-                let settlement = state.queue.settle(conclusion.taken.unit, &fates, false, now);
-                engine.follow_orders(state, now);
-                // Deleted while the attempt was under way: that is still so.
-                engine.ledger.deleted(settlement.dropped.len() as u64);
-                if settlement.last {
-                    let id = conclusion.taken.id;
-                    engine.journal.removed(id);
-                    offer_again(&engine, vec![Entry::Amend { id, change: Change::Delete }]);
-                }
-            }
+            Err(failure) => unread(&engine, &conclusion, &failure),
         }
     });
+}
+
+/// Without its envelope nothing can be concluded: it stays, and is tried again.
+fn unread(engine: &Arc<Engine>, conclusion: &Conclusion, failure: &SpoolFailure) {
+    let id = conclusion.taken.id;
+    tracing::error!("read {id} from the spool: {failure}");
+    let deferred = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
+    let now = engine.now();
+    let fates: Vec<_> = conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
+    let mut state = engine.lock();
+    for (index, _) in &fates {
+        state.note(id, *index, &deferred);
+    }
+    let settlement = state.queue.settle(conclusion.taken.unit, &fates, false, now);
+    engine.follow_orders(state, now);
+    // Deleted while the attempt was under way: that is still so.
+    engine.ledger.deleted(settlement.dropped.len() as u64);
+    if settlement.last {
+        engine.journal.removed(id);
+        offer_again(engine, vec![Entry::Amend { id, change: Change::Delete }]);
+    }
 }
 
 fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMessage) {
@@ -139,8 +158,7 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
         give_up_on_the_old(engine, &mut conclusion);
     }
     if conclusion.cause != Cause::Deleted && wants_report(&message, &conclusion) {
-        let engine = engine.clone();
-        tokio::spawn(async move { conclude_with_report(&engine, conclusion, message).await });
+        report_in_turn(engine, conclusion, message);
         return;
     }
     let (last, submitted) = settle(engine, &conclusion, &message, &[]);
@@ -148,6 +166,27 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
         offer_again(engine, transaction);
     }
     record(engine, &conclusion, &message, last);
+}
+
+/// At once if there is a turn; else the message is let go, and read back when there is. What was delivered
+/// does not wait: stopped before the spool knows of it, we would deliver it again.
+fn report_in_turn(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedMessage) {
+    let engine = engine.clone();
+    let turn = engine.turns.reporting.clone().try_acquire_owned().ok();
+    if turn.is_some() || conclusion.results.iter().any(|(_, outcome)| outcome.fate == Fate::Delivered) {
+        tokio::spawn(async move {
+            conclude_with_report(&engine, conclusion, message).await;
+            drop(turn);
+        });
+        return;
+    }
+    tokio::spawn(async move {
+        let _turn = engine.turns.reporting.acquire().await;
+        match engine.read(conclusion.taken.id).await {
+            Ok(message) => conclude_with_report(&engine, conclusion, message).await,
+            Err(failure) => unread(&engine, &conclusion, &failure),
+        }
+    });
 }
 
 /// A deferral beyond the message's time is a failure.
@@ -309,6 +348,7 @@ fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage, las
 }
 
 async fn report_delay(engine: &Arc<Engine>, id: QueueId, recipients: Vec<u32>) {
+    let _turn = engine.turns.warning.acquire().await;
     let Ok(message) = engine.read(id).await else { return };
     let wants = |index: &u32| message.envelope.recipients[*index as usize].notify.delay;
     if message.envelope.reverse_path.is_null() || !recipients.iter().any(wants) {

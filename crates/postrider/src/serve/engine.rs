@@ -2,7 +2,8 @@
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
 use super::{
-    clock::Clock, counter::Counters, journal::Journal, phases::Phase, residents::Residents, wiring, workers,
+    clock::Clock, conclude::Turns, counter::Counters, journal::Journal, phases::Phase, residents::Residents,
+    wiring, workers,
 };
 use bytes::Bytes;
 use delivery::Courier;
@@ -122,6 +123,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     /// Where sessions wait for the spool; those on no worker wait for themselves.
     pub(crate) counters: Counters,
+    /// Where messages wait to be concluded.
+    pub(crate) turns: Turns,
 }
 
 impl State {
@@ -216,6 +219,7 @@ impl Engine {
             timer_at: AtomicI64::new(Millis::MAX),
             clock,
             counters: Counters::default(),
+            turns: Turns::default(),
         }
     }
 

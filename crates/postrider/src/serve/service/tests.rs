@@ -3,14 +3,15 @@
 use super::{Desk, Service};
 use crate::serve::{
     clock::Clock,
+    conclude::{self, Cause},
     engine::{Engine, State},
     journal::Journal,
     wiring,
 };
 use bytes::Bytes;
 use mail::{
-    Content, Envelope, ForwardPath, IdSource, Message, Place, QueueId, Recipient, ReversePath, SharedMessage,
-    UnixMillis,
+    Content, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, Place, QueueId, Recipient,
+    ReversePath, SharedMessage, UnixMillis,
 };
 use reception::Client;
 use report::Ledger;
@@ -18,46 +19,57 @@ use spool::{
     Durable, Entry, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
     Transaction,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, Weak},
+    time::Duration,
+};
 use tokio::sync::watch;
 
 /// Its syncs return when it is told so.
-struct Stuck(NullSpool, watch::Sender<bool>);
+#[derive(Default)]
+struct Stuck {
+    kept: NullSpool,
+    answered: watch::Sender<bool>,
+    /// What was read: a copy each time, as from a disk.
+    read: Mutex<Vec<Weak<Message>>>,
+}
 
 impl Spool for Stuck {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
-        self.0.submit(transaction)
+        self.kept.submit(transaction)
     }
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
-        self.0.store(chunk)
+        self.kept.store(chunk)
     }
     fn abandon(&self, places: &[Place]) {
-        self.0.abandon(places);
+        self.kept.abandon(places);
     }
     fn durable(&self, _: Ticket) -> Durable {
-        let mut answered = self.1.subscribe();
+        let mut answered = self.answered.subscribe();
         Box::pin(async move {
             let answered = answered.wait_for(|answered| *answered).await;
             answered.map(drop).map_err(|e| SpoolFailure::Io(e.to_string()))
         })
     }
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        if *self.1.borrow() { self.0.reached(ticket) } else { None }
+        if *self.answered.borrow() { self.kept.reached(ticket) } else { None }
     }
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
-        self.0.read(id)
+        let message = SharedMessage::new((*self.kept.read(id)?).clone());
+        self.read.lock().unwrap().push(Arc::downgrade(&message));
+        Ok(message)
     }
     fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.0.load(place)
+        self.kept.load(place)
     }
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
-        self.0.recover(found)
+        self.kept.recover(found)
     }
     fn pressure(&self) -> Pressure {
-        self.0.pressure()
+        self.kept.pressure()
     }
     fn close(&self) {
-        self.0.close();
+        self.kept.close();
     }
 }
 
@@ -69,6 +81,12 @@ fn message(id: u64) -> Message {
 }
 
 fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
+    let spool = Arc::new(Stuck::default());
+    (desk_with(dir, spool.clone()), spool.answered.clone())
+}
+
+/// Nothing stays in memory there.
+fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: the next hop is a port that nobody listens on.
     let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\nsync_patience = \"20ms\"\n\
@@ -76,15 +94,13 @@ fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
                 [log]\nfile = \"mail.log\"\n";
     std::fs::write(&path, text).unwrap();
     let settings = config::load(Some(&path)).unwrap();
-    let answer = watch::Sender::new(false);
-    let spool = Arc::new(Stuck(NullSpool::default(), answer.clone()));
-    let state = State::new(wiring::queue_settings(&settings), 1 << 20);
+    let state = State::new(wiring::queue_settings(&settings), 0);
     let journal = Journal::new(wiring::log(&settings).unwrap());
     let current = wiring::current(settings.clone()).unwrap();
     let clock = Clock::start();
     let (ids, ledger) = (IdSource::default(), Ledger::default());
     let engine = Arc::new(Engine::new(spool, state, ids, ledger, current, journal, clock));
-    (Desk::new(engine, wiring::policy(&settings)), answer)
+    Desk::new(engine, wiring::policy(&settings))
 }
 
 /// Until the runtime has come to it.
@@ -149,4 +165,31 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     ends().await.expect("the daemon ends");
     assert!(desk.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
     ends().await.expect("the daemon ends");
+}
+
+#[tokio::test]
+async fn of_messages_that_fail_together_few_are_in_memory_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    for message in (1..=300).map(|id| SharedMessage::new(message(id))) {
+        engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+        engine.enqueue(&message);
+    }
+    let outcome = Outcome::failed(Enhanced(5, 4, 7), "too late");
+    let fail = |id: u64, cause: Cause| {
+        let taken = engine.lock().queue.seize(QueueId(id), cause == Cause::Deleted, engine.now());
+        taken.unwrap().into_iter().for_each(|unit| conclude::fail(engine, unit, &outcome, cause));
+    };
+    (1..=299).for_each(|id| fail(id, Cause::Expired));
+    until(|| spool.read.lock().unwrap().len() >= 299).await;
+    // No report is stored yet, and those whose turn has not come hold nothing.
+    until(|| spool.read.lock().unwrap().iter().filter(|read| read.strong_count() > 0).count() <= 32).await;
+    assert!(engine.ledger.snapshot().expired <= 32);
+    // What needs no report does not wait for those that do.
+    fail(300, Cause::Deleted);
+    until(|| engine.ledger.snapshot().deleted == 1).await;
+    spool.answered.send_replace(true);
+    until(|| engine.ledger.snapshot().expired == 299).await;
+    until(|| engine.ledger.snapshot().accepted == 300 + 299).await;
 }
