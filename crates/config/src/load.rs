@@ -54,23 +54,34 @@ pub fn load(path: Option<&Path>) -> Result<Settings, Problems> {
 
 /// The same, and where each value comes from.
 pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded, Problems> {
-    let Some(path) = path else { return read("", Path::new("embedded default"), None, purpose) };
-    let source = fs::read_to_string(path).map_err(|error| {
+    let Some(path) = path else { return read("", Path::new("embedded default"), None, purpose, None) };
+    read(&source_of(path)?, path, Some(path), purpose, None)
+}
+
+/// A file's text.
+pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
+    fs::read_to_string(path).map_err(|error| {
         let what = format!("read {}: {error}", path.display());
         let help = Some("name an existing file behind --config".to_owned());
         Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
-    })?;
-    read(&source, path, Some(path), purpose)
+    })
 }
 
 /// A file's text, for fuzzing; what it says of certificates is not looked at.
 #[doc(hidden)]
 pub fn load_text(source: &str) -> Result<Loaded, Problems> {
     let path = Path::new("fuzz.toml");
-    read(source, path, Some(path), Purpose::Ask)
+    read(source, path, Some(path), Purpose::Ask, None)
 }
 
-fn read(source: &str, name: &Path, path: Option<&Path>, purpose: Purpose) -> Result<Loaded, Problems> {
+/// Reads a text. Where a daemon runs, defaults are made of what it was started with.
+pub(crate) fn read(
+    source: &str,
+    name: &Path,
+    path: Option<&Path>,
+    purpose: Purpose,
+    started: Option<&Settings>,
+) -> Result<Loaded, Problems> {
     let (root, errors) = DeTable::parse_recoverable(source);
     let mut problems: Vec<Problem> = errors.iter().map(syntax_problem).collect();
     let mut reading = Reading {
@@ -79,7 +90,7 @@ fn read(source: &str, name: &Path, path: Option<&Path>, purpose: Purpose) -> Res
         placeholders: Placeholders { machine: machine_name(), ..Placeholders::default() },
         effective: Vec::new(),
     };
-    let settings = reading.settings(root.get_ref());
+    let settings = reading.settings(root.get_ref(), started);
     check::check(&mut reading, &settings, purpose);
     // A broken line hides keys, so that what is said of the rest could mislead.
     if problems.is_empty() {
@@ -124,12 +135,12 @@ fn may_be_target(table: &Spanned<&DeTable<'_>>, name: &str) -> bool {
 }
 
 impl Reading<'_> {
-    fn settings(&mut self, root: &DeTable<'_>) -> Settings {
+    fn settings(&mut self, root: &DeTable<'_>, started: Option<&Settings>) -> Settings {
         let sections = schema();
         let known: Vec<&str> =
             sections[0].keys.iter().map(|key| key.name).chain(sections[1..].iter().map(|s| s.name)).collect();
         self.refuse_unknown("", root, &known);
-        let (hostname, data_dir, postmaster) = self.global(root);
+        let (hostname, data_dir, postmaster) = self.global(root, started);
         let listen = self.listen(root);
         let relay = self.plain(root, "relay");
         let local = self.local(root);
@@ -166,16 +177,17 @@ impl Reading<'_> {
     }
 
     /// Defaults of other keys are made of these, so they come first, one after the other.
-    fn global(&mut self, root: &DeTable<'_>) -> (String, PathBuf, mail::Mailbox) {
+    fn global(&mut self, root: &DeTable<'_>, started: Option<&Settings>) -> (String, PathBuf, mail::Mailbox) {
         self.placeholders.hostname.clone_from(&self.placeholders.machine);
         let already = self.cx.problems.len();
         let early: GlobalKeys = self.section("", Some(root));
         self.effective.clear();
         self.cx.problems.truncate(already);
-        self.placeholders.hostname.clone_from(&early.hostname.0);
+        self.placeholders.hostname.clone_from(started.map_or(&early.hostname.0, |s| &s.hostname));
         let keys: GlobalKeys = self.section("", Some(root));
         let span = root.get("data_dir").map(Spanned::span);
-        self.placeholders.data_dir = check::data_dir(self, &keys.data_dir, span);
+        let data_dir = started.map_or(&keys.data_dir, |s| &s.data_dir);
+        self.placeholders.data_dir = check::data_dir(self, data_dir, span);
         (keys.hostname.0, keys.data_dir, keys.postmaster)
     }
 

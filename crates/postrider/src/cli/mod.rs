@@ -62,6 +62,7 @@ impl From<ClientError> for CliError {
                     Failure::Denied { .. } => Exit::NoPerm,
                     Failure::Missing { .. } => Exit::NoInput,
                     Failure::Bad { .. } => Exit::Usage,
+                    Failure::Configuration { .. } => Exit::Config,
                     Failure::Failed { .. } => Exit::TempFail,
                 };
                 Self::new(exit, failure.text())

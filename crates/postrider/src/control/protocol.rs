@@ -143,6 +143,11 @@ pub(crate) enum Failure {
         /// In words.
         text: String,
     },
+    /// Ask again with another configuration.
+    Configuration {
+        /// In words.
+        text: String,
+    },
     /// Ask again later.
     Failed {
         /// In words.
@@ -154,9 +159,11 @@ impl Failure {
     /// In words.
     pub(crate) fn text(&self) -> &str {
         match self {
-            Self::Denied { text } | Self::Missing { text } | Self::Bad { text } | Self::Failed { text } => {
-                text
-            }
+            Self::Denied { text }
+            | Self::Missing { text }
+            | Self::Bad { text }
+            | Self::Configuration { text }
+            | Self::Failed { text } => text,
         }
     }
 }

@@ -30,4 +30,6 @@ pub(crate) struct Daemon {
     reception: Arc<Reception<Desk>>,
     /// The configuration file, read again at a reload; none for the embedded default.
     source: Option<PathBuf>,
+    /// What it was started with: a reload keeps what takes a restart.
+    started: config::Settings,
 }

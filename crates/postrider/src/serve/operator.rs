@@ -87,7 +87,7 @@ impl Target for Daemon {
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {
-        self.reload_configuration().map_err(|text| Failure::Bad { text })
+        self.reload_configuration()
     }
 
     async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     control::{
+        Failure,
         drop_dir::{self, Unreadable},
         serve_control, serve_submit,
         server::Access,
@@ -19,7 +20,7 @@ use crate::{
     },
     sysexits::Exit,
 };
-use config::{ListenTls, Purpose, Settings};
+use config::{ListenTls, Settings};
 use mail::IdSource;
 use reception::{Crew, Listener, Reception, TlsMode};
 use report::Ledger;
@@ -144,11 +145,14 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let crew = Crew::new(workers.handles(), workers::sharing());
         Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls), crew)
     };
-    let daemon = Arc::new(Daemon { engine, desk, reception, source });
+    let daemon = Arc::new(Daemon { engine, desk, reception, source, started: settings });
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
-    tracing::info!("{} starts with {recovered} messages in its queue, after {took} ms", settings.hostname);
-    let exit = runtime.block_on(daemon.clone().operate(settings, listeners, control, submit));
+    tracing::info!(
+        "{} starts with {recovered} messages in its queue, after {took} ms",
+        daemon.started.hostname
+    );
+    let exit = runtime.block_on(daemon.clone().operate(listeners, control, submit));
     spool.close();
     exit
 }
@@ -200,11 +204,11 @@ impl Daemon {
     /// Runs everything until a signal or a failure ends it.
     async fn operate(
         self: Arc<Self>,
-        settings: Settings,
         listeners: Vec<Listener>,
         control: std::os::unix::net::UnixListener,
         submit: std::os::unix::net::UnixListener,
     ) -> Result<Exit, String> {
+        let settings = &self.started;
         let say = |e: io::Error| format!("watch for signals and sockets: {e}");
         let mut terminate = signal(SignalKind::terminate()).map_err(say)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(say)?;
@@ -241,7 +245,7 @@ impl Daemon {
                 () = self.engine.failed.notified() => break Exit::IoErr,
                 _ = hangup.recv() => match self.reload_configuration() {
                     Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
-                    Err(problem) => tracing::error!("the configuration stays as it was: {problem}"),
+                    Err(failure) => tracing::error!("the configuration stays as it was: {}", failure.text()),
                 },
             }
         };
@@ -281,28 +285,31 @@ impl Daemon {
     /// New settings for what begins from now on. Says what takes a restart.
     ///
     /// # Errors
-    /// In words; everything stays as it was.
-    pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, String> {
+    /// Everything stays as it was.
+    pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, Failure> {
         self.engine.journal.reopen();
         let Some(source) = &self.source else {
             return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
         };
-        let new =
-            config::load_with_origins(Some(source), Purpose::Serve).map_err(|e| e.to_string())?.settings;
-        let server_tls = tls::server_config(&new)?;
+        let bad = |problems: config::Problems| Failure::Configuration { text: problems.to_string() };
+        let failed = |text| Failure::Failed { text };
+        let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
+        // Whatever can fail comes first: half a reload is none that anybody wrote.
+        let server_tls = tls::server_config(&settings).map_err(failed)?;
+        let (reception, policy) = (wiring::reception_settings(&settings, true), wiring::policy(&settings));
+        let new = wiring::current(settings).map_err(failed)?;
         let old = self.engine.current();
-        let notes = what_takes_a_restart(&old.settings, &new);
-        let is_rerouted = old.settings.routes != new.routes
-            || old.settings.local != new.local
-            || old.settings.queue_groups != new.queue_groups;
-        self.reception.reconfigure(wiring::reception_settings(&new, true), Some(server_tls));
-        self.desk.set_policy(wiring::policy(&new));
-        self.engine.replace(wiring::current(new)?);
+        let is_rerouted = old.settings.routes != new.settings.routes
+            || old.settings.local != new.settings.local
+            || old.settings.queue_groups != new.settings.queue_groups;
+        self.reception.reconfigure(reception, Some(server_tls));
+        self.desk.set_policy(policy);
+        self.engine.replace(new);
         if is_rerouted {
             tokio::spawn(self.engine.clone().reroute());
         }
         tracing::info!("the configuration was read again");
-        Ok(notes)
+        Ok(waiting.iter().map(|key| format!("{key} has changed, which takes a restart")).collect())
     }
 
     /// Takes in what was dropped while the daemon was down, and goes on looking.
@@ -351,26 +358,4 @@ impl Daemon {
             tracing::error!("rename {}: {e}", path.display());
         }
     }
-}
-
-/// What decides where a message is kept, where that is not always in `[spool]`.
-fn stores(settings: &Settings) -> Vec<impl PartialEq> {
-    let groups = if settings.spools().len() > 1 { &settings.queue_groups[..] } else { &[] };
-    groups.iter().map(|g| (g.spool.clone(), g.domains.clone(), g.sender_domains.clone())).collect()
-}
-
-/// Keys that a running daemon cannot follow.
-fn what_takes_a_restart(old: &Settings, new: &Settings) -> Vec<String> {
-    let changed = [
-        ("hostname", old.hostname != new.hostname),
-        ("data_dir", old.data_dir != new.data_dir),
-        ("[[listen]]", old.listen != new.listen),
-        ("[spool]", old.spool != new.spool),
-        ("what the spools of [[queue_group]] are for", stores(old) != stores(new)),
-        ("[log]", old.log != new.log),
-        ("[control]", old.control != new.control),
-        ("[workers]", old.workers != new.workers),
-    ];
-    let name = |(key, _): (&str, bool)| format!("{key} has changed, which takes a restart");
-    changed.into_iter().filter(|(_, is_changed)| *is_changed).map(name).collect()
 }

@@ -1,0 +1,62 @@
+//! Another file for a daemon that runs: what it can follow, and what has to wait.
+
+use crate::{
+    load::{self, Purpose},
+    problem::Problems,
+    settings::Settings,
+};
+use std::path::Path;
+
+/// What a reload comes to.
+#[derive(Debug, Clone)]
+pub struct Reloaded {
+    /// What to run with from now on. Keys that take a restart are as they were, and so is every
+    /// default that is made of them.
+    pub settings: Settings,
+    /// Those of them that the file has otherwise.
+    pub waiting: Vec<&'static str>,
+}
+
+/// Reads and checks the file of a daemon that was started with these settings.
+pub fn reload(path: &Path, started: &Settings) -> Result<Reloaded, Problems> {
+    let source = load::source_of(path)?;
+    // What would stop the next start is told now, when somebody looks.
+    load::read(&source, path, Some(path), Purpose::Serve, None)?;
+    let read = load::read(&source, path, Some(path), Purpose::Serve, Some(started))?;
+    Ok(keep(read.settings, started))
+}
+
+fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
+    let mut waiting = Vec::new();
+    let new = &mut settings;
+    keep_one("hostname", &mut new.hostname, &started.hostname, &mut waiting);
+    keep_one("data_dir", &mut new.data_dir, &started.data_dir, &mut waiting);
+    keep_one("[[listen]]", &mut new.listen, &started.listen, &mut waiting);
+    keep_one("[spool]", &mut new.spool, &started.spool, &mut waiting);
+    // The groups themselves can change: mail already lies where those of the start put it.
+    if stores(new) != stores(started) {
+        waiting.push("what the spools of [[queue_group]] are for");
+    }
+    keep_one("[log]", &mut new.log, &started.log, &mut waiting);
+    keep_one("[control]", &mut new.control, &started.control, &mut waiting);
+    keep_one("[workers]", &mut new.workers, &started.workers, &mut waiting);
+    Reloaded { settings, waiting }
+}
+
+fn keep_one<T: PartialEq + Clone>(
+    name: &'static str,
+    new: &mut T,
+    started: &T,
+    waiting: &mut Vec<&'static str>,
+) {
+    if new != started {
+        new.clone_from(started);
+        waiting.push(name);
+    }
+}
+
+/// What decides where a message is kept, where that is not always in `[spool]`.
+fn stores(settings: &Settings) -> Vec<impl PartialEq> {
+    let groups = if settings.spools().len() > 1 { &settings.queue_groups[..] } else { &[] };
+    groups.iter().map(|g| (g.spool.clone(), g.domains.clone(), g.sender_domains.clone())).collect()
+}

@@ -1,0 +1,56 @@
+//! A daemon that is given another configuration while it runs.
+
+mod common;
+
+use common::{BINARY, Postrider, client::Client, until};
+use std::{fs, process::Command};
+
+/// `postrider reload`: its exit code, and what it says.
+fn reload(daemon: &Postrider) -> (Option<i32>, String) {
+    let output = Command::new(BINARY).args(["reload", "--config"]).arg(daemon.config()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+/// The daemon's configuration with these two, which a test's daemon has as `mx.test` and `data`.
+fn rename(daemon: &Postrider, hostname: &str, data_dir: &str) {
+    let text = format!(
+        "hostname = \"{hostname}\"\ndata_dir = \"{data_dir}\"\n[[listen]]\naddress = \"{}\"\n\
+         [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n[control]\nsocket = \"data/control.sock\"\n",
+        daemon.address
+    );
+    fs::write(daemon.config(), text).unwrap();
+}
+
+#[test]
+fn a_reload_that_is_refused_changes_nothing() {
+    let daemon = Postrider::start("");
+    fs::write(daemon.dir.path().join("none.pem"), "no certificate\n").unwrap();
+    daemon.reconfigure("[relay]\nnetworks = []\n[tls]\nauthorities = \"none.pem\"\n");
+    let (code, said) = reload(&daemon);
+    assert!(code != Some(0) && said.contains("none.pem"), "{said}");
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<a@a.test>").unwrap();
+    assert_eq!(client.say("RCPT TO:<x@elsewhere.test>").unwrap().0, 250);
+    daemon.reconfigure("unknown_key = 1\n");
+    let (code, said) = reload(&daemon);
+    assert!(code == Some(78) && said.contains("unknown_key"), "{said}");
+}
+
+#[test]
+fn what_takes_a_restart_stays_as_it_runs_and_is_told_until_it_is_taken_back() {
+    let daemon = Postrider::start("");
+    rename(&daemon, "other.test", "elsewhere");
+    let told = "hostname has changed, which takes a restart\n\
+                data_dir has changed, which takes a restart\nreloaded\n";
+    for _ in 0..2 {
+        assert_eq!(reload(&daemon), (Some(0), told.to_owned()));
+    }
+    let mut client = Client::connect(daemon.address).unwrap();
+    assert!(client.say("HELO client.test").unwrap().1.starts_with("250 mx.test"));
+    // Defaults that are made of the two stay, too: who is local, and where Maildirs are.
+    client.send("a@a.test", &["x@mx.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("it is where it was", || daemon.mailbox("x").len() == 1);
+    rename(&daemon, "mx.test", "data");
+    assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+}
