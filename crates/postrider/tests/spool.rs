@@ -31,6 +31,14 @@ fn first_segment(dir: &Path) -> PathBuf {
     segments.into_iter().find(|p| find(p, "Subject: m1").is_some()).unwrap()
 }
 
+/// The file with this text in a tree, and where in it.
+fn find_below(folder: &Path, needle: &str) -> Option<(PathBuf, u64)> {
+    fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).find_map(|path| match path.is_dir() {
+        true => find_below(&path, needle),
+        false => find(&path, needle).map(|at| (path, at)),
+    })
+}
+
 fn find(path: &Path, needle: &str) -> Option<u64> {
     let bytes = fs::read(path).unwrap();
     bytes.windows(needle.len()).position(|w| w == needle.as_bytes()).map(|at| at as u64)
@@ -83,6 +91,51 @@ fn what_a_damaged_segment_still_proves_is_brought_out_and_can_be_sent_again() {
     fs::rename(&files[0], dir.path().join("data/drop").join(name)).unwrap();
     let daemon = Postrider::start_in(dir, address, &nowhere());
     until("it is there again, beside the fifth", || daemon.ledger("queued") == 2);
+}
+
+#[test]
+fn one_damaged_message_does_not_hide_the_others_in_a_log() {
+    beside_a_damaged_one("");
+}
+
+#[test]
+fn one_damaged_message_does_not_hide_the_others_in_queue_directories() {
+    beside_a_damaged_one("engine = \"directories\"\n");
+}
+
+fn beside_a_damaged_one(engine: &str) {
+    let more = format!("{engine}{}", nowhere());
+    let daemon = Postrider::start(&more);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for n in 1..=3 {
+        let content = format!("Subject: m{n}\r\n\r\nhi\r\n");
+        client.send("a@else.test", &["x@else.test"], content.as_bytes()).unwrap();
+    }
+    let address = daemon.address;
+    // What was started with is not in memory.
+    let daemon = Postrider::start_in(daemon.stop().0, address, &more);
+    let ids = daemon.ask(&["queue", "list", "--ids"]);
+    let second = ids.lines().nth(1).unwrap();
+    let (file, at) = find_below(&daemon.dir.path().join("data/spool"), "Subject: m2").unwrap();
+    OpenOptions::new().write(true).open(&file).unwrap().write_all_at(b"?", at).unwrap();
+
+    let list = command(daemon.dir.path(), &["mailq"]);
+    assert_eq!(list.status.code(), Some(65), "{list:?}");
+    assert!(ids.lines().all(|id| text(&list).contains(id)), "{}", text(&list));
+    assert!(text(&list).contains("(its record is damaged: "), "{}", text(&list));
+    assert!(text(&list).ends_with(" in 3 Requests.\n"), "{}", text(&list));
+    let complaint = String::from_utf8(list.stderr).unwrap();
+    assert!(complaint.starts_with(&format!("postrider: {second}: its record is damaged")), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1);
+
+    let said = daemon.try_ask(&["queue", "bounce", second]).unwrap_err();
+    assert!(said.contains("cannot be bounced, its record is damaged"), "{said}");
+    assert_eq!(daemon.ask(&["queue", "hold", second]), "1 message held\n");
+    assert_eq!(daemon.ask(&["queue", "release", second]), "1 message released\n");
+    assert_eq!(daemon.ask(&["queue", "delete", "all"]), "3 messages deleted\n");
+    until("all are gone", || daemon.ledger("queued") == 0);
+    assert_eq!(daemon.ledger("deleted"), 3);
+    assert_eq!(daemon.ask(&["mailq"]), "Mail queue is empty\n");
 }
 
 #[test]

@@ -1,40 +1,84 @@
 //! Where commands get their messages from: the daemon, or the spool while it is down.
 
-use super::{CliError, offline};
-use crate::control::{
-    Failure, Id, Listed, Request, Response, Selection,
-    client::{Client, ClientError},
+use super::{CliError, offline, print};
+use crate::{
+    control::{
+        Failure, Id, Listed, Request, Response, Selection,
+        client::{Client, ClientError},
+    },
+    sysexits::Exit,
 };
 use config::Settings;
 use std::io;
 
-/// Passes on each selected message, and returns how many there were. From the daemon when it runs,
-/// else from the spool.
+/// What came of a request for many messages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answer {
+    /// How many there were.
+    pub(super) count: u64,
+    /// Nothing was damaged; else that was told on standard error.
+    pub(super) is_sound: bool,
+}
+
+impl Answer {
+    /// The command's end if nothing else is wrong.
+    pub(super) fn exit(self) -> Exit {
+        if self.is_sound { Exit::Ok } else { Exit::DataErr }
+    }
+}
+
+/// Asks for each part of a selection, and tells on standard error what was damaged.
+pub(super) fn ask_each(
+    client: &mut Client,
+    selection: &Selection,
+    request: impl Fn(Selection) -> Request,
+    each: &mut dyn FnMut(Listed) -> io::Result<()>,
+) -> Result<Answer, CliError> {
+    let mut is_sound = true;
+    let mut complain = |text: &str| {
+        is_sound = false;
+        super::complain("postrider", &print::plain(text));
+    };
+    let count = client.ask_each(selection, request, &mut |response| match response {
+        Response::Message(message) => {
+            if let Some(why) = &message.damaged {
+                complain(&damage(message.id, why));
+            }
+            each(message)
+        }
+        Response::Note { text } => {
+            complain(&text);
+            Ok(())
+        }
+        _ => Ok(()),
+    })?;
+    Ok(Answer { count, is_sound })
+}
+
+/// What there is to say of a damaged message.
+pub(super) fn damage(id: Id, why: &str) -> String {
+    format!("{}: its record is damaged: {why} (it can be held and deleted, not delivered)", id.0)
+}
+
+/// Passes on each selected message, from the daemon when it runs, else from the spool.
 pub(super) fn list(
     settings: &Settings,
     selection: &Selection,
     each: &mut dyn FnMut(Listed) -> io::Result<()>,
-) -> Result<u64, CliError> {
+) -> Result<Answer, CliError> {
     match Client::connect(&settings.control.socket) {
-        Ok(mut client) => {
-            let mut pass = |response| match response {
-                Response::Message(message) => each(message),
-                _ => Ok(()),
-            };
-            Ok(client.ask_each(selection, |selection| Request::List { selection }, &mut pass)?)
-        }
+        Ok(mut client) => ask_each(&mut client, selection, |selection| Request::List { selection }, each),
         Err(ClientError::NotRunning) => offline::list(settings, selection, each),
         Err(other) => Err(other.into()),
     }
 }
 
 /// How many are selected.
-pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<u64, CliError> {
+pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<Answer, CliError> {
+    let nobody = &mut |_| Ok(());
     match Client::connect(&settings.control.socket) {
-        Ok(mut client) => {
-            Ok(client.ask_each(selection, |selection| Request::Count { selection }, &mut |_| Ok(()))?)
-        }
-        Err(ClientError::NotRunning) => offline::list(settings, selection, &mut |_| Ok(())),
+        Ok(mut client) => ask_each(&mut client, selection, |selection| Request::Count { selection }, nobody),
+        Err(ClientError::NotRunning) => offline::list(settings, selection, nobody),
         Err(other) => Err(other.into()),
     }
 }

@@ -1,6 +1,6 @@
 //! The queue as the spool tells of it while the daemon is down.
 
-use super::CliError;
+use super::{CliError, daemon::Answer};
 use crate::{
     control::{Id, Listed, ListedRecipient, Selection, Status},
     serve::wiring,
@@ -11,22 +11,22 @@ use mail::{ForwardPath, UnixMillis};
 use spool::Recovered;
 use std::io;
 
-/// Passes on each selected message.
+/// Passes on each selected message; damage is told on standard error.
 pub(super) fn list(
     settings: &Settings,
     selection: &Selection,
     each: &mut dyn FnMut(Listed) -> io::Result<()>,
-) -> Result<u64, CliError> {
+) -> Result<Answer, CliError> {
     let now = UnixMillis::now().0;
     let (mut count, mut failed) = (0, None);
-    walk(settings, &mut |recovered| {
+    let is_sound = walk(settings, &mut |recovered| {
         let message = listed(&recovered, settings);
         if failed.is_none() && selection.matches(&message, now) {
             count += 1;
             failed = each(message).err();
         }
     })?;
-    failed.map_or(Ok(count), |error| Err(error.into()))
+    failed.map_or(Ok(Answer { count, is_sound }), |error| Err(error.into()))
 }
 
 /// One message. Its content stays in the spool, so there is no header to show.
@@ -40,15 +40,16 @@ pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<Listed>, CliErr
     Ok(shown)
 }
 
-fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<(), CliError> {
+/// True when everything could be read.
+fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, CliError> {
     let report = wiring::inspect(settings, found).map_err(|failure| {
         let text = format!("the daemon is not running, and its spool says: {failure}");
         CliError::new(Exit::Unavailable, text)
     })?;
-    for place in report.corrupt {
+    for place in &report.corrupt {
         super::complain("postrider", &format!("corrupt: {place}"));
     }
-    Ok(())
+    Ok(report.corrupt.is_empty())
 }
 
 fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
@@ -78,6 +79,7 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
         sender: message.envelope.reverse_path.as_str().to_owned(),
         origin: message.origin.to_string(),
         recipients: recipients.collect(),
+        damaged: None,
     }
 }
 

@@ -24,8 +24,21 @@ pub(super) fn plain(text: &str) -> String {
 
 /// `<>` for the null path, as people write it.
 pub(super) fn sender(message: &Listed) -> String {
-    if message.sender.is_empty() { "MAILER-DAEMON".to_owned() } else { plain(&message.sender) }
+    match (&message.damaged, message.sender.is_empty()) {
+        (Some(_), _) => UNKNOWN.to_owned(),
+        (None, true) => "MAILER-DAEMON".to_owned(),
+        (None, false) => plain(&message.sender),
+    }
 }
+
+/// In brackets, as people write it.
+pub(super) fn address(recipient: &ListedRecipient) -> String {
+    let address = &recipient.address;
+    if address.is_empty() { UNKNOWN.to_owned() } else { format!("<{}>", plain(address)) }
+}
+
+/// An address that cannot be read.
+const UNKNOWN: &str = "(unknown)";
 
 /// The head of the list, printed before its first message.
 pub(super) const HEAD: &str = "----Queue ID---- --Size-- ---Arrival Time---- --Sender/Recipient------";
@@ -47,6 +60,9 @@ pub(super) fn message(message: &Listed, out: &mut dyn Write) -> io::Result<()> {
     let id = format!("{}{}", message.id.0, mark(message));
     let (arrived, sender) = (short_time(message.arrived_ms), sender(message));
     writeln!(out, "{id:<16} {:>8} {arrived:<19}  {sender}", message.size_bytes)?;
+    if let Some(why) = &message.damaged {
+        writeln!(out, "    (its record is damaged: {})", plain(why))?;
+    }
     let mut said = None;
     for recipient in message.recipients.iter().filter(|r| r.status != Status::Settled) {
         let reason = reason(recipient);
@@ -55,7 +71,8 @@ pub(super) fn message(message: &Listed, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "    ({reason})")?;
         }
         said = Some(reason);
-        writeln!(out, "{:47}{}", "", plain(&recipient.address))?;
+        let name = if recipient.address.is_empty() { &recipient.destination } else { &recipient.address };
+        writeln!(out, "{:47}{}", "", plain(name))?;
     }
     writeln!(out)
 }

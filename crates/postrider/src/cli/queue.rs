@@ -3,7 +3,8 @@
 use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
-    daemon, print,
+    daemon::{self, Answer},
+    print,
 };
 use crate::{
     control::{Action, Id, Listed, Request, Selection, Status, client::Client},
@@ -25,8 +26,9 @@ pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Wri
     match command {
         QueueCommand::List { chosen, format } => list(settings, &or_all(selection(chosen)?), *format, out),
         QueueCommand::Count { chosen } => {
-            writeln!(out, "{}", daemon::count(settings, &or_all(selection(chosen)?))?)?;
-            Ok(Exit::Ok)
+            let counted = daemon::count(settings, &or_all(selection(chosen)?))?;
+            writeln!(out, "{}", counted.count)?;
+            Ok(counted.exit())
         }
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
         QueueCommand::Run(run) => self::run_once(run, settings, out),
@@ -54,8 +56,8 @@ pub(crate) fn flush(settings: &Settings) -> Result<u64, CliError> {
 }
 
 /// These messages are due now.
-pub(crate) fn retry(settings: &Settings, selection: &Selection) -> Result<u64, CliError> {
-    apply(settings, Action::Retry, selection)
+pub(crate) fn retry(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
+    apply(settings, Action::Retry, selection).map(Answer::exit)
 }
 
 /// Looking costs nothing, so that no selection means all.
@@ -125,7 +127,7 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
     let mut missing: BTreeSet<Id> = selection.ids.iter().copied().collect();
     let mut bytes = 0;
     let mut first = true;
-    let count = daemon::list(settings, selection, &mut |message| {
+    let listed = daemon::list(settings, selection, &mut |message| {
         missing.remove(&message.id);
         bytes += message.size_bytes;
         let head = std::mem::take(&mut first) && !format.json && !format.only_ids;
@@ -135,14 +137,14 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
         print_one(&message, format, out)
     })?;
     if !format.json && !format.only_ids {
-        match (count, selection == &Selection::all()) {
+        match (listed.count, selection == &Selection::all()) {
             (0, true) => writeln!(out, "Mail queue is empty")?,
             (0, false) => writeln!(out, "No such message")?,
-            _ => writeln!(out, "{}", print::foot(count, bytes))?,
+            (count, _) => writeln!(out, "{}", print::foot(count, bytes))?,
         }
     }
     // Only ids say that something must be there.
-    if missing.is_empty() { Ok(Exit::Ok) } else { Err(not_there(&missing)) }
+    if missing.is_empty() { Ok(listed.exit()) } else { Err(not_there(&missing)) }
 }
 
 fn print_one(message: &Listed, format: Format, out: &mut dyn Write) -> io::Result<()> {
@@ -164,22 +166,27 @@ fn not_there(missing: &BTreeSet<Id>) -> CliError {
 
 fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending {
     let (message, header) = daemon::show(settings, id)?;
+    let exit = if message.damaged.is_none() { Exit::Ok } else { Exit::DataErr };
     if json {
         let mut value = serde_json::to_value(&message).map_err(io::Error::from)?;
         value["header"] = header.into();
         writeln!(out, "{value}")?;
-        return Ok(Exit::Ok);
+        return Ok(exit);
     }
     writeln!(out, "id:       {}", message.id.0)?;
     writeln!(out, "arrived:  {}", print::short_time(message.arrived_ms))?;
     writeln!(out, "size:     {} bytes", message.size_bytes)?;
-    writeln!(out, "origin:   {}", print::plain(&message.origin))?;
-    writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
+    if let Some(why) = &message.damaged {
+        writeln!(out, "damaged:  {}", print::plain(why))?;
+    } else {
+        writeln!(out, "origin:   {}", print::plain(&message.origin))?;
+        writeln!(out, "sender:   <{}>", print::plain(&message.sender))?;
+    }
     for r in &message.recipients {
-        let (address, destination) = (print::plain(&r.address), print::plain(&r.destination));
+        let (address, destination) = (print::address(r), print::plain(&r.destination));
         writeln!(
             out,
-            "to:       <{address}>, {}, {destination}, attempts: {}",
+            "to:       {address}, {}, {destination}, attempts: {}",
             r.status.as_str(),
             r.attempt_count
         )?;
@@ -190,9 +197,10 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     writeln!(out)?;
     match header {
         Some(header) => header.lines().try_for_each(|line| writeln!(out, "{}", print::plain(line)))?,
+        None if message.damaged.is_some() => {}
         None => writeln!(out, "(The header can be read while the daemon runs.)")?,
     }
-    Ok(Exit::Ok)
+    Ok(exit)
 }
 
 fn change(
@@ -216,14 +224,17 @@ fn change(
     if change.dry_run {
         return preview(action, &selection, change.format, settings, out);
     }
-    let count = apply(settings, action, &selection)?;
+    let changed = apply(settings, action, &selection)?;
+    let count = changed.count;
     if change.format.json {
         writeln!(out, "{}", serde_json::json!({ "action": action, "count": count }))?;
     } else if !change.format.only_ids {
         writeln!(out, "{} {}", print::messages(count), action.done())?;
     }
     match (selection.ids.len() as u64).saturating_sub(count) {
-        0 => Ok(Exit::Ok),
+        0 => Ok(changed.exit()),
+        // Told already, one by one.
+        _ if !changed.is_sound => Ok(changed.exit()),
         gone => Err(CliError::new(
             Exit::NoInput,
             format!("{} not among the selected ones", print::messages(gone)),
@@ -231,9 +242,10 @@ fn change(
     }
 }
 
-fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<u64, CliError> {
+fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<Answer, CliError> {
     let mut client = Client::connect(&settings.control.socket)?;
-    Ok(client.ask_each(selection, |selection| Request::Apply { action, selection }, &mut |_| Ok(()))?)
+    let request = |selection| Request::Apply { action, selection };
+    daemon::ask_each(&mut client, selection, request, &mut |_| Ok(()))
 }
 
 /// What would be changed, and how many that is.
@@ -249,11 +261,11 @@ fn preview(
         count += 1;
         print_one(&message, format, out)
     });
-    listed?;
+    let listed = listed?;
     if !format.json && !format.only_ids {
         writeln!(out, "{} would be {}", print::messages(count), action.done())?;
     }
-    Ok(Exit::Ok)
+    Ok(listed.exit())
 }
 
 /// Is anything of it still to be done?

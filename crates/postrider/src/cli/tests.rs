@@ -4,7 +4,7 @@ use super::{
     args::{Chosen, Cli, Command},
     queue, status, why, *,
 };
-use crate::control::sample::{Daemon, Memory};
+use crate::control::sample::{self, Daemon, Memory};
 use mail::QueueId;
 
 /// What `postrider LINE` prints, or its exit code and complaint.
@@ -73,6 +73,38 @@ fn a_change_says_how_many_and_touches_nobody_else() {
     assert_eq!(daemon.done(), [(crate::control::Action::Hold, QueueId(2))]);
     assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "3 messages deleted\n");
     assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "0 messages deleted\n");
+}
+
+#[test]
+fn a_damaged_message_is_listed_with_what_is_known_and_hides_no_other() {
+    let daemon = Daemon::serving(Memory::with(3));
+    daemon.target.queue.lock().unwrap().insert(QueueId(2), sample::damaged(2));
+    let (exit, list) = run_line(&daemon, "postrider queue list").unwrap_err();
+    assert!(exit == Exit::DataErr && list.ends_with("-- 4 Kbytes in 3 Requests.\n"), "{list}");
+    let row: Vec<&str> = list.lines().skip_while(|line| !line.starts_with("0000000000002!")).collect();
+    assert!(row[0].ends_with("  (unknown)") && row[1].contains("damaged: 0000.seg at 8216"), "{list}");
+    assert!(row[3].ends_with(" mx:b.test"), "{list}");
+    let (exit, said) = run_line(&daemon, "postrider why 0000000000002").unwrap_err();
+    assert!(exit == Exit::DataErr && said.contains("record is damaged"), "{said}");
+    assert!(
+        run_line(&daemon, "postrider queue show 0000000000002").unwrap_err().1.contains("damaged:  0000")
+    );
+    assert_eq!(run_line(&daemon, "postrider queue hold 0000000000002").unwrap(), "1 message held\n");
+    assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "3 messages deleted\n");
+}
+
+#[test]
+fn whose_envelope_is_damaged_is_not_chosen_by_its_addresses() {
+    let daemon = Daemon::serving(Memory::with(2));
+    daemon.target.queue.lock().unwrap().insert(QueueId(2), sample::damaged(2));
+    for condition in ["--sender *", "--sender <>", "--recipient *"] {
+        let line = format!("postrider queue retry {condition}");
+        let (exit, said) = run_line(&daemon, &line).unwrap_err();
+        let others = if condition.ends_with('>') { "0 messages" } else { "1 message" };
+        assert_eq!((exit, said), (Exit::DataErr, format!("{others} due now\n")), "{condition}");
+    }
+    let said = run_line(&daemon, "postrider queue retry --destination mx:b.test").unwrap();
+    assert_eq!(said, "2 messages due now\n");
 }
 
 #[test]

@@ -20,23 +20,22 @@ pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending 
     let now = UnixMillis::now().0;
     let age = span(now.saturating_sub(message.arrived_ms));
     let (sender, size) = (print::sender(&message), message.size_bytes);
-    writeln!(
-        out,
-        "{}: {size} bytes from {sender}, accepted {age} ago ({})",
-        id.0,
-        print::plain(&message.origin)
-    )?;
+    let origin = match &message.damaged {
+        Some(why) => format!("its record is damaged: {why}"),
+        None => message.origin.clone(),
+    };
+    writeln!(out, "{}: {size} bytes from {sender}, accepted {age} ago ({})", id.0, print::plain(&origin))?;
     for recipient in &message.recipients {
         tell(recipient, now, out)?;
     }
     if !is_live(&message) {
         writeln!(out, "Nothing is left to do; it leaves the queue.")?;
     }
-    Ok(Exit::Ok)
+    Ok(if message.damaged.is_none() { Exit::Ok } else { Exit::DataErr })
 }
 
 fn tell(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n<{}> by {}", print::plain(&r.address), print::plain(&r.destination))?;
+    writeln!(out, "\n{} by {}", print::address(r), print::plain(&r.destination))?;
     writeln!(out, "  where: {}", place(r.status))?;
     let attempts = if r.attempt_count == 1 { "attempt" } else { "attempts" };
     match (&r.last, r.last_ms) {

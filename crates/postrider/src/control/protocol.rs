@@ -177,18 +177,21 @@ pub(crate) struct Listed {
     pub(crate) size_bytes: u64,
     /// When it was accepted, in Unix milliseconds.
     pub(crate) arrived_ms: u64,
-    /// Reverse-path without brackets; empty for the null path.
+    /// Reverse-path without brackets; empty for the null path, and where it is not known.
     pub(crate) sender: String,
     /// Where it came from.
     pub(crate) origin: String,
-    /// Every recipient of its envelope.
+    /// Every recipient of its envelope; those that are left where that cannot be read.
     pub(crate) recipients: Vec<ListedRecipient>,
+    /// Why the spool cannot give its envelope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) damaged: Option<String>,
 }
 
 /// One recipient and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ListedRecipient {
-    /// Forward-path without brackets.
+    /// Forward-path without brackets; empty where it is not known.
     pub(crate) address: String,
     /// `mx:example.com`.
     pub(crate) destination: String,

@@ -1,8 +1,8 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
-    serve_control, serve_submit, server::Access, socket,
+    Action, Changed, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission,
+    Target, serve_control, serve_submit, server::Access, socket,
 };
 use mail::QueueId;
 use std::{
@@ -34,7 +34,17 @@ pub(crate) fn message(number: u64) -> Listed {
             recipient("bob@b.test", "mx:b.test", Status::Waiting),
             recipient("carol@c.test", "mx:c.test", Status::Held),
         ],
+        damaged: None,
     }
+}
+
+/// The same when the spool cannot give its envelope.
+pub(crate) fn damaged(number: u64) -> Listed {
+    let mut message = message(number);
+    (message.sender, message.origin) = (String::new(), String::new());
+    message.recipients.iter_mut().for_each(|r| r.address = String::new());
+    message.damaged = Some("0000.seg at 8216: record checksum".to_owned());
+    message
 }
 
 /// Keeps messages in memory and notes what was done.
@@ -61,10 +71,10 @@ impl Target for Memory {
         self.queue.lock().unwrap().keys().copied().collect()
     }
 
-    async fn messages(&self, ids: &[QueueId]) -> Result<Vec<Listed>, Failure> {
+    async fn messages(&self, ids: &[QueueId]) -> Vec<Listed> {
         assert!(ids.len() <= super::server::PAGE, "{} asked at once", ids.len());
         let queue = self.queue.lock().unwrap();
-        Ok(ids.iter().filter_map(|id| queue.get(id).cloned()).collect())
+        ids.iter().filter_map(|id| queue.get(id).cloned()).collect()
     }
 
     async fn header(&self, id: QueueId, _: usize) -> Result<Option<Vec<u8>>, Failure> {
@@ -72,7 +82,7 @@ impl Target for Memory {
         Ok(known.then(|| b"Subject: \xff hi\r\n\r\n".to_vec()))
     }
 
-    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
+    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<Changed, Failure> {
         assert!(ids.len() <= super::server::PAGE, "{} changed at once", ids.len());
         let mut queue = self.queue.lock().unwrap();
         let known: Vec<QueueId> = ids.iter().copied().filter(|id| queue.contains_key(id)).collect();
@@ -80,7 +90,7 @@ impl Target for Memory {
             known.iter().for_each(|id| drop(queue.remove(id)));
         }
         self.done.lock().unwrap().extend(known.iter().map(|id| (action, *id)));
-        Ok(known.len() as u64)
+        Ok(Changed { count: known.len() as u64, complaints: Vec::new() })
     }
 
     fn flush(&self) -> u64 {

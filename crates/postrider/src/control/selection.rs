@@ -36,6 +36,13 @@ impl Selection {
         *self == Self::default()
     }
 
+    /// The conditions that need no envelope.
+    pub(crate) fn without_addresses(&self) -> Self {
+        let mut known = Self { sender: None, recipient: None, ..self.clone() };
+        known.all |= known.is_empty() && !self.is_empty();
+        known
+    }
+
     /// Does the message meet every condition?
     pub(crate) fn matches(&self, message: &Listed, now_ms: u64) -> bool {
         if self.is_empty() || (!self.ids.is_empty() && !self.ids.contains(&message.id)) {
@@ -44,7 +51,7 @@ impl Selection {
         let age_ms = now_ms.saturating_sub(message.arrived_ms);
         let sender = |pattern: &String| {
             let pattern = pattern.strip_prefix('<').and_then(|p| p.strip_suffix('>')).unwrap_or(pattern);
-            matches_glob(pattern, &message.sender)
+            message.damaged.is_none() && matches_glob(pattern, &message.sender)
         };
         self.older_ms.is_none_or(|least| age_ms > least)
             && self.younger_ms.is_none_or(|most| age_ms < most)
@@ -67,7 +74,10 @@ impl Selection {
         // What is settled is not in the queue any more, unless one asks for it.
         (r.status != Status::Settled || self.status == Some(Status::Settled))
             && self.status.is_none_or(|status| status == r.status)
-            && self.recipient.as_ref().is_none_or(|pattern| matches_glob(pattern, &r.address))
+            && self
+                .recipient
+                .as_ref()
+                .is_none_or(|pattern| !r.address.is_empty() && matches_glob(pattern, &r.address))
             && self.destination.as_ref().is_none_or(destination)
     }
 }

@@ -183,11 +183,23 @@ impl<T: Target> Connection<T> {
         ids
     }
 
-    async fn page(&self, ids: &[QueueId], selection: &Selection) -> Result<Vec<Listed>, Ended> {
+    /// Those that are meant. Of one whose envelope is damaged nobody knows whether it is, where the
+    /// envelope decides: it is left alone, and told.
+    async fn page(&mut self, ids: &[QueueId], selection: &Selection) -> Result<Vec<Listed>, Ended> {
         let now = UnixMillis::now().0;
-        let mut messages = self.target.messages(ids).await?;
-        messages.retain(|message| selection.matches(message, now));
-        Ok(messages)
+        let messages = self.target.messages(ids).await;
+        let mut meant = Vec::with_capacity(messages.len());
+        for message in messages {
+            if selection.matches(&message, now) {
+                meant.push(message);
+            } else if let Some(why) = &message.damaged
+                && selection.without_addresses().matches(&message, now)
+            {
+                let text = format!("{} may be meant, but its record is damaged: {why}", message.id.0);
+                self.send(&Response::Note { text }).await?;
+            }
+        }
+        Ok(meant)
     }
 
     async fn list(&mut self, selection: &Selection) -> Result<u64, Ended> {
@@ -220,7 +232,11 @@ impl<T: Target> Connection<T> {
         for ids in self.candidates(selection).chunks(PAGE) {
             let meant: Vec<QueueId> = self.page(ids, selection).await?.iter().map(|m| m.id.0).collect();
             if !meant.is_empty() {
-                count += self.target.apply(action, &meant).await?;
+                let changed = self.target.apply(action, &meant).await?;
+                count += changed.count;
+                for text in changed.complaints {
+                    self.send(&Response::Note { text }).await?;
+                }
             }
         }
         Ok(count)
@@ -228,8 +244,12 @@ impl<T: Target> Connection<T> {
 
     async fn show(&mut self, id: Id) -> Result<u64, Ended> {
         let missing = || Failure::Missing { text: format!("{} is not in the queue", id.0) };
-        let message = self.target.messages(&[id.0]).await?.pop().ok_or_else(missing)?;
+        let message = self.target.messages(&[id.0]).await.pop().ok_or_else(missing)?;
+        let is_damaged = message.damaged.is_some();
         self.send(&Response::Message(message)).await?;
+        if is_damaged {
+            return Ok(1);
+        }
         let header = self.target.header(id.0, HEADER_BYTES_MAX).await?.ok_or_else(missing)?;
         let text = String::from_utf8_lossy(header_of(&header)).into_owned();
         self.send(&Response::Header { text }).await?;

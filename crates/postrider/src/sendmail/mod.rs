@@ -108,11 +108,10 @@ fn perform(options: &Options) -> Result<Exit, CliError> {
 
 fn flush(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
     if selection.is_empty() {
-        cli::queue::flush(settings)?;
+        cli::queue::flush(settings).map(|_| Exit::Ok)
     } else {
-        cli::queue::retry(settings, selection)?;
+        cli::queue::retry(settings, selection)
     }
-    Ok(Exit::Ok)
 }
 
 /// Reads a message and hands it in.

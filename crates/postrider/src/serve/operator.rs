@@ -6,7 +6,8 @@ use super::{
     engine::{Engine, Notes},
 };
 use crate::control::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+    Action, Changed, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission,
+    Target,
 };
 use mail::{Content, Destination, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{MessageView, UnitView};
@@ -18,12 +19,12 @@ impl Target for Daemon {
         self.engine.lock().queue.ids()
     }
 
-    async fn messages(&self, ids: &[QueueId]) -> Result<Vec<Listed>, Failure> {
+    async fn messages(&self, ids: &[QueueId]) -> Vec<Listed> {
         let mut all = Vec::with_capacity(ids.len());
         for id in ids {
-            all.extend(listed(&self.engine, *id).await?);
+            all.extend(listed(&self.engine, *id).await);
         }
-        Ok(all)
+        all
     }
 
     async fn header(&self, id: QueueId, max_bytes: usize) -> Result<Option<Vec<u8>>, Failure> {
@@ -40,12 +41,20 @@ impl Target for Daemon {
         Ok(Some(header))
     }
 
-    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
-        let mut count = 0;
+    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<Changed, Failure> {
+        let mut changed = Changed::default();
         for id in ids {
-            count += u64::from(self.apply_one(action, *id).await?);
+            if action == Action::Bounce
+                && let Err(failure) = self.engine.read(*id).await
+                && self.engine.lock().queue.message(*id).is_some()
+            {
+                // Nobody knows whom to tell; it can still be deleted.
+                changed.complaints.push(format!("{id} cannot be bounced, its record is damaged: {failure}"));
+                continue;
+            }
+            changed.count += u64::from(self.apply_one(action, *id).await?);
         }
-        Ok(count)
+        Ok(changed)
     }
 
     fn flush(&self) -> u64 {
@@ -165,33 +174,26 @@ fn failed(failure: &spool::SpoolFailure) -> Failure {
 }
 
 /// One message as the listing shows it; none when it is gone meanwhile.
-async fn listed(engine: &Arc<Engine>, id: QueueId) -> Result<Option<Listed>, Failure> {
-    let found = {
+async fn listed(engine: &Arc<Engine>, id: QueueId) -> Option<Listed> {
+    let (view, notes) = {
         let state = engine.lock();
-        state.queue.message(id).map(|view| (view, state.notes.get(&id).cloned().unwrap_or_default()))
+        (state.queue.message(id)?, state.notes.get(&id).cloned().unwrap_or_default())
     };
-    let Some((view, notes)) = found else { return Ok(None) };
     match engine.read(id).await {
-        Ok(message) => Ok(Some(describe(engine, &message, &view, &notes))),
-        Err(spool::SpoolFailure::Missing) => Ok(None),
-        Err(failure) => Err(failed(&failure)),
+        Ok(message) => Some(describe(engine, &message, &view, &notes)),
+        // What is in the queue is in the spool, or it is lost.
+        Err(failure) if engine.lock().queue.message(id).is_some() => {
+            Some(describe_damaged(engine, &view, &notes, &failure))
+        }
+        Err(_) => None,
     }
 }
 
 fn describe(engine: &Engine, message: &SharedMessage, view: &MessageView, notes: &Notes) -> Listed {
-    let recipients = (0..).zip(&message.envelope.recipients).map(|(index, recipient)| {
-        let address = recipient.path.as_str().to_owned();
-        let note = notes.iter().find(|note| note.0 == index);
-        let mut row = match view.units.iter().find(|unit| unit.recipients.contains(&index)) {
-            Some(unit) => placed(engine, unit),
-            None => settled(),
-        };
-        row.address = address;
-        if let Some((_, outcome, at)) = note.filter(|_| row.status != Status::Settled) {
-            row.last = Some(outcome.text.to_string());
-            row.last_ms = Some(at.0);
-        }
-        row
+    let recipients = (0..).zip(&message.envelope.recipients);
+    let recipients = recipients.map(|(index, recipient)| ListedRecipient {
+        address: recipient.path.as_str().to_owned(),
+        ..described(engine, view, notes, index)
     });
     Listed {
         id: Id(message.id),
@@ -200,7 +202,42 @@ fn describe(engine: &Engine, message: &SharedMessage, view: &MessageView, notes:
         sender: message.envelope.reverse_path.as_str().to_owned(),
         origin: message.origin.to_string(),
         recipients: recipients.collect(),
+        damaged: None,
     }
+}
+
+/// What the queue knows by itself: everything but addresses.
+fn describe_damaged(
+    engine: &Engine,
+    view: &MessageView,
+    notes: &Notes,
+    failure: &spool::SpoolFailure,
+) -> Listed {
+    let mut left: Vec<u32> = view.units.iter().flat_map(|unit| unit.recipients.iter().copied()).collect();
+    left.sort_unstable();
+    Listed {
+        id: Id(view.id),
+        size_bytes: u64::from(view.size_bytes),
+        arrived_ms: engine.clock.on_wall(view.arrived).0,
+        sender: String::new(),
+        origin: String::new(),
+        recipients: left.into_iter().map(|index| described(engine, view, notes, index)).collect(),
+        damaged: Some(failure.to_string()),
+    }
+}
+
+/// One recipient, still without its address.
+fn described(engine: &Engine, view: &MessageView, notes: &Notes, index: u32) -> ListedRecipient {
+    let note = notes.iter().find(|note| note.0 == index);
+    let mut row = match view.units.iter().find(|unit| unit.recipients.contains(&index)) {
+        Some(unit) => placed(engine, unit),
+        None => settled(),
+    };
+    if let Some((_, outcome, at)) = note.filter(|_| row.status != Status::Settled) {
+        row.last = Some(outcome.text.to_string());
+        row.last_ms = Some(at.0);
+    }
+    row
 }
 
 fn settled() -> ListedRecipient {
