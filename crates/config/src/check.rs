@@ -3,6 +3,7 @@
 mod spool;
 
 use crate::{
+    certificate::{self, Unusable},
     choice::LogFormat,
     listing::{Effective, Origin},
     load::Purpose,
@@ -11,15 +12,7 @@ use crate::{
     settings::Settings,
     units::{ByteSize, show_duration},
 };
-use std::{
-    fmt::Display,
-    fs::File,
-    io,
-    net::SocketAddr,
-    ops::Range,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, time::Duration};
 
 /// The kernel takes 107 bytes (`sun_path` with its final NUL; unix(7)); the daemon makes a socket
 /// under a name that is one longer.
@@ -153,9 +146,29 @@ impl Check<'_, '_> {
             }
             _ => {}
         }
-        self.readable("tls.certificate", s.tls.certificate.as_ref());
-        self.readable("tls.key", s.tls.key.as_ref());
-        self.readable("tls.authorities", s.tls.authorities.as_ref());
+        let chain = self.pem("tls.certificate", s.tls.certificate.as_deref(), certificate::chain);
+        let key = self.pem("tls.key", s.tls.key.as_deref(), certificate::key);
+        if let (Some(chain), Some(key), Some(path)) = (chain, key, &s.tls.key)
+            && let Err(unusable) = certificate::pair(chain, key, path)
+        {
+            self.unusable("tls.key", unusable);
+        }
+        self.pem("tls.authorities", s.tls.authorities.as_deref(), certificate::authorities);
+    }
+
+    /// What is in a file. Only who runs with it looks inside.
+    fn pem<T>(
+        &mut self,
+        path: &str,
+        file: Option<&Path>,
+        read: impl FnOnce(&Path) -> Result<T, Unusable>,
+    ) -> Option<T> {
+        let file = file.filter(|file| self.is_readable(path, file) && self.purpose == Purpose::Serve)?;
+        read(file).map_err(|unusable| self.unusable(path, unusable)).ok()
+    }
+
+    fn unusable(&mut self, path: &str, unusable: Unusable) {
+        self.problem(path, unusable.what, &unusable.label, &unusable.help);
     }
 
     /// Was a problem with this key noted while it was read?
@@ -164,8 +177,7 @@ impl Check<'_, '_> {
         self.reading.cx.problems.iter().any(|p| p.what.starts_with(&name))
     }
 
-    fn readable(&mut self, path: &str, file: Option<&PathBuf>) {
-        let Some(file) = file else { return };
+    fn is_readable(&mut self, path: &str, file: &Path) -> bool {
         let opened = File::open(file).and_then(|f| f.metadata());
         match opened {
             Ok(meta) if meta.is_dir() => {
@@ -176,13 +188,14 @@ impl Check<'_, '_> {
                     "name a PEM file",
                 );
             }
-            Ok(_) => {}
+            Ok(_) => return true,
             Err(error) if !matters(error.kind(), self.purpose) => {}
             Err(error) => {
                 let what = format!("open {}: {error}", file.display());
                 self.problem(path, what, "cannot be read", "name a PEM file that this user may read");
             }
         }
+        false
     }
 
     /// The least that RFC 5321 §4.5.3.1 lets a server take.

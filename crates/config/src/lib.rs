@@ -7,6 +7,7 @@
 //!
 //! Read first: [`Settings`] (what survived checking) and [`Problems`] (what did not).
 
+pub mod certificate;
 mod check;
 mod choice;
 mod domain;

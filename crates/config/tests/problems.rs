@@ -1,5 +1,6 @@
 //! What an operator reads when a file is wrong. The golden text refreshes with `BLESS=1`.
 
+use config::Purpose;
 use std::{fs, path::Path};
 
 /// Problems of a file with this text, the folder's name replaced by `DIR`.
@@ -76,6 +77,40 @@ fn spools_of_queue_groups_that_cannot_be_are_told() {
         with(&format!("{}[spool]\npath = \"/d/spool-a\"\n", group("a", directories))),
     ];
     golden("groups.txt", &all.join("\n"));
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_told_before_anybody_starts_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let make = || rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
+    let (own, other) = (make(), make());
+    let file = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    file("own.pem", &own.cert.pem());
+    file("own.key", &own.signing_key.serialize_pem());
+    file("other.key", &other.signing_key.serialize_pem());
+    file("turned.pem", &format!("{}{}", other.cert.pem(), own.cert.pem()));
+    file("text.pem", "no certificate\n");
+    file("broken.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    file("locked.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let path = dir.path().join("postrider.toml");
+    let with = |keys: &str| {
+        fs::write(&path, format!("data_dir = \"/d\"\n[tls]\n{keys}\n")).unwrap();
+        assert!(config::load_with_origins(Some(&path), Purpose::Ask).is_ok(), "only who serves looks inside");
+        config::load(Some(&path)).map_err(|p| p.to_string().replace(&*dir.path().to_string_lossy(), "DIR"))
+    };
+    let pair =
+        |certificate: &str, key: &str| with(&format!("certificate = \"{certificate}\"\nkey = \"{key}\""));
+    assert!(pair("own.pem", "own.key").is_ok());
+    let all = [
+        pair("text.pem", "own.key"),
+        pair("own.key", "own.pem"),
+        pair("broken.pem", "own.key"),
+        pair("own.pem", "other.key"),
+        pair("turned.pem", "own.key"),
+        pair("own.pem", "locked.key"),
+        with("authorities = \"text.pem\""),
+    ];
+    golden("certificates.txt", &all.map(Result::unwrap_err).join("\n"));
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn courier(settings: &Settings) -> Result<Courier, String> {
             mx_port: settings.delivery.mx_port,
         },
     );
-    let authorities = settings.tls.authorities.as_deref().map(tls::read_chain).transpose()?;
+    let authorities = settings.tls.authorities.as_deref().map(config::certificate::authorities);
+    let authorities = authorities.transpose().map_err(|e| e.to_string())?;
     let client = TlsClient::new(authorities, tls::versions(settings))?;
     Ok(Courier::new(router, delivery_settings(settings), client))
 }

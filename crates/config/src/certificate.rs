@@ -1,0 +1,144 @@
+//! The files of `[tls]`: what is in them, and whether it can be used. A check reads them, and the
+//! daemon by the same functions, so that what was checked starts.
+
+use rustls::{
+    RootCertStore,
+    crypto::aws_lc_rs,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject as _},
+    },
+    server::ParsedCertificate,
+    sign::{CertifiedKey, SigningKey},
+};
+use std::{fmt, fs, path::Path, sync::Arc};
+
+/// A certificate and those that signed it, in that order.
+pub type Chain = Vec<CertificateDer<'static>>;
+
+/// Why a file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unusable {
+    /// Doing what, to what: why.
+    pub what: String,
+    /// The same in a few words.
+    pub label: String,
+    /// What would be right.
+    pub help: String,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+fn unusable(doing: &str, path: &Path, label: impl Into<String>, help: impl Into<String>) -> Unusable {
+    let label = label.into();
+    Unusable { what: format!("{doing} {}: {label}", path.display()), label, help: help.into() }
+}
+
+/// The certificates of a PEM file; never none.
+///
+/// # Errors
+/// When it cannot be read, or has no certificate, or one that is none.
+pub fn chain(path: &Path) -> Result<Chain, Unusable> {
+    let bad = |label: String| {
+        let help = "name a file with `-----BEGIN CERTIFICATE-----` in it; \
+                    `openssl x509 -inform der -in FILE` makes one of DER";
+        unusable("read the certificate", path, label, help)
+    };
+    let bytes = fs::read(path).map_err(|e| bad(e.to_string()))?;
+    let read: Result<Chain, pem::Error> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let chain = read.map_err(|e| bad(format!("this is not PEM: {e}")))?;
+    if chain.is_empty() {
+        return Err(bad(lacks(&bytes, "certificate")));
+    }
+    for certificate in &chain {
+        ParsedCertificate::try_from(certificate)
+            .map_err(|_| bad("a certificate in it is broken".to_owned()))?;
+    }
+    Ok(chain)
+}
+
+/// What stands in a file instead of what was looked for.
+fn lacks(bytes: &[u8], what: &str) -> String {
+    let has = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    if !has("-----BEGIN ") {
+        "this is not PEM".to_owned()
+    } else if what == "certificate" && has("PRIVATE KEY-----") {
+        "no certificate is in it, but a private key".to_owned()
+    } else if what == "private key" && has("BEGIN ENCRYPTED PRIVATE KEY-----") {
+        "the private key in it is encrypted".to_owned()
+    } else if what == "private key" && has("BEGIN CERTIFICATE-----") {
+        "no private key is in it, but a certificate".to_owned()
+    } else {
+        format!("no {what} is in it")
+    }
+}
+
+/// The private key of a PEM file.
+///
+/// # Errors
+/// When it cannot be read, or has no key that can be used.
+pub fn key(path: &Path) -> Result<Arc<dyn SigningKey>, Unusable> {
+    let bad = |label: String| {
+        let help = "name a file with `-----BEGIN PRIVATE KEY-----` in it; \
+                    `openssl pkey -in FILE` makes one of an encrypted key";
+        unusable("read the private key", path, label, help)
+    };
+    let bytes = fs::read(path).map_err(|e| bad(e.to_string()))?;
+    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| match e {
+        pem::Error::NoItemsFound => bad(lacks(&bytes, "private key")),
+        e => bad(format!("this is not PEM: {e}")),
+    })?;
+    let provider = aws_lc_rs::default_provider();
+    provider.key_provider.load_private_key(key).map_err(|e| bad(format!("this key cannot be used: {e}")))
+}
+
+/// Both, if they belong together; `path` is the key's.
+///
+/// # Errors
+/// When the key is another certificate's.
+pub fn pair(chain: Chain, key: Arc<dyn SigningKey>, path: &Path) -> Result<CertifiedKey, Unusable> {
+    let fits = |certificate: &CertificateDer<'static>| {
+        let one = CertifiedKey::new(vec![certificate.clone()], key.clone());
+        // Of a key that does not tell its public half nothing is known, which is no reason against it.
+        !matches!(
+            one.keys_match(),
+            Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch))
+        )
+    };
+    let doing = "use the private key";
+    match chain.iter().position(fits) {
+        Some(0) => Ok(CertifiedKey::new(chain, key)),
+        Some(at) => {
+            let label = format!("it belongs to certificate {} of `tls.certificate`", at + 1);
+            Err(unusable(
+                doing,
+                path,
+                label,
+                "put the server's own certificate first, then those that signed it",
+            ))
+        }
+        None => {
+            let label = "it is the key of another certificate";
+            Err(unusable(doing, path, label, "name the key that `tls.certificate` was made with"))
+        }
+    }
+}
+
+/// The certificates of a PEM file with authorities.
+///
+/// # Errors
+/// As for [`chain`], and when one cannot be an authority's.
+pub fn authorities(path: &Path) -> Result<Chain, Unusable> {
+    let authorities = chain(path)?;
+    for certificate in &authorities {
+        RootCertStore::empty().add(certificate.clone()).map_err(|e| {
+            let label = format!("this is no authority's certificate: {e}");
+            unusable("read the authorities", path, label, "name a file with certificates of authorities")
+        })?;
+    }
+    Ok(authorities)
+}
