@@ -124,9 +124,9 @@ pub(crate) enum QueueCommand {
     Retry(Change),
     /// Try everything now, and every destination again; with a selection the same as retry
     Flush(Change),
-    /// Give messages up: their senders get reports
+    /// Give messages up, for all recipients that are left: their senders get reports
     Bounce(Change),
-    /// Forget messages, without a word to anyone
+    /// Forget messages, for all recipients that are left, without a word to anyone
     Delete(Change),
     /// Go through the queue once, as `sendmail -q` does, and say what each phase took; the daemon
     /// must not be running
@@ -218,7 +218,8 @@ impl QueueCommand {
     }
 }
 
-/// Which messages. Conditions must all be met; `*` and `?` are wild, letter case does not matter.
+/// Which messages, always whole ones: what is done to a message is done to all its recipients that are
+/// left. Conditions must all be met; `*` and `?` are wild, letter case does not matter.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Chosen {
     /// Queue ids, `all`, or `-` for ids on standard input, one a line
@@ -227,7 +228,7 @@ pub(crate) struct Chosen {
     /// Reverse-path; `<>` for that of reports
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) sender: Option<String>,
-    /// A recipient that is left
+    /// A recipient that is left; the whole message is chosen, with its other recipients
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) recipient: Option<String>,
     /// Where a recipient that is left goes: its domain, or a destination such as mx:example.com
@@ -260,7 +261,7 @@ pub(crate) struct Change {
     pub(crate) chosen: Chosen,
     #[command(flatten)]
     pub(crate) format: Format,
-    /// Only list what would be changed
+    /// Only list what would be changed, with every recipient it would be changed for
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 }

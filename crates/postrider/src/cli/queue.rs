@@ -256,14 +256,15 @@ fn preview(
     settings: &Settings,
     out: &mut dyn Write,
 ) -> Ending {
-    let mut count = 0u64;
+    let mut recipient_count = 0u64;
     let listed = daemon::list(settings, selection, &mut |message| {
-        count += 1;
+        recipient_count += message.recipients.iter().filter(|r| r.status != Status::Settled).count() as u64;
         print_one(&message, format, out)
-    });
-    let listed = listed?;
+    })?;
     if !format.json && !format.only_ids {
-        writeln!(out, "{} would be {}", print::messages(count), action.done())?;
+        let (messages, done) = (print::messages(listed.count), action.done());
+        let plural = if recipient_count == 1 { "" } else { "s" };
+        writeln!(out, "{messages} would be {done}, with {recipient_count} recipient{plural}")?;
     }
     Ok(listed.exit())
 }

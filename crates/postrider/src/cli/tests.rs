@@ -111,7 +111,11 @@ fn whose_envelope_is_damaged_is_not_chosen_by_its_addresses() {
 fn a_preview_changes_nothing() {
     let daemon = Daemon::serving(Memory::with(3));
     let said = run_line(&daemon, "postrider queue bounce --sender alice@a.test --dry-run").unwrap();
-    assert!(said.ends_with("3 messages would be bounced\n"), "{said}");
+    assert!(said.ends_with("3 messages would be bounced, with 6 recipients\n"), "{said}");
+    // Whoever chooses by one recipient sees the others that go, too.
+    let said = run_line(&daemon, "postrider queue delete --recipient bob@b.test -n").unwrap();
+    assert!(said.contains("bob@b.test\n") && said.contains("carol@c.test\n"), "{said}");
+    assert!(said.ends_with("3 messages would be deleted, with 6 recipients\n"), "{said}");
     let said = run_line(&daemon, "postrider queue delete all -n --ids").unwrap();
     assert_eq!(ids(&said), [1, 2, 3]);
     assert!(daemon.done().is_empty());
