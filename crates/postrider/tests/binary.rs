@@ -114,6 +114,7 @@ fn a_bad_configuration_stops_every_command_with_78() {
 #[test]
 fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
     let dir = site("");
+    fs::create_dir(dir.path().join("data/spool")).unwrap();
     let output = postrider(&dir, &["queue", "list"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "Mail queue is empty\n"));
     assert_eq!(stdout(&postrider(&dir, &["queue", "count"])), "0\n");
@@ -125,6 +126,17 @@ fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
         let output = postrider(&dir, arguments);
         assert_eq!(output.status.code(), Some(69), "{arguments:?}");
         assert_eq!(stderr(&output), "postrider: the daemon is not running\n");
+    }
+}
+
+#[test]
+fn a_spool_that_is_not_there_is_no_empty_queue() {
+    let dir = site("");
+    let missing = dir.path().join("data/spool");
+    for arguments in [&["mailq"][..], &["queue", "count"], &["why", "0000000000001"]] {
+        let output = postrider(&dir, arguments);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(66), ""), "{arguments:?}");
+        assert!(stderr(&output).contains(&format!("{}: no such folder", missing.display())), "{arguments:?}");
     }
 }
 
@@ -225,6 +237,7 @@ fn man_pages_and_completions_are_written() {
 #[test]
 fn the_binary_is_known_by_its_other_names() {
     let dir = site("");
+    fs::create_dir(dir.path().join("data/spool")).unwrap();
     for name in ["sendmail", "mailq", "newaliases"] {
         symlink(BINARY, dir.path().join(name)).unwrap();
     }

@@ -9,7 +9,7 @@ use crate::{
 use config::{Settings, Target};
 use mail::{ForwardPath, UnixMillis};
 use spool::Recovered;
-use std::io;
+use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
 
 /// Passes on each selected message; damage is told on standard error.
 pub(super) fn list(
@@ -42,6 +42,16 @@ pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<Listed>, CliErr
 
 /// True when everything could be read.
 fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, CliError> {
+    // No spool is no empty queue: most likely this is the configuration of another daemon.
+    if let Some(missing) =
+        settings.spools().iter().map(|spool| folder(&spool.path)).find(|dir| is_missing(dir))
+    {
+        let text = format!(
+            "the daemon is not running, and there is no spool: {}: no such folder",
+            missing.display()
+        );
+        return Err(CliError::new(Exit::NoInput, text));
+    }
     let report = wiring::inspect(settings, found).map_err(|failure| {
         let text = format!("the daemon is not running, and its spool says: {failure}");
         CliError::new(Exit::Unavailable, text)
@@ -50,6 +60,16 @@ fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, C
         super::complain("postrider", &format!("corrupt: {place}"));
     }
     Ok(report.corrupt.is_empty())
+}
+
+/// The folder itself, or the one that queue directories with a pattern are in.
+fn folder(path: &Path) -> &Path {
+    let is_pattern = path.file_name().is_some_and(|name| name.as_bytes().contains(&b'*'));
+    path.parent().filter(|_| is_pattern).unwrap_or(path)
+}
+
+fn is_missing(folder: &Path) -> bool {
+    folder.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
