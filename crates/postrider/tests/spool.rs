@@ -5,7 +5,7 @@ mod common;
 use common::{Postrider, client::Client, free_address, until};
 use std::{
     fs::{self, OpenOptions},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -145,6 +145,44 @@ fn another_spool_can_be_named_and_one_that_is_not_there_is_said() {
     assert!(said.contains("/nowhere/spool: no such folder"), "{said}");
     let said = daemon.try_ask(&["spool", "dump", "0abqxsh585000"]).unwrap_err();
     assert!(said.contains("no record of it"), "{said}");
+}
+
+#[test]
+fn what_root_does_to_a_spool_is_done_as_its_owner() {
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: only root can become somebody else");
+        return;
+    }
+    let daemon = Postrider::start(&nowhere());
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("a@else.test", &["x@else.test"], b"Subject: m1\r\n\r\nhi\r\n").unwrap();
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let (uid, gid) = (65_534, 65_533);
+    own(dir.path(), uid, gid);
+
+    let run = command(dir.path(), &["queue", "run"]);
+    assert!(run.status.success(), "{run:?}");
+    let into = dir.path().join("data/new");
+    let moved =
+        command(dir.path(), &["spool", "convert", "--to", "directories", "--into", into.to_str().unwrap()]);
+    assert!(moved.status.success() && text(&moved).starts_with("1 message"), "{moved:?}");
+    let mut files = vec![dir.path().to_owned()];
+    while let Some(file) = files.pop() {
+        let owner = fs::symlink_metadata(&file).unwrap();
+        assert_eq!((owner.uid(), owner.gid()), (uid, gid), "{}", file.display());
+        if owner.is_dir() {
+            files.extend(fs::read_dir(file).unwrap().map(|e| e.unwrap().path()));
+        }
+    }
+}
+
+/// Gives a tree away.
+fn own(path: &Path, uid: u32, gid: u32) {
+    std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
+    if path.is_dir() {
+        fs::read_dir(path).unwrap().for_each(|e| own(&e.unwrap().path(), uid, gid));
+    }
 }
 
 #[test]

@@ -130,6 +130,8 @@ pub(crate) enum QueueCommand {
     Delete(Change),
     /// Go through the queue once, as `sendmail -q` does, and say what each phase took; the daemon
     /// must not be running
+    ///
+    /// Root does it as the user who owns `data_dir`, so that the daemon can open what was written.
     Run(RunArgs),
 }
 
@@ -182,6 +184,9 @@ pub(crate) enum SpoolCommand {
         path: Option<PathBuf>,
     },
     /// Move every message into a new spool of another engine; the daemon must not be running
+    ///
+    /// Root does it as the user who owns `data_dir`, so that the daemon can open what was written; the
+    /// new folder, or the one it is to be made in, must be that user's.
     Convert {
         /// The engine
         #[arg(long, value_enum)]

@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod daemon;
 mod manual;
 mod offline;
+mod owner;
 mod print;
 pub(crate) mod queue;
 mod settings;

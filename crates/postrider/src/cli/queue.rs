@@ -4,7 +4,7 @@ use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
     daemon::{self, Answer},
-    print,
+    owner, print,
 };
 use crate::{
     control::{Action, Id, Listed, Request, Selection, Status, client::Client},
@@ -41,6 +41,9 @@ fn run_once(run: &RunArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
     if !run.dry_run && Client::connect(&settings.control.socket).is_ok() {
         let text = "the daemon is running, and has the queue: use `postrider queue flush`, or --dry-run";
         return Err(CliError::new(Exit::TempFail, text));
+    }
+    if !run.dry_run {
+        owner::become_owner(settings)?;
     }
     queue_run::run(settings, options, run.json, out).map_err(|text| CliError::new(Exit::Unavailable, text))
 }

@@ -29,6 +29,7 @@ use std::{
     process::ExitCode,
 };
 use user::User;
+pub(crate) use user::name as user_name;
 
 /// Which command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

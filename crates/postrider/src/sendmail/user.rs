@@ -25,6 +25,12 @@ impl User {
     }
 }
 
+/// The name of the user with this number.
+pub(crate) fn name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    find(&passwd, uid).map(|user| user.name)
+}
+
 /// A user from a directory service is not in the file: then LOGNAME may say the name. It is only
 /// a name; the daemon knows the number from the kernel.
 fn unknown(uid: u32) -> String {

@@ -8,6 +8,7 @@ mod salvage;
 use super::{
     CliError, Ending,
     args::{NewEngine, SpoolCommand},
+    owner,
 };
 use crate::sysexits::Exit;
 use config::{Engine, Settings};
@@ -32,6 +33,7 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
                 NewEngine::Log => Engine::Log,
                 NewEngine::Directories => Engine::Directories,
             };
+            owner::become_owner(settings)?;
             convert::run(settings, group.as_deref(), engine, into, out)
         }
     }
