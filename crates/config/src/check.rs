@@ -33,6 +33,7 @@ impl Check<'_, '_> {
         self.listeners(s);
         self.relay(s);
         self.loops(s);
+        self.own_mail(s);
         self.tls(s);
         self.limits(&s.limits);
         self.counts(s);
@@ -124,6 +125,23 @@ impl Check<'_, '_> {
                 self.problem(&path, what, "is one of its own listeners", "name another host or port");
             }
         }
+    }
+
+    /// Mail for this machine's own name would be looked up by MX, lead back here, and be returned: root's,
+    /// that of daemons, and with the default that for postmaster.
+    fn own_mail(&mut self, s: &Settings) {
+        let leads_somewhere = s.is_local(&s.hostname) || s.route(&s.hostname).is_some();
+        // A route or a domain that is wrong already is not in the settings.
+        if leads_somewhere || !self.reading.cx.problems.is_empty() {
+            return;
+        }
+        let hostname = &s.hostname;
+        let what = format!(
+            "mail for this server itself, `postmaster@{hostname}` or `root@{hostname}`, leads nowhere"
+        );
+        let label = format!("without \"{hostname}\"");
+        let help = format!("add \"{hostname}\" to `domains`, or a [[route]] that it matches");
+        self.problem("local.domains", what, &label, &help);
     }
 
     fn tls(&mut self, s: &Settings) {

@@ -91,7 +91,10 @@ pub(crate) fn read(
         effective: Vec::new(),
     };
     let settings = reading.settings(root.get_ref(), started);
-    check::check(&mut reading, &settings, purpose);
+    // For a reload it was checked as it stands: with another hostname or folder some of it looks wrong.
+    if started.is_none() {
+        check::check(&mut reading, &settings, purpose);
+    }
     // A broken line hides keys, so that what is said of the rest could mislead.
     if problems.is_empty() {
         problems = reading.cx.problems;

@@ -25,7 +25,7 @@ pub struct Settings {
     pub hostname: String,
     /// Everything that must survive a restart.
     pub data_dir: PathBuf,
-    /// Where mail for `<Postmaster>` without a domain goes (RFC 5321 §4.5.1).
+    /// Where mail for `<Postmaster>` goes, with a domain too where that is nobody here (RFC 5321 §4.5.1).
     pub postmaster: Mailbox,
     /// Where connections are taken; never empty.
     pub listen: Vec<Listen>,
@@ -128,7 +128,8 @@ section! {
         /// The folder for everything that must survive a restart: the spool, the sockets of the
         /// command line, and local Maildirs. It is made when it is missing.
         data_dir: PathBuf = "\"postrider-data\"",
-        /// The address that mail for the bare `<Postmaster>` goes to (RFC 5321 §4.5.1).
+        /// The address that mail for the bare `<Postmaster>` goes to (RFC 5321 §4.5.1), and that for the
+        /// postmaster of each local domain where `local.users` is there and does not name `postmaster`.
         postmaster: Mailbox = "\"postmaster@{hostname}\"",
     }
 }
@@ -157,13 +158,15 @@ section! {
     /// Whose mail ends here. Mail for these domains is accepted from everywhere. An explicit
     /// `[[route]]` for a local domain decides where it goes; without one it goes to `maildir`.
     pub(crate) LocalKeys = "local" {
-        /// Domains that are local.
+        /// Domains that are local. The hostname must be one of them, or have a route: mail of this machine's
+        /// own programs, and reports of what they sent, go there.
         domains: Vec<HostName> = "[\"localhost\", \"{hostname}\"]",
         /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
         /// `{domain}` for the part behind it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
         /// Local parts that exist; mail for others is refused with 550 5.1.1. Postmaster always
-        /// exists. When this is left out, everyone does.
+        /// exists: where it is not among these, its mail goes to the address in `postmaster`. When this
+        /// is left out, everyone exists.
         users: Option<Vec<Word>> = "",
     }
 }

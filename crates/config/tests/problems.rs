@@ -43,6 +43,22 @@ fn an_open_relay_and_a_loop_are_seen() {
 }
 
 #[test]
+fn a_server_whose_own_mail_leads_nowhere_is_told() {
+    let local = "hostname = \"mx.a.test\"\n[local]\ndomains = [\"a.test\"]\n";
+    golden("own_mail.txt", &problems(local));
+    let is_taken = |text: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("postrider.toml");
+        fs::write(&path, text).unwrap();
+        config::load(Some(&path)).is_ok()
+    };
+    for route in ["domains = [\"mx.a.test\"]\nmx = true", "domains = [\"*\"]\nsmarthost = \"b.test:25\""] {
+        assert!(is_taken(&format!("{local}[[route]]\n{route}\n")), "{route}");
+    }
+    assert!(is_taken(&local.replace("[\"a.test\"]", "[\"a.test\", \"MX.a.test\"]")));
+}
+
+#[test]
 fn queue_directories_that_cannot_be_are_told() {
     let with = |text| problems(&format!("[spool]\nengine = {text}\n"));
     let all = [

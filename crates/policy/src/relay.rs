@@ -58,17 +58,35 @@ impl Policy {
         Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{mailbox}>: relaying denied")))
     }
 
+    /// Is this mail for whoever the operator named as postmaster? The bare one is (RFC 5321 §4.5.1), and
+    /// so is that of a local domain whose users are known and do not include it: nobody reads its mailbox.
+    pub fn is_for_postmaster(&self, recipient: &ForwardPath) -> bool {
+        let Some(mailbox) = recipient.mailbox() else { return true };
+        let Some(users) = &self.users else { return false };
+        base(&mailbox.local_unquoted().to_lowercase()) == POSTMASTER
+            && !users.contains(POSTMASTER)
+            && self.local.contains(mailbox.domain().key().as_ref())
+    }
+
     /// Does the user exist? `user+anything` is `user` (RFC 5233); postmaster always exists (RFC 5321
     /// §4.5.1).
     fn user(&self, mailbox: &Mailbox) -> Result<(), Reply> {
         let Some(users) = &self.users else { return Ok(()) };
         let local = mailbox.local_unquoted().to_lowercase();
-        let base = local.split_once('+').map_or(&*local, |(user, _)| user);
-        if base == "postmaster" || users.contains(&local) || users.contains(base) {
+        let base = base(&local);
+        if base == POSTMASTER || users.contains(&local) || users.contains(base) {
             return Ok(());
         }
         Err(Reply::new(550, Enhanced(5, 1, 1), format!("<{mailbox}>: no such user here")))
     }
+}
+
+/// Exists in every domain.
+const POSTMASTER: &str = "postmaster";
+
+/// Without `+anything`.
+fn base(local: &str) -> &str {
+    local.split_once('+').map_or(local, |(user, _)| user)
 }
 
 #[cfg(test)]
@@ -87,6 +105,28 @@ mod tests {
         let path = ForwardPath::parse(recipient, true).unwrap();
         let verdict = policy().recipient(client.parse().unwrap(), &path);
         verdict.map_or_else(|reply| reply.enhanced.unwrap().1 * 10 + reply.enhanced.unwrap().2, |()| 0)
+    }
+
+    #[test]
+    fn mail_for_a_postmaster_whom_nobody_reads_goes_to_the_one_who_was_named() {
+        let is_for = |users: Option<&[&str]>, recipient: &str| {
+            let users = users.map(|users| users.iter().map(|user| (*user).to_owned()).collect());
+            let local_domains = vec!["here.test".to_owned()];
+            let policy = Policy::new(Settings { local_domains, users, ..Settings::default() });
+            policy.is_for_postmaster(&ForwardPath::parse(recipient, true).unwrap())
+        };
+        let jane: Option<&[&str]> = Some(&["jane"]);
+        for recipient in
+            ["postmaster", "postmaster@here.test", "PostMaster@HERE.test", "postmaster+x@here.test"]
+        {
+            assert!(is_for(jane, recipient), "{recipient}");
+        }
+        for recipient in ["jane@here.test", "postmaster@elsewhere.test"] {
+            assert!(!is_for(jane, recipient), "{recipient}");
+        }
+        // Where it is a user, or everyone is, its own mailbox is meant.
+        assert!(!is_for(Some(&["Postmaster"]), "postmaster@here.test"));
+        assert!(!is_for(None, "postmaster@here.test") && is_for(None, "postmaster"));
     }
 
     #[test]

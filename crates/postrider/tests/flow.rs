@@ -50,6 +50,22 @@ fn local_mail_is_in_its_maildir_when_the_queue_is_empty() {
 }
 
 #[test]
+fn the_postmaster_of_every_local_domain_is_read_by_whoever_was_named() {
+    let daemon = Postrider::start(
+        "[local]\ndomains = [\"mx.test\", \"b.test\"]\nusers = [\"alice\"]\n[relay]\nnetworks = []\n",
+    );
+    // Keys before the first section stand above what is added.
+    let config = fs::read_to_string(daemon.config()).unwrap();
+    fs::write(daemon.config(), format!("postmaster = \"alice@mx.test\"\n{config}")).unwrap();
+    daemon.ask(&["reload"]);
+    let mut client = Client::connect(daemon.address).unwrap();
+    for (number, to) in ["postmaster", "postmaster@mx.test", "Postmaster@b.test"].into_iter().enumerate() {
+        client.send("a@a.test", &[to], b"Subject: x\r\n\r\nx\r\n").unwrap();
+        until("alice has it", || daemon.mailbox("alice").len() == number + 1);
+    }
+}
+
+#[test]
 fn strangers_cannot_relay_and_are_told_so_at_rcpt() {
     let daemon = Postrider::start("[relay]\nnetworks = [\"192.0.2.0/24\"]\n");
     let mut client = Client::connect(daemon.address).unwrap();

@@ -91,10 +91,11 @@ impl Desk {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 
-    /// The bare postmaster is a person, too (RFC 5321 §4.5.1).
+    /// Postmaster is a person, too (RFC 5321 §4.5.1).
     fn name_postmaster(&self, message: &mut Message) {
+        let policy = self.policy();
         for recipient in &mut message.envelope.recipients {
-            if recipient.path == ForwardPath::Postmaster {
+            if policy.is_for_postmaster(&recipient.path) {
                 let postmaster = self.engine.current().settings.postmaster.clone();
                 recipient.path = ForwardPath::Mailbox(postmaster);
             }
