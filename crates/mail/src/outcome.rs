@@ -70,7 +70,8 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ({})", self.fate.as_str(), self.status, self.text)
+        write!(f, "{} {}", self.fate.as_str(), self.status)?;
+        if self.text.is_empty() { Ok(()) } else { write!(f, " ({})", self.text) }
     }
 }
 

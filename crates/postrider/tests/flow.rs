@@ -226,6 +226,37 @@ fn failure_and_deferral(engine: &str) {
 }
 
 #[test]
+fn how_a_finished_recipient_ended_is_told_running_and_stopped_in_the_same_words() {
+    let sink = Sink::with(|command| match command {
+        c if c.contains("gone@") => Some("550 5.1.1 no such user".to_owned()),
+        c if c.contains("busy@") => Some("450 4.2.1 busy".to_owned()),
+        _ => None,
+    });
+    let daemon = Postrider::start(&sink.route());
+    let mut client = Client::connect(daemon.address).unwrap();
+    let to = ["good@b.test", "gone@b.test", "busy@b.test"];
+    client.send("", &to, b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("one waits", || daemon.ledger("bounced") == 1 && daemon.ask(&["mailq"]).contains("(450 4.2.1"));
+    let id = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();
+    let ends = |said: &str| -> Vec<String> {
+        let of = |line: &str| line.strip_prefix("  ended: ")?.split(" (").next().map(str::to_owned);
+        said.lines().filter_map(of).collect()
+    };
+    let (said, shown) = (daemon.ask(&["why", &id]), daemon.ask(&["queue", "show", &id]));
+    assert_eq!(ends(&said), ["delivered 2.0.0", "failed 5.1.1"], "{said}");
+    assert!(said.contains("<good@b.test> by smarthost:") && !said.contains("nothing was tried"), "{said}");
+    assert!(shown.contains("\n          delivered 2.0.0\n"), "{shown}");
+    let (address, (dir, _)) = (daemon.address, daemon.stop());
+    let stopped = std::process::Command::new(common::BINARY)
+        .args(["why", &id, "--config"])
+        .arg(dir.path().join("postrider.toml"))
+        .output();
+    assert_eq!(ends(&String::from_utf8(stopped.unwrap().stdout).unwrap()), ends(&said));
+    let daemon = Postrider::start_in(dir, address, &sink.route());
+    assert_eq!(ends(&daemon.ask(&["why", &id])), ends(&said));
+}
+
+#[test]
 fn a_reload_gives_waiting_mail_new_routes_and_drops_no_session() {
     let sink = Sink::start();
     let dead = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\n", free_address());

@@ -81,9 +81,15 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
             (false, true) => Status::Held,
             (false, false) => Status::Waiting,
         };
+        let (address, destination) =
+            (recipient.path.as_str().to_owned(), destination(&recipient.path, settings));
+        if status == Status::Settled {
+            let end = state.last.as_ref().map(|(at, outcome)| (outcome, *at));
+            return ListedRecipient::finished(address, destination, end);
+        }
         ListedRecipient {
-            address: recipient.path.as_str().to_owned(),
-            destination: destination(&recipient.path, settings),
+            address,
+            destination,
             status,
             attempt_count: state.attempt_count,
             last: state.last.as_ref().map(|(_, outcome)| outcome.to_string()),

@@ -187,12 +187,14 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     }
     for r in &message.recipients {
         let (address, destination) = (print::address(r), print::plain(&r.destination));
-        writeln!(
-            out,
-            "to:       {address}, {}, {destination}, attempts: {}",
-            r.status.as_str(),
-            r.attempt_count
-        )?;
+        let status = r.status.as_str();
+        match r.status {
+            Status::Settled => writeln!(out, "to:       {address}, {status}, {destination}")?,
+            _ => {
+                let attempts = r.attempt_count;
+                writeln!(out, "to:       {address}, {status}, {destination}, attempts: {attempts}")?;
+            }
+        }
         if let Some(last) = &r.last {
             writeln!(out, "          {}", print::plain(last))?;
         }

@@ -37,6 +37,11 @@ pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending 
 fn tell(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{} by {}", print::address(r), print::plain(&r.destination))?;
     writeln!(out, "  where: {}", place(r.status))?;
+    if r.status == Status::Settled {
+        let ended = r.last.as_deref().map_or("how is told in the log".to_owned(), print::plain);
+        let ago = r.last_ms.map(|at| format!(" ({} ago)", span(now.saturating_sub(at)))).unwrap_or_default();
+        return writeln!(out, "  ended: {ended}{ago}");
+    }
     let attempts = if r.attempt_count == 1 { "attempt" } else { "attempts" };
     match (&r.last, r.last_ms) {
         (Some(last), Some(at)) => {
@@ -47,9 +52,6 @@ fn tell(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "  last:  {} ({} {attempts})", print::plain(last), r.attempt_count)?;
         }
         (None, _) => writeln!(out, "  last:  nothing was tried yet")?,
-    }
-    if r.status == Status::Settled {
-        return Ok(());
     }
     let why = r.why.as_deref().map(|why| format!(": {}", print::plain(why))).unwrap_or_default();
     match r.next_ms {

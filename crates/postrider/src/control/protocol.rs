@@ -3,7 +3,7 @@
 //! [`Response::Done`] or [`Response::Failed`].
 
 use super::selection::Selection;
-use mail::QueueId;
+use mail::{Fate, Outcome, QueueId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Longest request line. Clients split long lists of ids into several requests.
@@ -211,6 +211,31 @@ pub(crate) struct ListedRecipient {
     /// Why then, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
+}
+
+impl ListedRecipient {
+    /// One that nothing is left to do for, and how it ended if that is known: the spool keeps which way it
+    /// went and the status, the log keeps all.
+    pub(crate) fn finished(
+        address: String,
+        destination: String,
+        end: Option<(&Outcome, UnixMillis)>,
+    ) -> Self {
+        let said = |outcome: &Outcome| {
+            let way = if outcome.fate == Fate::Delivered { "delivered" } else { "failed" };
+            format!("{way} {}", outcome.status)
+        };
+        Self {
+            address,
+            destination,
+            status: Status::Settled,
+            attempt_count: 0,
+            last: end.map(|(outcome, _)| said(outcome)),
+            last_ms: end.map(|(_, at)| at.0),
+            next_ms: None,
+            why: None,
+        }
+    }
 }
 
 /// Where a recipient is.

@@ -298,8 +298,8 @@ fn settle(
     let reached = conclusion.cause == Cause::Tried && !conclusion.attempt.relay.is_empty();
     let mut state = engine.lock();
     let settlement = state.queue.settle(conclusion.taken.unit, &fates, reached, now);
-    for (index, outcome) in conclusion.results.iter().filter(|(_, o)| o.fate == Fate::Deferred) {
-        state.note(id, *index, outcome);
+    if !settlement.last {
+        conclusion.results.iter().for_each(|(index, outcome)| state.note(id, *index, outcome));
     }
     // Its content is wanted again only after a while, and can be read back.
     if settlement.last || settlement.retry_at.is_some() {

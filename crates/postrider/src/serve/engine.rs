@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use delivery::Courier;
-use mail::{Destination, IdSource, Message, Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{Destination, Fate, IdSource, Message, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
@@ -28,7 +28,8 @@ const OFFER_AGAIN: Duration = Duration::from_millis(100);
 /// What was in flight when the routes changed is looked at again after this.
 const REROUTE_AGAIN: Duration = Duration::from_secs(1);
 
-/// The last outcomes of a message's deferred recipients, for `why` and the listing.
+/// The last outcomes of a message's recipients, for `why` and the listing; those of finished ones are
+/// without their text, as in the spool.
 pub(crate) type Notes = Vec<(u32, Arc<Outcome>, UnixMillis)>;
 
 /// When what was tried before is tried again after a start.
@@ -152,6 +153,8 @@ impl State {
         let (mut rows, mut notes) = (Vec::new(), Notes::new());
         for (index, ((name, group), past)) in (0..).zip(current.ways(message).zip(&found.recipients)) {
             if past.settled {
+                notes
+                    .extend(past.last.as_ref().map(|(at, end)| (index, self.share(&without_text(end)), *at)));
                 continue;
             }
             let site = self.queue.destination_in(&name, group);
@@ -170,15 +173,18 @@ impl State {
             &Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows },
             now,
         );
-        if !notes.is_empty() {
+        if !notes.is_empty() && !rows.is_empty() {
             self.notes.insert(message.id, notes);
         }
         rows.len() as u64
     }
 
-    /// Notes why a recipient waits.
+    /// Notes why a recipient waits, or how it ended.
     pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome) {
-        let shared = self.share(outcome);
+        let shared = match outcome.fate {
+            Fate::Deferred => self.share(outcome),
+            Fate::Delivered | Fate::Failed => self.share(&without_text(outcome)),
+        };
         let notes = self.notes.entry(id).or_default();
         notes.retain(|note| note.0 != index);
         notes.push((index, shared, UnixMillis::now()));
@@ -191,6 +197,11 @@ impl State {
             _ => self.last_note.insert(Arc::new(outcome.clone())).clone(),
         }
     }
+}
+
+/// What the spool keeps of an end. Most are the same, and kept once.
+fn without_text(end: &Outcome) -> Outcome {
+    Outcome { text: "".into(), from_remote: false, ..end.clone() }
 }
 
 impl Engine {

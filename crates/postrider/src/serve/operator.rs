@@ -9,7 +9,7 @@ use crate::control::{
     Action, Changed, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission,
     Target,
 };
-use mail::{Content, Destination, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Content, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{MessageView, UnitView};
 use spool::{Change, Entry};
 use std::sync::Arc;
@@ -190,10 +190,17 @@ async fn listed(engine: &Arc<Engine>, id: QueueId) -> Option<Listed> {
 }
 
 fn describe(engine: &Engine, message: &SharedMessage, view: &MessageView, notes: &Notes) -> Listed {
-    let recipients = (0..).zip(&message.envelope.recipients);
-    let recipients = recipients.map(|(index, recipient)| ListedRecipient {
-        address: recipient.path.as_str().to_owned(),
-        ..described(engine, view, notes, index)
+    let current = engine.current();
+    let recipients = (0..).zip(&message.envelope.recipients).zip(current.ways(message));
+    let recipients = recipients.map(|((index, recipient), (destination, _))| {
+        let address = recipient.path.as_str().to_owned();
+        match described(engine, view, notes, index) {
+            Some(row) => ListedRecipient { address, ..row },
+            None => {
+                let end = notes.iter().find(|note| note.0 == index).map(|note| (&*note.1, note.2));
+                ListedRecipient::finished(address, destination.to_string(), end)
+            }
+        }
     });
     Listed {
         id: Id(message.id),
@@ -221,48 +228,35 @@ fn describe_damaged(
         arrived_ms: engine.clock.on_wall(view.arrived).0,
         sender: String::new(),
         origin: String::new(),
-        recipients: left.into_iter().map(|index| described(engine, view, notes, index)).collect(),
+        recipients: left.into_iter().filter_map(|index| described(engine, view, notes, index)).collect(),
         damaged: Some(failure.to_string()),
     }
 }
 
-/// One recipient, still without its address.
-fn described(engine: &Engine, view: &MessageView, notes: &Notes, index: u32) -> ListedRecipient {
-    let note = notes.iter().find(|note| note.0 == index);
-    let mut row = match view.units.iter().find(|unit| unit.recipients.contains(&index)) {
-        Some(unit) => placed(engine, unit),
-        None => settled(),
-    };
-    if let Some((_, outcome, at)) = note.filter(|_| row.status != Status::Settled) {
+/// One recipient that is left, still without its address.
+fn described(engine: &Engine, view: &MessageView, notes: &Notes, index: u32) -> Option<ListedRecipient> {
+    let mut row = placed(engine, view.units.iter().find(|unit| unit.recipients.contains(&index))?);
+    if let Some((_, outcome, at)) = notes.iter().find(|note| note.0 == index) {
         row.last = Some(outcome.text.to_string());
         row.last_ms = Some(at.0);
     }
-    row
-}
-
-fn settled() -> ListedRecipient {
-    ListedRecipient {
-        address: String::new(),
-        destination: String::new(),
-        status: Status::Settled,
-        attempt_count: 0,
-        last: None,
-        last_ms: None,
-        next_ms: None,
-        why: None,
-    }
+    Some(row)
 }
 
 /// Where a unit is, and why.
 fn placed(engine: &Engine, unit: &UnitView) -> ListedRecipient {
     let mut row = ListedRecipient {
-        destination: name(&unit.destination),
+        address: String::new(),
+        destination: unit.destination.to_string(),
+        status: Status::Ready,
         attempt_count: u32::from(unit.attempt_count),
-        ..settled()
+        last: None,
+        last_ms: None,
+        next_ms: None,
+        why: None,
     };
     match &unit.status {
         queue::Status::Ready => {
-            row.status = Status::Ready;
             row.why = Some("it waits for a connection to its destination".to_owned());
         }
         queue::Status::Suspended(until, reason) => {
@@ -284,8 +278,4 @@ fn placed(engine: &Engine, unit: &UnitView) -> ListedRecipient {
         }
     }
     row
-}
-
-fn name(destination: &Destination) -> String {
-    destination.to_string()
 }
