@@ -223,6 +223,10 @@ fn failure_and_deferral(engine: &str) {
     daemon.ask(&["queue", "delete", "--recipient", "busy@b.test"]);
     until("the queue is empty", || daemon.ledger("queued") == 0);
     assert_eq!(daemon.ledger("deleted"), 1);
+    // Nobody is told, so nobody counts it as returned.
+    let of = |event: &str| daemon.log().into_iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
+    until("the log says so", || of("deleted").iter().any(|line| line["to"] == "busy@b.test"));
+    assert!(!of("attempt").iter().any(|line| line["to"] == "busy@b.test" && line["status"] == "bounced"));
 }
 
 #[test]

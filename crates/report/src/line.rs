@@ -37,6 +37,13 @@ pub enum Event<'a> {
         /// Where and how.
         attempt: &'a Attempt,
     },
+    /// An operator threw it away: for this recipient nothing more is tried, and nobody is told.
+    Deleted {
+        /// The message.
+        message: &'a Message,
+        /// The recipient's index in the envelope.
+        recipient: u32,
+    },
     /// Nothing is left to do for a message.
     Removed(QueueId),
     /// A client was refused.
@@ -79,6 +86,12 @@ enum Row<'a> {
         queued_ms: u64,
         setup_ms: u64,
         transfer_ms: u64,
+    },
+    Deleted {
+        time: &'a str,
+        id: &'a str,
+        from: &'a str,
+        to: &'a str,
     },
     Removed {
         time: &'a str,
@@ -144,6 +157,15 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
                 queued_ms: attempt.queued_ms,
                 setup_ms: attempt.setup_ms,
                 transfer_ms: attempt.transfer_ms,
+            }
+        }
+        Event::Deleted { message, recipient } => {
+            id_text = message.id.to_ascii();
+            Row::Deleted {
+                time,
+                id: text(&id_text),
+                from: message.envelope.reverse_path.as_str(),
+                to: recipient_of(message, recipient),
             }
         }
         Event::Removed(id) => {
@@ -243,6 +265,8 @@ impl Postfix {
                     outcome.text,
                 );
             }
+            // As from postsuper -d: no line but `removed`. With a status tools would count a bounce.
+            Event::Deleted { .. } => {}
             Event::Removed(id) => {
                 self.head("qmgr", now, out);
                 let _ = writeln!(out, "{id}: removed");
@@ -338,6 +362,7 @@ mod tests {
             Event::Attempt { message, recipient: 0, outcome, attempt },
             Event::Removed(message.id),
             Event::Refused(refused),
+            Event::Deleted { message, recipient: 0 },
             Event::Lost(3),
         ]
     }
@@ -370,7 +395,8 @@ mod tests {
         assert_eq!(rows[1]["age_ms"], 1000);
         assert_eq!(rows[1]["to"], "\"q\\\"x\"@c.test");
         assert_eq!(rows[3]["to"], "z@w");
-        assert_eq!(rows.len(), 5);
+        assert_eq!((&rows[4]["event"], &rows[4]["to"]), (&"deleted".into(), &"\"q\\\"x\"@c.test".into()));
+        assert_eq!(rows.len(), 6);
     }
 
     #[test]
@@ -410,5 +436,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+        // What is deleted counts neither as sent nor as returned.
+        assert_eq!(text.matches("status=").count(), 1, "{text}");
     }
 }

@@ -341,7 +341,10 @@ fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage, las
             (_, Fate::Delivered) => engine.ledger.delivered(1),
         }
     }
-    engine.journal.attempt(message, &conclusion.results, &conclusion.attempt);
+    match conclusion.cause {
+        Cause::Deleted => engine.journal.deleted(message, &conclusion.results),
+        _ => engine.journal.attempt(message, &conclusion.results, &conclusion.attempt),
+    }
     if last {
         engine.journal.removed(message.id);
     }

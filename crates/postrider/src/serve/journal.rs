@@ -41,6 +41,13 @@ impl Journal {
         }
     }
 
+    /// An operator threw these recipients of it away.
+    pub(crate) fn deleted(&self, message: &Message, results: &[(u32, Outcome)]) {
+        for (recipient, _) in results {
+            self.log.write(&Event::Deleted { message, recipient: *recipient });
+        }
+    }
+
     /// Nothing is left to do for it.
     pub(crate) fn removed(&self, id: QueueId) {
         self.log.write(&Event::Removed(id));
