@@ -180,7 +180,7 @@ impl RecoveryReport {
 pub struct Pressure {
     /// Bytes queued for the next commits.
     pub queued_bytes: u64,
-    /// Bytes that can still be accepted before [`Refused::Full`].
+    /// Bytes that can be accepted at once; zero before [`Refused::Full`]. [`Spool::room_bytes`] is all.
     pub free_bytes: u64,
     /// Live messages.
     pub message_count: u64,
@@ -252,6 +252,12 @@ pub trait Spool: Send + Sync + 'static {
 
     /// Room, commit latency, health.
     fn pressure(&self) -> Pressure;
+
+    /// Bytes that can be accepted until [`Refused::Full`], with those that only the disk knows of. Asks it:
+    /// for people who look.
+    fn room_bytes(&self) -> u64 {
+        self.pressure().free_bytes
+    }
 
     /// Commits what is queued and stops; afterwards every submit is [`Refused::Poisoned`].
     fn close(&self);

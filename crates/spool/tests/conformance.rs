@@ -299,6 +299,19 @@ fn segments_are_used_again_and_leftovers_are_moved() {
 }
 
 #[test]
+fn the_room_of_a_log_is_what_the_disk_has_or_its_limit_leaves() {
+    const SEGMENT: u64 = 256 * 1024;
+    let room = |max_bytes| {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, _, _) = Engine::Log.open_with(dir.path(), max_bytes);
+        spool.room_bytes()
+    };
+    assert!(room(0) > 100 * SEGMENT, "{}", room(0));
+    let limited = room(20 * SEGMENT);
+    assert!((10 * SEGMENT..=21 * SEGMENT).contains(&limited), "{limited}");
+}
+
+#[test]
 fn a_full_spool_refuses_mail_and_takes_outcomes() {
     durable_engines(|engine, dir| {
         let (spool, _, _) = engine.open_with(dir, 5 * 256 * 1024);

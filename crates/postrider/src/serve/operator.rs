@@ -75,7 +75,7 @@ impl Target for Daemon {
             commits: pressure.commit_count,
             last_sync_us: pressure.last_sync_us,
             queued_bytes: pressure.queued_bytes,
-            free_bytes: pressure.free_bytes,
+            free_bytes: self.engine.spool.room_bytes(),
             queue_create_count,
             queue_create_mean_us,
             queue_create_max_us,

@@ -478,6 +478,13 @@ impl Spool for LogSpool {
         self.shared.chunk(Source::Cache, place).ok()
     }
 
+    fn room_bytes(&self) -> u64 {
+        match self.pressure().free_bytes {
+            0 => 0,
+            prepared => prepared.saturating_add(self.shared.pool.unmade_bytes()),
+        }
+    }
+
     fn recover(&mut self, visit: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
         let mut found =
             self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;

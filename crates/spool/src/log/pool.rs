@@ -256,6 +256,16 @@ impl Pool {
         &*self.disk
     }
 
+    /// What can still be made into segments.
+    pub(crate) fn unmade_bytes(&self) -> u64 {
+        let of_disk = self.disk.free_bytes().map_or(0, |free| free.saturating_sub(self.room.min_free_bytes));
+        let made = self.lock().segment_count * self.room.segment_bytes;
+        match self.room.max_bytes {
+            0 => of_disk,
+            max => of_disk.min(max.saturating_sub(made)),
+        }
+    }
+
     /// Prepares or removes one segment; `false` when there was no room for it.
     pub(crate) fn work(&self) -> bool {
         let mut state = self.lock();

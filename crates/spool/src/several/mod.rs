@@ -218,6 +218,10 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
         all.reduce(both).unwrap_or_default()
     }
 
+    fn room_bytes(&self) -> u64 {
+        self.stores.iter().map(|store| store.room_bytes()).min().unwrap_or(0)
+    }
+
     fn close(&self) {
         self.stores.iter().for_each(|store| store.close());
     }
