@@ -13,7 +13,7 @@ use crate::{
 };
 use mail::Domain;
 use std::{
-    fs,
+    fs, io,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -60,10 +60,22 @@ pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded
 
 /// A file's text.
 pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
-    fs::read_to_string(path).map_err(|error| {
+    let bytes = fs::read(path).map_err(|error| {
         let what = format!("read {}: {error}", path.display());
-        let help = Some("name an existing file behind --config".to_owned());
+        let help = match error.kind() {
+            io::ErrorKind::PermissionDenied => "let this user read it, or run this as one who may",
+            io::ErrorKind::IsADirectory => "name the file in this folder behind --config",
+            _ => "name an existing file behind --config",
+        };
+        let help = Some(help.to_owned());
         Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let (at, bytes) = (error.utf8_error().valid_up_to(), error.as_bytes());
+        let label = format!("the byte 0x{:02X}", bytes[at]);
+        let help = Some("save the file as UTF-8; `iconv -f latin1 -t utf-8` makes it of Latin-1".to_owned());
+        let problem = Problem { what: "this is not UTF-8".to_owned(), label, help, span: Some(at..at + 1) };
+        Problems::new(path, &String::from_utf8_lossy(bytes), vec![problem])
     })
 }
 

@@ -136,6 +136,17 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
+fn a_file_that_is_no_text_is_told_by_its_line_and_a_folder_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("postrider.toml");
+    fs::write(&path, b"# one\nhostname = \"b\xfccher.test\"\n").unwrap();
+    let said = |path: &Path| {
+        config::load(Some(path)).unwrap_err().to_string().replace(&*dir.path().to_string_lossy(), "DIR")
+    };
+    golden("no_text.txt", &format!("{}\n{}", said(&path), said(dir.path())));
+}
+
+#[test]
 fn a_problem_knows_its_line_and_column() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.toml");

@@ -6,6 +6,7 @@ use common::{PATIENCE, Postrider, client::Client, free_address, sink::Sink, unti
 use std::{
     collections::HashMap,
     fs,
+    io::Write as _,
     net::TcpListener,
     path::{Path, PathBuf},
     sync::mpsc,
@@ -62,6 +63,26 @@ fn the_postmaster_of_every_local_domain_is_read_by_whoever_was_named() {
     for (number, to) in ["postmaster", "postmaster@mx.test", "Postmaster@b.test"].into_iter().enumerate() {
         client.send("a@a.test", &[to], b"Subject: x\r\n\r\nx\r\n").unwrap();
         until("alice has it", || daemon.mailbox("alice").len() == number + 1);
+    }
+}
+
+#[test]
+fn submitted_mail_bears_its_id_and_folded_fields_are_shown_as_they_are() {
+    let dead = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\n", free_address());
+    let daemon = Postrider::start(&dead);
+    let mut sendmail = std::process::Command::new(common::BINARY)
+        .args(["sendmail", "x@else.test"])
+        .env("POSTRIDER_CONFIG", daemon.config())
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    sendmail.stdin.take().unwrap().write_all(b"Subject: one\n\ttwo\n\nbody\n").unwrap();
+    assert!(sendmail.wait().unwrap().success());
+    let id = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();
+    let trace = format!("\n\tid {id}; ");
+    for said in [daemon.ask(&["queue", "show", &id]), daemon.ask(&["spool", "dump", "--content", &id])] {
+        let header = said.replace("    | ", "");
+        assert!(header.contains(&trace) && header.contains("Subject: one\n\ttwo\n"), "{said}");
     }
 }
 

@@ -22,6 +22,11 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(safe).collect()
 }
 
+/// The same for a line of content, where tabs are as good as spaces: folded header fields begin with one.
+pub(super) fn plain_content(line: &str) -> String {
+    line.split('\t').map(plain).collect::<Vec<_>>().join("\t")
+}
+
 /// `<>` for the null path, as people write it.
 pub(super) fn sender(message: &Listed) -> String {
     match (&message.damaged, message.sender.is_empty()) {

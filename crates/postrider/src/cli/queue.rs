@@ -201,7 +201,9 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
     }
     writeln!(out)?;
     match header {
-        Some(header) => header.lines().try_for_each(|line| writeln!(out, "{}", print::plain(line)))?,
+        Some(header) => {
+            header.lines().try_for_each(|line| writeln!(out, "{}", print::plain_content(line)))?;
+        }
         None if message.damaged.is_some() => {}
         None => writeln!(out, "(The header can be read while the daemon runs.)")?,
     }

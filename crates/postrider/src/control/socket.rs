@@ -39,7 +39,9 @@ fn draft_name(path: &Path) -> PathBuf {
 
 fn permit(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     if let Some(group) = group {
-        chown(path, None, Some(Gid::from_raw(group)))?;
+        chown(path, None, Some(Gid::from_raw(group))).map_err(|e| {
+            io::Error::new(e.kind(), format!("give it to group {group} (`control.group`): {e}"))
+        })?;
     }
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
 }

@@ -174,7 +174,13 @@ impl Options {
             'b' => self.mode = mode(value)?,
             'o' => self.old_option(value),
             'O' => self.long_option(value),
-            'q' => self.mode = Mode::Flush(queue_run(value)?),
+            'q' => {
+                let run = queue_run(value)?;
+                // Who asks for a daemon that runs the queue must not believe that there is one.
+                if !matches!(self.mode, Mode::Refused(_)) {
+                    self.mode = Mode::Flush(run);
+                }
+            }
             'f' | 'r' => self.sender = Some(value.to_owned()),
             'F' => self.full_name = Some(value.to_owned()),
             'B' => self.body = Some(parse_body(value)?),
@@ -296,8 +302,10 @@ mod tests {
             matches!(parse("-qSme").unwrap().mode, Mode::Flush(s) if s.sender.as_deref() == Some("*me*"))
         );
         assert!(matches!(parse("-qI0000000000007").unwrap().mode, Mode::Flush(s) if s.ids.len() == 1));
-        assert!(matches!(parse("-bd -q1h").unwrap().mode, Mode::Flush(_)));
-        assert!(matches!(parse("-bd").unwrap().mode, Mode::Refused(why) if why.contains("postrider serve")));
+        for line in ["-bd", "-bd -q15m", "-q15m -bd"] {
+            let mode = parse(line).unwrap().mode;
+            assert!(matches!(mode, Mode::Refused(why) if why.contains("postrider serve")), "{line}");
+        }
     }
 
     #[test]

@@ -101,11 +101,12 @@ impl Target for Daemon {
 
     async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
         let now = UnixMillis::now();
+        let id = self.engine.ids.next(now.0);
         let message = Message {
-            id: self.engine.ids.next(now.0),
+            id,
             arrived: now,
             origin: submission.origin().into(),
-            content: with_trace(&submission, self, now),
+            content: with_trace(&submission, self, id, now),
             envelope: submission.envelope,
         };
         self.desk.accept_local(message).await
@@ -157,10 +158,10 @@ impl Daemon {
 }
 
 /// Local mail gets a `Received` field of its own (RFC 5321 §4.4).
-fn with_trace(submission: &Submission, daemon: &Daemon, now: UnixMillis) -> Content {
+fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMillis) -> Content {
     let hostname = &daemon.engine.current().settings.hostname;
     let mut bytes = format!(
-        "Received: by {hostname} (Postrider, from userid {});\r\n\t{}\r\n",
+        "Received: by {hostname} (Postrider, from userid {})\r\n\tid {id}; {}\r\n",
         submission.uid,
         now.rfc5322()
     )

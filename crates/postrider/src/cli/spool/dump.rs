@@ -1,7 +1,10 @@
 //! `postrider spool dump`: records as text, one a line.
 
 use super::{CliError, Ending};
-use crate::{cli::print::plain, sysexits::Exit};
+use crate::{
+    cli::print::{plain, plain_content},
+    sysexits::Exit,
+};
 use mail::{Message, QueueId};
 use spool::{RecipientState, Said, Seen, examine};
 use std::{
@@ -127,6 +130,6 @@ impl Dump<'_> {
             return Ok(());
         }
         let text = String::from_utf8_lossy(bytes);
-        text.lines().try_for_each(|line| writeln!(self.out, "    | {}", plain(line)))
+        text.lines().try_for_each(|line| writeln!(self.out, "    | {}", plain_content(line)))
     }
 }
