@@ -4,7 +4,7 @@
 
 use super::{
     Folded, Shared, Work, digest,
-    index::{Location, Slot},
+    index::{Index, Location, Slot},
     recover::next_batch,
 };
 use crate::{
@@ -81,10 +81,40 @@ pub(crate) fn warn(failure: &SpoolFailure) {
 
 fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
     let mut cleaning = Cleaning::of_oldest(shared)?;
-    while let Some(ticket) = cleaning.next(shared) {
-        shared.progress.wait_blocking(ticket)?;
+    cleaning.run(shared)?;
+    // What a batch has that cannot be read as a whole may be readable by itself.
+    let mut cleaning = Cleaning::of_index(shared, cleaning.segment);
+    if cleaning.records.is_empty() {
+        return Ok(());
     }
+    cleaning.run(shared)?;
+    shared.set_aside(&cleaning);
     Ok(())
+}
+
+impl Shared {
+    /// A segment in which nothing is left but what cannot be read would keep all that come after it.
+    fn set_aside(&self, cleaning: &Cleaning) {
+        let number = cleaning.segment;
+        let mut index = self.index();
+        let is_oldest = index.segments.first_key_value().is_some_and(|(oldest, _)| *oldest == number);
+        let left = records_in(&index, number);
+        // One that has become too large for a segment stays, and is whole.
+        let is_lost = |(kind, name): &(Kind, u64)| cleaning.corrupt.contains(&(*kind as u8, *name));
+        if !is_oldest || number == index.current || left.is_empty() || !left.iter().all(is_lost) {
+            return;
+        }
+        let Some(mut segment) = index.segments.remove(&number) else { return };
+        let (name, count) = (&segment.name, left.len());
+        tracing::error!(
+            "{name}: {count} messages, or parts of some, cannot be read; `postrider spool salvage` may bring out more"
+        );
+        segment.is_damaged = true;
+        // In this order, so that none whose end stands in a later one comes back.
+        let mut dead = vec![segment];
+        dead.extend(index.take_dead());
+        self.pool.give_back(dead);
+    }
 }
 
 /// What is in a segment, to be moved one by one.
@@ -92,6 +122,16 @@ fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
 pub(crate) struct Cleaning {
     segment: u32,
     records: VecDeque<(Kind, u64)>,
+    /// Of them, those that cannot be read.
+    corrupt: HashSet<(u8, u64)>,
+}
+
+/// All that still lives in a segment, as the index knows it.
+fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
+    let messages = index.messages.iter().filter(|(_, slot)| slot.at.segment == segment);
+    let chunks = index.chunks.iter().filter(|(_, at)| at.segment == segment);
+    let records = messages.map(|(id, _)| (Kind::Message, *id));
+    records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).collect()
 }
 
 impl Cleaning {
@@ -123,7 +163,18 @@ impl Cleaning {
             }
             at += head.padded() as usize;
         }
-        Ok(Self { segment, records })
+        Ok(Self { segment, records, ..Self::default() })
+    }
+
+    fn of_index(shared: &Shared, segment: u32) -> Self {
+        Self { segment, records: records_in(&shared.index(), segment).into(), ..Self::default() }
+    }
+
+    fn run(&mut self, shared: &Shared) -> Result<(), SpoolFailure> {
+        while let Some(ticket) = self.next(shared) {
+            shared.progress.wait_blocking(ticket)?;
+        }
+        Ok(())
     }
 
     /// Has the next record that still lives written again; `None` at the end.
@@ -137,7 +188,12 @@ impl Cleaning {
                 Ok(None) => {}
                 Ok(ticket) => return ticket,
                 // It stays; the others can go.
-                Err(failure) => warn(&failure),
+                Err(failure) => {
+                    if matches!(failure, SpoolFailure::Corrupt(_)) {
+                        self.corrupt.insert((kind as u8, name));
+                    }
+                    warn(&failure);
+                }
             }
         }
         None

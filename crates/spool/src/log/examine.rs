@@ -2,7 +2,7 @@
 //! which it lies. Changes nothing and needs no lock; what another process writes meanwhile may look
 //! like a torn tail.
 
-use super::{pool::UNFINISHED, recover::next_batch};
+use super::{patient::Patient, pool::UNFINISHED, recover::next_batch};
 use crate::{
     RecipientState, SpoolFailure,
     disk::{Disk, File, RealDisk},
@@ -176,7 +176,7 @@ fn in_order(disk: &dyn Disk) -> Result<Vec<Opened>, SpoolFailure> {
     names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(".bad")));
     names.sort_unstable();
     let open = |name: String| -> Result<Opened, SpoolFailure> {
-        let file = disk.open(&name).map_err(|e| failed("open", &name, &e))?;
+        let file = Patient::new(disk.open(&name).map_err(|e| failed("open", &name, &e))?);
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| failed("read", &name, &e))?;
         let header = SegmentHeader::decode(&head[..length]);

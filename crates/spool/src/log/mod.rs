@@ -9,6 +9,7 @@ mod hand;
 mod index;
 #[cfg(test)]
 mod parallel_tests;
+mod patient;
 mod pool;
 mod recover;
 pub(crate) mod salvage;
@@ -155,27 +156,35 @@ impl Shared {
     fn fold(&self, id: QueueId, slot: &Slot, with_content: bool) -> Result<Folded, SpoolFailure> {
         let body = self.record(slot.at, Kind::Message, id.0)?;
         let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
-        self.fold_stored(id, slot, read_message(id, &body, with_content).map_err(bad)?)
+        Ok(self.fold_stored(id, slot, read_message(id, &body, with_content).map_err(bad)?))
     }
 
     /// The same with the message at hand.
-    fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Result<Folded, SpoolFailure> {
-        let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
+    fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
+        let mut lost = None;
         for at in slot.more.iter().flat_map(|more| &more.notes) {
             if let Ok(body) = self.record(*at, Kind::Hold, id.0) {
                 held = body == [1];
                 continue;
             }
-            let (when, results) = read_results(&self.record(*at, Kind::Outcome, id.0)?).map_err(bad)?;
-            for (index, outcome) in results {
-                if let Some(state) = states.get_mut(index as usize) {
-                    fold(state, when, outcome);
+            let bad = |m: Malformed| SpoolFailure::Corrupt(m.0.to_owned());
+            let read =
+                self.record(*at, Kind::Outcome, id.0).and_then(|body| read_results(&body).map_err(bad));
+            match read {
+                Ok((when, results)) => {
+                    for (index, outcome) in results {
+                        if let Some(state) = states.get_mut(index as usize) {
+                            fold(state, when, outcome);
+                        }
+                    }
                 }
+                // Better tried once more than never: the message itself is whole.
+                Err(failure) => lost = Some(format!("{id}: what became of an attempt is lost: {failure}")),
             }
         }
-        Ok(Folded { message: stored.message, states, held })
+        Folded { message: stored.message, states, held, lost }
     }
 
     fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
@@ -184,7 +193,10 @@ impl Shared {
 
     /// Segments in which nothing lives any more are free for another life.
     fn give_back_dead(&self) {
-        let dead = self.index().take_dead();
+        // The index is not let go of between the two: what another thread finds dead afterwards may hold what
+        // ended messages in these, and must not come before them.
+        let mut index = self.index();
+        let dead = index.take_dead();
         self.pool.give_back(dead);
     }
 
@@ -360,6 +372,8 @@ pub(crate) struct Folded {
     message: Message,
     states: Vec<RecipientState>,
     held: bool,
+    /// A part of the past that cannot be read.
+    lost: Option<String>,
 }
 
 /// At least what the past of a message takes in a batch.

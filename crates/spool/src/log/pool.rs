@@ -1,7 +1,7 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
 //! A thread keeps the pool filled, from segments that were given back where there are any.
 
-use super::{digest, index::Segment, recover::UNUSED_BYTES};
+use super::{digest, index::Segment, patient::Patient, recover::UNUSED_BYTES};
 use crate::{
     Mutation,
     disk::Disk,
@@ -166,7 +166,8 @@ impl Pool {
                 state = self.lock();
                 continue;
             }
-            if (!there_is_room || state.is_ending) && state.no_room && state.given_back.is_empty() {
+            let is_out_of_room = state.no_room && (state.given_back.is_empty() || state.is_stuck);
+            if (!there_is_room || state.is_ending) && is_out_of_room {
                 return Err(NO_ROOM.to_owned());
             }
             state.is_awaited = true;
@@ -352,7 +353,7 @@ impl Pool {
     }
 
     fn fill(&self, unfinished: &str, name: &str, sequence: u64) -> io::Result<Segment> {
-        let file = self.disk.create(unfinished)?;
+        let file = Patient::new(self.disk.create(unfinished)?);
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
             let piece = if self.has_time() { PIECE_BYTES } else { LARGE_PIECE_BYTES };

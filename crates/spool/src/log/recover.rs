@@ -8,6 +8,7 @@ use super::{
     Source,
     digest::{self, Envelopes},
     index::{Index, Location, Segment, chunks_of},
+    patient::Patient,
     pool::UNFINISHED,
     read_record,
     stretch::{Desk, Kept, Read, Row, Stretch, stretches},
@@ -197,7 +198,7 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
         // A new segment is named after its number, and must not take the name of one that is there.
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
         found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
-        let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
+        let file = Patient::new(disk.open(&name).map_err(|e| io_error("open", &name, &e))?);
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
         let is_digested = digested.contains(&name);
@@ -411,8 +412,12 @@ fn take_batch(
     let mut own = found.last.take().map_or(Vec::new(), |last| last.rows);
     own.clear();
     own.extend(rows);
-    let chunks = own.iter().filter(|row| row.kind == Kind::Chunk).map(|row| row.name + 1).max();
-    found.next_chunk = found.next_chunk.max(chunks.unwrap_or(0));
+    // Those that messages name, too: a chunk that is lost must not become another message's.
+    let chunks = own
+        .iter()
+        .flat_map(|row| row.chunks.iter().copied().chain((row.kind == Kind::Chunk).then_some(row.name)));
+    let behind = chunks.map(|place| place.saturating_add(1)).max();
+    found.next_chunk = found.next_chunk.max(behind.unwrap_or(0));
     found.last = Some(Last { sequence, segment, rows: own, bodies });
 }
 

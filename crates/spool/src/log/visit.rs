@@ -35,8 +35,8 @@ struct Kept<'a> {
     memory: &'a [stretch::Kept],
     digest: Option<&'a Envelopes>,
 }
-/// One that was read, or why not.
-type Visited = Result<Recovered, SpoolFailure>;
+/// One that was read, and what of its past could not be; or why not.
+type Visited = Result<(Recovered, Option<String>), SpoolFailure>;
 
 impl Shared {
     /// Passes on each one; what cannot be read is reported.
@@ -46,7 +46,8 @@ impl Shared {
         live.sort_unstable_by_key(|(_, slot)| u64::from(slot.at.segment) << 32 | u64::from(slot.at.offset));
         let (desk, report) = (Desk::default(), &mut found.report);
         let mut take = |visited: Visited| match visited {
-            Ok(recovered) => {
+            Ok((recovered, lost)) => {
+                report.corrupt.extend(lost);
                 report.message_count += 1;
                 visit(recovered);
             }
@@ -103,9 +104,9 @@ impl Shared {
                 }
                 read_message(id, record.body, false).map_err(bad)
             });
-            take(stored.and_then(|stored| {
-                let Folded { message, states, held } = self.fold_stored(id, slot, stored)?;
-                Ok(Recovered { message: SharedMessage::new(message), recipients: states, held })
+            take(stored.map(|stored| {
+                let Folded { message, states, held, lost } = self.fold_stored(id, slot, stored);
+                (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }
         digest.into_iter().for_each(|digest| desk.put_back(digest.into_buffer()));
