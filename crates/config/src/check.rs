@@ -34,6 +34,7 @@ impl Check<'_, '_> {
         self.relay(s);
         self.loops(s);
         self.own_mail(s);
+        self.postmaster(s);
         self.tls(s);
         self.limits(&s.limits);
         self.counts(s);
@@ -142,6 +143,28 @@ impl Check<'_, '_> {
         let label = format!("without \"{hostname}\"");
         let help = format!("add \"{hostname}\" to `domains`, or a [[route]] that it matches");
         self.problem("local.domains", what, &label, &help);
+    }
+
+    /// Nobody would read the Maildir of a user who does not exist. One that is called postmaster is made on
+    /// purpose, and where a route leads somebody else knows who there is.
+    fn postmaster(&mut self, s: &Settings) {
+        let key = s.postmaster.domain().key();
+        let Some(users) = s.local.users.as_ref().filter(|_| s.is_local(&key) && s.route(&key).is_none())
+        else {
+            return;
+        };
+        let local = s.postmaster.local_unquoted().to_lowercase();
+        let base = local.split_once('+').map_or(&*local, |(user, _)| user);
+        if base == "postmaster" || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase())) {
+            return;
+        }
+        let what = format!("mail for postmaster leads nowhere: `{base}` is not in `local.users`");
+        self.problem(
+            "postmaster",
+            what,
+            "nobody here",
+            "name somebody who exists, or add this name to `users`",
+        );
     }
 
     fn tls(&mut self, s: &Settings) {

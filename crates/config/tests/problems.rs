@@ -45,7 +45,8 @@ fn an_open_relay_and_a_loop_are_seen() {
 #[test]
 fn a_server_whose_own_mail_leads_nowhere_is_told() {
     let local = "hostname = \"mx.a.test\"\n[local]\ndomains = [\"a.test\"]\n";
-    golden("own_mail.txt", &problems(local));
+    let postmaster = "hostname = \"a.test\"\npostmaster = \"jane@a.test\"\n[local]\nusers = [\"joe\"]\n";
+    golden("own_mail.txt", &format!("{}\n{}", problems(local), problems(postmaster)));
     let is_taken = |text: &str| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("postrider.toml");
@@ -54,6 +55,9 @@ fn a_server_whose_own_mail_leads_nowhere_is_told() {
     };
     for route in ["domains = [\"mx.a.test\"]\nmx = true", "domains = [\"*\"]\nsmarthost = \"b.test:25\""] {
         assert!(is_taken(&format!("{local}[[route]]\n{route}\n")), "{route}");
+    }
+    for (from, to) in [("joe", "Jane"), ("jane@", "postmaster@"), ("jane@a.test", "jane@b.test")] {
+        assert!(is_taken(&postmaster.replace(from, to)), "{to}");
     }
     assert!(is_taken(&local.replace("[\"a.test\"]", "[\"a.test\", \"MX.a.test\"]")));
 }
