@@ -5,7 +5,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub(super) use read::read;
+pub(super) use read::{places, read};
 
 use super::{
     line::{Lines, Seal, Words},

@@ -38,6 +38,13 @@ pub(super) struct Chunk {
     pub(super) sum: u32,
 }
 
+impl Chunk {
+    /// Are these the bytes that were stored?
+    pub(super) fn is_right(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 == u64::from(self.length_bytes) && crc32c::crc32c(bytes) == self.sum
+    }
+}
+
 /// All of it.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -67,6 +74,27 @@ impl Index {
     pub(super) fn add_chunk(&mut self, place: u64, chunk: Chunk) {
         self.used_bytes += blocks([u64::from(chunk.length_bytes)]);
         self.chunks.insert(place, chunk);
+    }
+
+    /// The chunks of these that another message named with another content.
+    pub(super) fn disputed<'a>(
+        &self,
+        pieces: &'a [Piece],
+    ) -> impl Iterator<Item = (u64, Chunk)> + use<'a, '_> {
+        pieces.iter().filter_map(|piece| {
+            let Piece::Chunk { place, length_bytes, sum } = *piece else { return None };
+            let known = self.chunks.get(&place)?;
+            let is_same = (known.length_bytes, known.sum) == (length_bytes, sum);
+            (!is_same).then_some((place, Chunk { dir: None, length_bytes, sum }))
+        })
+    }
+
+    /// It is none of theirs who named it so far: their end must not remove it.
+    pub(super) fn disown_chunk(&mut self, place: u64) {
+        self.take_chunk(place);
+        for slot in self.messages.values_mut().filter(|slot| slot.chunks.contains(&place)) {
+            slot.chunks = slot.chunks.iter().copied().filter(|other| *other != place).collect();
+        }
     }
 
     pub(super) fn take_chunk(&mut self, place: u64) -> Option<Chunk> {

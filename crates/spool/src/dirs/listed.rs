@@ -3,7 +3,7 @@
 //!
 //! What a start does for all messages at once is done for each when it is opened: its torn end is cut,
 //! its last append is written again. The rounds of the others are not known, so new ones are numbered by
-//! the clock, far above those that were counted; and chunks that nobody names wait for the next start.
+//! the clock, far above those that were counted, and so are chunks; and chunks that nobody names wait for the next start.
 
 use super::{
     DirSpool, Shared,
@@ -17,7 +17,7 @@ use crate::{DirSettings, Mutation, QueueDirectory, Recovered, RecoveryReport, Sp
 use mail::{QueueId, UnixMillis};
 use std::{
     io,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// A live message whose envelope was not opened.
@@ -69,7 +69,18 @@ impl DirSpool {
 
 /// A number above that of every round so far: those were counted, or are from an earlier time.
 pub(super) fn round_by_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    since_1970().as_nanos() as u64
+}
+
+/// A number above that of every chunk so far, as long as the clock was never set back: the envelopes may not
+/// have been read, and one that cannot be names chunks that may be lost. In microseconds, since nanoseconds
+/// would leave no room above them.
+pub(super) fn place_by_clock() -> u64 {
+    since_1970().as_micros() as u64
+}
+
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// For [`crate::list`]: nothing is started or changed.

@@ -5,7 +5,7 @@ use super::{
     line::Seal,
     names::Named,
     queues::Queues,
-    shared::read_file,
+    shared::{PLACES_END, read_file},
 };
 use crate::{Mutation, SpoolFailure};
 use std::collections::{BTreeMap, HashMap};
@@ -101,9 +101,9 @@ impl Listing {
         }
     }
 
-    /// Every chunk's number is below this.
-    pub(super) fn next_chunk(&self) -> u64 {
-        self.chunks.keys().max().map_or(0, |place| place.saturating_add(1))
+    /// Of all chunk files the last number we may have given.
+    pub(super) fn last_chunk(&self) -> Option<u64> {
+        self.chunks.keys().copied().filter(|place| *place < PLACES_END).max()
     }
 
     /// Every intent's number is below this.

@@ -207,7 +207,7 @@ impl Spool for DirSpool {
         let length = chunk.len() as u64;
         let blocks = blocks([length]);
         let line = self.admit(length, blocks, false)?;
-        let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
+        let place = self.shared.new_place();
         let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
         self.shared.index().chunks.insert(place, known);
         // Written behind the others, so that memory is not needed longer than the disk needs.

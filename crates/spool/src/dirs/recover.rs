@@ -5,12 +5,12 @@ use super::{
     commit::Next,
     envelope::{self, Filed, Piece, Unreadable},
     finish::finish,
-    index::{Chunk, Slot, content_of},
-    listed::round_by_clock,
+    index::{Chunk, Index, Slot, content_of},
+    listed::{place_by_clock, round_by_clock},
     listing::Listing,
     names::Named,
     note::Append,
-    shared::read_envelope,
+    shared::{read_envelope, read_file},
     written::told,
 };
 use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
@@ -40,6 +40,8 @@ pub(super) type File = (u64, u16, Named);
 struct One {
     file: File,
     filed: Result<Filed, Unreadable>,
+    /// The chunks that one names of which not more can be read.
+    places: Vec<u64>,
 }
 
 /// With more files to be written again they are synced together.
@@ -66,7 +68,10 @@ fn read_one(
             buffer[at..end].copy_from_slice(patch);
         }
     }
-    Ok(Some(One { file, filed: envelope::read(QueueId(id), buffer, shared.seal(id)) }))
+    let seal = shared.seal(id);
+    let filed = envelope::read(QueueId(id), buffer, seal);
+    let places = if filed.is_err() { envelope::places(buffer, seal).collect() } else { Vec::new() };
+    Ok(Some(One { file, filed, places }))
 }
 
 /// Everything found, and numbers for what comes.
@@ -78,6 +83,7 @@ pub(super) fn recover(
     scan.read_all(shared, &listing, visit)?;
     scan.mend(shared)?;
     scan.tidy(shared, &listing, keep_unfinished)?;
+    shared.begin_places();
     let round = scan.last_round() + 1;
     Ok((scan.report, Next { intent, round }))
 }
@@ -88,6 +94,7 @@ pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), S
     // Whose chunks they are is in the envelopes.
     scan.lost_chunks = true;
     scan.tidy(shared, &listing, keep_unfinished)?;
+    shared.begin_places();
     scan.report.message_count = listing.envelopes.len() as u64;
     scan.report.corrupt.extend(listing.twice.iter().cloned());
     Ok((listing, scan.report, Next { intent, round: round_by_clock() }))
@@ -120,8 +127,23 @@ fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     }
     let keep_unfinished = !unread.is_empty();
     scan.report.corrupt = unread;
-    shared.next_chunk.fetch_max(listing.next_chunk(), std::sync::atomic::Ordering::Relaxed);
+    shared.outbid_place(place_by_clock());
+    listing.last_chunk().into_iter().for_each(|place| shared.outbid_place(place));
+    if keep_unfinished {
+        outbid_unfinished(shared, &listing)?;
+    }
     Ok(Begun { listing, scan, intent, keep_unfinished })
+}
+
+/// What an intent may still accept names chunks, too.
+fn outbid_unfinished(shared: &Shared, listing: &Listing) -> Result<(), SpoolFailure> {
+    let mut buffer = Vec::new();
+    for (id, dir) in &listing.unfinished {
+        if read_envelope(shared.queues.dir(*dir), Named::Unfinished(*id), &mut buffer)? {
+            envelope::places(&buffer, shared.seal(*id)).for_each(|place| shared.outbid_place(place));
+        }
+    }
+    Ok(())
 }
 
 /// For a reader that changes nothing.
@@ -154,6 +176,30 @@ pub(super) fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFai
     dirs.iter().map(|dir| shared.queues.dir(*dir)).try_for_each(|dir| {
         dir.disk.sync_dir().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", dir.name)))
     })
+}
+
+/// A chunk that an earlier message names, too, and that is not this one's: numbers of lost chunks were given
+/// again once. Only then chunks are read at a start.
+fn foreign_chunk(shared: &Shared, listing: &Listing, pieces: &[Piece]) -> Option<u64> {
+    let disputed: Vec<_> = shared.index().disputed(pieces).collect();
+    let is_foreign = |(place, chunk): &(u64, Chunk)| {
+        let Some(dir) = listing.chunks.get(place) else { return true };
+        let most_bytes = u64::from(chunk.length_bytes) + 1;
+        let bytes = read_file(shared.queues.dir(*dir), &Named::Chunk(*place).file(), most_bytes);
+        !matches!(bytes, Ok(Some(bytes)) if chunk.is_right(&bytes))
+    };
+    disputed.iter().find(|one| is_foreign(one)).map(|(place, _)| *place)
+}
+
+/// A message's chunks. Those that another named with another content are this one's.
+fn add_chunks(index: &mut Index, listing: &Listing, pieces: &[Piece]) {
+    let disputed: Vec<_> = index.disputed(pieces).collect();
+    disputed.iter().for_each(|(place, _)| index.disown_chunk(*place));
+    for piece in pieces {
+        let Piece::Chunk { place, length_bytes, sum } = *piece else { continue };
+        let dir = listing.chunks.get(&place).copied();
+        index.add_chunk(place, Chunk { dir, length_bytes, sum });
+    }
 }
 
 impl Scan {
@@ -204,6 +250,7 @@ impl Scan {
     ) -> Result<(), SpoolFailure> {
         let (id, dir, named) = one.file;
         let name = || format!("{}/{}", shared.queues.dir(dir).name, named.file());
+        one.places.iter().for_each(|place| shared.outbid_place(*place));
         match one.filed {
             Ok(filed) => self.take_filed(shared, listing, (id, dir), filed, name, visit),
             Err(version @ Unreadable::Version(_)) => {
@@ -228,6 +275,7 @@ impl Scan {
     ) {
         let (content_bytes, chunks) = content_of(&filed.pieces);
         self.chunks.extend(chunks.iter().copied());
+        chunks.iter().for_each(|place| shared.outbid_place(*place));
         let damaged = filed.damaged.iter().map(|at| format!("{}: byte {at}: a line cannot be read", name()));
         self.report.corrupt.extend(damaged);
         // Half a message must not be delivered.
@@ -235,6 +283,10 @@ impl Scan {
         if let Some(place) = lost {
             let chunk = Named::Chunk(*place).file();
             return self.report.corrupt.push(format!("{}: {chunk} of its content is missing", name()));
+        }
+        if let Some(place) = foreign_chunk(shared, listing, &filed.pieces) {
+            let chunk = Named::Chunk(place).file();
+            return self.report.corrupt.push(format!("{}: {chunk} is not what was stored", name()));
         }
         if content_bytes > 0 && listing.contents.get(&id) != Some(&dir) {
             return self.report.corrupt.push(format!("{}: its content is missing", name()));
@@ -252,11 +304,7 @@ impl Scan {
             }
         }
         let mut index = shared.index();
-        for piece in &filed.pieces {
-            let Piece::Chunk { place, length_bytes, sum } = *piece else { continue };
-            let dir = listing.chunks.get(&place).copied();
-            index.add_chunk(place, Chunk { dir, length_bytes, sum });
-        }
+        add_chunks(&mut index, listing, &filed.pieces);
         index.add(&shared.queues.dirs, id, Slot { dir, envelope_bytes: filed.end, content_bytes, chunks });
         drop(index);
         self.report.message_count += 1;

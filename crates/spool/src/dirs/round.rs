@@ -75,7 +75,7 @@ impl Round {
         let index = shared.index();
         // Abandoned before it was written?
         if index.chunks.contains_key(&place) {
-            let dir = self.dir_for(place, shared, &index);
+            let dir = self.dir_for(shared.turn_of(place), shared, &index);
             self.bytes += bytes.len();
             self.chunks.push(NewChunk { place, dir, bytes });
         }

@@ -28,6 +28,10 @@ const ENVELOPE_MAX: u64 = 1 << 30;
 /// wait come to thousands.
 const FREE_FILES_MIN: u64 = 10_000;
 
+/// No chunk has a number that high: above are the numbers of stores, where there are several. A name or a
+/// line that says so is not ours, and nothing is counted on from there.
+pub(super) const PLACES_END: u64 = 1 << 55;
+
 /// What waits for the commit thread.
 pub(super) enum Work {
     Transaction(Transaction),
@@ -44,7 +48,9 @@ pub(super) struct Shared {
     pub(super) progress: Arc<Progress>,
     index: Mutex<Index>,
     pub(super) room: Room,
-    pub(super) next_chunk: AtomicU64,
+    next_chunk: AtomicU64,
+    /// What it was when the start was over.
+    first_chunk: AtomicU64,
     /// The last round of every message that was opened later than at the start.
     opened_round: AtomicU64,
     pub(super) commit_count: AtomicU64,
@@ -65,6 +71,7 @@ impl Shared {
             index: Mutex::new(index),
             room: Room::default(),
             next_chunk: AtomicU64::new(0),
+            first_chunk: AtomicU64::new(0),
             opened_round: AtomicU64::new(0),
             commit_count: AtomicU64::new(0),
             transaction_count: AtomicU64::new(0),
@@ -80,6 +87,30 @@ impl Shared {
 
     pub(super) fn seal(&self, number: u64) -> Seal {
         Seal::mutated(number, self.mutation)
+    }
+
+    /// Chunks to come have higher numbers than this one: it may be lost, and whoever names it must not find
+    /// another in its place.
+    pub(super) fn outbid_place(&self, place: u64) {
+        if place < PLACES_END {
+            self.next_chunk.fetch_max(place + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Everything that may name a chunk was looked at, as far as it can be.
+    pub(super) fn begin_places(&self) {
+        self.first_chunk.store(self.next_chunk.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// The number of a new chunk.
+    pub(super) fn new_place(&self) -> u64 {
+        self.next_chunk.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many chunks came before it since the start. Unlike its number it does not depend on the clock, so
+    /// that a simulation puts its file into the same directory again.
+    pub(super) fn turn_of(&self, place: u64) -> u64 {
+        place.wrapping_sub(self.first_chunk.load(Ordering::Relaxed))
     }
 
     /// Rounds to come have higher numbers than this one.
@@ -137,6 +168,11 @@ impl Shared {
         let bytes = read_file(dir, &name, ENVELOPE_MAX)?.ok_or(SpoolFailure::Missing)?;
         let corrupt = |why| SpoolFailure::Corrupt(format!("{}/{name}: {why}", dir.name));
         let filed = envelope::read(id, &bytes, self.seal(id.0)).map_err(corrupt)?;
+        let disputed = self.index().disputed(&filed.pieces).next();
+        if let Some((place, _)) = disputed {
+            let text = format!("{}/{name}: {} is not what was stored", dir.name, Named::Chunk(place).file());
+            return Err(SpoolFailure::Corrupt(text));
+        }
         let content = read_content(dir, id, &filed)?;
         Ok(Message { content, ..filed.message })
     }
@@ -145,9 +181,9 @@ impl Shared {
         let chunk = self.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
         let dir = self.queues.dir(chunk.dir.ok_or(SpoolFailure::Missing)?);
         let name = Named::Chunk(place.0).file();
-        let length = u64::from(chunk.length_bytes);
-        let bytes = read_file(dir, &name, length + 1)?.ok_or(SpoolFailure::Missing)?;
-        if bytes.len() as u64 != length || crc32c::crc32c(&bytes) != chunk.sum {
+        let most_bytes = u64::from(chunk.length_bytes) + 1;
+        let bytes = read_file(dir, &name, most_bytes)?.ok_or(SpoolFailure::Missing)?;
+        if !chunk.is_right(&bytes) {
             return Err(SpoolFailure::Corrupt(format!("{}/{name}: not what was stored", dir.name)));
         }
         Ok(bytes.into())

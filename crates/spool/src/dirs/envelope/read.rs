@@ -41,6 +41,11 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: Seal) -> Result<Fil
     Ok(filed)
 }
 
+/// The chunks a file names, also one of which no more can be read.
+pub(in crate::dirs) fn places(bytes: &[u8], seal: Seal) -> impl Iterator<Item = u64> {
+    lines(bytes, seal).filter_map(|line| hex(line.text?.strip_prefix("chunk ")?.split(' ').nth(2)?).ok())
+}
+
 /// Up to the line that says it is whole. Nothing here was ever written but before the file had its name.
 fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>) -> Result<(), Unreadable> {
     let (mut facts, mut count) = (Facts::default(), 0u64);

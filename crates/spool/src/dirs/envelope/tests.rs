@@ -65,6 +65,8 @@ fn what_was_written_is_read() {
     let chunk = Piece::Chunk { place: 7, length_bytes: 9, sum: 7 };
     assert_eq!(filed.pieces, [chunk, Piece::Here { length_bytes: 6, sum }]);
     assert_eq!((filed.end, filed.torn_bytes, filed.held), (bytes.len() as u64, 0, false));
+    let named = |bytes: &[u8]| places(bytes, Seal::new(ID.0)).collect::<Vec<_>>();
+    assert_eq!((named(&bytes), named(&bytes[1..])), (vec![7], vec![]));
     assert!(filed.states[0].settled && filed.states[1].attempt_count == 2);
     assert_eq!(&*filed.states[1].last.as_ref().unwrap().1.text, "full up");
     assert_eq!(&*filed.states[0].last.as_ref().unwrap().1.text, "");
