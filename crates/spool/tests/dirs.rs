@@ -5,12 +5,21 @@ use mail::{
     Content, Envelope, Facts, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{DirSettings, DirSpool, Entry, Layout, RecoveryReport, Spool, SpoolFailure};
+use spool::{
+    DirSettings, DirSpool, Entry, Layout, Mutation, QueueDirectory, RecoveryReport, Refused, Spool,
+    SpoolFailure,
+    disk::{Disk, File, RealDisk},
+};
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, Waker},
+    time::{Duration, Instant},
 };
 
 fn message(id: u64, content: Content) -> SharedMessage {
@@ -18,6 +27,10 @@ fn message(id: u64, content: Content) -> SharedMessage {
     envelope.recipients = vec![Recipient::new(ForwardPath::parse("x@c.test", false).unwrap())];
     let (id, arrived) = (QueueId(id), UnixMillis(id));
     SharedMessage::new(Message { id, arrived, origin: "test".into(), envelope, content })
+}
+
+fn small(id: u64) -> Entry {
+    Entry::Accept(message(id, Content::from_bytes(format!("Subject: {id}\r\n\r\nhello\r\n"))))
 }
 
 fn settings() -> DirSettings {
@@ -162,4 +175,155 @@ fn of_two_that_name_a_chunk_the_one_has_it_whose_record_it_fits() {
         assert_eq!(content.parts()[0].place(), Some(own));
         assert_eq!(spool.load(own).unwrap(), &b"content of the owner\r\n"[..]);
     }
+}
+
+/// What a disk says and fails with; everything else is the file system's.
+#[derive(Default)]
+struct Whims {
+    free_bytes: AtomicU64,
+    /// The error of every write; zero: none.
+    write_error: AtomicU64,
+}
+
+struct Whimsical(RealDisk, Arc<Whims>);
+
+struct WhimsicalFile(Arc<dyn File>, Arc<Whims>);
+
+impl Whimsical {
+    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(WhimsicalFile(file, self.1.clone()))
+    }
+}
+
+impl Disk for Whimsical {
+    fn lock(&self) -> io::Result<()> {
+        self.0.lock()
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.0.create(name).map(|file| self.file(file))
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.0.open(name).map(|file| self.file(file))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.0.sync_dir()
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(self.1.free_bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl File for WhimsicalFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        match self.1.write_error.load(Ordering::Relaxed) {
+            0 => self.0.write_at(offset, bytes),
+            // A part has room.
+            error => self
+                .0
+                .write_at(offset, &bytes[..bytes.len() / 2])
+                .and(Err(io::Error::from_raw_os_error(error as i32))),
+        }
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, buffer)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.truncate(length)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+const ENOSPC: u64 = 28;
+const EDQUOT: u64 = 122;
+
+/// One queue directory on such a disk, and the ids of what a start finds.
+fn whimsical(dir: &Path, whims: &Arc<Whims>) -> (DirSpool, Vec<u64>, RecoveryReport) {
+    let disk = Arc::new(Whimsical(RealDisk::new(dir).unwrap(), whims.clone()));
+    let queues = vec![QueueDirectory::flat("q", disk)];
+    let mut spool = DirSpool::on(queues, settings(), Mutation::None).unwrap();
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
+    (spool, found, report)
+}
+
+fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn room_is_looked_for_while_nothing_is_committed() {
+    let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
+    let (spool, ..) = whimsical(dir.path(), &whims);
+    assert_eq!((spool.submit(vec![small(1)]), spool.pressure().free_bytes), (Err(Refused::Full), 0));
+    // Somebody makes room.
+    whims.free_bytes.store(1 << 30, Ordering::Relaxed);
+    soon("it is full for ever", || spool.pressure().free_bytes > 0);
+    commit(&spool, small(1));
+    // Somebody fills the disk.
+    whims.free_bytes.store(0, Ordering::Relaxed);
+    soon("nobody sees that it is full", || spool.submit(vec![small(2)]) == Err(Refused::Full));
+    assert!(!spool.pressure().poisoned);
+}
+
+#[test]
+fn what_finds_no_room_waits_for_it_and_mail_is_refused_meanwhile() {
+    for error in [ENOSPC, EDQUOT] {
+        let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
+        whims.free_bytes.store(1 << 30, Ordering::Relaxed);
+        let (spool, ..) = whimsical(dir.path(), &whims);
+        commit(&spool, small(1));
+        let names = || fs::read_dir(dir.path()).unwrap().count();
+        let held = Entry::Amend { id: QueueId(1), change: spool::Change::Hold };
+        // New files, a line, and an intent over several messages.
+        for transaction in [vec![small(2)], vec![held], vec![small(3), small(4)]] {
+            let before = names();
+            whims.write_error.store(error, Ordering::Relaxed);
+            let ticket = spool.submit(transaction).unwrap();
+            let mut wait_for_it = spool.durable(ticket);
+            soon("mail is taken", || spool.submit(vec![small(9)]) == Err(Refused::Full));
+            soon("files stay", || names() == before);
+            assert!(wait_for_it.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            whims.write_error.store(0, Ordering::Relaxed);
+            wait(wait_for_it).unwrap();
+        }
+        soon("mail is not taken again", || spool.pressure().free_bytes > 0);
+        drop(spool);
+        let (_spool, found, report) = whimsical(dir.path(), &whims);
+        assert_eq!((&found[..4], report.corrupt, report.torn_bytes), (&[1, 2, 3, 4][..], vec![], 0));
+    }
+}
+
+#[test]
+fn whoever_closes_does_not_wait_for_room() {
+    let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
+    whims.free_bytes.store(1 << 30, Ordering::Relaxed);
+    let (spool, ..) = whimsical(dir.path(), &whims);
+    whims.write_error.store(ENOSPC, Ordering::Relaxed);
+    let ticket = spool.submit(vec![small(1)]).unwrap();
+    spool.close();
+    assert!(wait(spool.durable(ticket)).is_err());
+    drop(spool);
+    whims.write_error.store(0, Ordering::Relaxed);
+    assert_eq!(whimsical(dir.path(), &whims).1, [0; 0]);
 }

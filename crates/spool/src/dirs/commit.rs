@@ -5,7 +5,7 @@ use super::{
     Shared, Work, intent,
     names::Named,
     round::{Round, Touched},
-    written::Written,
+    written::{Unwritten, Written},
 };
 use crate::{Mutation, SpoolFailure, Ticket, disk::File};
 use host::Processors;
@@ -102,12 +102,33 @@ impl Committer {
         let shared = &self.shared;
         shared.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))?;
         shared.room.settle(blocks);
+        if shared.room.set_lacking(false) {
+            tracing::info!("the disk has room again");
+        }
         Ok(())
     }
 
     /// Chunks, content and unfinished envelopes; afterwards their bytes and names are durable.
     fn write_new(&self, round: &Round) -> Result<(), SpoolFailure> {
-        let mut written = Written::new(&self.shared);
+        self.when_there_is_room(|written| Self::create_all(written, round))?.sync()
+    }
+
+    /// New files, which nobody names yet: without room for one of them none stays.
+    fn when_there_is_room(
+        &self,
+        create: impl Fn(&mut Written<'_>) -> Result<(), Unwritten>,
+    ) -> Result<Written<'_>, SpoolFailure> {
+        loop {
+            let mut written = Written::new(&self.shared);
+            let Err(unwritten) = create(&mut written) else { return Ok(written) };
+            if unwritten.lacks_room {
+                written.undo()?;
+            }
+            self.shared.await_room(unwritten)?;
+        }
+    }
+
+    fn create_all(written: &mut Written<'_>, round: &Round) -> Result<(), Unwritten> {
         for chunk in &round.chunks {
             written.create(chunk.dir, Named::Chunk(chunk.place), |file| file.write_at(0, &chunk.bytes))?;
         }
@@ -127,7 +148,7 @@ impl Committer {
             let write = |file: &dyn File| file.write_at(0, &touched.lines);
             written.create(touched.dir, Named::Unfinished(touched.id.0), write)?;
         }
-        written.sync()
+        Ok(())
     }
 
     /// What happens to several messages is written down before it happens to the first.
@@ -140,9 +161,10 @@ impl Committer {
         self.next.intent += 1;
         let mut bytes = Vec::new();
         intent::write(&mut bytes, self.shared.seal(number), number, &steps);
-        let mut written = Written::new(&self.shared);
         let first = self.shared.queues.first();
-        written.create(first, Named::Draft(number), |file| file.write_at(0, &bytes))?;
+        let mut written = self.when_there_is_room(|written| {
+            written.create(first, Named::Draft(number), |file| file.write_at(0, &bytes))
+        })?;
         written.sync_files()?;
         written.rename(first, Named::Draft(number), Named::Intent(number))?;
         written.sync()?;
@@ -155,7 +177,10 @@ impl Committer {
         let old = |t: &&Touched| t.accepted.is_none();
         for touched in round.touched.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
             let write = |file: &dyn File| file.write_at(touched.base, &touched.lines);
-            written.change(touched.dir, Named::Envelope(touched.id.0), write)?;
+            // At the same place again: nobody counts on what the first try left there.
+            while let Err(unwritten) = written.change(touched.dir, Named::Envelope(touched.id.0), write) {
+                self.shared.await_room(unwritten)?;
+            }
         }
         written.sync_files()?;
         for touched in round.touched.iter().filter(|t| t.is_new()) {

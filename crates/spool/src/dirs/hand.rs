@@ -17,6 +17,8 @@ impl DirSpool {
     ) -> Result<Self, SpoolFailure> {
         let mut spool = Self::on(queues, settings, mutation)?;
         spool.hand = Some(Mutex::default());
+        // Whoever calls would wait for room that only he can make.
+        spool.shared.closing.begin();
         Ok(spool)
     }
 

@@ -17,6 +17,9 @@
 //! 4. Content and chunks of ended messages, and the intent, are removed, without a sync: should they come
 //!    back, nobody names the ones, and the others change nothing.
 //!
+//! A write that finds no room is final only when the spool is being closed: until then new files are removed,
+//! mail is refused, and the round is written again when the disk may have room. A failed sync is final.
+//!
 //! A crash in the third step leaves some of what was not acknowledged: of one message what came first,
 //! and of what an intent names all. That is less than the log promises, where transactions survive in
 //! the order of their tickets, and as much as [`Spool`] does.
@@ -39,6 +42,7 @@ mod recover;
 mod room;
 mod round;
 mod shared;
+mod watch;
 mod written;
 
 pub use find::Layout;
@@ -100,8 +104,8 @@ impl Default for DirSettings {
 pub struct DirSpool {
     shared: Arc<Shared>,
     recovered: bool,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    /// In place of the thread, when the caller does its work.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// In place of the threads, when the caller does their work.
     hand: Option<Mutex<Option<Committer>>>,
     /// The folder of the queue directories, locked.
     folder: Option<RealDisk>,
@@ -122,8 +126,8 @@ impl DirSpool {
         let queues = Queues::new(queues, settings.choice)?;
         queues.lock()?;
         let shared = Arc::new(Shared::new(settings, queues, mutation));
-        let thread = Mutex::default();
-        Ok(Self { shared, recovered: false, thread, hand: None, folder: None, listing: None })
+        let threads = Mutex::default();
+        Ok(Self { shared, recovered: false, threads, hand: None, folder: None, listing: None })
     }
 
     /// From here on, what is submitted is committed.
@@ -136,9 +140,10 @@ impl DirSpool {
             crate::sched::raise();
             committer.run();
         };
-        let thread = std::thread::Builder::new().name("spool-commit".to_owned()).spawn(run);
-        let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the commit thread: {e}")))?;
-        self.thread = Mutex::new(Some(thread));
+        let shared = self.shared.clone();
+        let commit = start("spool-commit", run)?;
+        let room = start("spool-room", move || shared.watch_room())?;
+        self.threads = Mutex::new(vec![commit, room]);
         Ok(())
     }
 
@@ -164,6 +169,11 @@ impl DirSpool {
         self.shared.room.promise(blocks);
         Ok(line)
     }
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SpoolFailure> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread.map_err(|e| SpoolFailure::Io(format!("start the thread {name}: {e}")))
 }
 
 /// What an entry takes in memory while it waits, and at most on the disk.
@@ -268,9 +278,10 @@ impl Spool for DirSpool {
 
     fn close(&self) {
         self.shared.inbox.close();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.shared.closing.begin();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         // A thread that panicked has said so.
-        thread.into_iter().for_each(|thread| drop(thread.join()));
+        threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 

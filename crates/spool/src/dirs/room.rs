@@ -1,6 +1,6 @@
 //! How much room is left, known without asking the disk at every submit.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the directories are allowed.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +18,8 @@ pub(super) struct Room {
     free_bytes: AtomicU64,
     /// Submitted since and not written yet.
     promised_bytes: AtomicU64,
+    /// A write found none, whatever the disk says: of quotas it may know nothing.
+    is_lacking: AtomicBool,
 }
 
 impl Room {
@@ -33,8 +35,16 @@ impl Room {
 
     /// What can still be promised.
     pub(super) fn free(&self) -> u64 {
+        if self.is_lacking.load(Ordering::Relaxed) {
+            return 0;
+        }
         let promised = self.promised_bytes.load(Ordering::Relaxed);
         self.free_bytes.load(Ordering::Relaxed).saturating_sub(promised)
+    }
+
+    /// Did a write find none? `true` when that is news.
+    pub(super) fn set_lacking(&self, is_lacking: bool) -> bool {
+        self.is_lacking.swap(is_lacking, Ordering::Relaxed) != is_lacking
     }
 
     pub(super) fn promise(&self, bytes: u64) {
@@ -64,5 +74,15 @@ mod tests {
         assert_eq!(room.free(), 200);
         room.look(Allowed { max_bytes: 700, keep_bytes: 2000 }, 1000, 500);
         assert_eq!(room.free(), 0);
+    }
+
+    #[test]
+    fn what_a_write_found_counts_more_than_what_the_disk_says() {
+        let room = Room::default();
+        assert!(room.set_lacking(true) && !room.set_lacking(true));
+        room.look(Allowed { max_bytes: 0, keep_bytes: 0 }, 1000, 0);
+        assert_eq!(room.free(), 0);
+        assert!(room.set_lacking(false));
+        assert_eq!(room.free(), 1000);
     }
 }

@@ -8,6 +8,7 @@ use super::{
     names::Named,
     queues::{Dir, Queues},
     room::{Allowed, Room},
+    watch::Closing,
 };
 use crate::{Mutation, SpoolFailure, Transaction, inbox::Inbox, progress::Progress};
 use bytes::Bytes;
@@ -48,6 +49,9 @@ pub(super) struct Shared {
     pub(super) progress: Arc<Progress>,
     index: Mutex<Index>,
     pub(super) room: Room,
+    /// One at a time looks for room: what was seen earlier must not be noted later.
+    looking: Mutex<()>,
+    pub(super) closing: Closing,
     next_chunk: AtomicU64,
     /// What it was when the start was over.
     first_chunk: AtomicU64,
@@ -70,6 +74,8 @@ impl Shared {
             progress: Arc::default(),
             index: Mutex::new(index),
             room: Room::default(),
+            looking: Mutex::default(),
+            closing: Closing::default(),
             next_chunk: AtomicU64::new(0),
             first_chunk: AtomicU64::new(0),
             opened_round: AtomicU64::new(0),
@@ -125,6 +131,7 @@ impl Shared {
 
     /// Asks the disks of the queue directories; the fullest counts.
     pub(super) fn look_for_room(&self) -> io::Result<()> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free_bytes = u64::MAX;
         for home in self.queues.homes() {
             free_bytes = free_bytes.min(home.disk.free_bytes()?);

@@ -7,13 +7,22 @@ use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
 /// Files and names that are changed and not durable yet.
 pub(super) struct Written<'a> {
     shared: &'a Shared,
+    /// Files that were made.
+    made: Vec<(u16, Named)>,
     files: Vec<(u16, Named, Arc<dyn File>)>,
     dirs: BTreeSet<u16>,
 }
 
+/// Why something was not written.
+pub(super) struct Unwritten {
+    pub(super) failure: SpoolFailure,
+    /// A write found no room, nothing worse.
+    pub(super) lacks_room: bool,
+}
+
 impl<'a> Written<'a> {
     pub(super) fn new(shared: &'a Shared) -> Self {
-        Self { shared, files: Vec::new(), dirs: BTreeSet::new() }
+        Self { shared, made: Vec::new(), files: Vec::new(), dirs: BTreeSet::new() }
     }
 
     fn failed(&self, doing: &str, dir: u16, named: Named, e: &io::Error) -> SpoolFailure {
@@ -21,15 +30,20 @@ impl<'a> Written<'a> {
         SpoolFailure::Io(format!("{doing} {place}: {}", told(e)))
     }
 
+    fn unwritten(&self, doing: &str, dir: u16, named: Named, e: &io::Error) -> Unwritten {
+        Unwritten { failure: self.failed(doing, dir, named, e), lacks_room: lacks_room(e) }
+    }
+
     pub(super) fn create(
         &mut self,
         dir: u16,
         named: Named,
         write: impl FnOnce(&dyn File) -> io::Result<()>,
-    ) -> Result<(), SpoolFailure> {
+    ) -> Result<(), Unwritten> {
         let made = self.shared.queues.dir(dir).disk.create(&named.file());
-        let file = made.map_err(|e| self.failed("create", dir, named, &e))?;
-        write(&*file).map_err(|e| self.failed("write", dir, named, &e))?;
+        let file = made.map_err(|e| self.unwritten("create", dir, named, &e))?;
+        self.made.push((dir, named));
+        write(&*file).map_err(|e| self.unwritten("write", dir, named, &e))?;
         self.files.push((dir, named, file));
         self.dirs.insert(dir);
         Ok(())
@@ -40,12 +54,20 @@ impl<'a> Written<'a> {
         dir: u16,
         named: Named,
         write: impl FnOnce(&dyn File) -> io::Result<()>,
-    ) -> Result<(), SpoolFailure> {
+    ) -> Result<(), Unwritten> {
         let opened = self.shared.queues.dir(dir).disk.open(&named.file());
-        let file = opened.map_err(|e| self.failed("open", dir, named, &e))?;
-        write(&*file).map_err(|e| self.failed("write", dir, named, &e))?;
+        let file = opened.map_err(|e| self.unwritten("open", dir, named, &e))?;
+        write(&*file).map_err(|e| self.unwritten("write", dir, named, &e))?;
         self.files.push((dir, named, file));
         Ok(())
+    }
+
+    /// Removes what was made, which nobody names yet.
+    pub(super) fn undo(self) -> Result<(), SpoolFailure> {
+        self.made.iter().try_for_each(|(dir, named)| {
+            let removed = self.shared.queues.dir(*dir).disk.remove(&named.file());
+            removed.map_err(|e| self.failed("remove", *dir, *named, &e))
+        })
     }
 
     pub(super) fn rename(&mut self, dir: u16, from: Named, to: Named) -> Result<(), SpoolFailure> {
@@ -98,10 +120,9 @@ impl<'a> Written<'a> {
 
 /// An error in words; a full disk always in the same.
 pub(super) fn told(e: &io::Error) -> String {
-    match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk has no room for one".to_owned()
-        }
-        _ => e.to_string(),
-    }
+    if lacks_room(e) { "the disk has no room for one".to_owned() } else { e.to_string() }
+}
+
+fn lacks_room(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
