@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -183,6 +183,8 @@ struct Whims {
     free_bytes: AtomicU64,
     /// The error of every write; zero: none.
     write_error: AtomicU64,
+    /// Files that cannot be read, each with the error.
+    unreadable: Mutex<Vec<(String, u64)>>,
 }
 
 struct Whimsical(RealDisk, Arc<Whims>);
@@ -201,6 +203,12 @@ impl Disk for Whimsical {
     }
     fn list(&self) -> io::Result<Vec<String>> {
         self.0.list()
+    }
+    fn read(&self, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        match self.1.unreadable.lock().unwrap().iter().find(|(unreadable, _)| unreadable == name) {
+            Some((_, error)) => Err(io::Error::from_raw_os_error(*error as i32)),
+            None => self.0.read(name, max_bytes, buffer),
+        }
     }
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
         self.0.create(name).map(|file| self.file(file))
@@ -250,14 +258,20 @@ impl File for WhimsicalFile {
     }
 }
 
+const EIO: u64 = 5;
+const EMFILE: u64 = 24;
 const ENOSPC: u64 = 28;
 const EDQUOT: u64 = 122;
 
-/// One queue directory on such a disk, and the ids of what a start finds.
-fn whimsical(dir: &Path, whims: &Arc<Whims>) -> (DirSpool, Vec<u64>, RecoveryReport) {
+/// One queue directory on such a disk.
+fn whimsical_opened(dir: &Path, whims: &Arc<Whims>) -> DirSpool {
     let disk = Arc::new(Whimsical(RealDisk::new(dir).unwrap(), whims.clone()));
-    let queues = vec![QueueDirectory::flat("q", disk)];
-    let mut spool = DirSpool::on(queues, settings(), Mutation::None).unwrap();
+    DirSpool::on(vec![QueueDirectory::flat("q", disk)], settings(), Mutation::None).unwrap()
+}
+
+/// The same, and the ids of what a start finds.
+fn whimsical(dir: &Path, whims: &Arc<Whims>) -> (DirSpool, Vec<u64>, RecoveryReport) {
+    let mut spool = whimsical_opened(dir, whims);
     let mut found = Vec::new();
     let report = spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
     (spool, found, report)
@@ -326,4 +340,39 @@ fn whoever_closes_does_not_wait_for_room() {
     drop(spool);
     whims.write_error.store(0, Ordering::Relaxed);
     assert_eq!(whimsical(dir.path(), &whims).1, [0; 0]);
+}
+
+#[test]
+fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
+    let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
+    whims.free_bytes.store(1 << 30, Ordering::Relaxed);
+    let (spool, ..) = whimsical(dir.path(), &whims);
+    let places = [1, 2].map(|id| commit_chunk(&spool, id, b"x\r\n"));
+    commit(&spool, small(3));
+    drop(spool);
+    let fail = |names: &[String], error| {
+        *whims.unreadable.lock().unwrap() = names.iter().map(|name| (name.clone(), error)).collect();
+    };
+    let envelope = format!("{}.env", QueueId(1));
+    let chunk = format!("{:016x}.chunk", places[1].0);
+    fail(&[envelope.clone(), chunk.clone()], EIO);
+    let names = || fs::read_dir(dir.path()).unwrap().count();
+    let before = names();
+    let (spool, found, report) = whimsical(dir.path(), &whims);
+    assert_eq!((&found[..], report.corrupt.len(), names()), (&[2, 3][..], 1, before), "{report:?}");
+    assert!(report.corrupt[0].contains(&envelope), "{report:?}");
+    assert!(spool.load(places[1]).is_err());
+    commit(&spool, small(4));
+    drop(spool);
+    let mut spool = whimsical_opened(dir.path(), &whims);
+    spool.recover_listed(false).unwrap();
+    let (found, report) = spool.open_listed(&[1, 2, 3, 4].map(QueueId)).unwrap();
+    assert_eq!((found.len(), report.corrupt.len()), (3, 1));
+    drop(spool);
+    // When it is this process that cannot read, nothing is told of the files.
+    fail(&[envelope], EMFILE);
+    assert!(whimsical_opened(dir.path(), &whims).recover(&mut |_| {}).is_err());
+    fail(&[], 0);
+    let (spool, found, _) = whimsical(dir.path(), &whims);
+    assert_eq!((found, spool.load(places[0]).unwrap()), (vec![1, 2, 3, 4], Bytes::from_static(b"x\r\n")));
 }

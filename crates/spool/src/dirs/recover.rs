@@ -10,7 +10,7 @@ use super::{
     listing::Listing,
     names::Named,
     note::Append,
-    shared::{read_envelope, read_file},
+    shared::{ENVELOPE_MAX, read_file},
     written::told,
 };
 use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
@@ -39,9 +39,16 @@ pub(super) type File = (u64, u16, Named);
 /// What was read from one.
 struct One {
     file: File,
-    filed: Result<Filed, Unreadable>,
+    filed: Result<Filed, Unfiled>,
     /// The chunks that one names of which not more can be read.
     places: Vec<u64>,
+}
+
+/// Why an envelope file tells no message.
+enum Unfiled {
+    Unreadable(Unreadable),
+    /// The disk did not give it. It may at the next start.
+    Unread(io::Error),
 }
 
 /// With more files to be written again they are synced together.
@@ -50,7 +57,7 @@ const SYNCED_ALONE: usize = 8;
 /// So many files are read by a thread before it asks for more.
 const PIECE: usize = 128;
 
-/// Reads and decodes; none when it is not there.
+/// Reads and decodes; none when it is not there. A file that the disk does not give harms no other message.
 fn read_one(
     shared: &Shared,
     listing: &Listing,
@@ -58,8 +65,11 @@ fn read_one(
     buffer: &mut Vec<u8>,
 ) -> Result<Option<One>, SpoolFailure> {
     let (id, dir, named) = file;
-    if !read_envelope(shared.queues.dir(dir), named, buffer)? {
-        return Ok(None);
+    match shared.queues.dir(dir).disk.read(&named.file(), ENVELOPE_MAX, buffer) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if is_ours(&e) => return Err(failed(shared, "read", dir, named, &e)),
+        Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), places: Vec::new() })),
     }
     for (offset, patch) in listing.patches.get(&id).into_iter().flatten() {
         let (at, end) = (*offset as usize, (*offset as usize).saturating_add(patch.len()));
@@ -71,7 +81,13 @@ fn read_one(
     let seal = shared.seal(id);
     let filed = envelope::read(QueueId(id), buffer, seal);
     let places = if filed.is_err() { envelope::places(buffer, seal).collect() } else { Vec::new() };
-    Ok(Some(One { file, filed, places }))
+    Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), places }))
+}
+
+/// Is it this process that cannot read, and not this file that cannot be read? Then no other can be, either.
+fn is_ours(e: &io::Error) -> bool {
+    const OURS: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    e.raw_os_error().is_some_and(|error| OURS.contains(&error))
 }
 
 /// Everything found, and numbers for what comes.
@@ -130,20 +146,20 @@ fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     shared.outbid_place(place_by_clock());
     listing.last_chunk().into_iter().for_each(|place| shared.outbid_place(place));
     if keep_unfinished {
-        outbid_unfinished(shared, &listing)?;
+        outbid_unfinished(shared, &listing);
     }
     Ok(Begun { listing, scan, intent, keep_unfinished })
 }
 
-/// What an intent may still accept names chunks, too.
-fn outbid_unfinished(shared: &Shared, listing: &Listing) -> Result<(), SpoolFailure> {
+/// What an intent may still accept names chunks, too, as far as it can be read.
+fn outbid_unfinished(shared: &Shared, listing: &Listing) {
     let mut buffer = Vec::new();
     for (id, dir) in &listing.unfinished {
-        if read_envelope(shared.queues.dir(*dir), Named::Unfinished(*id), &mut buffer)? {
+        let name = Named::Unfinished(*id).file();
+        if shared.queues.dir(*dir).disk.read(&name, ENVELOPE_MAX, &mut buffer).is_ok() {
             envelope::places(&buffer, shared.seal(*id)).for_each(|place| shared.outbid_place(place));
         }
     }
-    Ok(())
 }
 
 /// For a reader that changes nothing.
@@ -253,11 +269,15 @@ impl Scan {
         one.places.iter().for_each(|place| shared.outbid_place(*place));
         match one.filed {
             Ok(filed) => self.take_filed(shared, listing, (id, dir), filed, name, visit),
-            Err(version @ Unreadable::Version(_)) => {
+            Err(Unfiled::Unreadable(version @ Unreadable::Version(_))) => {
                 return Err(SpoolFailure::Unusable(format!("{}: {version}", name())));
             }
-            Err(damaged) => {
+            Err(Unfiled::Unreadable(damaged)) => {
                 self.report.corrupt.push(format!("{}: {damaged}", name()));
+                self.lost_chunks = true;
+            }
+            Err(Unfiled::Unread(e)) => {
+                self.report.corrupt.push(format!("{}: cannot be read: {e}", name()));
                 self.lost_chunks = true;
             }
         }

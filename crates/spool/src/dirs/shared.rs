@@ -23,7 +23,7 @@ use std::{
 };
 
 /// No envelope file is that long; a longer one is not believed.
-const ENVELOPE_MAX: u64 = 1 << 30;
+pub(super) const ENVELOPE_MAX: u64 = 1 << 30;
 
 /// With fewer files left to be made the disk is full, whatever room it has: those of the messages that
 /// wait come to thousands.
@@ -228,19 +228,9 @@ fn read_content(dir: &Dir, id: QueueId, filed: &Filed) -> Result<Content, SpoolF
 /// A file, at most so much of it; none when it is not there.
 pub(super) fn read_file(dir: &Dir, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, SpoolFailure> {
     let mut bytes = Vec::new();
-    Ok(read_into(dir, name, max_bytes, &mut bytes)?.then_some(bytes))
-}
-
-/// The same into a buffer; `false` when it is not there.
-fn read_into(dir: &Dir, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> Result<bool, SpoolFailure> {
-    match dir.disk.read(name, max_bytes, buffer) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+    match dir.disk.read(name, max_bytes, &mut bytes) {
+        Ok(()) => Ok(Some(bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name))),
     }
-}
-
-/// An envelope file.
-pub(super) fn read_envelope(dir: &Dir, named: Named, buffer: &mut Vec<u8>) -> Result<bool, SpoolFailure> {
-    read_into(dir, &named.file(), ENVELOPE_MAX, buffer)
 }
