@@ -376,3 +376,45 @@ fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
     let (spool, found, _) = whimsical(dir.path(), &whims);
     assert_eq!((found, spool.load(places[0]).unwrap()), (vec![1, 2, 3, 4], Bytes::from_static(b"x\r\n")));
 }
+
+#[test]
+fn no_number_in_a_line_or_name_stops_a_start_or_a_commit() {
+    let last = u64::MAX;
+    for (line, is_held) in [
+        ("hold @99999999 #1".to_owned(), false),
+        (format!("hold @{last} #{last}"), false),
+        (format!("hold @0 #{last}"), true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, ..) = recovered(dir.path());
+        (1..=2).for_each(|id| commit(&spool, small(id)));
+        drop(spool);
+        let path = envelope_file(dir.path(), 1);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.clone() + &sealed(1, text.len() as u64, [&*line])).unwrap();
+        fs::write(dir.path().join("q00").join("ffffffffffffffff.intent"), "a stranger's").unwrap();
+        for start in 0..2 {
+            let (mut spool, mut held) = (opened(dir.path()), Vec::new());
+            let report = spool.recover(&mut |one| held.push(one.held)).unwrap();
+            assert_eq!((&held[..2], report.corrupt.len()), (&[is_held, false][..], 1), "{line}: {report:?}");
+            // Both of a transaction: an intent is written.
+            let ticket = spool.submit(vec![small(3 + 2 * start), small(4 + 2 * start)]).unwrap();
+            wait(spool.durable(ticket)).unwrap();
+            for id in [1, 2] {
+                let change = if is_held && id == 1 { spool::Change::Hold } else { spool::Change::Release };
+                commit(&spool, Entry::Amend { id: QueueId(id), change });
+            }
+        }
+        // What is noted behind such a line counts.
+        let (spool, ..) = recovered(dir.path());
+        commit(&spool, Entry::Amend { id: QueueId(1), change: spool::Change::Release });
+        drop(spool);
+        let mut spool = opened(dir.path());
+        spool.recover_listed(false).unwrap();
+        assert!(spool.open_listed(&[QueueId(1)]).unwrap().0.iter().all(|one| !one.held), "{line}");
+        commit(&spool, Entry::Amend { id: QueueId(2), change: spool::Change::Hold });
+        drop(spool);
+        let (spool, found, _) = recovered(dir.path());
+        assert_eq!((found.len(), spool.pressure().poisoned), (6, false));
+    }
+}

@@ -75,7 +75,7 @@ impl Committer {
 
     fn begin(&mut self) -> Round {
         let number = self.shared.round_after(self.next.round);
-        self.next.round = number + 1;
+        self.next.round = number.saturating_add(1);
         Round::new(number)
     }
 

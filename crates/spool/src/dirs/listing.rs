@@ -106,8 +106,10 @@ impl Listing {
         self.chunks.keys().copied().filter(|place| *place < PLACES_END).max()
     }
 
-    /// Every intent's number is below this.
+    /// The number of every intent of ours is below this. They are counted from 1: what has a number that none
+    /// can come to is not ours, and behind it there may be no more.
     pub(super) fn next_intent(&self) -> u64 {
-        self.intents.keys().max().map_or(1, |number| number.saturating_add(1))
+        const END: u64 = 1 << 63;
+        self.intents.keys().filter(|number| **number < END).max().map_or(1, |number| number + 1)
     }
 }

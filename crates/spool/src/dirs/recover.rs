@@ -100,7 +100,8 @@ pub(super) fn recover(
     scan.mend(shared)?;
     scan.tidy(shared, &listing, keep_unfinished)?;
     shared.begin_places();
-    let round = scan.last_round() + 1;
+    // From the last number of all there is no going on: all rounds have it then, and none is proven.
+    let round = scan.last_round().saturating_add(1);
     Ok((scan.report, Next { intent, round }))
 }
 

@@ -126,7 +126,7 @@ impl Shared {
 
     /// This number, unless a round had a higher one.
     pub(super) fn round_after(&self, next: u64) -> u64 {
-        next.max(self.opened_round.load(Ordering::Relaxed) + 1)
+        next.max(self.opened_round.load(Ordering::Relaxed).saturating_add(1))
     }
 
     /// Asks the disks of the queue directories; the fullest counts.
