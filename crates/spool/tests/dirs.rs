@@ -418,3 +418,62 @@ fn no_number_in_a_line_or_name_stops_a_start_or_a_commit() {
         assert_eq!((found.len(), spool.pressure().poisoned), (6, false));
     }
 }
+
+/// A file's path in the queue directory it is not in.
+fn elsewhere(dir: &Path, path: &Path) -> PathBuf {
+    let other = if path.starts_with(dir.join("q00")) { "q01" } else { "q00" };
+    dir.join(other).join(path.file_name().unwrap())
+}
+
+#[test]
+fn a_stray_copy_of_a_file_does_not_harm_its_message() {
+    for kind in ["env", "msg", "chunk"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, ..) = recovered(dir.path());
+        (1..=2).for_each(|id| commit(&spool, small(id)));
+        let places = [3, 4].map(|id| commit_chunk(&spool, id, b"in a file of its own\r\n"));
+        drop(spool);
+        let placed = |(place, queue)| {
+            let path: PathBuf = chunk_file(dir.path(), place);
+            let there = dir.path().join(queue).join(path.file_name().unwrap());
+            fs::rename(path, &there).unwrap();
+            there
+        };
+        let paths: Vec<PathBuf> = match kind {
+            "chunk" => places.into_iter().zip(["q00", "q01"]).map(placed).collect(),
+            kind => (1..=2).map(|id| file(dir.path(), &format!("{}.{kind}", QueueId(id)))).collect(),
+        };
+        // Some before the right file, some behind it; of chunks only the beginning.
+        assert!(paths[0].parent() != paths[1].parent());
+        for path in &paths {
+            let bytes = fs::read(path).unwrap();
+            let copied = if kind == "chunk" { bytes.len() / 2 } else { bytes.len() };
+            fs::write(elsewhere(dir.path(), path), &bytes[..copied]).unwrap();
+        }
+        for is_listed in [false, true] {
+            let (mut spool, mut found) = (opened(dir.path()), Vec::new());
+            let corrupt = if is_listed {
+                let (_, mut report) = spool.recover_listed(false).unwrap();
+                let (opened, more) = spool.open_listed(&[1, 2, 3, 4].map(QueueId)).unwrap();
+                found.extend(opened.iter().map(|one| one.message.id.0));
+                report.corrupt.extend(more.corrupt);
+                report.corrupt
+            } else {
+                spool.recover(&mut |one| found.push(one.message.id.0)).unwrap().corrupt
+            };
+            assert_eq!((found, corrupt.len()), (vec![1, 2, 3, 4], 2), "{kind}: {corrupt:?}");
+            assert!(corrupt.iter().all(|what| what.contains("in another directory")), "{corrupt:?}");
+            for id in 1..=2 {
+                let content = spool.read(QueueId(id)).unwrap().content.clone();
+                assert!(matches!(content.parts(), [Part::Memory(_)]), "{kind}");
+            }
+            assert!(places.iter().all(|place| *spool.load(*place).unwrap() == *b"in a file of its own\r\n"));
+            drop(spool);
+        }
+        // Nothing of the message stays but the stray.
+        let (spool, ..) = recovered(dir.path());
+        (1..=4).for_each(|id| commit(&spool, ended(id)));
+        drop(spool);
+        assert!(paths.iter().all(|path| !path.exists() && elsewhere(dir.path(), path).exists()), "{kind}");
+    }
+}

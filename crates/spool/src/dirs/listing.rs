@@ -23,47 +23,102 @@ pub(super) struct Listing {
     pub(super) chunks: HashMap<u64, u16>,
     pub(super) intents: BTreeMap<u64, u16>,
     pub(super) drafts: Vec<(u16, Named)>,
-    /// Files that are there in two directories: the second, left alone.
+    /// Files that are there in two directories: those left alone, in words.
     pub(super) twice: Vec<String>,
+    /// Chunks that are there in two directories: the other ones. Which is right is in an envelope.
+    pub(super) chunk_copies: HashMap<u64, Vec<u16>>,
     /// What intents append, for a reader that changes nothing.
     pub(super) patches: HashMap<u64, Vec<(u64, Vec<u8>)>>,
 }
 
 impl Listing {
     pub(super) fn of(queues: &Queues) -> Result<Self, SpoolFailure> {
-        let mut all = Self::default();
+        let (mut all, mut copies) = (Self::default(), Vec::new());
         for (number, dir) in (0u16..).zip(&queues.dirs) {
             let mut take = |name: &str| {
                 if let Some(named) = Named::of(name)
                     && !all.enter(number, named)
                 {
-                    all.twice
-                        .push(format!("{}/{name}: a file of that name is in another directory", dir.name));
+                    copies.push((number, named));
                 }
             };
             let listed = dir.disk.each_name(&mut take);
             listed.map_err(|e| SpoolFailure::Io(format!("list {}: {e}", dir.name)))?;
         }
+        let left = all.choose(copies);
+        let told = |(dir, named): (u16, Named)| {
+            format!("{}/{}: a file of that name is in another directory", queues.dir(dir).name, named.file())
+        };
+        all.twice = left.into_iter().map(told).collect();
         Ok(all)
     }
 
     /// `false` when there is one already.
     fn enter(&mut self, dir: u16, named: Named) -> bool {
         match named {
-            Named::Envelope(id) => {
-                let is_first = !self.envelopes.contains_key(&id);
-                self.envelopes.entry(id).or_insert((dir, named));
-                is_first
-            }
-            Named::Unfinished(id) => self.unfinished.insert(id, dir).is_none(),
-            Named::Content(id) => self.contents.insert(id, dir).is_none(),
-            Named::Chunk(place) => self.chunks.insert(place, dir).is_none(),
-            Named::Intent(number) => self.intents.insert(number, dir).is_none(),
+            Named::Envelope(id) => *self.envelopes.entry(id).or_insert((dir, named)) == (dir, named),
+            Named::Unfinished(id) => *self.unfinished.entry(id).or_insert(dir) == dir,
+            Named::Content(id) => *self.contents.entry(id).or_insert(dir) == dir,
+            Named::Chunk(place) => *self.chunks.entry(place).or_insert(dir) == dir,
+            Named::Intent(number) => *self.intents.entry(number).or_insert(dir) == dir,
             Named::Draft(_) => {
                 self.drafts.push((dir, named));
                 true
             }
         }
+    }
+
+    /// Of files that are there more than once the ones that belong together; what is left alone. A stray
+    /// copy of one of a message's files must not part it from the others.
+    fn choose(&mut self, copies: Vec<(u16, Named)>) -> Vec<(u16, Named)> {
+        let mut everywhere: BTreeMap<u64, Vec<(u16, Named)>> = BTreeMap::new();
+        let mut left = Vec::new();
+        for (dir, named) in copies {
+            match named {
+                Named::Envelope(id) | Named::Unfinished(id) | Named::Content(id) => {
+                    everywhere.entry(id).or_default().push((dir, named));
+                }
+                Named::Chunk(place) => {
+                    self.chunk_copies.entry(place).or_default().push(dir);
+                    left.push((dir, named));
+                }
+                Named::Intent(_) | Named::Draft(_) => left.push((dir, named)),
+            }
+        }
+        for (id, mut files) in everywhere {
+            files.extend(self.envelopes.get(&id).copied());
+            files.extend(self.unfinished.get(&id).map(|dir| (*dir, Named::Unfinished(id))));
+            files.extend(self.contents.get(&id).map(|dir| (*dir, Named::Content(id))));
+            files.sort_unstable_by_key(|(dir, _)| *dir);
+            left.extend(self.choose_of_one(id, &files));
+        }
+        left
+    }
+
+    /// The same for the files of a message, in the order of their directories.
+    fn choose_of_one(&mut self, id: u64, files: &[(u16, Named)]) -> Vec<(u16, Named)> {
+        let dirs = |named| files.iter().filter(move |(_, other)| *other == named).map(|(dir, _)| *dir);
+        let (envelope, unfinished, content) =
+            (Named::Envelope(id), Named::Unfinished(id), Named::Content(id));
+        let is_beside_content = |dir: &u16| dirs(content).any(|other| other == *dir);
+        let best = |named| dirs(named).find(is_beside_content).or_else(|| dirs(named).next());
+        let (accepted, waiting) = (best(envelope), best(unfinished));
+        let home = accepted.or(waiting);
+        let filled = home.filter(is_beside_content).or_else(|| dirs(content).next());
+        self.envelopes.extend(accepted.map(|dir| (id, (dir, envelope))));
+        self.unfinished.extend(waiting.map(|dir| (id, dir)));
+        self.contents.extend(filled.map(|dir| (id, dir)));
+        let chosen = [(accepted, envelope), (waiting, unfinished), (filled, content)];
+        files.iter().copied().filter(|(dir, named)| !chosen.contains(&(Some(*dir), *named))).collect()
+    }
+
+    /// The directories that have a chunk.
+    pub(super) fn chunk_dirs(&self, place: u64) -> impl Iterator<Item = u16> {
+        self.chunks
+            .get(&place)
+            .into_iter()
+            .chain(self.chunk_copies.get(&place).into_iter().flatten())
+            .copied()
     }
 
     /// What the intents say, in their order; those that cannot be read, in words.

@@ -5,7 +5,7 @@ use super::{
     commit::Next,
     envelope::{self, Filed, Piece, Unreadable},
     finish::finish,
-    index::{Chunk, Index, Slot, content_of},
+    index::{Chunk, Slot, content_of},
     listed::{place_by_clock, round_by_clock},
     listing::Listing,
     names::Named,
@@ -195,28 +195,36 @@ pub(super) fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFai
     })
 }
 
+/// Has the file in this directory the bytes that a record tells of?
+fn is_right(shared: &Shared, dir: u16, place: u64, chunk: &Chunk) -> bool {
+    let most_bytes = u64::from(chunk.length_bytes) + 1;
+    let bytes = read_file(shared.queues.dir(dir), &Named::Chunk(place).file(), most_bytes);
+    matches!(bytes, Ok(Some(bytes)) if chunk.is_right(&bytes))
+}
+
 /// A chunk that an earlier message names, too, and that is not this one's: numbers of lost chunks were given
-/// again once. Only then chunks are read at a start.
+/// again once. Only then, and when a chunk is there twice, chunks are read at a start.
 fn foreign_chunk(shared: &Shared, listing: &Listing, pieces: &[Piece]) -> Option<u64> {
     let disputed: Vec<_> = shared.index().disputed(pieces).collect();
     let is_foreign = |(place, chunk): &(u64, Chunk)| {
-        let Some(dir) = listing.chunks.get(place) else { return true };
-        let most_bytes = u64::from(chunk.length_bytes) + 1;
-        let bytes = read_file(shared.queues.dir(*dir), &Named::Chunk(*place).file(), most_bytes);
-        !matches!(bytes, Ok(Some(bytes)) if chunk.is_right(&bytes))
+        !listing.chunk_dirs(*place).any(|dir| is_right(shared, dir, *place, chunk))
     };
     disputed.iter().find(|one| is_foreign(one)).map(|(place, _)| *place)
 }
 
-/// A message's chunks. Those that another named with another content are this one's.
-fn add_chunks(index: &mut Index, listing: &Listing, pieces: &[Piece]) {
-    let disputed: Vec<_> = index.disputed(pieces).collect();
-    disputed.iter().for_each(|(place, _)| index.disown_chunk(*place));
-    for piece in pieces {
-        let Piece::Chunk { place, length_bytes, sum } = *piece else { continue };
-        let dir = listing.chunks.get(&place).copied();
-        index.add_chunk(place, Chunk { dir, length_bytes, sum });
-    }
+/// A message's chunks, each where its file is; of several files the one that is right.
+fn chunks_of(shared: &Shared, listing: &Listing, pieces: &[Piece]) -> Vec<(u64, Chunk)> {
+    let chunk = |piece: &Piece| {
+        let Piece::Chunk { place, length_bytes, sum } = *piece else { return None };
+        let chunk = Chunk { dir: listing.chunks.get(&place).copied(), length_bytes, sum };
+        let mut dirs = listing.chunk_dirs(place);
+        let right = listing
+            .chunk_copies
+            .get(&place)
+            .and_then(|_| dirs.find(|dir| is_right(shared, *dir, place, &chunk)));
+        Some((place, Chunk { dir: right.or(chunk.dir), ..chunk }))
+    };
+    pieces.iter().filter_map(chunk).collect()
 }
 
 impl Scan {
@@ -324,8 +332,12 @@ impl Scan {
                 self.unproven.push((id, dir, append, filed.end));
             }
         }
+        let found = chunks_of(shared, listing, &filed.pieces);
         let mut index = shared.index();
-        add_chunks(&mut index, listing, &filed.pieces);
+        // Those that another message named are this one's.
+        let disputed: Vec<_> = index.disputed(&filed.pieces).collect();
+        disputed.iter().for_each(|(place, _)| index.disown_chunk(*place));
+        found.into_iter().for_each(|(place, chunk)| index.add_chunk(place, chunk));
         index.add(&shared.queues.dirs, id, Slot { dir, envelope_bytes: filed.end, content_bytes, chunks });
         drop(index);
         self.report.message_count += 1;
