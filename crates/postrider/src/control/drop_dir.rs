@@ -12,6 +12,7 @@ use rustix::fs::{
     CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat,
 };
 use std::{
+    collections::BinaryHeap,
     fs::{self, File},
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::ffi::OsStrExt,
@@ -105,15 +106,6 @@ fn random_name() -> io::Result<String> {
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// A file in the directory.
-#[derive(Debug)]
-pub(crate) struct Dropped {
-    /// For [`remove`] and [`set_aside`].
-    pub(crate) path: PathBuf,
-    /// The message, or why there is none in it.
-    pub(crate) submission: Result<Submission, Unreadable>,
-}
-
 /// Why a file gives no message, by what the daemon does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreadable {
@@ -123,22 +115,25 @@ pub(crate) enum Unreadable {
     Later(String),
 }
 
-/// Each dropped message in the order of their names, which begin with the time. Only one is in
-/// memory at a time. Files over `message_bytes_max` are bad. Anything can stand here, so nothing
-/// here follows links, waits, or fails as a whole.
-pub(crate) fn scan(dir: &Path, message_bytes_max: u64) -> io::Result<impl Iterator<Item = Dropped> + use<>> {
-    let mut paths = Vec::new();
+/// Dropped messages in the order of their names, which begin with the time: the first `most` of those
+/// behind `after`. Anybody may have filled the directory: no more names are kept than are asked for.
+pub(crate) fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<PathBuf>> {
+    let mut first = BinaryHeap::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if has_suffix(&path, SUFFIX) {
-            paths.push(path);
+        if has_suffix(&path, SUFFIX) && after.is_none_or(|after| path.as_path() > after) {
+            first.push(path);
+            if first.len() > most {
+                first.pop();
+            }
         }
     }
-    paths.sort_unstable();
-    Ok(paths.into_iter().map(move |path| Dropped { submission: read(&path, message_bytes_max), path }))
+    Ok(first.into_sorted_vec())
 }
 
-fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+/// The message in a file. One over `message_bytes_max` is bad. Anything can stand there, so this follows
+/// no link and waits for nothing but the disk.
+pub(crate) fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
     let bad = |why: &str| Unreadable::Bad(why.to_owned());
     // Not to block on a FIFO, not to follow a link to someone else's file.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -157,15 +152,16 @@ fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
     if stat.st_nlink != 1 {
         return Err(bad("it has another name elsewhere"));
     }
-    let most = message_bytes_max.saturating_add(HEADER_BYTES_MAX as u64);
-    if u64::try_from(stat.st_size).unwrap_or(u64::MAX) > most {
+    let file_bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+    if file_bytes > message_bytes_max.saturating_add(HEADER_BYTES_MAX as u64) {
         return Err(bad("larger than a message may be"));
     }
-    parse(File::from(file), stat.st_uid, message_bytes_max)
+    parse(File::from(file), file_bytes, stat.st_uid, message_bytes_max)
 }
 
 /// The file may change while it is read: what counts is what was read.
-fn parse(file: File, uid: u32, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+    let torn = || Unreadable::Bad("its length is not what its first line says".to_owned());
     let later = |error: io::Error| Unreadable::Later(error.to_string());
     let mut from = BufReader::new(file);
     let mut line = Vec::new();
@@ -175,10 +171,14 @@ fn parse(file: File, uid: u32, message_bytes_max: u64) -> Result<Submission, Unr
     if header.size_bytes > message_bytes_max {
         return Err(Unreadable::Bad("larger than a message may be".to_owned()));
     }
+    // A hole costs who makes it nothing: what does not fit is not read.
+    if file_bytes.saturating_sub(line.len() as u64) != header.size_bytes {
+        return Err(torn());
+    }
     let mut content = Vec::new();
     (&mut from).take(header.size_bytes + 1).read_to_end(&mut content).map_err(later)?;
     if content.len() as u64 != header.size_bytes {
-        return Err(Unreadable::Bad("its length is not what its first line says".to_owned()));
+        return Err(torn());
     }
     Ok(Submission { envelope, content: wire_form(content).into(), uid })
 }
@@ -208,8 +208,8 @@ mod tests {
         e
     }
 
-    fn all(dir: &Path) -> Vec<Dropped> {
-        scan(dir, 1000).unwrap().collect()
+    fn all(dir: &Path) -> Vec<PathBuf> {
+        list(dir, None, 100).unwrap()
     }
 
     #[test]
@@ -219,13 +219,13 @@ mod tests {
         prepare(&drop_dir).unwrap();
         assert_eq!(fs::metadata(&drop_dir).unwrap().mode() & 0o7777, 0o1733);
         write(&drop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
-        let [dropped] = &all(&drop_dir)[..] else { panic!() };
-        let submission = dropped.submission.as_ref().unwrap();
+        let [path] = &all(&drop_dir)[..] else { panic!() };
+        let submission = read(path, 1000).unwrap();
         assert_eq!(submission.envelope, envelope());
         assert_eq!(&submission.content[..], b"Subject: x\r\n\r\n.\r\n");
         assert_eq!(submission.uid, rustix::process::geteuid().as_raw());
-        assert_eq!(fs::metadata(&dropped.path).unwrap().mode() & 0o777, 0o644);
-        remove(&dropped.path).unwrap();
+        assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o644);
+        remove(path).unwrap();
         assert!(all(&drop_dir).is_empty());
     }
 
@@ -239,8 +239,18 @@ mod tests {
             bytes.extend_from_slice(subject.as_bytes());
             fs::write(dir.path().join(name), bytes).unwrap();
         }
-        let contents: Vec<_> = all(dir.path()).into_iter().map(|d| d.submission.unwrap().content).collect();
+        let contents: Vec<_> = all(dir.path()).iter().map(|path| read(path, 1000).unwrap().content).collect();
         assert_eq!(contents, [&b"first"[..], b"second"]);
+    }
+
+    #[test]
+    fn few_of_many_are_listed_and_the_others_behind_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |n: u32| dir.path().join(format!("{n}.mail"));
+        [4, 2, 5, 1, 3].into_iter().for_each(|n| fs::write(path(n), b"").unwrap());
+        assert_eq!(list(dir.path(), None, 2).unwrap(), [1, 2].map(path));
+        assert_eq!(list(dir.path(), Some(&path(2)), 2).unwrap(), [3, 4].map(path));
+        assert_eq!(list(dir.path(), Some(&path(4)), 2).unwrap(), [path(5)]);
     }
 
     /// The reason why the one file in the directory is bad.
@@ -248,11 +258,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let elsewhere = tempfile::tempdir_in(dir.path()).unwrap();
         make(&dir.path().join("1.mail"), elsewhere.path());
-        let [dropped] = &all(dir.path())[..] else { panic!("one file") };
-        let Err(Unreadable::Bad(why)) = &dropped.submission else { panic!("{dropped:?}") };
-        set_aside(&dropped.path).unwrap();
+        let [path] = &all(dir.path())[..] else { panic!("one file") };
+        let Err(Unreadable::Bad(why)) = read(path, 1000) else { panic!("a message") };
+        set_aside(path).unwrap();
         assert!(all(dir.path()).is_empty() && dir.path().join("1.mail.bad").symlink_metadata().is_ok());
-        why.clone()
+        why
     }
 
     fn good_file() -> Vec<u8> {
@@ -299,6 +309,24 @@ mod tests {
         assert_eq!(write(Header::new(&envelope(), u64::MAX).to_line()), "larger than a message may be");
         assert!(write(Vec::new()).starts_with("bad envelope"));
         assert!(write(b"From: x\n\nhello\n".to_vec()).starts_with("bad envelope"));
+    }
+
+    /// Bytes that this thread has taken from files.
+    fn read_bytes() -> u64 {
+        let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+        io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_mostly_a_hole_is_set_aside_unread() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.mail");
+        fs::write(&path, Header::new(&envelope(), 40_000_000).to_line()).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(50_000_000).unwrap();
+        let before = read_bytes();
+        let why = read(&path, 60_000_000).unwrap_err();
+        assert_eq!(why, Unreadable::Bad("its length is not what its first line says".to_owned()));
+        assert!(read_bytes() - before < 1_000_000, "{}", read_bytes() - before);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub(crate) mod client;
 pub(crate) mod drop_dir;
+pub(crate) mod pick_up;
 pub(crate) mod protocol;
 pub(crate) mod selection;
 pub(crate) mod server;
@@ -13,6 +14,7 @@ pub(crate) mod socket;
 pub(crate) mod submission;
 pub(crate) mod submit;
 
+pub(crate) use pick_up::PickUp;
 pub(crate) use protocol::{
     Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Request, Response, Status,
 };

@@ -11,13 +11,7 @@ use super::{
     workers::{self, Workers},
 };
 use crate::{
-    control::{
-        Failure,
-        drop_dir::{self, Unreadable},
-        serve_control, serve_submit,
-        server::Access,
-        socket,
-    },
+    control::{Failure, PickUp, drop_dir, serve_control, serve_submit, server::Access, socket},
     sysexits::Exit,
 };
 use config::{ListenTls, Settings};
@@ -228,9 +222,9 @@ impl Daemon {
         }
         tokio::spawn(serve_control(control, access, self.clone()));
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
-        tokio::spawn(
-            self.clone().pick_up_drops(settings.control.drop_dir.clone(), settings.limits.message_bytes),
-        );
+        let drops =
+            PickUp::new(settings.control.drop_dir.clone(), settings.limits.message_bytes, self.clone());
+        tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.engine.closing.subscribe()));
         tokio::spawn(self.engine.clone().run_timer());
         tokio::spawn(give_memory_back());
         {
@@ -310,52 +304,5 @@ impl Daemon {
         }
         tracing::info!("the configuration was read again");
         Ok(waiting.iter().map(|key| format!("{key} has changed, which takes a restart")).collect())
-    }
-
-    /// Takes in what was dropped while the daemon was down, and goes on looking.
-    async fn pick_up_drops(self: Arc<Self>, dir: PathBuf, message_bytes_max: u64) {
-        let mut look = tokio::time::interval(wiring::DROP_INTERVAL);
-        let mut closing = self.engine.closing.subscribe();
-        loop {
-            tokio::select! {
-                _ = look.tick() => {}
-                _ = closing.wait_for(|closing| *closing) => return,
-            }
-            let dropped = match drop_dir::scan(&dir, message_bytes_max) {
-                Ok(dropped) => dropped,
-                Err(e) => {
-                    tracing::warn!("look for dropped mail in {}: {e}", dir.display());
-                    continue;
-                }
-            };
-            for file in dropped {
-                self.pick_up(file).await;
-            }
-        }
-    }
-
-    async fn pick_up(&self, file: drop_dir::Dropped) {
-        use crate::control::Target as _;
-        let shown = file.path.display();
-        match file.submission {
-            Ok(submission) => match self.submit(submission).await {
-                Ok(_) => {
-                    if let Err(e) = drop_dir::remove(&file.path) {
-                        tracing::error!("remove {shown}, whose message is queued: {e}");
-                    }
-                }
-                Err(refusal) if refusal.permanent => self.set_aside(&file.path, &refusal.text),
-                Err(refusal) => tracing::warn!("take in {shown} later: {}", refusal.text),
-            },
-            Err(Unreadable::Bad(why)) => self.set_aside(&file.path, &why),
-            Err(Unreadable::Later(why)) => tracing::warn!("read {shown} later: {why}"),
-        }
-    }
-
-    fn set_aside(&self, path: &Path, why: &str) {
-        tracing::error!("dropped mail {} is set aside as .bad: {why}", path.display());
-        if let Err(e) = drop_dir::set_aside(path) {
-            tracing::error!("rename {}: {e}", path.display());
-        }
     }
 }

@@ -1,0 +1,231 @@
+//! Takes in what was dropped while the daemon was down. Anybody may have put anything there, so much of
+//! it as they like: files are read by threads that may wait, and so many a round.
+
+use super::{
+    Target,
+    drop_dir::{self, Unreadable},
+};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::watch, task::spawn_blocking};
+
+/// Files looked at in a round.
+const FILES_A_ROUND: usize = 500;
+
+/// Looks again and again.
+pub(crate) struct PickUp<T> {
+    dir: PathBuf,
+    message_bytes_max: u64,
+    target: Arc<T>,
+    /// Where the last round ended: what cannot be taken in does not stand in the way of what follows it.
+    after: Option<PathBuf>,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    TakenIn,
+    /// There is no message in it, or not yet.
+    Skipped,
+    /// The daemon takes nothing now.
+    Refused,
+}
+
+impl<T: Target> PickUp<T> {
+    /// From this directory; larger messages are set aside.
+    pub(crate) fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>) -> Self {
+        Self { dir, message_bytes_max, target, after: None }
+    }
+
+    /// A round each `interval`, until the daemon closes.
+    pub(crate) async fn run(mut self, interval: Duration, mut closing: watch::Receiver<bool>) {
+        let mut look = tokio::time::interval(interval);
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+            // Nothing but mail, and more of it: that does not wait.
+            while self.round(&closing).await {}
+        }
+    }
+
+    /// True when there is more, and all of this was taken in.
+    async fn round(&mut self, closing: &watch::Receiver<bool>) -> bool {
+        let paths = match self.list().await {
+            Ok(paths) => paths,
+            Err(e) => {
+                tracing::warn!("look for dropped mail in {}: {e}", self.dir.display());
+                return false;
+            }
+        };
+        let is_last = paths.len() < FILES_A_ROUND;
+        let mut is_mail = true;
+        for path in paths {
+            if *closing.borrow() {
+                return false;
+            }
+            let fate = self.pick_up(&path).await;
+            is_mail &= fate == Fate::TakenIn;
+            self.after = Some(path);
+            // The next would be refused as well.
+            if fate == Fate::Refused {
+                return false;
+            }
+        }
+        if is_last {
+            self.after = None;
+        }
+        is_mail && !is_last
+    }
+
+    async fn list(&self) -> io::Result<Vec<PathBuf>> {
+        let (dir, after) = (self.dir.clone(), self.after.clone());
+        waiting(move || drop_dir::list(&dir, after.as_deref(), FILES_A_ROUND)).await
+    }
+
+    async fn pick_up(&self, path: &Path) -> Fate {
+        let shown = path.display();
+        let (file, most) = (path.to_owned(), self.message_bytes_max);
+        let read = waiting(move || Ok(drop_dir::read(&file, most))).await;
+        let submission = match read.unwrap_or_else(|e| Err(Unreadable::Later(e.to_string()))) {
+            Ok(submission) => submission,
+            Err(Unreadable::Bad(why)) => {
+                set_aside(path, &why).await;
+                return Fate::Skipped;
+            }
+            Err(Unreadable::Later(why)) => {
+                tracing::warn!("read {shown} later: {why}");
+                return Fate::Skipped;
+            }
+        };
+        match self.target.submit(submission).await {
+            Ok(_) => {
+                let file = path.to_owned();
+                if let Err(e) = waiting(move || drop_dir::remove(&file)).await {
+                    tracing::error!("remove {shown}, whose message is queued: {e}");
+                }
+                Fate::TakenIn
+            }
+            Err(refusal) if refusal.permanent => {
+                set_aside(path, &refusal.text).await;
+                Fate::Skipped
+            }
+            Err(refusal) => {
+                tracing::warn!("take in {shown} later: {}", refusal.text);
+                Fate::Refused
+            }
+        }
+    }
+}
+
+async fn set_aside(path: &Path, why: &str) {
+    let shown = path.display();
+    tracing::error!("dropped mail {shown} is set aside as .bad: {why}");
+    let file = path.to_owned();
+    if let Err(e) = waiting(move || drop_dir::set_aside(&file)).await {
+        tracing::error!("rename {shown}: {e}");
+    }
+}
+
+/// Does it in a thread that may wait: this one serves sessions, too.
+async fn waiting<R: Send + 'static>(work: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<R> {
+    spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Refusal, sample::Memory};
+    use mail::{Envelope, ForwardPath, Recipient, ReversePath};
+    use std::{
+        fs,
+        sync::atomic::{AtomicUsize, Ordering},
+    };
+    use tempfile::TempDir;
+
+    fn drop_mail(dir: &TempDir, count: usize) {
+        let mut envelope = Envelope::new(ReversePath::Null);
+        envelope.recipients.push(Recipient::new(ForwardPath::parse("bob@b.test", false).unwrap()));
+        for number in 0..count {
+            drop_dir::write_named(&dir.path().join(format!("{number:04}.mail")), &envelope, b"x\n").unwrap();
+        }
+    }
+
+    fn pick_up(dir: &TempDir) -> PickUp<Memory> {
+        PickUp::new(dir.path().to_owned(), 1000, Arc::default())
+    }
+
+    fn names(dir: &TempDir) -> Vec<String> {
+        let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
+    #[tokio::test]
+    async fn sessions_go_on_while_file_after_file_is_bad() {
+        let dir = tempfile::tempdir().unwrap();
+        (0..300).for_each(|n| fs::write(dir.path().join(format!("{n:03}.mail")), b"no envelope").unwrap());
+        let turns = Arc::new(AtomicUsize::new(0));
+        let taken = turns.clone();
+        let session = tokio::spawn(async move {
+            loop {
+                taken.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        let (_open, closing) = watch::channel(false);
+        assert!(!pick_up(&dir).round(&closing).await);
+        session.abort();
+        assert!(turns.load(Ordering::Relaxed) > 100, "{turns:?} turns");
+        assert!(names(&dir).iter().all(|name| name.ends_with(".bad")));
+    }
+
+    #[tokio::test]
+    async fn the_first_that_is_refused_for_now_ends_the_round_and_the_next_begins_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        drop_mail(&dir, 3);
+        let (_open, closing) = watch::channel(false);
+        let mut drops = pick_up(&dir);
+        *drops.target.refuse.lock().unwrap() = Some(Refusal::temporary("452 4.3.1 no room"));
+        assert!(!drops.round(&closing).await);
+        assert_eq!(drops.after, Some(dir.path().join("0000.mail")));
+        *drops.target.refuse.lock().unwrap() = None;
+        assert!(!drops.round(&closing).await);
+        assert_eq!(names(&dir), ["0000.mail"]);
+        assert!(!drops.round(&closing).await);
+        assert!(names(&dir).is_empty() && drops.target.submitted.lock().unwrap().len() == 3);
+    }
+
+    #[tokio::test]
+    async fn a_round_takes_so_many_and_one_of_mail_alone_is_followed_by_the_next_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        drop_mail(&dir, FILES_A_ROUND + 1);
+        let (closing, closes) = watch::channel(false);
+        let mut drops = pick_up(&dir);
+        assert!(drops.round(&closes).await);
+        assert_eq!(drops.target.submitted.lock().unwrap().len(), FILES_A_ROUND);
+        closing.send_replace(true);
+        assert!(!drops.round(&closes).await);
+        assert_eq!(names(&dir).len(), 1, "a daemon that closes takes nothing in");
+        closing.send_replace(false);
+        assert!(!drops.round(&closes).await);
+        assert!(names(&dir).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_for_good_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        drop_mail(&dir, 2);
+        let (_open, closing) = watch::channel(false);
+        let mut drops = pick_up(&dir);
+        *drops.target.refuse.lock().unwrap() = Some(Refusal::permanent("554 5.6.0 never"));
+        assert!(!drops.round(&closing).await);
+        assert_eq!(names(&dir), ["0000.mail.bad", "0001.mail.bad"]);
+    }
+}
