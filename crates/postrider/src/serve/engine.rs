@@ -1,6 +1,9 @@
 //! The state that sessions, deliveries, the timer and operators share, and the few things that may
 //! be done to it. One lock guards the queue; the spool, the journal and the ledger have their own.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
     clock::Clock, conclude::Turns, counter::Counters, journal::Journal, phases::Phase, residents::Residents,
     wiring, workers,
@@ -150,6 +153,7 @@ impl State {
         waits: Waits,
     ) -> u64 {
         let (now, message) = (clock.now(), &found.message);
+        let arrived = clock.of_wall(message.arrived).min(now);
         let (mut rows, mut notes) = (Vec::new(), Notes::new());
         for (index, ((name, group), past)) in (0..).zip(current.ways(message).zip(&found.recipients)) {
             if past.settled {
@@ -160,14 +164,15 @@ impl State {
             let site = self.queue.destination_in(&name, group);
             let due = past.last.as_ref().and_then(|(at, outcome)| {
                 notes.push((index, self.share(outcome), *at));
-                let age = at.since(message.arrived).as_millis() as Millis;
+                // A clock that was wrong for a while may have said a year to come.
+                let tried = clock.of_wall(*at).min(now);
                 // Spread by id: what was deferred together is not tried together.
-                let wait = settings.retry_after(group, age, (message.id.0 % 1000) as f64 / 1000.0);
-                (waits == Waits::AsBefore).then(|| clock.of_wall(*at) + wait)
+                let spread = (message.id.0 % 1000) as f64 / 1000.0;
+                let wait = settings.retry_after(group, tried - arrived, spread);
+                (waits == Waits::AsBefore).then(|| tried + wait)
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
-        let arrived = clock.of_wall(message.arrived).min(now);
         let size_bytes = message.content.size_bytes();
         self.queue.insert(
             &Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows },
