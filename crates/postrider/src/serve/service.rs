@@ -108,7 +108,7 @@ impl Desk {
         if let Err(reply) = self.room() {
             return Err(Refusal::temporary(reply.to_string()));
         }
-        message.content = self.in_pieces(&message.envelope, message.content)?;
+        message.content = self.in_pieces(&message.envelope, message.content).await?;
         let (id, engine) = (message.id, self.engine.clone());
         let mut stored = tokio::spawn(async move {
             let stored = engine.accept_own(message).await;
@@ -129,7 +129,7 @@ impl Desk {
     }
 
     /// Large content goes ahead of its message, as it does from a session.
-    fn in_pieces(&self, envelope: &Envelope, content: Content) -> Result<Content, Refusal> {
+    async fn in_pieces(&self, envelope: &Envelope, content: Content) -> Result<Content, Refusal> {
         if content.size_bytes() <= CHUNK_BYTES as u64 {
             return Ok(content);
         }
@@ -138,11 +138,10 @@ impl Desk {
         while !rest.is_empty() {
             let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
             let length_bytes = chunk.len() as u32;
-            match self.engine.spool.store_for(envelope, chunk) {
+            match self.in_time(|| self.engine.spool.store_for(envelope, chunk.clone())).await {
                 Ok(place) => parts.push(Part::Stored { place, length_bytes }),
                 Err(refused) => {
-                    let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
-                    self.engine.spool.abandon(&places);
+                    self.forget(&parts);
                     return Err(Refusal::temporary(Self::refusal(refused).to_string()));
                 }
             }
@@ -150,13 +149,21 @@ impl Desk {
         Ok(Content::new(content.facts, parts))
     }
 
-    /// Gives it to the spool; a disk that is behind is waited for, but not for ever.
-    async fn hand_in(&self, message: &SharedMessage) -> Result<Ticket, Refused> {
+    /// Of a message that was given up: pieces that nobody names would lie there until the next start.
+    fn forget(&self, parts: &[Part]) {
+        let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
+        if !places.is_empty() {
+            self.engine.spool.abandon(&places);
+        }
+    }
+
+    /// Hands something to the spool; a disk that is behind is waited for, but not for ever.
+    async fn in_time<T>(&self, mut offer: impl FnMut() -> Result<T, Refused>) -> Result<T, Refused> {
         let until = Instant::now() + self.patience();
         loop {
-            match self.engine.spool.submit(vec![Entry::Accept(message.clone())]) {
+            match offer() {
                 Err(Refused::Busy) if Instant::now() < until => tokio::time::sleep(BEHIND).await,
-                submitted => return submitted,
+                answer => return answer,
             }
         }
     }
@@ -231,9 +238,11 @@ impl Service for Desk {
         let message = SharedMessage::new(message);
         let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id);
-        let ticket = match self.hand_in(&message).await {
+        let accept = || self.engine.spool.submit(vec![Entry::Accept(message.clone())]);
+        let ticket = match self.in_time(accept).await {
             Ok(ticket) => ticket,
             Err(refused) => {
+                self.forget(message.content.parts());
                 if refused == Refused::Poisoned {
                     self.engine.failed.notify_one();
                 }

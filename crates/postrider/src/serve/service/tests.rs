@@ -1,6 +1,6 @@
 //! A disk that does not answer.
 
-use super::{Desk, Service};
+use super::{CHUNK_BYTES, Desk, Service};
 use crate::serve::{
     clock::Clock,
     conclude::{self, Cause},
@@ -10,8 +10,8 @@ use crate::serve::{
 };
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, Place, QueueId, Recipient,
-    ReversePath, SharedMessage, UnixMillis,
+    Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place, QueueId,
+    Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use reception::Client;
 use report::Ledger;
@@ -32,13 +32,41 @@ struct Stuck {
     answered: watch::Sender<bool>,
     /// What was read: a copy each time, as from a disk.
     read: Mutex<Vec<Weak<Message>>>,
+    line: Mutex<Line>,
+}
+
+/// Before its commit thread.
+#[derive(Default)]
+struct Line {
+    /// So many more find room; none: all do.
+    room: Option<usize>,
+    /// Each that is refused makes room for two.
+    moves: bool,
+}
+
+impl Line {
+    fn take(&mut self) -> Result<(), Refused> {
+        match &mut self.room {
+            None => Ok(()),
+            Some(0) => {
+                self.room = Some(2 * usize::from(self.moves));
+                Err(Refused::Busy)
+            }
+            Some(room) => {
+                *room -= 1;
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Spool for Stuck {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+        self.line.lock().unwrap().take()?;
         self.kept.submit(transaction)
     }
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+        self.line.lock().unwrap().take()?;
         self.kept.store(chunk)
     }
     fn abandon(&self, places: &[Place]) {
@@ -149,6 +177,46 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     until(|| desk.engine.ledger.snapshot().accepted == 1).await;
     until(|| desk.late_count.load(std::sync::atomic::Ordering::Relaxed) == 0).await;
     assert!(desk.accept_local(message(2)).await.is_ok());
+}
+
+/// Several times what its line takes.
+fn large(id: u64) -> Message {
+    let bytes: Vec<u8> = (0..10 * CHUNK_BYTES + 1).map(|at| (at / CHUNK_BYTES) as u8).collect();
+    Message { content: Content::from_bytes(bytes), ..message(id) }
+}
+
+#[tokio::test]
+async fn mail_of_this_machine_that_is_longer_than_the_line_goes_in_as_the_line_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    spool.answered.send_replace(true);
+    *spool.line.lock().unwrap() = Line { room: Some(2), moves: true };
+    let desk = desk_with(dir.path(), spool.clone());
+    assert_eq!(desk.accept_local(large(1)).await.unwrap(), QueueId(1));
+    let stored = spool.kept.read(QueueId(1)).unwrap();
+    let places = stored.content.parts().iter().filter_map(Part::place);
+    let bytes: Vec<u8> = places.flat_map(|place| spool.kept.load(place).unwrap()).collect();
+    assert!(bytes == large(1).content.in_memory().unwrap(), "each piece once, and in its order");
+}
+
+#[tokio::test]
+async fn pieces_of_mail_that_is_given_up_are_abandoned() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    let desk = desk_with(dir.path(), spool.clone());
+    let stands_still = |room| *spool.line.lock().unwrap() = Line { room: Some(room), moves: false };
+    stands_still(3);
+    let refusal = desk.accept_local(large(1)).await.unwrap_err();
+    assert!(!refusal.permanent && refusal.text.starts_with("451 4.3.1"), "{}", refusal.text);
+    assert!((1..=3).all(|place| spool.load(Place(place)).is_err()));
+
+    stands_still(1);
+    let place = desk.store(&message(2).envelope, "piece".into()).unwrap();
+    let content = Content::new(Facts::default(), [Part::Stored { place, length_bytes: 5 }]);
+    let address = "127.0.0.1:1".parse().unwrap();
+    let client = Client { peer: address, local: address, tls: None };
+    let reply = desk.commit(&client, Message { content, ..message(2) }).await.to_string();
+    assert!(reply.starts_with("451 4.3.1") && spool.load(place).is_err(), "{reply}");
 }
 
 #[tokio::test]
