@@ -1,43 +1,68 @@
 //! A message from one spool to another, whatever their engines.
 
 use crate::{Entry, Recovered, Refused, Spool, SpoolFailure, Ticket};
-use mail::{Content, Message, Part, SharedMessage};
+use mail::{Content, Message, Part, Place, SharedMessage};
 
 /// Hands a message that `from` recovered to `to`, with its content and what became of its recipients.
 /// Once the ticket is durable in `to`, and not before, it may be ended in `from`: until then a crash
-/// leaves it in one of the two at least. `Ok(Err(Refused::Busy))`: wait for an earlier ticket, then again.
+/// leaves it in one of the two at least. While the line before `to` has no room for what comes next,
+/// `busy` is called, again and again: it waits for a moment, or for an earlier ticket. So
+/// [`Refused::Busy`] is never returned.
 ///
 /// # Errors
-/// When the message cannot be read.
+/// When the message cannot be read, and those of `busy`. What was stored is abandoned.
 pub fn carry(
     from: &dyn Spool,
     found: &Recovered,
     to: &dyn Spool,
+    busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
+) -> Result<Result<Ticket, Refused>, SpoolFailure> {
+    let mut places = Vec::new();
+    let carried = hand_over(from, found, to, busy, &mut places);
+    if !matches!(carried, Ok(Ok(_))) {
+        to.abandon(&places);
+    }
+    carried
+}
+
+fn hand_over(
+    from: &dyn Spool,
+    found: &Recovered,
+    to: &dyn Spool,
+    busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
+    places: &mut Vec<Place>,
 ) -> Result<Result<Ticket, Refused>, SpoolFailure> {
     let message = from.read(found.message.id)?;
-    let (mut parts, mut places) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
     for part in message.content.parts() {
         let Part::Stored { place, length_bytes } = part else {
             parts.push(part.clone());
             continue;
         };
-        match to.store_for(&message.envelope, from.load(*place)?) {
+        let chunk = from.load(*place)?;
+        match patiently(&mut || to.store_for(&message.envelope, chunk.clone()), busy)? {
             Ok(place) => {
                 places.push(place);
                 parts.push(Part::Stored { place, length_bytes: *length_bytes });
             }
-            Err(refused) => {
-                to.abandon(&places);
-                return Ok(Err(refused));
-            }
+            Err(refused) => return Ok(Err(refused)),
         }
     }
     let content = Content::new(message.content.facts, parts);
     let message = SharedMessage::new(Message { content, ..Message::clone(&message) });
     let adopted = Recovered { message, recipients: found.recipients.clone(), held: found.held };
-    let submitted = to.submit(vec![Entry::Adopt(Box::new(adopted))]);
-    if submitted.is_err() {
-        to.abandon(&places);
+    patiently(&mut || to.submit(vec![Entry::Adopt(Box::new(adopted.clone()))]), busy)
+}
+
+/// The same is offered until there is room for it.
+fn patiently<T>(
+    offer: &mut dyn FnMut() -> Result<T, Refused>,
+    busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
+) -> Result<Result<T, Refused>, SpoolFailure> {
+    loop {
+        match offer() {
+            Err(Refused::Busy) => busy()?,
+            answer => return Ok(answer),
+        }
     }
-    Ok(submitted)
 }

@@ -664,7 +664,8 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
         let (spool, found, _) = from.open(old.path());
         let (other, ..) = to.open(new.path());
         for found in &found {
-            let ticket = carry(&*spool, found, &*other).unwrap().unwrap();
+            let mut busy = || panic!("little waits");
+            let ticket = carry(&*spool, found, &*other, &mut busy).unwrap().unwrap();
             block_on(other.durable(ticket)).unwrap();
         }
         drop(other);
@@ -861,4 +862,55 @@ fn a_block_that_cannot_be_read_is_damage_like_any_other() {
     found.sort_unstable();
     assert_eq!(found, [1, 2, 3, 5, 6, 7, 8, 9, 10]);
     assert!(!report.corrupt.is_empty());
+}
+
+/// A log whose line takes two of twenty pieces, and a spool with a message of that many.
+fn larger_than_the_line(dir: &Path) -> (NullSpool, Recovered, LogSpool) {
+    let from = NullSpool::default();
+    let piece = |n| {
+        let place = from.store(Bytes::from(vec![n; 40_000])).unwrap();
+        Part::Stored { place, length_bytes: 40_000 }
+    };
+    let parts: Vec<Part> = (0..20).map(piece).collect();
+    let message = message(1, 2, Content::new(Facts::default(), parts));
+    commit(&from, vec![Entry::Accept(message.clone())]);
+    let found = Recovered { message, recipients: vec![Default::default(); 2], held: false };
+    let settings = LogSettings { queued_bytes_max: 100_000, segment_bytes: 1024 * 1024, ..settings() };
+    let disk = Arc::new(spool::disk::RealDisk::new(dir).unwrap());
+    let mut to = LogSpool::by_hand(disk, settings, Mutation::None).unwrap();
+    to.recover(&mut |_| {}).unwrap();
+    while to.turn(Turn::Prepare) {}
+    (from, found, to)
+}
+
+#[test]
+fn a_message_that_is_larger_than_the_line_is_carried_as_the_line_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, found, to) = larger_than_the_line(dir.path());
+    let mut turns = 0;
+    let mut busy = || {
+        turns += 1;
+        // Room is not always there when it was waited for.
+        assert!(turns % 2 == 1 || to.turn(Turn::Commit));
+        Ok(())
+    };
+    carry(&from, &found, &to, &mut busy).unwrap().unwrap();
+    assert!(to.turn(Turn::Commit));
+    assert!(turns >= 18, "{turns}");
+    let content = to.read(QueueId(1)).unwrap().content.clone();
+    let bytes = content.parts().iter().map(|part| to.load(part.place().unwrap()).unwrap()[0]);
+    assert!(bytes.eq(0..20));
+}
+
+#[test]
+fn pieces_of_a_message_that_is_not_carried_to_the_end_are_abandoned() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, found, to) = larger_than_the_line(dir.path());
+    let stored_count = || (0..100).filter(|place| to.load(mail::Place(*place)).is_ok()).count();
+    let mut busy = || {
+        to.turn(Turn::Commit);
+        if stored_count() < 5 { Ok(()) } else { Err(SpoolFailure::Io("enough".into())) }
+    };
+    assert!(carry(&from, &found, &to, &mut busy).is_err());
+    assert_eq!(stored_count(), 0);
 }

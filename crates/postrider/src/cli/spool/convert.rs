@@ -3,8 +3,11 @@
 use super::Ending;
 use crate::{cli::CliError, serve::wiring, sysexits::Exit};
 use config::{Engine, Settings};
-use spool::{Recovered, Refused, Spool, SpoolFailure, Ticket, carry};
-use std::{io::Write, path::Path};
+use spool::{Recovered, Spool, SpoolFailure, Ticket, carry};
+use std::{io::Write, path::Path, time::Duration};
+
+/// A disk that is behind is asked again after this.
+const BEHIND: Duration = Duration::from_millis(5);
 
 pub(super) fn run(
     settings: &Settings,
@@ -73,20 +76,23 @@ fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), St
     Ok((spool, found))
 }
 
-/// Where the new spool has a full line, once what was handed over before is durable.
+/// Where the new spool has a full line, once what was handed over before is durable, and then once the
+/// pieces of this message are.
 fn carry_one(
     from: &dyn Spool,
     found: &Recovered,
     to: &dyn Spool,
-    last: Option<Ticket>,
+    mut last: Option<Ticket>,
 ) -> Result<Ticket, SpoolFailure> {
-    loop {
-        match (carry(from, found, to)?, last) {
-            (Ok(ticket), _) => return Ok(ticket),
-            (Err(Refused::Busy), Some(ticket)) => wait(to, ticket)?,
-            (Err(refused), _) => return Err(SpoolFailure::Io(format!("the new spool: {refused}"))),
+    let mut busy = || match last.take() {
+        Some(ticket) => wait(to, ticket),
+        None => {
+            std::thread::sleep(BEHIND);
+            Ok(())
         }
-    }
+    };
+    let carried = carry(from, found, to, &mut busy)?;
+    carried.map_err(|refused| SpoolFailure::Io(format!("the new spool: {refused}")))
 }
 
 fn wait(spool: &dyn Spool, ticket: Ticket) -> Result<(), SpoolFailure> {
