@@ -7,9 +7,9 @@ use mail::UnixMillis;
 use std::{
     cell::RefCell,
     fs::{File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read as _, Seek as _, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -83,7 +83,7 @@ impl Log {
         let lost = Arc::new(AtomicU64::new(0));
         let mut outputs = Vec::new();
         for LogSettings { file, format } in settings {
-            let target = open(file.as_ref()).map_err(|e| {
+            let target = Target::open(file.as_ref()).map_err(|e| {
                 format!("open the log {}: {e}", file.as_deref().unwrap_or("stderr".as_ref()).display())
             })?;
             let shared = Arc::new(Shared {
@@ -148,15 +148,62 @@ fn format_line(format: &Format, event: &Event<'_>, now: UnixMillis, out: &mut Ve
     }
 }
 
-/// Readable for its owner and group: addresses of people are in it.
-fn open(file: Option<&PathBuf>) -> io::Result<Box<dyn Write + Send>> {
-    Ok(match file {
-        Some(path) => {
-            let file: File = OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;
-            Box::new(file)
+/// Where blocks go.
+struct Target {
+    to: Box<dyn Write + Send>,
+    /// What stands there last is not a whole line.
+    is_torn: bool,
+}
+
+impl Target {
+    /// Readable for its owner and group: addresses of people are in it.
+    fn open(file: Option<&PathBuf>) -> io::Result<Self> {
+        let Some(path) = file else { return Ok(Self { to: Box::new(io::stderr()), is_torn: false }) };
+        let file: File = OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;
+        let is_torn = file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0)
+            && last_byte(path).is_ok_and(|byte| byte != b'\n');
+        Ok(Self { to: Box::new(file), is_torn })
+    }
+
+    /// Writes whole lines. Behind one that was cut off they begin on a line of their own: else it would
+    /// spoil the first of them, too.
+    ///
+    /// # Errors
+    /// Says how many of the lines are there all the same.
+    fn write(&mut self, block: &mut Vec<u8>) -> Result<(), (u64, io::Error)> {
+        if self.is_torn {
+            block.insert(0, b'\n');
         }
-        None => Box::new(io::stderr()),
-    })
+        let mut written = 0;
+        let result = self.write_some(block, &mut written);
+        let done = &block[..written];
+        let line_count = done.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let line_count = line_count.saturating_sub(u64::from(self.is_torn));
+        if let Some(last) = done.last() {
+            self.is_torn = *last != b'\n';
+        }
+        result.map_err(|e| (line_count, e))
+    }
+
+    fn write_some(&mut self, block: &[u8], written: &mut usize) -> io::Result<()> {
+        while *written < block.len() {
+            match self.to.write(&block[*written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => *written += count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.to.flush()
+    }
+}
+
+fn last_byte(path: &Path) -> io::Result<u8> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::End(-1))?;
+    let mut byte = [0];
+    file.read_exact(&mut byte)?;
+    Ok(byte[0])
 }
 
 impl Shared {
@@ -201,24 +248,24 @@ impl Shared {
         Some((block, std::mem::take(&mut waiting.line_count), std::mem::take(&mut waiting.reopen)))
     }
 
-    fn run(&self, mut target: Box<dyn Write + Send>, format: &Format) {
+    fn run(&self, mut target: Target, format: &Format) {
         let (mut spare, mut told, mut failing) = (Vec::new(), 0, false);
         while let Some((mut block, line_count, reopen)) = self.next_block(std::mem::take(&mut spare)) {
             let lost = self.lost.load(Ordering::Relaxed);
             if lost > told {
                 format_line(format, &Event::Lost(lost - told), UnixMillis::now(), &mut block);
             }
-            match target.write_all(&block).and_then(|()| target.flush()) {
+            match target.write(&mut block) {
                 Ok(()) => (told, failing) = (lost, false),
-                Err(e) => {
-                    self.lost.fetch_add(line_count, Ordering::Relaxed);
+                Err((whole_count, e)) => {
+                    self.lost.fetch_add(line_count.saturating_sub(whole_count), Ordering::Relaxed);
                     if !std::mem::replace(&mut failing, true) {
                         tracing::error!("write the delivery log: {e}");
                     }
                 }
             }
             if reopen {
-                match open(self.file.as_ref()) {
+                match Target::open(self.file.as_ref()) {
                     Ok(new) => target = new,
                     Err(e) => tracing::error!("open the delivery log again: {e}"),
                 }
@@ -233,7 +280,7 @@ impl Shared {
 mod tests {
     use super::*;
     use mail::QueueId;
-    use std::{fs, path::Path};
+    use std::fs;
 
     fn log_to(path: &Path) -> Log {
         Log::open(vec![LogSettings { file: Some(path.to_owned()), format: Format::Json }]).unwrap()
@@ -285,5 +332,59 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(log.lost_count(), 1);
+    }
+    /// A disk that has so much room, and then none until somebody made some.
+    #[derive(Clone, Default)]
+    struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut disk = self.0.lock().unwrap();
+            let count = bytes.len().min(disk.1);
+            if count == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            disk.0.extend_from_slice(&bytes[..count]);
+            disk.1 -= count;
+            Ok(count)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn after_a_line_that_was_cut_off_the_next_begins_on_its_own() {
+        let disk = Full::default();
+        let mut target = Target { to: Box::new(disk.clone()), is_torn: false };
+        let mut write = |room: usize, text: &str| {
+            disk.0.lock().unwrap().1 = room;
+            target.write(&mut text.into()).map_err(|(whole_count, _)| whole_count)
+        };
+        assert_eq!(write(10, "one\ntwo\nthree\n"), Err(2));
+        assert_eq!(write(0, "lost\n"), Err(0));
+        assert_eq!(write(3, "lost\n"), Err(0));
+        assert_eq!(write(1, "lost\n"), Err(0));
+        assert_eq!(write(4, "lost\n"), Err(0), "no room for the end of the line");
+        assert_eq!(write(100, "four\n"), Ok(()));
+        assert_eq!(write(5, "five\nlost\n"), Err(1));
+        assert_eq!(write(100, "six\n"), Ok(()));
+        let text = String::from_utf8(disk.0.lock().unwrap().0.clone()).unwrap();
+        assert_eq!(text, "one\ntwo\nth\nlo\nlost\nfour\nfive\nsix\n");
+    }
+
+    #[test]
+    fn a_log_that_ends_within_a_line_goes_on_behind_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        for (before, line_count) in [("", 1), ("whole\n", 2), ("half", 2)] {
+            fs::write(&path, before).unwrap();
+            let log = log_to(&path);
+            log.write(&Event::Lost(1));
+            drop(log);
+            let text = fs::read_to_string(&path).unwrap();
+            let last = text.lines().last().unwrap();
+            assert!(text.lines().count() == line_count && last.starts_with('{'), "{text}");
+        }
     }
 }
