@@ -94,6 +94,18 @@ fn what_a_damaged_segment_still_proves_is_brought_out_and_can_be_sent_again() {
 }
 
 #[test]
+fn a_spool_that_is_not_there_is_no_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("postrider.toml"), "hostname = \"host.test\"\ndata_dir = \"data\"\n").unwrap();
+    let missing = dir.path().join("data/typo");
+    for verb in ["check", "dump", "salvage"] {
+        let output = command(dir.path(), &["spool", verb, "--path", missing.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(66), "{verb}: {output:?}");
+        assert!(!missing.exists(), "{verb}");
+    }
+}
+
+#[test]
 fn one_damaged_message_does_not_hide_the_others_in_a_log() {
     beside_a_damaged_one("");
 }

@@ -5,7 +5,9 @@ use mail::{
     Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{Entry, LogSettings, LogSpool, SalvageReport, Salvaged, Seen, Spool, examine, salvage};
+use spool::{
+    Entry, LogSettings, LogSpool, SalvageReport, Salvaged, Seen, Spool, SpoolFailure, examine, salvage,
+};
 use std::{
     fs::{self, OpenOptions},
     os::unix::fs::FileExt as _,
@@ -128,6 +130,39 @@ fn a_segment_without_its_header_is_read_all_the_same() {
     assert_eq!(ids(&found), [1, 2], "{report:?}");
     assert_eq!(found[0].message.content.in_memory().unwrap(), chunk);
     assert_eq!(found[0].lost_bytes, 0);
+}
+
+#[test]
+fn what_ended_in_a_later_segment_than_one_without_its_header_is_not_brought_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = open(dir.path());
+    (1..=3).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
+    let filler = |id| message(id, Content::from_bytes(vec![b'x'; 30_000]));
+    (10..30).for_each(|id| commit(&spool, vec![Entry::Accept(filler(id))]));
+    let delivered = |index| (index, Outcome::delivered(Enhanced(2, 0, 0), "ok"));
+    let end = |id, results, last| commit(&spool, vec![Entry::Outcome { id: QueueId(id), results, last }]);
+    end(1, vec![delivered(0), delivered(1)], true);
+    end(2, vec![delivered(1)], false);
+    drop(spool);
+    let segments = segments(dir.path());
+    let place = |text| segments.iter().position(|path| offset_of(path, text).is_some()).unwrap();
+    assert!(place("Subject: 1\r\n") == place("Subject: 3\r\n") && segments.len() > 2);
+    let first = OpenOptions::new().write(true).open(&segments[place("Subject: 1\r\n")]).unwrap();
+    first.write_all_at(b"#", 0).unwrap();
+
+    let (found, report) = salvaged(dir.path());
+    assert_eq!(ids(&found)[..2], [2, 3], "{report:?}");
+    let settled = |one: &Salvaged| one.recipients.iter().map(|r| r.settled).collect::<Vec<_>>();
+    assert_eq!((settled(&found[0]), settled(&found[1])), (vec![false, true], vec![false, false]));
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("typo");
+    let failure = salvage(&missing, &mut |_| {}).unwrap_err();
+    assert!(matches!(failure, SpoolFailure::Unusable(_)) && failure.to_string().contains("no such folder"));
+    assert!(!missing.exists());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
     examine::{Said, Seen, examine},
 };
 use crate::{RecipientState, RecoveryReport, SpoolFailure, disk::RealDisk, format::message::fold};
-use mail::{Content, Message, Part};
+use mail::{Content, Fate, Message, Outcome, Part, QueueId, UnixMillis};
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
@@ -46,6 +46,10 @@ pub struct SalvageReport {
 /// # Errors
 /// As for [`examine`].
 pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageReport, SpoolFailure> {
+    // A disk would make it.
+    if !dir.is_dir() {
+        return Err(SpoolFailure::Unusable(format!("{}: no such folder", dir.display())));
+    }
     let disk = RealDisk::new(dir).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", dir.display())))?;
     let mut live = HashSet::new();
     let recovery = LogSpool::inspect(disk, false, &mut |found| {
@@ -66,12 +70,19 @@ pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageRepo
         })?;
     }
     for id in std::mem::take(&mut heap.order) {
-        if let Some(found) = heap.candidates.remove(&id) {
-            each(found.whole(&chunks));
+        if let Some(mut found) = heap.candidates.remove(&id) {
+            found.note(heap.noted.remove(&id).unwrap_or_default());
+            // Only the word that it was the last is lost.
+            if !found.recipients.iter().all(|recipient| recipient.settled) {
+                each(found.whole(&chunks));
+            }
         }
     }
     Ok(heap.report)
 }
+
+/// When, and what became of which recipients.
+type Noted = (UnixMillis, Vec<(u32, Outcome)>);
 
 struct Candidate {
     message: Message,
@@ -79,6 +90,22 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// A record that was moved says itself what was noted before.
+    fn note(&mut self, noted: Vec<Noted>) {
+        let known: Vec<_> = self.recipients.iter().map(|s| s.last.as_ref().map(|(at, _)| *at)).collect();
+        for (at, results) in noted {
+            for (index, outcome) in results {
+                let Some(state) = self.recipients.get_mut(index as usize) else { continue };
+                // The clock may have gone back; an end is an end whenever it was.
+                let is_news =
+                    outcome.fate != Fate::Deferred || known[index as usize].is_none_or(|last| at > last);
+                if is_news && !state.settled {
+                    fold(state, at, outcome);
+                }
+            }
+        }
+    }
+
     fn whole(self, chunks: &HashMap<u64, Option<Vec<u8>>>) -> Salvaged {
         let mut lost_bytes = 0;
         let mut parts = Vec::new();
@@ -98,6 +125,11 @@ impl Candidate {
 
 struct Heap {
     live: HashSet<u64>,
+    /// Nothing is left to do for them. Segments whose headers are lost come last, with messages whose ends
+    /// were seen long before.
+    done: HashSet<u64>,
+    /// What became of recipients of those that are neither, wherever that was seen.
+    noted: HashMap<u64, Vec<Noted>>,
     take_torn: bool,
     candidates: HashMap<u64, Candidate>,
     order: Vec<u64>,
@@ -110,6 +142,8 @@ impl Heap {
     fn new(live: HashSet<u64>, take_torn: bool) -> Self {
         Self {
             live,
+            done: HashSet::new(),
+            noted: HashMap::new(),
             take_torn,
             candidates: HashMap::new(),
             order: Vec::new(),
@@ -144,7 +178,7 @@ impl Heap {
 
     fn take(&mut self, said: Said) {
         match said {
-            Said::Message { message, states, .. } if !self.live.contains(&message.id.0) => {
+            Said::Message { message, states, .. } if self.is_missing(message.id) => {
                 let id = message.id.0;
                 let fresh = || vec![RecipientState::default(); message.envelope.recipients.len()];
                 let recipients = states.unwrap_or_else(fresh);
@@ -152,19 +186,25 @@ impl Heap {
                     self.order.push(id);
                 }
             }
-            Said::Outcome { id, at, results } => {
-                let Some(candidate) = self.candidates.get_mut(&id.0) else { return };
-                for (index, outcome) in results {
-                    if let Some(state) = candidate.recipients.get_mut(index as usize) {
-                        fold(state, at, outcome);
-                    }
-                }
+            Said::Outcome { id, at, results } if self.is_missing(id) => {
+                self.noted.entry(id.0).or_default().push((at, results));
             }
             Said::Done { id } => {
+                self.done.insert(id.0);
                 self.candidates.remove(&id.0);
+                self.noted.remove(&id.0);
             }
-            Said::Message { .. } | Said::Hold { .. } | Said::Chunk { .. } | Said::Nonsense { .. } => {}
+            Said::Message { .. }
+            | Said::Outcome { .. }
+            | Said::Hold { .. }
+            | Said::Chunk { .. }
+            | Said::Nonsense { .. } => {}
         }
+    }
+
+    /// Neither live nor known to be done.
+    fn is_missing(&self, id: QueueId) -> bool {
+        !self.live.contains(&id.0) && !self.done.contains(&id.0)
     }
 
     fn wanted_chunks(&self) -> HashMap<u64, Option<Vec<u8>>> {
