@@ -240,7 +240,8 @@ section! {
 section! {
     /// How long a client may be silent (RFC 5321 §4.5.3.2).
     pub(crate) TimeoutKeys = "timeouts" {
-        /// Before each command. Then 421 4.4.2.
+        /// For each command to arrive whole. Then 421 4.4.2. And for replies to be taken. Then the connection
+        /// is closed.
         command: Duration = "\"5m\"",
         /// Between two pieces of content. Then 421 4.4.2.
         data: Duration = "\"3m\"",
