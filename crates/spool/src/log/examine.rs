@@ -176,7 +176,7 @@ fn in_order(disk: &dyn Disk) -> Result<Vec<Opened>, SpoolFailure> {
     names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(".bad")));
     names.sort_unstable();
     let open = |name: String| -> Result<Opened, SpoolFailure> {
-        let file = Patient::new(disk.open(&name).map_err(|e| failed("open", &name, &e))?);
+        let file = Patient::over(disk.open(&name).map_err(|e| failed("open", &name, &e))?);
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| failed("read", &name, &e))?;
         let header = SegmentHeader::decode(&head[..length]);

@@ -20,7 +20,7 @@ pub(crate) struct Patient {
 }
 
 impl Patient {
-    pub(crate) fn new(file: Arc<dyn File>) -> Arc<dyn File> {
+    pub(crate) fn over(file: Arc<dyn File>) -> Arc<dyn File> {
         Arc::new(Self { file, is_told: AtomicBool::new(false) })
     }
 

@@ -353,7 +353,7 @@ impl Pool {
     }
 
     fn fill(&self, unfinished: &str, name: &str, sequence: u64) -> io::Result<Segment> {
-        let file = Patient::new(self.disk.create(unfinished)?);
+        let file = Patient::over(self.disk.create(unfinished)?);
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
             let piece = if self.has_time() { PIECE_BYTES } else { LARGE_PIECE_BYTES };

@@ -198,7 +198,7 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
         // A new segment is named after its number, and must not take the name of one that is there.
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
         found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
-        let file = Patient::new(disk.open(&name).map_err(|e| io_error("open", &name, &e))?);
+        let file = Patient::over(disk.open(&name).map_err(|e| io_error("open", &name, &e))?);
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
         let is_digested = digested.contains(&name);
