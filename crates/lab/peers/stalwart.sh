@@ -1,0 +1,137 @@
+#!/bin/bash
+# Stalwart on RocksDB as a loopback relay (install stalwart builds it). Environment: SINK_PORT, STALWART_EXTRA (more configuration).
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+name=stalwart port=2530 management=2531 dns=2532 secret=peers
+binary=$(root)/bin/stalwart
+config=$(root)/stalwart.toml
+
+# Only 50 of its deliveries run at a time as it comes, which makes it deliver a third of what it accepts: 1,000 here. What would look
+# up names, judge content or limit one client is off, as with the other peers.
+configure() {
+  mkdir -p "$(root)/log"
+  cat > "$config" <<END
+config.local-keys = ["*"]
+version.spam-filter = "99.0.0"
+oauth.key = "one-that-need-not-be-secret-here"
+
+[authentication.fallback-admin]
+user = "admin"
+secret = "$secret"
+
+[server]
+hostname = "stalwart.test"
+max-connections = 8192
+[server.listener.smtp]
+bind = ["127.0.0.1:$port"]
+protocol = "smtp"
+[server.listener.management]
+bind = ["127.0.0.1:$management"]
+protocol = "http"
+
+[storage]
+data = "rocksdb"
+fts = "rocksdb"
+blob = "rocksdb"
+lookup = "rocksdb"
+directory = "internal"
+[store.rocksdb]
+type = "rocksdb"
+path = "$(root)/data"
+compression = "lz4"
+[directory.internal]
+type = "internal"
+store = "rocksdb"
+
+[session.auth]
+require = false
+[session.mail]
+is-allowed = true
+[session.rcpt]
+relay = true
+directory = false
+[session.data]
+spam-filter = false
+[session.data.limits]
+messages = 1000000
+[session.data.add-headers]
+received = true
+[session]
+transfer-limit = 100000000000
+duration = "1h"
+
+[auth]
+iprev.verify = "disable"
+dkim.verify = "disable"
+dkim.sign = false
+arc.verify = "disable"
+arc.seal = false
+dmarc.verify = "disable"
+spf.verify.ehlo = "disable"
+spf.verify.mail-from = "disable"
+
+[resolver]
+type = "custom"
+custom = ["udp://127.0.0.1:$dns"]
+
+[queue.strategy]
+route = "'sink'"
+schedule = "'remote'"
+connection = "'default'"
+tls = "'none'"
+[queue.route.sink]
+type = "relay"
+address = "sink.test"
+port = $SINK_PORT
+protocol = "smtp"
+tls.implicit = false
+[queue.tls.none]
+dane = "disable"
+mta-sts = "disable"
+starttls = "disable"
+allow-invalid-certs = true
+[queue.connection.default]
+timeout.connect = "5m"
+[queue.virtual.remote]
+threads-per-node = 1000
+[queue.schedule.remote]
+queue-name = "remote"
+retry = ["2m", "5m", "10m"]
+expire = "3d"
+
+[tracer.log]
+type = "log"
+level = "info"
+path = "$(root)/log"
+enable = true
+${STALWART_EXTRA:-}
+END
+}
+# It takes no address for a next hop, reads no /etc/hosts, and refuses loopback addresses: here every name has 0.0.0.0,
+# which is this machine, too.
+answer_names() {
+  python3 - "$dns" <<'END'
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", int(sys.argv[1])))
+while True:
+    query, peer = server.recvfrom(512)
+    end = query.index(0, 12) + 5
+    is_a = query[end - 4:end - 2] == b"\x00\x01"
+    head = query[:2] + b"\x85\x80" + query[4:6] + bytes([0, is_a, 0, 0, 0, 0])
+    answer = b"\xc0\x0c\x00\x01\x00\x01\x00\x01\x51\x80\x00\x04\x00\x00\x00\x00" if is_a else b""
+    server.sendto(head + query[12:end] + answer, peer)
+END
+}
+launch() {
+  answer_names >>"$(root)/stderr.log" 2>&1 &
+  "$binary" --config "$config" >>"$(root)/stderr.log" 2>&1 &
+}
+shutdown() { kill -TERM $(pids); }
+queue_find() {
+  listening "$management" || return 0
+  curl -sS --fail -u "admin:$secret" "http://127.0.0.1:$management/api/queue/messages?limit=1" |
+    python3 -c 'import json, sys; print("a message\n" * json.load(sys.stdin)["data"]["total"], end="")'
+}
+wipe() { rm -rf "$(root)/data" "$(root)/log" "$(root)/stderr.log"; }
+version() { "$binary" --version 2>&1; }
+peer_main "$@"
