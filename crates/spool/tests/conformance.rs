@@ -1,5 +1,7 @@
 //! What every engine promises, run against each of them.
 
+mod whims;
+
 use bytes::Bytes;
 use mail::{
     Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
@@ -17,6 +19,7 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
 };
+use whims::{Whims, Whimsical};
 
 /// Waits for a future on this thread.
 fn block_on<T>(mut future: std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send>>) -> T {
@@ -778,73 +781,6 @@ fn a_damaged_message_does_not_stop_the_log() {
     assert_eq!(open(dir.path()).1.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
 }
 
-/// A disk on which one block of each file cannot be read.
-struct Sick {
-    disk: spool::disk::RealDisk,
-    block: u64,
-}
-
-struct SickFile(Arc<dyn spool::disk::File>, u64);
-
-impl spool::disk::File for SickFile {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let (from, to) = (self.1 * 4096, (self.1 + 1) * 4096);
-        if offset < to && offset + buffer.len() as u64 > from {
-            return Err(std::io::Error::from_raw_os_error(5));
-        }
-        self.0.read_at(offset, buffer)
-    }
-    fn sync_data(&self) -> std::io::Result<()> {
-        self.0.sync_data()
-    }
-    fn truncate(&self, length: u64) -> std::io::Result<()> {
-        self.0.truncate(length)
-    }
-    fn len(&self) -> std::io::Result<u64> {
-        self.0.len()
-    }
-}
-
-impl spool::disk::Disk for Sick {
-    fn lock(&self) -> std::io::Result<()> {
-        self.disk.lock()
-    }
-    fn each_name(&self, each: &mut dyn FnMut(&str)) -> std::io::Result<()> {
-        self.disk.each_name(each)
-    }
-    fn list(&self) -> std::io::Result<Vec<String>> {
-        self.disk.list()
-    }
-    fn read(&self, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> std::io::Result<()> {
-        self.disk.read(name, max_bytes, buffer)
-    }
-    fn create(&self, name: &str) -> std::io::Result<Arc<dyn spool::disk::File>> {
-        self.disk.create(name)
-    }
-    fn open(&self, name: &str) -> std::io::Result<Arc<dyn spool::disk::File>> {
-        let file = self.disk.open(name)?;
-        Ok(if name.ends_with(".seg") { Arc::new(SickFile(file, self.block)) } else { file })
-    }
-    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> std::io::Result<()> {
-        self.disk.remove(name)
-    }
-    fn sync_dir(&self) -> std::io::Result<()> {
-        self.disk.sync_dir()
-    }
-    fn sync_all(&self) -> std::io::Result<()> {
-        self.disk.sync_all()
-    }
-    fn free_bytes(&self) -> std::io::Result<u64> {
-        self.disk.free_bytes()
-    }
-}
-
 #[test]
 fn a_block_that_cannot_be_read_is_damage_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
@@ -855,8 +791,9 @@ fn a_block_that_cannot_be_read_is_damage_like_any_other() {
     drop(spool);
     forget_digests(dir.path());
     // A batch is a block here; the first is the header.
-    let disk = Arc::new(Sick { disk: spool::disk::RealDisk::new(dir.path()).unwrap(), block: 4 });
-    let mut spool = LogSpool::on(disk, settings(), Mutation::None).unwrap();
+    let whims = Whims { unreadable_block: 4.into(), free_bytes: (1 << 30).into(), ..Whims::default() };
+    let disk = Whimsical(spool::disk::RealDisk::new(dir.path()).unwrap(), Arc::new(whims));
+    let mut spool = LogSpool::on(Arc::new(disk), settings(), Mutation::None).unwrap();
     let mut found = Vec::new();
     let report = spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
     found.sort_unstable();

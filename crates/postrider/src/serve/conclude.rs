@@ -144,6 +144,9 @@ fn unread(engine: &Arc<Engine>, conclusion: &Conclusion, failure: &SpoolFailure)
         state.note(id, *index, &deferred);
     }
     let settlement = state.queue.settle(conclusion.taken.unit, &fates, false, now);
+    if settlement.last {
+        state.notes.remove(&id);
+    }
     engine.follow_orders(state, now);
     // Deleted while the attempt was under way: that is still so.
     engine.ledger.deleted(settlement.dropped.len() as u64);
