@@ -1,5 +1,8 @@
 //! What every engine promises, run against each of them.
 
+mod damage;
+mod room;
+#[path = "../whims/mod.rs"]
 mod whims;
 
 use bytes::Bytes;
@@ -301,49 +304,6 @@ fn segments_are_used_again_and_leftovers_are_moved() {
     assert!(found[0].held && found[0].recipients[0].settled && found[0].recipients[1].attempt_count == 1);
 }
 
-#[test]
-fn the_room_of_a_log_is_what_the_disk_has_or_its_limit_leaves() {
-    const SEGMENT: u64 = 256 * 1024;
-    let room = |max_bytes| {
-        let dir = tempfile::tempdir().unwrap();
-        let (spool, _, _) = Engine::Log.open_with(dir.path(), max_bytes);
-        spool.room_bytes()
-    };
-    assert!(room(0) > 100 * SEGMENT, "{}", room(0));
-    let limited = room(20 * SEGMENT);
-    assert!((10 * SEGMENT..=21 * SEGMENT).contains(&limited), "{limited}");
-}
-
-#[test]
-fn a_full_spool_refuses_mail_and_takes_outcomes() {
-    durable_engines(|engine, dir| {
-        let (spool, _, _) = engine.open_with(dir, 5 * 256 * 1024);
-        let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])));
-        let mut accepted = 0;
-        let refused = loop {
-            match spool.submit(vec![big(accepted + 1)]) {
-                Ok(ticket) => block_on(spool.durable(ticket)).unwrap(),
-                Err(refused) => break refused,
-            }
-            accepted += 1;
-        };
-        assert_eq!(refused, Refused::Full);
-        // What is left is too little for one more.
-        assert!(spool.pressure().free_bytes < 32 * 1024);
-        assert!(accepted >= 20, "{accepted}");
-        for id in 1..=accepted {
-            commit(
-                &*spool,
-                vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }],
-            );
-        }
-        // What is given back is prepared by a thread: until then the refusal stands.
-        while spool.submit(vec![big(1000)]) == Err(Refused::Full) {
-            std::thread::yield_now();
-        }
-    });
-}
-
 /// Asks again until it is done; a wait without end is a failure.
 fn soon<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let begun = std::time::Instant::now();
@@ -354,80 +314,6 @@ fn soon<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         assert!(begun.elapsed().as_secs() < 30, "{what}");
         std::thread::yield_now();
     }
-}
-
-#[test]
-fn transfers_that_break_off_take_no_room() {
-    durable_engines(|engine, dir| {
-        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
-        for _ in 0..400 {
-            let place = soon("no room for a chunk", || spool.store(Bytes::from(vec![b'x'; 20_000])).ok());
-            spool.abandon(&[place]);
-        }
-    });
-}
-
-#[test]
-fn what_broke_off_with_the_process_takes_no_room_after_a_start() {
-    durable_engines(|engine, dir| {
-        let chunk = || Bytes::from(vec![b'x'; 20_000]);
-        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
-        soon("the spool is never full", || match spool.store(chunk()) {
-            Err(Refused::Full) => Some(()),
-            Ok(_) | Err(_) => None,
-        });
-        drop(spool);
-        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
-        soon("no room for a chunk", || spool.store(chunk()).ok());
-    });
-}
-
-#[test]
-fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 8 * 256 * 1024);
-    let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 100_000])));
-    let mut accepted = 0;
-    soon("the log is never full", || match spool.submit(vec![big(accepted + 1)]) {
-        Ok(ticket) => {
-            accepted += 1;
-            drop(spool.durable(ticket));
-            None
-        }
-        Err(Refused::Full) => Some(()),
-        Err(_) => None,
-    });
-    for id in 1..=accepted {
-        let done = Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true };
-        let ticket = spool.submit(vec![done]).unwrap();
-        drop(spool.durable(ticket));
-        soon("an outcome is never stored", || spool.reached(ticket)).unwrap();
-    }
-    soon("what is delivered makes no room", || spool.submit(vec![big(1000)]).ok());
-}
-
-#[test]
-fn a_log_that_waits_for_room_can_be_closed() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 5 * 256 * 1024);
-    commit(&*spool, vec![Entry::Accept(small(1))]);
-    let noted = || Entry::Outcome {
-        id: QueueId(1),
-        results: vec![(1, Outcome::deferred(Enhanced(4, 2, 1), "x".repeat(60_000)))],
-        last: false,
-    };
-    // No more than the line holds is taken in once the log stands still.
-    let mut refused = 0;
-    soon("outcomes are never refused", || {
-        refused = if spool.submit(vec![noted()]).is_ok() { 0 } else { refused + 1 };
-        (refused == 10_000).then_some(())
-    });
-    let (ended, end) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        drop(spool);
-        let _ = ended.send(());
-    });
-    end.recv_timeout(std::time::Duration::from_secs(30)).expect("closing ends");
 }
 
 #[test]
@@ -448,28 +334,6 @@ fn many_threads_share_commits() {
         drop(spool);
         assert_eq!(engine.open(dir).1.len(), 400);
     });
-}
-
-#[test]
-fn damage_in_the_middle_is_told_and_the_rest_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open(dir.path());
-    for id in 1..=10 {
-        commit(&*spool, vec![Entry::Accept(small(id))]);
-    }
-    drop(spool);
-    let damage = |n: u64| {
-        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
-        names.sort();
-        let path = names.iter().find(|p| std::fs::read(p).unwrap()[4096..].iter().any(|b| *b != 0)).unwrap();
-        let mut bytes = std::fs::read(path).unwrap();
-        bytes[4096 * (n as usize + 1) + 60] ^= 0x10;
-        std::fs::write(path, bytes).unwrap();
-    };
-    damage(4);
-    let (_, found, report) = open(dir.path());
-    assert_eq!(found.len(), 9);
-    assert!(!report.corrupt.is_empty(), "{report:?}");
 }
 
 #[test]
@@ -530,21 +394,6 @@ fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
     let mut spool = LogSpool::open(dir.path(), full).unwrap();
     let failure = spool.recover(&mut |_| {}).unwrap_err().to_string();
     assert!(failure.contains("no room"), "{failure}");
-}
-
-#[test]
-fn who_waits_for_ready_segments_gets_all_that_there_is_room_for() {
-    for (max_bytes, ready) in [(0, 3), (2 * 256 * 1024, 1)] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut spool = LogSpool::open(dir.path(), LogSettings { max_bytes, ..settings() }).unwrap();
-        spool.recover(&mut |_| {}).unwrap();
-        spool.make_segments_ready();
-        let segments = std::fs::read_dir(dir.path()).unwrap().map_while(Result::ok);
-        let segments = segments.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
-        // One is in use.
-        assert_eq!(segments.count(), ready + 1, "{max_bytes}");
-        spool.close();
-    }
 }
 
 #[test]
@@ -682,123 +531,6 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
         let [Part::Stored { place, .. }, Part::Memory(end)] = content.parts() else { panic!("{content:?}") };
         assert_eq!((other.load(*place).unwrap(), &**end), (chunk, &b"end\r\n"[..]));
     }
-}
-
-/// Files of a log, changed behind its back.
-fn change(dir: &Path, pattern: &[u8]) {
-    let mut changed = 0;
-    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    // Others may be renamed meanwhile.
-    for entry in all.filter(|path| path.extension().is_some_and(|end| end == "seg")) {
-        let mut bytes = std::fs::read(&entry).unwrap();
-        if let Some(at) = bytes.windows(pattern.len()).position(|window| window == pattern) {
-            bytes[at] ^= 0x10;
-            let file = std::fs::OpenOptions::new().write(true).open(&entry).unwrap();
-            std::os::unix::fs::FileExt::write_at(&file, &bytes[at..=at], at as u64).unwrap();
-            changed += 1;
-        }
-    }
-    assert!(changed > 0, "nothing to damage");
-}
-
-/// So that every record is read again.
-fn forget_digests(dir: &Path) {
-    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.extension().is_some_and(|end| end == "dig") {
-            std::fs::remove_file(entry).unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_lost_chunk_does_not_become_another_messages() {
-    let dir = tempfile::tempdir().unwrap();
-    let large = |place, bytes: &Bytes| {
-        let part = Part::Stored { place, length_bytes: bytes.len() as u32 };
-        Content::new(Facts::default(), [part, Part::Memory("end\r\n".into())])
-    };
-    let (mine, yours) = (Bytes::from(vec![b'm'; 50_000]), Bytes::from(vec![b'y'; 50_000]));
-    let (spool, _, _) = open(dir.path());
-    let place = spool.store(mine.clone()).unwrap();
-    // Whatever batch the chunk is in, the message's is another.
-    commit(&*spool, vec![Entry::Accept(small(3))]);
-    commit(&*spool, vec![Entry::Outcome { id: QueueId(3), results: vec![], last: true }]);
-    commit(&*spool, vec![Entry::Accept(message(1, 1, large(place, &mine)))]);
-    drop(spool);
-    change(dir.path(), b"mmmmmmmmmmmmmmmm");
-    forget_digests(dir.path());
-    let (spool, found, report) = open(dir.path());
-    assert!(found.is_empty() && !report.corrupt.is_empty());
-    let place = spool.store(yours.clone()).unwrap();
-    commit(&*spool, vec![Entry::Accept(message(2, 1, large(place, &yours)))]);
-    drop(spool);
-    let (spool, found, report) = open(dir.path());
-    assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
-    assert!(!report.corrupt.is_empty() && spool.load(place).unwrap() == yours);
-}
-
-#[test]
-fn a_lost_outcome_does_not_take_its_message_with_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open(dir.path());
-    commit(&*spool, vec![Entry::Accept(small(1))]);
-    commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(0)], last: false }]);
-    // Enough that the segment is worth a digest, of which only the rows are looked at.
-    commit(&*spool, vec![Entry::Accept(message(2, 1, Content::from_bytes(vec![b'x'; 100_000])))]);
-    drop(spool);
-    let is_digest = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "dig");
-    assert!(std::fs::read_dir(dir.path()).unwrap().any(|entry| is_digest(entry.unwrap())));
-    change(dir.path(), b"mailbox busy");
-    let (_, found, report) = open(dir.path());
-    assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [1, 2]);
-    assert!(!report.corrupt.is_empty());
-}
-
-#[test]
-fn a_damaged_message_does_not_stop_the_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 12 * 256 * 1024);
-    let text = |text: &str| Content::from_bytes(format!("Subject: {text}\r\n\r\nbody\r\n"));
-    commit(
-        &*spool,
-        vec![
-            Entry::Accept(message(1, 1, text("this rots"))),
-            Entry::Accept(message(2, 1, text("this does not"))),
-        ],
-    );
-    change(dir.path(), b"this rots");
-    assert!(spool.read(QueueId(1)).is_err());
-    for id in 3..400 {
-        let accept = || vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])))];
-        let ticket = soon("no room for mail", || spool.submit(accept()).ok());
-        block_on(spool.durable(ticket)).unwrap();
-        commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
-    }
-    assert_eq!(*spool.read(QueueId(2)).unwrap(), *message(2, 1, text("this does not")));
-    let is_aside = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "bad");
-    assert!(std::fs::read_dir(dir.path()).unwrap().any(|entry| is_aside(entry.unwrap())));
-    drop(spool);
-    assert_eq!(open(dir.path()).1.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
-}
-
-#[test]
-fn a_block_that_cannot_be_read_is_damage_like_any_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open(dir.path());
-    for id in 1..=10 {
-        commit(&*spool, vec![Entry::Accept(small(id))]);
-    }
-    drop(spool);
-    forget_digests(dir.path());
-    // A batch is a block here; the first is the header.
-    let whims = Whims { unreadable_block: 4.into(), free_bytes: (1 << 30).into(), ..Whims::default() };
-    let disk = Whimsical(spool::disk::RealDisk::new(dir.path()).unwrap(), Arc::new(whims));
-    let mut spool = LogSpool::on(Arc::new(disk), settings(), Mutation::None).unwrap();
-    let mut found = Vec::new();
-    let report = spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
-    found.sort_unstable();
-    assert_eq!(found, [1, 2, 3, 5, 6, 7, 8, 9, 10]);
-    assert!(!report.corrupt.is_empty());
 }
 
 /// A log whose line takes two of twenty pieces, and a spool with a message of that many.

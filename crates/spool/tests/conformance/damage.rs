@@ -1,0 +1,142 @@
+//! What becomes of a damaged log.
+
+use super::*;
+
+#[test]
+fn damage_in_the_middle_is_told_and_the_rest_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    for id in 1..=10 {
+        commit(&*spool, vec![Entry::Accept(small(id))]);
+    }
+    drop(spool);
+    let damage = |n: u64| {
+        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        names.sort();
+        let path = names.iter().find(|p| std::fs::read(p).unwrap()[4096..].iter().any(|b| *b != 0)).unwrap();
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[4096 * (n as usize + 1) + 60] ^= 0x10;
+        std::fs::write(path, bytes).unwrap();
+    };
+    damage(4);
+    let (_, found, report) = open(dir.path());
+    assert_eq!(found.len(), 9);
+    assert!(!report.corrupt.is_empty(), "{report:?}");
+}
+
+/// Files of a log, changed behind its back.
+fn change(dir: &Path, pattern: &[u8]) {
+    let mut changed = 0;
+    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    // Others may be renamed meanwhile.
+    for entry in all.filter(|path| path.extension().is_some_and(|end| end == "seg")) {
+        let mut bytes = std::fs::read(&entry).unwrap();
+        if let Some(at) = bytes.windows(pattern.len()).position(|window| window == pattern) {
+            bytes[at] ^= 0x10;
+            let file = std::fs::OpenOptions::new().write(true).open(&entry).unwrap();
+            std::os::unix::fs::FileExt::write_at(&file, &bytes[at..=at], at as u64).unwrap();
+            changed += 1;
+        }
+    }
+    assert!(changed > 0, "nothing to damage");
+}
+
+/// So that every record is read again.
+fn forget_digests(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.extension().is_some_and(|end| end == "dig") {
+            std::fs::remove_file(entry).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_lost_chunk_does_not_become_another_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let large = |place, bytes: &Bytes| {
+        let part = Part::Stored { place, length_bytes: bytes.len() as u32 };
+        Content::new(Facts::default(), [part, Part::Memory("end\r\n".into())])
+    };
+    let (mine, yours) = (Bytes::from(vec![b'm'; 50_000]), Bytes::from(vec![b'y'; 50_000]));
+    let (spool, _, _) = open(dir.path());
+    let place = spool.store(mine.clone()).unwrap();
+    // Whatever batch the chunk is in, the message's is another.
+    commit(&*spool, vec![Entry::Accept(small(3))]);
+    commit(&*spool, vec![Entry::Outcome { id: QueueId(3), results: vec![], last: true }]);
+    commit(&*spool, vec![Entry::Accept(message(1, 1, large(place, &mine)))]);
+    drop(spool);
+    change(dir.path(), b"mmmmmmmmmmmmmmmm");
+    forget_digests(dir.path());
+    let (spool, found, report) = open(dir.path());
+    assert!(found.is_empty() && !report.corrupt.is_empty());
+    let place = spool.store(yours.clone()).unwrap();
+    commit(&*spool, vec![Entry::Accept(message(2, 1, large(place, &yours)))]);
+    drop(spool);
+    let (spool, found, report) = open(dir.path());
+    assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
+    assert!(!report.corrupt.is_empty() && spool.load(place).unwrap() == yours);
+}
+
+#[test]
+fn a_lost_outcome_does_not_take_its_message_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    commit(&*spool, vec![Entry::Accept(small(1))]);
+    commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(0)], last: false }]);
+    // Enough that the segment is worth a digest, of which only the rows are looked at.
+    commit(&*spool, vec![Entry::Accept(message(2, 1, Content::from_bytes(vec![b'x'; 100_000])))]);
+    drop(spool);
+    let is_digest = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "dig");
+    assert!(std::fs::read_dir(dir.path()).unwrap().any(|entry| is_digest(entry.unwrap())));
+    change(dir.path(), b"mailbox busy");
+    let (_, found, report) = open(dir.path());
+    assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [1, 2]);
+    assert!(!report.corrupt.is_empty());
+}
+
+#[test]
+fn a_damaged_message_does_not_stop_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = Engine::Log.open_with(dir.path(), 12 * 256 * 1024);
+    let text = |text: &str| Content::from_bytes(format!("Subject: {text}\r\n\r\nbody\r\n"));
+    commit(
+        &*spool,
+        vec![
+            Entry::Accept(message(1, 1, text("this rots"))),
+            Entry::Accept(message(2, 1, text("this does not"))),
+        ],
+    );
+    change(dir.path(), b"this rots");
+    assert!(spool.read(QueueId(1)).is_err());
+    for id in 3..400 {
+        let accept = || vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])))];
+        let ticket = soon("no room for mail", || spool.submit(accept()).ok());
+        block_on(spool.durable(ticket)).unwrap();
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
+    }
+    assert_eq!(*spool.read(QueueId(2)).unwrap(), *message(2, 1, text("this does not")));
+    let is_aside = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "bad");
+    assert!(std::fs::read_dir(dir.path()).unwrap().any(|entry| is_aside(entry.unwrap())));
+    drop(spool);
+    assert_eq!(open(dir.path()).1.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_block_that_cannot_be_read_is_damage_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    for id in 1..=10 {
+        commit(&*spool, vec![Entry::Accept(small(id))]);
+    }
+    drop(spool);
+    forget_digests(dir.path());
+    // A batch is a block here; the first is the header.
+    let whims = Whims { unreadable_block: 4.into(), free_bytes: (1 << 30).into(), ..Whims::default() };
+    let disk = Whimsical(spool::disk::RealDisk::new(dir.path()).unwrap(), Arc::new(whims));
+    let mut spool = LogSpool::on(Arc::new(disk), settings(), Mutation::None).unwrap();
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3, 5, 6, 7, 8, 9, 10]);
+    assert!(!report.corrupt.is_empty());
+}

@@ -1,0 +1,135 @@
+//! Full spools.
+
+use super::*;
+
+#[test]
+fn a_full_spool_refuses_mail_and_takes_outcomes() {
+    durable_engines(|engine, dir| {
+        let (spool, _, _) = engine.open_with(dir, 5 * 256 * 1024);
+        let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])));
+        let mut accepted = 0;
+        let refused = loop {
+            match spool.submit(vec![big(accepted + 1)]) {
+                Ok(ticket) => block_on(spool.durable(ticket)).unwrap(),
+                Err(refused) => break refused,
+            }
+            accepted += 1;
+        };
+        assert_eq!(refused, Refused::Full);
+        // What is left is too little for one more.
+        assert!(spool.pressure().free_bytes < 32 * 1024);
+        assert!(accepted >= 20, "{accepted}");
+        for id in 1..=accepted {
+            commit(
+                &*spool,
+                vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }],
+            );
+        }
+        // What is given back is prepared by a thread: until then the refusal stands.
+        while spool.submit(vec![big(1000)]) == Err(Refused::Full) {
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn transfers_that_break_off_take_no_room() {
+    durable_engines(|engine, dir| {
+        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
+        for _ in 0..400 {
+            let place = soon("no room for a chunk", || spool.store(Bytes::from(vec![b'x'; 20_000])).ok());
+            spool.abandon(&[place]);
+        }
+    });
+}
+
+#[test]
+fn what_broke_off_with_the_process_takes_no_room_after_a_start() {
+    durable_engines(|engine, dir| {
+        let chunk = || Bytes::from(vec![b'x'; 20_000]);
+        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
+        soon("the spool is never full", || match spool.store(chunk()) {
+            Err(Refused::Full) => Some(()),
+            Ok(_) | Err(_) => None,
+        });
+        drop(spool);
+        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
+        soon("no room for a chunk", || spool.store(chunk()).ok());
+    });
+}
+
+#[test]
+fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = Engine::Log.open_with(dir.path(), 8 * 256 * 1024);
+    let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 100_000])));
+    let mut accepted = 0;
+    soon("the log is never full", || match spool.submit(vec![big(accepted + 1)]) {
+        Ok(ticket) => {
+            accepted += 1;
+            drop(spool.durable(ticket));
+            None
+        }
+        Err(Refused::Full) => Some(()),
+        Err(_) => None,
+    });
+    for id in 1..=accepted {
+        let done = Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true };
+        let ticket = spool.submit(vec![done]).unwrap();
+        drop(spool.durable(ticket));
+        soon("an outcome is never stored", || spool.reached(ticket)).unwrap();
+    }
+    soon("what is delivered makes no room", || spool.submit(vec![big(1000)]).ok());
+}
+
+#[test]
+fn a_log_that_waits_for_room_can_be_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = Engine::Log.open_with(dir.path(), 5 * 256 * 1024);
+    commit(&*spool, vec![Entry::Accept(small(1))]);
+    let noted = || Entry::Outcome {
+        id: QueueId(1),
+        results: vec![(1, Outcome::deferred(Enhanced(4, 2, 1), "x".repeat(60_000)))],
+        last: false,
+    };
+    // No more than the line holds is taken in once the log stands still.
+    let mut refused = 0;
+    soon("outcomes are never refused", || {
+        refused = if spool.submit(vec![noted()]).is_ok() { 0 } else { refused + 1 };
+        (refused == 10_000).then_some(())
+    });
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(spool);
+        let _ = ended.send(());
+    });
+    end.recv_timeout(std::time::Duration::from_secs(30)).expect("closing ends");
+}
+
+#[test]
+fn the_room_of_a_log_is_what_the_disk_has_or_its_limit_leaves() {
+    const SEGMENT: u64 = 256 * 1024;
+    let room = |max_bytes| {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, _, _) = Engine::Log.open_with(dir.path(), max_bytes);
+        spool.room_bytes()
+    };
+    assert!(room(0) > 100 * SEGMENT, "{}", room(0));
+    let limited = room(20 * SEGMENT);
+    assert!((10 * SEGMENT..=21 * SEGMENT).contains(&limited), "{limited}");
+}
+
+#[test]
+fn who_waits_for_ready_segments_gets_all_that_there_is_room_for() {
+    for (max_bytes, ready) in [(0, 3), (2 * 256 * 1024, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = LogSpool::open(dir.path(), LogSettings { max_bytes, ..settings() }).unwrap();
+        spool.recover(&mut |_| {}).unwrap();
+        spool.make_segments_ready();
+        let segments = std::fs::read_dir(dir.path()).unwrap().map_while(Result::ok);
+        let segments = segments.filter(|entry| entry.file_name().to_string_lossy().ends_with(".seg"));
+        // One is in use.
+        assert_eq!(segments.count(), ready + 1, "{max_bytes}");
+        spool.close();
+    }
+}
