@@ -122,6 +122,11 @@ const SMALL_BYTES: usize = 4096;
 /// Who asks for so few bytes knows how many there are.
 const KNOWN_BYTES: usize = 1024 * 1024;
 
+/// Is there no room for it, and nothing worse?
+pub(crate) fn lacks_room(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct RealDisk {

@@ -1,5 +1,6 @@
 //! Work on several threads whose results are taken one after the other, as if one had done it.
 
+use crate::SpoolFailure;
 use std::{
     collections::BTreeMap,
     panic::resume_unwind,
@@ -11,6 +12,15 @@ use std::{
 /// them wait for one disk.
 pub(crate) fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get().min(8))
+}
+
+/// One that works by itself.
+pub(crate) fn start_thread(
+    name: &str,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, SpoolFailure> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(run);
+    started.map_err(|e| SpoolFailure::Io(format!("start the {name} thread: {e}")))
 }
 
 /// What the threads and the taker share.

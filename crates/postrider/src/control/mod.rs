@@ -26,15 +26,6 @@ pub(crate) use submit::serve_submit;
 use mail::QueueId;
 use std::future::Future;
 
-/// What became of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Changed {
-    /// Messages it was done to.
-    pub(crate) count: u64,
-    /// Those it could not be done to, each with its reason.
-    pub(crate) complaints: Vec<String>,
-}
-
 /// What the daemon does for the sockets.
 pub(crate) trait Target: Send + Sync + 'static {
     /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
@@ -51,9 +42,9 @@ pub(crate) trait Target: Send + Sync + 'static {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, Failure>> + Send;
 
-    /// Does it to each of these that is still there, durably. At most [`server::PAGE`] at a time.
-    fn apply(&self, action: Action, ids: &[QueueId])
-    -> impl Future<Output = Result<Changed, Failure>> + Send;
+    /// Does it to each of these that is still there, durably, and says to how many. At most
+    /// [`server::PAGE`] at a time.
+    fn apply(&self, action: Action, ids: &[QueueId]) -> impl Future<Output = Result<u64, Failure>> + Send;
 
     /// Makes everything that waits due now and revives every destination; says how many messages that is.
     fn flush(&self) -> u64;

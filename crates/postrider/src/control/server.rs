@@ -230,13 +230,19 @@ impl<T: Target> Connection<T> {
         }
         let mut count = 0;
         for ids in self.candidates(selection).chunks(PAGE) {
-            let meant: Vec<QueueId> = self.page(ids, selection).await?.iter().map(|m| m.id.0).collect();
-            if !meant.is_empty() {
-                let changed = self.target.apply(action, &meant).await?;
-                count += changed.count;
-                for text in changed.complaints {
-                    self.send(&Response::Note { text }).await?;
+            let mut meant = Vec::new();
+            for Listed { id, damaged, .. } in self.page(ids, selection).await? {
+                match damaged.filter(|_| action == Action::Bounce) {
+                    // Nobody knows whom to tell; it can still be deleted.
+                    Some(why) => {
+                        let text = format!("{} cannot be bounced, its record is damaged: {why}", id.0);
+                        self.send(&Response::Note { text }).await?;
+                    }
+                    None => meant.push(id.0),
                 }
+            }
+            if !meant.is_empty() {
+                count += self.target.apply(action, &meant).await?;
             }
         }
         Ok(count)

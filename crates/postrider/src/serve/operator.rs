@@ -6,8 +6,7 @@ use super::{
     engine::{Engine, Notes},
 };
 use crate::control::{
-    Action, Changed, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission,
-    Target,
+    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
 };
 use mail::{Content, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{MessageView, UnitView};
@@ -41,20 +40,12 @@ impl Target for Daemon {
         Ok(Some(header))
     }
 
-    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<Changed, Failure> {
-        let mut changed = Changed::default();
+    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
+        let mut count = 0;
         for id in ids {
-            if action == Action::Bounce
-                && let Err(failure) = self.engine.read(*id).await
-                && self.engine.lock().queue.message(*id).is_some()
-            {
-                // Nobody knows whom to tell; it can still be deleted.
-                changed.complaints.push(format!("{id} cannot be bounced, its record is damaged: {failure}"));
-                continue;
-            }
-            changed.count += u64::from(self.apply_one(action, *id).await?);
+            count += u64::from(self.apply_one(action, *id).await?);
         }
-        Ok(changed)
+        Ok(count)
     }
 
     fn flush(&self) -> u64 {

@@ -3,7 +3,8 @@
 //!
 //! What a start does for all messages at once is done for each when it is opened: its torn end is cut,
 //! its last append is written again. The rounds of the others are not known, so new ones are numbered by
-//! the clock, far above those that were counted, and so are chunks; and chunks that nobody names wait for the next start.
+//! the clock, far above those that were counted, and so are chunks; and chunks that nobody names wait for
+//! the next start.
 
 use super::{
     DirSpool, Shared,

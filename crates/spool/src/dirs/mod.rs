@@ -141,8 +141,8 @@ impl DirSpool {
             committer.run();
         };
         let shared = self.shared.clone();
-        let commit = start("spool-commit", run)?;
-        let room = start("spool-room", move || shared.watch_room())?;
+        let commit = crate::parallel::start_thread("spool-commit", run)?;
+        let room = crate::parallel::start_thread("spool-room", move || shared.watch_room())?;
         self.threads = Mutex::new(vec![commit, room]);
         Ok(())
     }
@@ -169,11 +169,6 @@ impl DirSpool {
         self.shared.room.promise(blocks);
         Ok(line)
     }
-}
-
-fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, SpoolFailure> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    thread.map_err(|e| SpoolFailure::Io(format!("start the thread {name}: {e}")))
 }
 
 /// What an entry takes in memory while it waits, and at most on the disk.

@@ -1,7 +1,10 @@
 //! Changes to files and names, collected until they are made durable together.
 
 use super::{Shared, names::Named};
-use crate::{Mutation, SpoolFailure, disk::File};
+use crate::{
+    Mutation, SpoolFailure,
+    disk::{File, lacks_room},
+};
 use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
 
 /// Files and names that are changed and not durable yet.
@@ -121,8 +124,4 @@ impl<'a> Written<'a> {
 /// An error in words; a full disk always in the same.
 pub(super) fn told(e: &io::Error) -> String {
     if lacks_room(e) { "the disk has no room for one".to_owned() } else { e.to_string() }
-}
-
-fn lacks_room(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -4,7 +4,7 @@
 
 use super::{
     Shared, Work,
-    index::{Index, Location, Segment, places},
+    index::{Location, Segment, places},
 };
 use crate::{
     Change, Entry, Mutation, SpoolFailure, Ticket,
@@ -31,14 +31,8 @@ struct Written {
     offset: u32,
     length: u32,
     chunks: Vec<u64>,
-    /// A copy of what the index knows, unless it was abandoned meanwhile.
+    /// A chunk the index had when it was copied.
     is_copy: bool,
-}
-
-impl Written {
-    fn is_abandoned(&self, index: &Index) -> bool {
-        self.is_copy && self.kind == Kind::Chunk && !index.chunks.contains_key(&self.name)
-    }
 }
 
 /// What the thread holds: the segment it writes, and its one buffer.
@@ -135,9 +129,8 @@ impl Committer {
                 }
             }
         }
-        let dead = index.take_dead();
         drop(index);
-        self.shared.pool.give_back(dead);
+        self.shared.give_back_dead();
         while !self.shared.pool.is_idle() && self.shared.pool.work() {}
     }
 
@@ -307,7 +300,8 @@ impl Committer {
         self.batch_sequence += 1;
         let mut index = self.shared.index();
         for w in self.written.drain(..) {
-            if w.is_abandoned(&index) {
+            // Abandoned meanwhile.
+            if w.is_copy && !index.chunks.contains_key(&w.name) {
                 continue;
             }
             let at = Location { segment: current.number, offset: w.offset, length: w.length };

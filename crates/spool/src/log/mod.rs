@@ -327,8 +327,7 @@ impl LogSpool {
     }
 
     fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SpoolFailure> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-        let thread = thread.map_err(|e| SpoolFailure::Io(format!("start the {name} thread: {e}")))?;
+        let thread = crate::parallel::start_thread(name, run)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }

@@ -4,7 +4,7 @@
 use super::{digest, index::Segment, patient::Patient, recover::UNUSED_BYTES};
 use crate::{
     Mutation,
-    disk::Disk,
+    disk::{Disk, lacks_room},
     format::block::{ALIGN, FIRST_BATCH, SegmentHeader},
 };
 use std::{
@@ -259,11 +259,20 @@ impl Pool {
 
     /// What can still be made into segments.
     pub(crate) fn unmade_bytes(&self) -> u64 {
-        let of_disk = self.disk.free_bytes().map_or(0, |free| free.saturating_sub(self.room.min_free_bytes));
-        let made = self.lock().segment_count * self.room.segment_bytes;
+        let segment_count = self.lock().segment_count;
+        self.allowed(self.disk_bytes(), segment_count)
+    }
+
+    /// What the disk has, besides what must stay free.
+    fn disk_bytes(&self) -> u64 {
+        self.disk.free_bytes().unwrap_or(0).saturating_sub(self.room.min_free_bytes)
+    }
+
+    /// As much of it as may be used beside so many segments.
+    fn allowed(&self, disk_bytes: u64, segment_count: u64) -> u64 {
         match self.room.max_bytes {
-            0 => of_disk,
-            max => of_disk.min(max.saturating_sub(made)),
+            0 => disk_bytes,
+            max => disk_bytes.min(max.saturating_sub(segment_count * self.room.segment_bytes)),
         }
     }
 
@@ -303,7 +312,7 @@ impl Pool {
                 state.ready.push_back(segment);
             }
             Ok(None) => {}
-            Err(e) if is_full(&e) => {
+            Err(e) if lacks_room(&e) => {
                 (state.no_room, state.room_for) = (true, 0);
                 // In its place: later ones hold what ended its messages, and must not go before it.
                 state.is_stuck = old.is_some();
@@ -320,16 +329,12 @@ impl Pool {
 
     fn has_room(&self, segment_count: u64) -> bool {
         let size = self.room.segment_bytes;
-        let allowed = match self.room.max_bytes {
-            0 => u64::MAX,
-            max => (max / size).saturating_sub(segment_count),
-        };
-        let free_bytes = self.disk.free_bytes().unwrap_or(0).saturating_sub(self.room.min_free_bytes);
+        let disk_bytes = self.disk_bytes();
         let mut state = self.lock();
-        state.room_for = allowed.min(free_bytes / size);
+        state.room_for = self.allowed(disk_bytes, segment_count) / size;
         // A start needs one, or nothing could be delivered that is in the others.
         let is_first = !state.is_started && state.ready.is_empty();
-        state.room_for > 0 || is_first && free_bytes >= size
+        state.room_for > 0 || is_first && disk_bytes >= size
     }
 
     fn wait_for_room(&self) {
@@ -462,8 +467,4 @@ fn seed(sequence: u64) -> u64 {
 /// The name is gone when this was done before, and what came after it failed.
 pub(super) fn done_before(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-}
-
-fn is_full(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

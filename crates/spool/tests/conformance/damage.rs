@@ -1,15 +1,18 @@
 //! What becomes of a damaged log.
 
 use super::*;
+use std::path::PathBuf;
+
+/// Ten messages, each in a batch of its own.
+fn write_ten(dir: &Path) {
+    let (spool, _, _) = open(dir);
+    (1..=10).for_each(|id| commit(&*spool, vec![Entry::Accept(small(id))]));
+}
 
 #[test]
 fn damage_in_the_middle_is_told_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open(dir.path());
-    for id in 1..=10 {
-        commit(&*spool, vec![Entry::Accept(small(id))]);
-    }
-    drop(spool);
+    write_ten(dir.path());
     let damage = |n: u64| {
         let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
         names.sort();
@@ -24,12 +27,17 @@ fn damage_in_the_middle_is_told_and_the_rest_is_read() {
     assert!(!report.corrupt.is_empty(), "{report:?}");
 }
 
+/// The files of a log that end so.
+fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
+    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.extension().is_some_and(|extension| extension == end)).collect()
+}
+
 /// Files of a log, changed behind its back.
 fn change(dir: &Path, pattern: &[u8]) {
     let mut changed = 0;
-    let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     // Others may be renamed meanwhile.
-    for entry in all.filter(|path| path.extension().is_some_and(|end| end == "seg")) {
+    for entry in files(dir, "seg") {
         let mut bytes = std::fs::read(&entry).unwrap();
         if let Some(at) = bytes.windows(pattern.len()).position(|window| window == pattern) {
             bytes[at] ^= 0x10;
@@ -43,11 +51,7 @@ fn change(dir: &Path, pattern: &[u8]) {
 
 /// So that every record is read again.
 fn forget_digests(dir: &Path) {
-    for entry in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-        if entry.extension().is_some_and(|end| end == "dig") {
-            std::fs::remove_file(entry).unwrap();
-        }
-    }
+    files(dir, "dig").iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }
 
 #[test]
@@ -86,8 +90,7 @@ fn a_lost_outcome_does_not_take_its_message_with_it() {
     // Enough that the segment is worth a digest, of which only the rows are looked at.
     commit(&*spool, vec![Entry::Accept(message(2, 1, Content::from_bytes(vec![b'x'; 100_000])))]);
     drop(spool);
-    let is_digest = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "dig");
-    assert!(std::fs::read_dir(dir.path()).unwrap().any(|entry| is_digest(entry.unwrap())));
+    assert!(!files(dir.path(), "dig").is_empty());
     change(dir.path(), b"mailbox busy");
     let (_, found, report) = open(dir.path());
     assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [1, 2]);
@@ -115,8 +118,7 @@ fn a_damaged_message_does_not_stop_the_log() {
         commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
     }
     assert_eq!(*spool.read(QueueId(2)).unwrap(), *message(2, 1, text("this does not")));
-    let is_aside = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|end| end == "bad");
-    assert!(std::fs::read_dir(dir.path()).unwrap().any(|entry| is_aside(entry.unwrap())));
+    assert!(!files(dir.path(), "bad").is_empty());
     drop(spool);
     assert_eq!(open(dir.path()).1.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
 }
@@ -124,11 +126,7 @@ fn a_damaged_message_does_not_stop_the_log() {
 #[test]
 fn a_block_that_cannot_be_read_is_damage_like_any_other() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = open(dir.path());
-    for id in 1..=10 {
-        commit(&*spool, vec![Entry::Accept(small(id))]);
-    }
-    drop(spool);
+    write_ten(dir.path());
     forget_digests(dir.path());
     // A batch is a block here; the first is the header.
     let whims = Whims { unreadable_block: 4.into(), free_bytes: (1 << 30).into(), ..Whims::default() };

@@ -167,9 +167,9 @@ fn read_facts<'a>(words: impl Iterator<Item = &'a str>) -> Result<Facts, Malform
     Ok(Facts { has_dot_line, is_8bit, is_binary, has_long_line, lacks_final_crlf, has_utf8_header })
 }
 
-/// No append begins behind its own lines, whatever one of them says. A bad line was proven when a later append stands behind it; else it, and what stands behind it, is
-/// the torn end of the last append and was never acknowledged. Rounds grow: a line of an earlier one is
-/// what is left of an append that was cut.
+/// No append begins behind its own lines, whatever one of them says. A bad line was proven when a later
+/// append stands behind it; else it, and what stands behind it, is the torn end of the last append and was
+/// never acknowledged. Rounds grow: a line of an earlier one is what is left of an append that was cut.
 fn read_notes<'a>(filed: &mut Filed, all: impl Iterator<Item = Line<'a>>) {
     let mut open: Vec<(Line<'a>, Option<(Append, Note)>)> = Vec::new();
     for line in all {
