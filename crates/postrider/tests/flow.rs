@@ -251,6 +251,43 @@ fn failure_and_deferral(engine: &str) {
 }
 
 #[test]
+fn operators_end_some_recipients_of_a_message_and_the_others_are_delivered() {
+    let sink = Sink::with(|command| {
+        ["typo@", "spam@", "busy@"]
+            .iter()
+            .any(|user| command.contains(user))
+            .then(|| "450 4.2.1 Mailbox busy".to_owned())
+    });
+    let route = format!("[[route]]\ndomains = [\"b.test\"]\nsmarthost = \"{}\"\n", sink.address);
+    let daemon = Postrider::start(&route);
+    let mut client = Client::connect(daemon.address).unwrap();
+    let to = ["typo@b.test", "ok@b.test", "spam@b.test", "busy@b.test"];
+    client.send("me@mx.test", &to, b"Subject: x\r\n\r\nx\r\n").unwrap();
+    until("three wait", || {
+        daemon.ask(&["queue", "count", "--recipient", "busy@*", "--status", "waiting"]) == "1\n"
+    });
+    let said = daemon.ask(&["queue", "delete", "--recipient", "spam@*"]);
+    assert_eq!(said, "1 message deleted for the recipients meant\n");
+    daemon.ask(&["queue", "bounce", "--recipient", "TYPO@b.test"]);
+    until("the report is delivered", || !daemon.mailbox("me").is_empty());
+    let report = fs::read_to_string(&daemon.mailbox("me")[0]).unwrap();
+    assert!(
+        report.contains("\nFinal-Recipient: rfc822; typo@b.test\nAction: failed\nStatus: 5.7.0\n"),
+        "{report}"
+    );
+    assert!(!report.contains("spam@") && !report.contains("busy@"), "{report}");
+    let columns = ["deleted", "bounced", "queued"].map(|column| daemon.ledger(column));
+    assert_eq!(columns, [1, 1, 1]);
+    // A restart brings back neither.
+    let (address, (dir, _)) = (daemon.address, daemon.stop());
+    let daemon = Postrider::start_in(dir, address, &route);
+    assert_eq!(daemon.ledger("queued"), 1);
+    daemon.ask(&["queue", "delete", "--recipient", "busy@*"]);
+    until("nothing is left", || daemon.ledger("queued") == 0 && daemon.ask(&["queue", "count"]) == "0\n");
+    assert_eq!(sink.messages()[0].to, ["ok@b.test"]);
+}
+
+#[test]
 fn how_a_finished_recipient_ended_is_told_running_and_stopped_in_the_same_words() {
     let sink = Sink::with(|command| match command {
         c if c.contains("gone@") => Some("550 5.1.1 no such user".to_owned()),

@@ -16,6 +16,7 @@ mod destination;
 mod ids;
 mod list;
 mod message;
+mod operators;
 mod order;
 mod queue;
 mod ready;
@@ -28,6 +29,7 @@ mod wheel;
 
 pub use destination::DestinationId;
 pub use message::{Recipients, UnitId};
+pub use operators::Verdict;
 pub use order::{SortFacts, SortOrder};
 pub use queue::{Aged, Arrival, Order, Queue, Settlement, Taken};
 pub use reroute::Rerouted;

@@ -153,8 +153,6 @@ pub(crate) struct Entry {
     pub(crate) held: bool,
     /// Over the size up to which small messages go first.
     pub(crate) is_bulk: bool,
-    /// Deleted by an operator while an attempt is in flight: no further attempt.
-    pub(crate) doomed: bool,
 }
 
 impl Linked for Entry {
@@ -174,7 +172,6 @@ impl Entry {
             age: Age::Unlisted,
             held: false,
             is_bulk: false,
-            doomed: false,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     ids::Ids,
     list::NONE,
     message::{Age, Entry, Place, Standing, Unit, UnitId},
+    operators::Verdict,
     ready::{Ready, Tables},
     ring::Rings,
     settings::millis,
@@ -15,7 +16,7 @@ use crate::{
 };
 use mail::{Destination, Fate, Outcome, QueueId};
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     time::Duration,
 };
 
@@ -56,8 +57,8 @@ pub struct Settlement {
     pub last: bool,
     /// When the deferred recipients are tried again.
     pub retry_at: Option<Millis>,
-    /// Deferred recipients of a message that was deleted meanwhile: they are gone.
-    pub dropped: Vec<u32>,
+    /// Deferred recipients that are not to be tried again: still in flight, for the caller to settle so.
+    pub seized: Vec<(Taken, Verdict)>,
 }
 
 /// A message that has grown old.
@@ -92,6 +93,8 @@ pub struct Queue {
     promised: Vec<DestinationId>,
     wheel: Wheel,
     ages: Ages,
+    /// What was decided of recipients in flight.
+    pub(crate) verdicts: BTreeMap<UnitId, Vec<(u32, Verdict)>>,
     /// Destinations that want a connection.
     rings: Rings,
     wakes: VecDeque<DestinationId>,
@@ -119,6 +122,7 @@ impl Queue {
             promised: Vec::new(),
             wheel: Wheel::new(now),
             ages: Ages::default(),
+            verdicts: BTreeMap::new(),
             rings: Rings::default(),
             wakes: VecDeque::new(),
             timers: BTreeSet::new(),
@@ -233,7 +237,7 @@ impl Queue {
         &self.sites[id.0 as usize]
     }
 
-    fn site_mut(&mut self, id: DestinationId) -> &mut Site {
+    pub(crate) fn site_mut(&mut self, id: DestinationId) -> &mut Site {
         &mut self.sites[id.0 as usize]
     }
 
@@ -322,7 +326,7 @@ impl Queue {
 
     // ---- a unit's places ----
 
-    fn put_ready(&mut self, unit: UnitId, now: Millis, first: bool) {
+    pub(crate) fn put_ready(&mut self, unit: UnitId, now: Millis, first: bool) {
         let entry = &mut self.units[unit];
         entry.set_place(Place::Ready);
         entry.due = now;
@@ -399,7 +403,7 @@ impl Queue {
 
     /// Looks whether a destination with work has a connection that rests, wants another one, or is
     /// to be asked again later.
-    fn check(&mut self, id: DestinationId, now: Millis) {
+    pub(crate) fn check(&mut self, id: DestinationId, now: Millis) {
         let site = &mut self.sites[id.0 as usize];
         if site.in_ring {
             return;
@@ -535,21 +539,30 @@ impl Queue {
         Some(self.launch(unit, now))
     }
 
-    /// The unit's attempt never began: it is the first to go again.
-    pub fn put_back(&mut self, unit: UnitId, now: Millis) {
+    /// The unit's attempt never began: it is the first to go again. Gives those of its recipients that are
+    /// not to be tried again: still in flight, for the caller to settle so.
+    pub fn put_back(&mut self, unit: UnitId, now: Millis) -> Vec<(Taken, Verdict)> {
         let entry = &self.units[unit];
         let (id, message) = (DestinationId(entry.destination), entry.message);
+        let mut left = entry.recipients.as_slice().to_vec();
         self.site_mut(id).in_flight_count -= 1;
+        let seized = self.seize_condemned(unit, &mut left, now);
+        if left.is_empty() {
+            self.remove_unit(unit);
+            return seized;
+        }
+        self.units[unit].recipients = Recipients::new(&left);
         if self.messages[message].held {
             self.units[unit].set_place(Place::Held);
         } else {
             self.put_ready(unit, now, true);
             self.may_expire(message, now);
         }
+        seized
     }
 
     /// What was held or in flight when its time was over is looked at again.
-    fn may_expire(&mut self, message: u32, now: Millis) {
+    pub(crate) fn may_expire(&mut self, message: u32, now: Millis) {
         if self.messages[message].age == Age::Unlisted {
             self.ages.put_again(&mut self.messages, message);
             self.hint_at(now);
@@ -578,12 +591,12 @@ impl Queue {
         if reached {
             site.succeeded(settings);
         }
-        let deferred: Vec<u32> = results.iter().filter(|r| r.1 == Fate::Deferred).map(|r| r.0).collect();
-        let Entry { arrived, doomed, held, .. } = self.messages[message];
-        let mut settlement = Settlement::default();
-        if deferred.is_empty() || doomed {
+        let mut deferred: Vec<u32> = results.iter().filter(|r| r.1 == Fate::Deferred).map(|r| r.0).collect();
+        let seized = self.seize_condemned(unit, &mut deferred, now);
+        let Entry { arrived, held, .. } = self.messages[message];
+        let mut settlement = Settlement { seized, ..Settlement::default() };
+        if deferred.is_empty() {
             settlement.last = self.remove_unit(unit);
-            settlement.dropped = deferred;
         } else {
             let random = self.next_random();
             let due = now + self.settings.retry_after(self.site(id).group, now - arrived, random);
@@ -650,7 +663,7 @@ impl Queue {
             if self.messages[message].held {
                 continue;
             }
-            let units = self.seize_units(message, now);
+            let units = self.seize_units(message, &|_| true, now);
             if !units.is_empty() {
                 return Some(Aged::Expired(units));
             }
@@ -678,21 +691,8 @@ impl Queue {
         all
     }
 
-    /// Puts the units that are not in flight in flight, so that the caller alone decides of them.
-    fn seize_units(&mut self, message: u32, now: Millis) -> Vec<Taken> {
-        let units: Vec<UnitId> = self.units_of(message).collect();
-        let mut seized = Vec::new();
-        for unit in units {
-            self.withdraw(unit);
-            if self.units[unit].place() != Place::InFlight {
-                seized.push(self.launch(unit, now));
-            }
-        }
-        seized
-    }
-
     /// Marks a unit that is in no list as in flight.
-    fn launch(&mut self, unit: UnitId, now: Millis) -> Taken {
+    pub(crate) fn launch(&mut self, unit: UnitId, now: Millis) -> Taken {
         let entry = &mut self.units[unit];
         entry.set_place(Place::InFlight);
         self.sites[entry.destination as usize].in_flight_count += 1;
@@ -705,72 +705,5 @@ impl Queue {
             queued_ms: u64::try_from(now - since).unwrap_or(0),
             attempt_count: entry.attempt_count(),
         }
-    }
-
-    // ---- operators ----
-
-    /// Nothing of it is tried until [`Queue::release`]. False: no such message.
-    pub fn hold(&mut self, id: QueueId) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
-        self.messages[message].held = true;
-        for unit in self.units_of(message).collect::<Vec<_>>() {
-            self.withdraw(unit);
-        }
-        true
-    }
-
-    /// Undoes [`Queue::hold`]; what was held is ready now. False: no such message.
-    pub fn release(&mut self, id: QueueId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
-        self.messages[message].held = false;
-        self.ready_units(message, now);
-        self.may_expire(message, now);
-        true
-    }
-
-    /// Tries it now, whatever it waits for; held messages stay held. False: no such message.
-    pub fn retry(&mut self, id: QueueId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
-        if !self.messages[message].held {
-            self.ready_units(message, now);
-        }
-        true
-    }
-
-    fn ready_units(&mut self, message: u32, now: Millis) {
-        for unit in self.units_of(message).collect::<Vec<_>>() {
-            if self.units[unit].place() == Place::InFlight {
-                continue;
-            }
-            self.withdraw(unit);
-            self.put_ready(unit, now, false);
-            self.revive(DestinationId(self.units[unit].destination), now);
-        }
-    }
-
-    fn revive(&mut self, id: DestinationId, now: Millis) {
-        self.site_mut(id).resume();
-        self.check(id, now);
-    }
-
-    /// Tries everything that is not held now, dead destinations too.
-    pub fn flush(&mut self, now: Millis) {
-        let waiting: Vec<UnitId> =
-            self.units.iter().filter(|(_, unit)| unit.place() == Place::Waiting).map(|(at, _)| at).collect();
-        for unit in waiting {
-            self.withdraw(unit);
-            self.put_ready(unit, now, false);
-        }
-        for at in 0..self.sites.len() {
-            self.revive(DestinationId(at as u32), now);
-        }
-    }
-
-    /// Takes what is not in flight of a message into the caller's hands, to be settled as it
-    /// pleases. With `doom`, what is in flight is not tried again either. `None`: no such message.
-    pub fn seize(&mut self, id: QueueId, doom: bool, now: Millis) -> Option<Vec<Taken>> {
-        let message = self.by_id.get(&self.messages, id)?;
-        self.messages[message].doomed |= doom;
-        Some(self.seize_units(message, now))
     }
 }

@@ -4,9 +4,12 @@ use mail::{Destination, Enhanced, Fate, Outcome, QueueId, Transport};
 use proptest::prelude::*;
 use queue::{
     Aged, Arrival, DestinationId, Group, GroupId, Millis, Order, Queue, Rerouted, Settings, SortOrder,
-    Status, Taken,
+    Status, Taken, Verdict,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 fn site(name: &str) -> Destination {
     Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target: name.into() }
@@ -371,13 +374,65 @@ fn held_messages_stay_and_deleted_ones_go() {
     assert_eq!(q.take(a, 0), None);
     q.flush(1);
     assert_eq!(q.take(a, 1), None, "a flush leaves held mail alone");
-    assert_eq!(q.seize(QueueId(2), true, 1), Some(vec![]), "in flight");
+    assert_eq!(q.seize(QueueId(2), |_| true, Verdict::Deleted, 1), Some(vec![]), "in flight");
     q.release(QueueId(1), 2);
     assert_eq!(q.take(a, 2).unwrap().id, QueueId(1));
     assert_eq!(
-        (q.seize(QueueId(3), true, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
+        (q.seize(QueueId(3), |_| true, Verdict::Deleted, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
         (None, false, false)
     );
+}
+
+fn recipients(taken: &[Taken]) -> Vec<&[u32]> {
+    taken.iter().map(|taken| taken.recipients.as_slice()).collect()
+}
+
+#[test]
+fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as_before() {
+    let mut q = new();
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    put(&mut q, 1, &[a, a, a, b], 100, 0);
+    let seized = q.seize(QueueId(1), |index| index == 1 || index == 3, Verdict::Deleted, 1).unwrap();
+    assert_eq!(recipients(&seized), [&[3], &[1][..]]);
+    assert!(seized.iter().all(|taken| !done(&mut q, taken, Fate::Failed, 2).last));
+    let left = q.take(a, 3).unwrap();
+    assert_eq!(left.recipients.as_slice(), [0, 2]);
+    assert_eq!((q.take(a, 3), q.take(b, 3)), (None, None));
+    assert!(done(&mut q, &left, Fate::Delivered, 4).last);
+}
+
+#[test]
+fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a, a, a, a], 100, 0);
+    let taken = q.take(a, 0).unwrap();
+    assert_eq!(q.seize(QueueId(1), |index| index == 2, Verdict::Returned, 1), Some(vec![]));
+    assert_eq!(q.seize(QueueId(1), |index| index < 2, Verdict::Returned, 1), Some(vec![]));
+    assert_eq!(q.seize(QueueId(1), |index| index == 1, Verdict::Deleted, 1), Some(vec![]));
+    let fates = [(0, Fate::Delivered), (1, Fate::Deferred), (2, Fate::Deferred), (3, Fate::Deferred)];
+    let settled = q.settle(taken.unit, &fates, true, 2);
+    let (seized, verdicts): (Vec<Taken>, Vec<Verdict>) = settled.seized.into_iter().unzip();
+    assert_eq!(recipients(&seized), [&[2], &[1][..]]);
+    assert_eq!(verdicts, [Verdict::Returned, Verdict::Deleted]);
+    assert!(!settled.last && settled.retry_at.is_some());
+    assert!(seized.iter().all(|taken| !done(&mut q, taken, Fate::Failed, 2).last));
+    assert_eq!(q.message(QueueId(1)).unwrap().units[0].recipients, [3]);
+}
+
+#[test]
+fn what_was_deleted_in_flight_and_never_tried_does_not_go_again() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    let taken = q.take(a, 0).unwrap();
+    q.seize(QueueId(1), |_| true, Verdict::Deleted, 1);
+    let seized = q.put_back(taken.unit, 2);
+    assert_eq!((seized.len(), q.take(a, 2)), (1, None));
+    assert!(done(&mut q, &seized[0].0, Fate::Failed, 2).last && q.is_empty());
+    put(&mut q, 2, &[a], 100, 3);
+    let taken = q.take(a, 3).unwrap();
+    assert_eq!(q.put_back(taken.unit, 3), [], "a verdict ends with what it was on");
 }
 
 /// A random operation of the walk.
@@ -392,7 +447,8 @@ enum Op {
     Hold(u64),
     Release(u64),
     Retry(u64),
-    Remove(u64),
+    /// The recipients of the mask's bits.
+    Remove(u64, u32),
     Flush,
     Pass(u32),
 }
@@ -408,7 +464,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u64..40).prop_map(Op::Hold),
         1 => (0u64..40).prop_map(Op::Release),
         1 => (0u64..40).prop_map(Op::Retry),
-        1 => (0u64..40).prop_map(Op::Remove),
+        1 => (0u64..40, 1u32..16).prop_map(|(id, mask)| Op::Remove(id, mask)),
         1 => Just(Op::Flush),
         3 => (0u32..400_000).prop_map(Op::Pass),
     ]
@@ -420,9 +476,17 @@ struct Book {
     open: BTreeMap<u64, Vec<u32>>,
     in_flight: Vec<Taken>,
     connections: BTreeMap<u32, u32>,
+    condemned: BTreeSet<(u64, u32)>,
 }
 
 impl Book {
+    fn carry_out(&mut self, q: &mut Queue, seized: Vec<(Taken, Verdict)>, now: Millis) {
+        for (taken, _) in seized {
+            let s = done(q, &taken, Fate::Failed, now);
+            self.strike(taken.id, taken.recipients.as_slice(), s.last);
+        }
+    }
+
     fn strike(&mut self, id: QueueId, recipients: &[u32], last: bool) {
         let open = self.open.get_mut(&id.0).expect("message is open");
         open.retain(|r| !recipients.contains(r));
@@ -460,7 +524,13 @@ fn walk(ops: Vec<Op>) {
                 book.open.insert(next_id, (0..to.len() as u32).collect());
                 next_id += 1;
             }
-            Op::Take(d) => book.in_flight.extend(q.take(sites[usize::from(d)], now)),
+            Op::Take(d) => {
+                if let Some(taken) = q.take(sites[usize::from(d)], now) {
+                    let again = |index: &u32| book.condemned.contains(&(taken.id.0, *index));
+                    assert!(!taken.recipients.as_slice().iter().any(again), "tried in spite of a verdict");
+                    book.in_flight.push(taken);
+                }
+            }
             Op::Settle(i, fates) if !book.in_flight.is_empty() => {
                 let taken = book.in_flight.swap_remove(i % book.in_flight.len());
                 let fate = |n: usize| {
@@ -470,24 +540,15 @@ fn walk(ops: Vec<Op>) {
                 let results: Vec<_> =
                     taken.recipients.as_slice().iter().enumerate().map(|(n, r)| (*r, fate(n))).collect();
                 let s = q.settle(taken.unit, &results, true, now);
-                let gone: Vec<u32> = if s.retry_at.is_some()
-                    || q.message(taken.id).is_some_and(|m| {
-                        m.units.iter().any(|u| {
-                            u.status == Status::Held
-                                && results
-                                    .iter()
-                                    .any(|(r, f)| *f == Fate::Deferred && u.recipients.contains(r))
-                        })
-                    }) {
-                    results.iter().filter(|(_, f)| *f != Fate::Deferred).map(|(r, _)| *r).collect()
-                } else {
-                    results.iter().map(|(r, _)| *r).collect()
-                };
+                let gone: Vec<u32> =
+                    results.iter().filter(|(_, f)| *f != Fate::Deferred).map(|(r, _)| *r).collect();
                 book.strike(taken.id, &gone, s.last);
+                book.carry_out(&mut q, s.seized, now);
             }
             Op::PutBack(i) if !book.in_flight.is_empty() => {
                 let taken = book.in_flight.swap_remove(i % book.in_flight.len());
-                q.put_back(taken.unit, now);
+                let seized = q.put_back(taken.unit, now);
+                book.carry_out(&mut q, seized, now);
             }
             Op::Close(d) | Op::Down(d) => {
                 let id = sites[usize::from(d)];
@@ -509,11 +570,15 @@ fn walk(ops: Vec<Op>) {
             Op::Retry(id) => {
                 q.retry(QueueId(id), now);
             }
-            Op::Remove(id) => {
-                for taken in q.seize(QueueId(id), true, now).into_iter().flatten() {
-                    let s = done(&mut q, &taken, Fate::Failed, now);
-                    book.strike(taken.id, taken.recipients.as_slice(), s.last);
+            Op::Remove(id, mask) => {
+                let meant = |index: u32| mask >> index & 1 == 1;
+                let verdict = if mask & 8 == 0 { Verdict::Deleted } else { Verdict::Returned };
+                let taken = q.seize(QueueId(id), meant, verdict, now);
+                if taken.is_some() {
+                    book.condemned.extend((0..3).filter(|index| meant(*index)).map(|index| (id, index)));
                 }
+                let seized = taken.into_iter().flatten().map(|taken| (taken, verdict)).collect();
+                book.carry_out(&mut q, seized, now);
             }
             Op::Flush => q.flush(now),
             Op::Pass(ms) => now += Millis::from(ms),
@@ -553,7 +618,7 @@ fn crowded() -> Queue {
         q.destination(&site(&format!("past{number}")));
     }
     put(&mut q, u64::MAX, &[DestinationId(0)], 100, 0);
-    q.seize(QueueId(u64::MAX), true, 0).into_iter().flatten().for_each(|taken| {
+    q.seize(QueueId(u64::MAX), |_| true, Verdict::Deleted, 0).into_iter().flatten().for_each(|taken| {
         done(&mut q, &taken, Fate::Failed, 0);
     });
     q
@@ -584,7 +649,7 @@ fn the_place_of_a_held_message_is_not_given_away() {
     for number in 0..2000 {
         let to = q.destination(&site(&format!("new{number}")));
         put(&mut q, 2, &[to], 100, 0);
-        q.seize(QueueId(2), true, 0).into_iter().flatten().for_each(|taken| {
+        q.seize(QueueId(2), |_| true, Verdict::Deleted, 0).into_iter().flatten().for_each(|taken| {
             done(&mut q, &taken, Fate::Failed, 0);
         });
         orders(&mut q, 0);

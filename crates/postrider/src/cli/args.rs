@@ -223,8 +223,7 @@ impl QueueCommand {
     }
 }
 
-/// Which messages, always whole ones: what is done to a message is done to all its recipients that are
-/// left. Conditions must all be met; `*` and `?` are wild, letter case does not matter.
+/// Which messages. Conditions must all be met; `*` and `?` are wild, letter case does not matter.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Chosen {
     /// Queue ids, `all`, or `-` for ids on standard input, one a line
@@ -233,7 +232,7 @@ pub(crate) struct Chosen {
     /// Reverse-path; `<>` for that of reports
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) sender: Option<String>,
-    /// A recipient that is left; the whole message is chosen, with its other recipients
+    /// A recipient that is left
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) recipient: Option<String>,
     /// Where a recipient that is left goes: its domain, or a destination such as mx:example.com

@@ -236,7 +236,9 @@ fn change(
     if change.format.json {
         writeln!(out, "{}", serde_json::json!({ "action": action, "count": count }))?;
     } else if !change.format.only_ids {
-        writeln!(out, "{} {}", print::messages(count), action.done())?;
+        let part = action.is_of_recipients() && selection.asks_of_recipients();
+        let which = if part { " for the recipients meant" } else { "" };
+        writeln!(out, "{} {}{which}", print::messages(count), action.done())?;
     }
     match (selection.ids.len() as u64).saturating_sub(count) {
         0 => Ok(changed.exit()),
@@ -265,7 +267,9 @@ fn preview(
 ) -> Ending {
     let mut recipient_count = 0u64;
     let listed = daemon::list(settings, selection, &mut |message| {
-        recipient_count += message.recipients.iter().filter(|r| r.status != Status::Settled).count() as u64;
+        let meant = action.is_of_recipients().then(|| selection.recipients_meant(&message)).flatten();
+        let left = || message.recipients.iter().filter(|r| r.status != Status::Settled).count();
+        recipient_count += meant.map_or_else(left, |meant| meant.len()) as u64;
         print_one(&message, format, out)
     })?;
     if !format.json && !format.only_ids {

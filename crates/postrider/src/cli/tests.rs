@@ -4,7 +4,10 @@ use super::{
     args::{Chosen, Cli, Command},
     queue, status, why, *,
 };
-use crate::control::sample::{self, Daemon, Memory};
+use crate::control::{
+    Action, Meant,
+    sample::{self, Daemon, Memory},
+};
 use mail::QueueId;
 
 /// What `postrider LINE` prints, or its exit code and complaint.
@@ -70,7 +73,7 @@ fn a_change_says_how_many_and_touches_nobody_else() {
     let daemon = Daemon::serving(Memory::with(3));
     let said = run_line(&daemon, "postrider queue hold 0000000000002").unwrap();
     assert_eq!(said, "1 message held\n");
-    assert_eq!(daemon.done(), [(crate::control::Action::Hold, QueueId(2))]);
+    assert_eq!(daemon.done(), [(Action::Hold, Meant::whole(2))]);
     assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "3 messages deleted\n");
     assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "0 messages deleted\n");
 }
@@ -105,6 +108,10 @@ fn whose_envelope_is_damaged_is_not_chosen_by_its_addresses() {
     }
     let said = run_line(&daemon, "postrider queue retry --destination mx:b.test").unwrap();
     assert_eq!(said, "2 messages due now\n");
+    // It can be deleted as a whole, but nobody knows which recipient is which.
+    let (exit, said) = run_line(&daemon, "postrider queue delete --destination mx:b.test").unwrap_err();
+    assert_eq!((exit, &*said), (Exit::DataErr, "1 message deleted for the recipients meant\n"));
+    assert_eq!(daemon.done().last().unwrap().1.id, QueueId(1));
 }
 
 #[test]
@@ -112,10 +119,11 @@ fn a_preview_changes_nothing() {
     let daemon = Daemon::serving(Memory::with(3));
     let said = run_line(&daemon, "postrider queue bounce --sender alice@a.test --dry-run").unwrap();
     assert!(said.ends_with("3 messages would be bounced, with 6 recipients\n"), "{said}");
-    // Whoever chooses by one recipient sees the others that go, too.
+    // Whoever chooses by recipient ends those, and holds whole messages.
     let said = run_line(&daemon, "postrider queue delete --recipient bob@b.test -n").unwrap();
-    assert!(said.contains("bob@b.test\n") && said.contains("carol@c.test\n"), "{said}");
-    assert!(said.ends_with("3 messages would be deleted, with 6 recipients\n"), "{said}");
+    assert!(said.ends_with("3 messages would be deleted, with 3 recipients\n"), "{said}");
+    let said = run_line(&daemon, "postrider queue hold --recipient bob@b.test -n").unwrap();
+    assert!(said.ends_with("3 messages would be held, with 6 recipients\n"), "{said}");
     let said = run_line(&daemon, "postrider queue delete all -n --ids").unwrap();
     assert_eq!(ids(&said), [1, 2, 3]);
     assert!(daemon.done().is_empty());
@@ -141,7 +149,7 @@ fn ids_that_are_gone_give_an_exit_code() {
     assert!(exit == Exit::NoInput && said.ends_with("0000000000009"), "{said}");
     let (exit, said) = run_line(&daemon, "postrider queue retry 0000000000001 0000000000009").unwrap_err();
     assert_eq!((exit, said.as_str()), (Exit::NoInput, "1 message not among the selected ones"));
-    assert_eq!(daemon.done(), [(crate::control::Action::Retry, QueueId(1))]);
+    assert_eq!(daemon.done(), [(Action::Retry, Meant::whole(1))]);
     for line in ["postrider queue show 0000000000009", "postrider why 0000000000009"] {
         assert_eq!(run_line(&daemon, line).unwrap_err().0, Exit::NoInput, "{line}");
     }

@@ -18,7 +18,7 @@ pub(crate) use pick_up::PickUp;
 pub(crate) use protocol::{
     Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Request, Response, Status,
 };
-pub(crate) use selection::Selection;
+pub(crate) use selection::{Meant, Selection};
 pub(crate) use server::serve_control;
 pub(crate) use submission::{Refusal, Submission};
 pub(crate) use submit::serve_submit;
@@ -42,9 +42,9 @@ pub(crate) trait Target: Send + Sync + 'static {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, Failure>> + Send;
 
-    /// Does it to each of these that is still there, durably, and says to how many. At most
+    /// Does it to each of these that is still there, durably, and says to how many messages. At most
     /// [`server::PAGE`] at a time.
-    fn apply(&self, action: Action, ids: &[QueueId]) -> impl Future<Output = Result<u64, Failure>> + Send;
+    fn apply(&self, action: Action, meant: &[Meant]) -> impl Future<Output = Result<u64, Failure>> + Send;
 
     /// Makes everything that waits due now and revives every destination; says how many messages that is.
     fn flush(&self) -> u64;

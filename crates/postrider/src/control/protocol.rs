@@ -83,6 +83,11 @@ pub(crate) enum Action {
 }
 
 impl Action {
+    /// Can it be done to some of a message's recipients? The others are done to whole messages.
+    pub(crate) fn is_of_recipients(self) -> bool {
+        matches!(self, Self::Bounce | Self::Delete)
+    }
+
     /// `3 messages …`.
     pub(crate) fn done(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Meant, Refusal, Status, Submission, Target,
     serve_control, serve_submit, server::Access, socket,
 };
 use mail::QueueId;
@@ -51,7 +51,7 @@ pub(crate) fn damaged(number: u64) -> Listed {
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) queue: Mutex<BTreeMap<QueueId, Listed>>,
-    pub(crate) done: Mutex<Vec<(Action, QueueId)>>,
+    pub(crate) done: Mutex<Vec<(Action, Meant)>>,
     pub(crate) submitted: Mutex<Vec<Submission>>,
     pub(crate) refuse: Mutex<Option<Refusal>>,
     /// Recipients that got lost.
@@ -82,14 +82,14 @@ impl Target for Memory {
         Ok(known.then(|| b"Subject: \xff hi\r\n\r\n".to_vec()))
     }
 
-    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
-        assert!(ids.len() <= super::server::PAGE, "{} changed at once", ids.len());
+    async fn apply(&self, action: Action, meant: &[Meant]) -> Result<u64, Failure> {
+        assert!(meant.len() <= super::server::PAGE, "{} changed at once", meant.len());
         let mut queue = self.queue.lock().unwrap();
-        let known: Vec<QueueId> = ids.iter().copied().filter(|id| queue.contains_key(id)).collect();
+        let known: Vec<&Meant> = meant.iter().filter(|meant| queue.contains_key(&meant.id)).collect();
         if action == Action::Delete {
-            known.iter().for_each(|id| drop(queue.remove(id)));
+            known.iter().filter(|meant| meant.recipients.is_none()).for_each(|m| drop(queue.remove(&m.id)));
         }
-        self.done.lock().unwrap().extend(known.iter().map(|id| (action, *id)));
+        self.done.lock().unwrap().extend(known.iter().map(|meant| (action, (*meant).clone())));
         Ok(known.len() as u64)
     }
 
@@ -151,7 +151,7 @@ impl Daemon {
     }
 
     /// What was done so far.
-    pub(crate) fn done(&self) -> Vec<(Action, QueueId)> {
+    pub(crate) fn done(&self) -> Vec<(Action, Meant)> {
         self.target.done.lock().unwrap().clone()
     }
 }

@@ -1,7 +1,25 @@
 //! Which messages an operator means.
 
 use super::protocol::{Id, Listed, ListedRecipient, Status};
+use mail::QueueId;
 use serde::{Deserialize, Serialize};
+
+/// What is meant of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Meant {
+    /// The message.
+    pub(crate) id: QueueId,
+    /// These of its recipients, by their place in the envelope, in order; `None`: all that are left.
+    pub(crate) recipients: Option<Vec<u32>>,
+}
+
+impl Meant {
+    /// The whole message.
+    #[cfg(test)]
+    pub(crate) fn whole(id: u64) -> Self {
+        Self { id: QueueId(id), recipients: None }
+    }
+}
 
 /// Messages that meet every condition given; with none, nothing unless `all` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -59,7 +77,18 @@ impl Selection {
             && (!self.asks_of_recipients() || message.recipients.iter().any(|r| self.matches_recipient(r)))
     }
 
-    fn asks_of_recipients(&self) -> bool {
+    /// Which recipients of a message that matches; `None`: all that are left.
+    pub(crate) fn recipients_meant(&self, message: &Listed) -> Option<Vec<u32>> {
+        if !self.asks_of_recipients() {
+            return None;
+        }
+        let left = (0..).zip(&message.recipients).filter(|(_, r)| r.status != Status::Settled);
+        let (meant, others): (Vec<_>, Vec<_>) = left.partition(|(_, r)| self.matches_recipient(r));
+        (!others.is_empty()).then(|| meant.into_iter().map(|(index, _)| index).collect())
+    }
+
+    /// Is there a condition that some recipients of a message may meet, and others not?
+    pub(crate) fn asks_of_recipients(&self) -> bool {
         self.recipient.is_some() || self.destination.is_some() || self.status.is_some()
     }
 
@@ -175,6 +204,16 @@ mod tests {
         assert!(selection.matches(&sample::message(1), 0));
         selection.destination = Some("b.test".to_owned());
         assert!(!selection.matches(&sample::message(1), 0));
+    }
+
+    #[test]
+    fn conditions_on_recipients_mean_those_that_meet_them_and_others_mean_all() {
+        let held = Selection { status: Some(Status::Held), ..Selection::default() };
+        let mut message = sample::message(1);
+        assert_eq!(held.recipients_meant(&message), Some(vec![1]));
+        assert_eq!(Selection::all().recipients_meant(&message), None);
+        message.recipients[0].status = Status::Settled;
+        assert_eq!(held.recipients_meant(&message), None, "all that are left");
     }
 
     #[test]

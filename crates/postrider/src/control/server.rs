@@ -5,7 +5,7 @@
 use super::{
     Target,
     protocol::{Action, Failure, Id, Listed, REQUEST_BYTES_MAX, Request, Response},
-    selection::Selection,
+    selection::{Meant, Selection},
 };
 use mail::{QueueId, UnixMillis};
 use std::{sync::Arc, time::Duration};
@@ -231,14 +231,19 @@ impl<T: Target> Connection<T> {
         let mut count = 0;
         for ids in self.candidates(selection).chunks(PAGE) {
             let mut meant = Vec::new();
-            for Listed { id, damaged, .. } in self.page(ids, selection).await? {
-                match damaged.filter(|_| action == Action::Bounce) {
-                    // Nobody knows whom to tell; it can still be deleted.
-                    Some(why) => {
-                        let text = format!("{} cannot be bounced, its record is damaged: {why}", id.0);
+            for message in self.page(ids, selection).await? {
+                let id = message.id.0;
+                let recipients =
+                    action.is_of_recipients().then(|| selection.recipients_meant(&message)).flatten();
+                match message.damaged {
+                    // Nobody knows whom to tell, or which recipient is which; it can be deleted as a whole.
+                    Some(why) if action == Action::Bounce || recipients.is_some() => {
+                        let what = action.done();
+                        let which = if recipients.is_some() { " for some recipients" } else { "" };
+                        let text = format!("{id} cannot be {what}{which}, its record is damaged: {why}");
                         self.send(&Response::Note { text }).await?;
                     }
-                    None => meant.push(id.0),
+                    _ => meant.push(Meant { id, recipients }),
                 }
             }
             if !meant.is_empty() {

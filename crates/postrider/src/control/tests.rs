@@ -64,11 +64,24 @@ fn a_change_reaches_the_selected_messages_only() {
         Selection { ids: vec![message(7).id, message(7).id, message(999).id], ..Selection::default() };
     let request = Request::Apply { action: Action::Hold, selection };
     assert_eq!(ask(&mut client(&daemon), &request).0, 1);
-    assert_eq!(daemon.done(), [(Action::Hold, message(7).id.0)]);
+    assert_eq!(daemon.done(), [(Action::Hold, Meant::whole(7))]);
     let selection = Selection { sender: Some("alice@*".to_owned()), ..Selection::default() };
     let request = Request::Apply { action: Action::Delete, selection };
     assert_eq!(ask(&mut client(&daemon), &request).0, 300);
     assert!(daemon.target.queue.lock().unwrap().is_empty());
+}
+
+#[test]
+fn recipients_are_ended_one_by_one_and_held_only_with_their_message() {
+    let daemon = Daemon::serving(Memory::with(1));
+    let selection = Selection { recipient: Some("carol@*".to_owned()), ..Selection::default() };
+    for action in [Action::Bounce, Action::Hold, Action::Delete] {
+        let request = Request::Apply { action, selection: selection.clone() };
+        assert_eq!(ask(&mut client(&daemon), &request).0, 1);
+    }
+    let carol = Meant { id: message(1).id.0, recipients: Some(vec![1]) };
+    let done = [(Action::Bounce, carol.clone()), (Action::Hold, Meant::whole(1)), (Action::Delete, carol)];
+    assert_eq!(daemon.done(), done);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use super::engine::{Engine, State};
 use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Aged, DestinationId, Taken};
+use queue::{Aged, DestinationId, Taken, Verdict};
 use report::dsn;
 use spool::{Change, Entry, SpoolFailure, Ticket, Transaction};
 use std::sync::Arc;
@@ -90,8 +90,19 @@ pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
     }
 }
 
-/// Operators and expiry: the unit's recipients fail with this outcome.
-pub(crate) fn fail(engine: &Arc<Engine>, taken: Taken, outcome: &Outcome, cause: Cause) {
+/// What an operator decided of recipients is done.
+pub(crate) fn condemned(engine: &Arc<Engine>, seized: Vec<(Taken, Verdict)>) {
+    for (taken, verdict) in seized {
+        let (text, cause) = match verdict {
+            Verdict::Returned => ("returned by the postmaster", Cause::Bounced),
+            Verdict::Deleted => ("deleted by the postmaster", Cause::Deleted),
+        };
+        fail(engine, taken, &Outcome::failed(Enhanced(5, 7, 0), text), cause);
+    }
+}
+
+/// The unit's recipients fail with this outcome.
+fn fail(engine: &Arc<Engine>, taken: Taken, outcome: &Outcome, cause: Cause) {
     let results = all(&taken, outcome);
     later(engine, Conclusion { taken, results, attempt: Attempt::default(), cause });
 }
@@ -132,28 +143,37 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
     });
 }
 
-/// Without its envelope nothing can be concluded: it stays, and is tried again.
+/// Without its envelope nothing can be concluded: it stays, and is tried again. But to delete it needs none.
 fn unread(engine: &Arc<Engine>, conclusion: &Conclusion, failure: &SpoolFailure) {
     let id = conclusion.taken.id;
     tracing::error!("read {id} from the spool: {failure}");
-    let deferred = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
+    let is_deleted = conclusion.cause == Cause::Deleted;
+    let results = if is_deleted {
+        conclusion.results.clone()
+    } else {
+        all(
+            &conclusion.taken,
+            &Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}")),
+        )
+    };
     let now = engine.now();
-    let fates: Vec<_> = conclusion.results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
+    let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, outcome.fate)).collect();
     let mut state = engine.lock();
-    for (index, _) in &fates {
-        state.note(id, *index, &deferred);
-    }
     let settlement = state.queue.settle(conclusion.taken.unit, &fates, false, now);
-    if settlement.last {
-        state.notes.remove(&id);
-    }
+    state.remember(id, &results, settlement.last);
+    let transaction = is_deleted.then(|| vec![ending(id, conclusion.cause, results, settlement.last)]);
+    let submitted = transaction.map(|t| engine.spool.submit(t.clone()).map_err(|_| t));
     engine.follow_orders(state, now);
-    // Deleted while the attempt was under way: that is still so.
-    engine.ledger.deleted(settlement.dropped.len() as u64);
+    if is_deleted {
+        engine.ledger.deleted(fates.len() as u64);
+    }
+    if let Some(Err(transaction)) = submitted {
+        offer_again(engine, transaction);
+    }
     if settlement.last {
         engine.journal.removed(id);
-        offer_again(engine, vec![Entry::Amend { id, change: Change::Delete }]);
     }
+    condemned(engine, settlement.seized);
 }
 
 fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMessage) {
@@ -164,11 +184,9 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
         report_in_turn(engine, conclusion, message);
         return;
     }
-    let (last, submitted) = settle(engine, &conclusion, &message, &[]);
-    if let Err(transaction) = submitted {
+    if let Err(transaction) = settle(engine, &conclusion, &message, &[]) {
         offer_again(engine, transaction);
     }
-    record(engine, &conclusion, &message, last);
 }
 
 /// At once if there is a turn; else the message is let go, and read back when there is. What was delivered
@@ -232,9 +250,7 @@ async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, mess
             reports.extend(compose(engine, kind, &message, &affected, &conclusion.attempt, &content));
         }
     }
-    let (last, submitted) = settle(engine, &conclusion, &message, &reports);
-    record(engine, &conclusion, &message, last);
-    let stored = match submitted {
+    let stored = match settle(engine, &conclusion, &message, &reports) {
         Ok(ticket) => engine.spool.durable(ticket).await,
         Err(transaction) => engine.persist(transaction).await,
     };
@@ -287,39 +303,40 @@ pub(crate) async fn content_up_to(engine: &Engine, message: &Message, max_bytes:
 }
 
 /// Tells the queue and the spool, both under the queue's lock: so the spool sees the outcomes of one
-/// message in the order in which the last one is known. Whether nothing is left to do for the message;
-/// the transaction comes back when the spool has no room for it.
+/// message in the order in which the last one is known. The transaction comes back when the spool has no
+/// room for it.
 fn settle(
     engine: &Arc<Engine>,
     conclusion: &Conclusion,
     message: &SharedMessage,
     reports: &[SharedMessage],
-) -> (bool, Result<Ticket, Transaction>) {
+) -> Result<Ticket, Transaction> {
     let now = engine.now();
     let id = message.id;
     let fates: Vec<(u32, Fate)> = conclusion.results.iter().map(|(index, o)| (*index, o.fate)).collect();
     let reached = conclusion.cause == Cause::Tried && !conclusion.attempt.relay.is_empty();
     let mut state = engine.lock();
     let settlement = state.queue.settle(conclusion.taken.unit, &fates, reached, now);
-    if !settlement.last {
-        conclusion.results.iter().for_each(|(index, outcome)| state.note(id, *index, outcome));
-    }
+    state.remember(id, &conclusion.results, settlement.last);
     // Its content is wanted again only after a while, and can be read back.
     if settlement.last || settlement.retry_at.is_some() {
         state.residents.remove(id);
     }
-    if settlement.last {
-        state.notes.remove(&id);
-    }
-    engine.ledger.deleted(settlement.dropped.len() as u64);
-    let mut transaction = vec![match (conclusion.cause, settlement.last) {
-        (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
-        _ => Entry::Outcome { id, results: conclusion.results.clone(), last: settlement.last },
-    }];
+    let mut transaction = vec![ending(id, conclusion.cause, conclusion.results.clone(), settlement.last)];
     transaction.extend(reports.iter().cloned().map(Entry::Accept));
     let submitted = engine.spool.submit(transaction.clone()).map_err(|_| transaction);
     engine.follow_orders(state, now);
-    (settlement.last, submitted)
+    record(engine, conclusion, message, settlement.last);
+    condemned(engine, settlement.seized);
+    submitted
+}
+
+/// What the spool is told.
+fn ending(id: QueueId, cause: Cause, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
+    match (cause, last) {
+        (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
+        _ => Entry::Outcome { id, results, last },
+    }
 }
 
 /// An outcome the spool had no room for: losing it would only repeat an attempt after a crash, but

@@ -184,6 +184,15 @@ impl State {
         rows.len() as u64
     }
 
+    /// Notes why each of these waits, or how it ended; of a message that is gone nothing.
+    pub(crate) fn remember(&mut self, id: QueueId, results: &[(u32, Outcome)], last: bool) {
+        if last {
+            self.notes.remove(&id);
+        } else {
+            results.iter().for_each(|(index, outcome)| self.note(id, *index, outcome));
+        }
+    }
+
     /// Notes why a recipient waits, or how it ended.
     pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome) {
         let shared = match outcome.fate {

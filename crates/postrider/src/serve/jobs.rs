@@ -131,8 +131,9 @@ impl Jobs for SiteJobs {
         if let Some(hand) = self.let_go(&job) {
             let now = self.engine.now();
             let mut state = self.engine.lock();
-            state.queue.put_back(hand.taken.unit, now);
+            let seized = state.queue.put_back(hand.taken.unit, now);
             self.engine.follow_orders(state, now);
+            conclude::condemned(&self.engine, seized);
         }
     }
 
@@ -157,11 +158,10 @@ impl Drop for SiteJobs {
         let hands = std::mem::take(&mut *self.hands());
         let now = self.engine.now();
         let mut state = self.engine.lock();
-        for hand in hands {
-            state.queue.put_back(hand.taken.unit, now);
-        }
+        let seized = hands.into_iter().flat_map(|hand| state.queue.put_back(hand.taken.unit, now)).collect();
         state.queue.connection_closed(self.site, now);
         self.engine.follow_orders(state, now);
+        conclude::condemned(&self.engine, seized);
     }
 }
 

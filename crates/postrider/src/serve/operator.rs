@@ -1,15 +1,14 @@
 //! What operators and local users may ask of the running daemon.
 
 use super::{
-    Daemon,
-    conclude::{self, Cause},
+    Daemon, conclude,
     engine::{Engine, Notes},
 };
 use crate::control::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Refusal, Status, Submission, Target,
+    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Meant, Refusal, Status, Submission, Target,
 };
-use mail::{Content, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{MessageView, UnitView};
+use mail::{Content, Message, QueueId, SharedMessage, UnixMillis};
+use queue::{MessageView, UnitView, Verdict};
 use spool::{Change, Entry};
 use std::sync::Arc;
 
@@ -40,10 +39,10 @@ impl Target for Daemon {
         Ok(Some(header))
     }
 
-    async fn apply(&self, action: Action, ids: &[QueueId]) -> Result<u64, Failure> {
+    async fn apply(&self, action: Action, meant: &[Meant]) -> Result<u64, Failure> {
         let mut count = 0;
-        for id in ids {
-            count += u64::from(self.apply_one(action, *id).await?);
+        for one in meant {
+            count += u64::from(self.apply_one(action, one).await?);
         }
         Ok(count)
     }
@@ -106,8 +105,9 @@ impl Target for Daemon {
 
 impl Daemon {
     /// True when the message was there.
-    async fn apply_one(&self, action: Action, id: QueueId) -> Result<bool, Failure> {
+    async fn apply_one(&self, action: Action, meant: &Meant) -> Result<bool, Failure> {
         let engine = &self.engine;
+        let id = meant.id;
         let now = engine.now();
         let change = match action {
             Action::Retry => {
@@ -116,14 +116,8 @@ impl Daemon {
                 engine.follow_orders(state, now);
                 return Ok(found);
             }
-            Action::Bounce => {
-                let outcome = Outcome::failed(Enhanced(5, 7, 0), "returned by the postmaster");
-                return Ok(self.seize(id, &outcome, Cause::Bounced));
-            }
-            Action::Delete => {
-                let outcome = Outcome::failed(Enhanced(5, 7, 0), "deleted by the postmaster");
-                return Ok(self.seize(id, &outcome, Cause::Deleted));
-            }
+            Action::Bounce => return Ok(self.seize(meant, Verdict::Returned)),
+            Action::Delete => return Ok(self.seize(meant, Verdict::Deleted)),
             Action::Hold => Change::Hold,
             Action::Release => Change::Release,
         };
@@ -138,12 +132,12 @@ impl Daemon {
     }
 
     /// What is in flight ends its attempt; the rest ends now.
-    fn seize(&self, id: QueueId, outcome: &Outcome, cause: Cause) -> bool {
-        let taken = self.engine.lock().queue.seize(id, cause == Cause::Deleted, self.engine.now());
+    fn seize(&self, meant: &Meant, verdict: Verdict) -> bool {
+        let is_meant =
+            |index: u32| meant.recipients.as_ref().is_none_or(|some| some.binary_search(&index).is_ok());
+        let taken = self.engine.lock().queue.seize(meant.id, is_meant, verdict, self.engine.now());
         let Some(taken) = taken else { return false };
-        for unit in taken {
-            conclude::fail(&self.engine, unit, outcome, cause);
-        }
+        conclude::condemned(&self.engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
         true
     }
 }

@@ -66,7 +66,9 @@ impl Line {
         if self.rests {
             office.queue.stir(self.site);
         }
-        self.hands.drain(..).for_each(|(_, taken, _)| office.queue.put_back(taken.unit, now));
+        let hands = self.hands.drain(..);
+        let seized = hands.flat_map(|(_, taken, _)| office.queue.put_back(taken.unit, now)).collect();
+        office.condemned(seized, truth);
         office.queue.connection_closed(self.site, now);
         None
     }
@@ -153,7 +155,8 @@ impl Line {
             let Some(at) = self.hands.iter().position(|hand| hand.0 == lost.name) else { continue };
             let (_, taken, message) = self.hands.swap_remove(at);
             if !lost.content_sent && lost.refused.is_empty() && rng.chance(50) {
-                office.queue.put_back(taken.unit, now);
+                let seized = office.queue.put_back(taken.unit, now);
+                office.condemned(seized, truth);
                 continue;
             }
             if lost.content_sent {

@@ -13,7 +13,7 @@ use mail::{
     Content, Destination, Enhanced, Envelope, Fate, ForwardPath, Message, Outcome, Part, Place, QueueId,
     Recipient, Reply, ReversePath, SharedMessage, Transport, UnixMillis,
 };
-use queue::{Aged, Arrival, DestinationId, Millis, Order, Queue, Taken};
+use queue::{Aged, Arrival, DestinationId, Millis, Order, Queue, Taken, Verdict};
 use smtp::server::replies;
 use spool::{Change, Entry, LogSpool, Recovered, Refused, Spool, Ticket, Transaction};
 use std::collections::BTreeSet;
@@ -34,7 +34,16 @@ pub(super) struct Columns {
 pub(super) enum Cause {
     Tried,
     Expired,
+    Bounced,
     Deleted,
+}
+
+/// What the spool is told.
+fn ending(id: QueueId, cause: Cause, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
+    match (cause, last) {
+        (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
+        _ => Entry::Outcome { id, results, last },
+    }
 }
 
 /// What happens once a transaction is durable.
@@ -197,15 +206,7 @@ impl Office {
         truth: &mut Truth,
     ) {
         let Some(message) = message.or_else(|| self.spool.read(taken.id).ok()) else {
-            // Without its envelope nothing can be concluded: it stays, and is tried again.
-            let fates: Vec<_> = results.iter().map(|(index, _)| (*index, Fate::Deferred)).collect();
-            let settlement = self.queue.settle(taken.unit, &fates, false, self.now);
-            self.columns.deleted += settlement.dropped.len() as u64;
-            let n = truth.ids.get(&taken.id).copied();
-            truth.deleted.extend(settlement.dropped.iter().filter_map(|k| Some((n?, *k))));
-            truth.deleted.extend(
-                truth.reports.get(&taken.id).filter(|_| !settlement.dropped.is_empty()).into_iter().flatten(),
-            );
+            self.unread(taken, results, cause, truth);
             return;
         };
         if results.iter().any(|(_, o)| o.fate == Fate::Deferred) && self.queue.is_over(taken.unit, self.now) {
@@ -223,8 +224,6 @@ impl Office {
         let id = message.id;
         let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, outcome.fate)).collect();
         let settlement = self.queue.settle(taken.unit, &fates, cause == Cause::Tried, self.now);
-        self.columns.deleted += settlement.dropped.len() as u64;
-        truth.deleted.extend(settlement.dropped.iter().filter_map(|k| truth::who_of(&message, *k)));
         for (index, outcome) in &results {
             match (cause, outcome.fate) {
                 (_, Fate::Deferred) => {}
@@ -238,17 +237,44 @@ impl Office {
             }
         }
         // Nobody is told that a report could not be delivered (RFC 5321 §4.5.5).
-        if !settlement.dropped.is_empty() || results.iter().any(|(_, o)| o.fate == Fate::Failed) {
+        if results.iter().any(|(_, o)| o.fate == Fate::Failed) {
             truth.deleted.extend(truth.reports.get(&id).into_iter().flatten());
         }
         let is_settled = |outcome: &Outcome| outcome.fate != Fate::Deferred;
         let settled = results.iter().filter(|(_, o)| is_settled(o)).map(|(index, _)| (id, *index)).collect();
-        let mut transaction = vec![match (cause, settlement.last) {
-            (Cause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
-            (_, last) => Entry::Outcome { id, results, last },
-        }];
+        let mut transaction = vec![ending(id, cause, results, settlement.last)];
         transaction.extend(reports.iter().cloned().map(Entry::Accept));
         self.submit(transaction, After { answer: None, enqueue: reports, settled });
+        self.condemned(settlement.seized, truth);
+    }
+
+    /// Without its envelope nothing can be concluded: it stays, and is tried again. But to delete it needs none.
+    fn unread(&mut self, taken: &Taken, results: Vec<(u32, Outcome)>, cause: Cause, truth: &mut Truth) {
+        let is_deleted = cause == Cause::Deleted;
+        let fate = |outcome: &Outcome| if is_deleted { outcome.fate } else { Fate::Deferred };
+        let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, fate(outcome))).collect();
+        let settlement = self.queue.settle(taken.unit, &fates, false, self.now);
+        if is_deleted {
+            self.columns.deleted += fates.len() as u64;
+            let n = truth.ids.get(&taken.id).copied();
+            truth.deleted.extend(fates.iter().filter_map(|(k, _)| Some((n?, *k))));
+            truth.deleted.extend(truth.reports.get(&taken.id).into_iter().flatten());
+            let settled = fates.iter().map(|(index, _)| (taken.id, *index)).collect();
+            let transaction = vec![ending(taken.id, cause, results, settlement.last)];
+            self.submit(transaction, After { answer: None, enqueue: Vec::new(), settled });
+        }
+        self.condemned(settlement.seized, truth);
+    }
+
+    /// What an operator decided of recipients is done.
+    pub(super) fn condemned(&mut self, seized: Vec<(Taken, Verdict)>, truth: &mut Truth) {
+        for (taken, verdict) in seized {
+            let (text, cause) = match verdict {
+                Verdict::Returned => ("returned", Cause::Bounced),
+                Verdict::Deleted => ("deleted", Cause::Deleted),
+            };
+            self.conclude_all(&taken, &Outcome::failed(Enhanced(5, 7, 0), text), cause, truth);
+        }
     }
 
     fn report(&mut self, message: &Message, failed: &[u32], truth: &mut Truth) -> SharedMessage {
@@ -294,10 +320,12 @@ impl Office {
             }
             3 => self.queue.flush(self.now),
             _ => {
-                let outcome = Outcome::failed(Enhanced(5, 7, 0), "deleted");
-                for taken in self.queue.seize(id, true, self.now).unwrap_or_default() {
-                    self.conclude_all(&taken, &outcome, Cause::Deleted, truth);
-                }
+                let verdict = if rng.chance(30) { Verdict::Returned } else { Verdict::Deleted };
+                // All of its recipients, or every second.
+                let (step, first) = if rng.chance(50) { (1, 0) } else { (2, rng.below(2) as u32) };
+                let taken = self.queue.seize(id, |index| index % step == first, verdict, self.now);
+                let seized = taken.unwrap_or_default().into_iter().map(|taken| (taken, verdict)).collect();
+                self.condemned(seized, truth);
             }
         }
     }

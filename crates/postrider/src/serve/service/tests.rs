@@ -3,16 +3,17 @@
 use super::{CHUNK_BYTES, Desk, Service};
 use crate::serve::{
     clock::Clock,
-    conclude::{self, Cause},
+    conclude,
     engine::{Engine, State},
     journal::Journal,
     wiring,
 };
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place, QueueId,
-    Recipient, ReversePath, SharedMessage, UnixMillis,
+    Content, Envelope, Facts, ForwardPath, IdSource, Message, Part, Place, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
 };
+use queue::Verdict;
 use reception::Client;
 use report::Ledger;
 use spool::{
@@ -244,20 +245,19 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
         engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
         engine.enqueue(&message);
     }
-    let outcome = Outcome::failed(Enhanced(5, 4, 7), "too late");
-    let fail = |id: u64, cause: Cause| {
-        let taken = engine.lock().queue.seize(QueueId(id), cause == Cause::Deleted, engine.now());
-        taken.unwrap().into_iter().for_each(|unit| conclude::fail(engine, unit, &outcome, cause));
+    let fail = |id: u64, verdict: Verdict| {
+        let taken = engine.lock().queue.seize(QueueId(id), |_| true, verdict, engine.now());
+        conclude::condemned(engine, taken.unwrap().into_iter().map(|taken| (taken, verdict)).collect());
     };
-    (1..=299).for_each(|id| fail(id, Cause::Expired));
+    (1..=299).for_each(|id| fail(id, Verdict::Returned));
     until(|| spool.read.lock().unwrap().len() >= 299).await;
     // No report is stored yet, and those whose turn has not come hold nothing.
     until(|| spool.read.lock().unwrap().iter().filter(|read| read.strong_count() > 0).count() <= 32).await;
-    assert!(engine.ledger.snapshot().expired <= 32);
+    assert!(engine.ledger.snapshot().bounced <= 32);
     // What needs no report does not wait for those that do.
-    fail(300, Cause::Deleted);
+    fail(300, Verdict::Deleted);
     until(|| engine.ledger.snapshot().deleted == 1).await;
     spool.answered.send_replace(true);
-    until(|| engine.ledger.snapshot().expired == 299).await;
+    until(|| engine.ledger.snapshot().bounced == 299).await;
     until(|| engine.ledger.snapshot().accepted == 300 + 299).await;
 }
