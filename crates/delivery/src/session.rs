@@ -54,6 +54,8 @@ pub(crate) struct Session<'a, J> {
     again: Vec<InHand>,
     next_name: u64,
     message_count: u32,
+    /// It was of use: another one will be, too.
+    has_finished_some: bool,
     false_alarms: u32,
 }
 
@@ -72,6 +74,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             again: Vec::new(),
             next_name: 0,
             message_count: 0,
+            has_finished_some: false,
             false_alarms: 0,
         }
     }
@@ -171,6 +174,10 @@ impl<'a, J: Jobs> Session<'a, J> {
     fn settled(&mut self, name: u64, results: Vec<(u32, Outcome)>) {
         let Some(at) = self.in_hand.iter().position(|hand| hand.name == name) else { return };
         let mut hand = self.in_hand.swap_remove(at);
+        if self.has_finished_some && hand.settled.is_empty() && are_farewells(&results) {
+            self.jobs.put_back(hand.job);
+            return;
+        }
         // "Too many recipients" is no verdict on those that were too many.
         let some_fit = results.iter().any(|(_, outcome)| !is_too_many(outcome));
         for (index, outcome) in results {
@@ -188,6 +195,7 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn finish(&mut self, hand: InHand) {
+        self.has_finished_some = true;
         let attempt = Attempt {
             relay: self.relay.clone(),
             tls: self.tls.clone(),
@@ -297,12 +305,13 @@ impl<'a, J: Jobs> Session<'a, J> {
     /// Each job in hand gets an outcome, or goes back when the server never saw it.
     fn give_up(mut self, why: &Outcome) {
         self.take_events();
-        let was_fresh = self.message_count as usize <= self.in_hand.len();
+        let was_of_use = self.has_finished_some;
         for lost in self.connection.lost() {
             let Some(at) = self.in_hand.iter().position(|hand| hand.name == lost.name) else { continue };
             let mut hand = self.in_hand.swap_remove(at);
             // A kept connection that had ended without our knowing says nothing about the message.
-            if !was_fresh && !lost.content_sent && lost.refused.is_empty() && hand.settled.is_empty() {
+            let was_unheard = !lost.content_sent && are_farewells(&lost.refused) && hand.settled.is_empty();
+            if was_of_use && was_unheard {
                 self.jobs.put_back(hand.job);
                 continue;
             }
@@ -317,6 +326,15 @@ impl<'a, J: Jobs> Session<'a, J> {
             self.finish(hand);
         }
     }
+}
+
+/// 421 to MAIL is about the connection: it has lasted too long, or carried too many messages (RFC 5321 §3.8).
+fn are_farewells(results: &[(u32, Outcome)]) -> bool {
+    results.iter().all(|(_, outcome)| {
+        outcome.from_remote
+            && outcome.text.starts_with("421")
+            && outcome.text.ends_with("(in reply to MAIL FROM)")
+    })
 }
 
 /// 452 to RCPT, or what older servers say in its place: 552 (RFC 5321 §4.5.3.1.10).

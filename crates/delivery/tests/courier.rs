@@ -155,8 +155,9 @@ struct Server {
     lmtp: bool,
     /// So many recipients a transaction are taken, and this is said of the others.
     too_many: Option<(usize, &'static str)>,
-    /// Connections end after so many transactions.
+    /// Connections end after so many transactions, with these words if there are any.
     transactions_max: usize,
+    farewell: Option<&'static str>,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
@@ -215,6 +216,7 @@ impl Server {
                     transactions += 1;
                     accepted = 0;
                     if transactions > self.transactions_max {
+                        say(stream, self.farewell?).await?;
                         return None;
                     }
                     "250 ok"
@@ -361,6 +363,25 @@ async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back(
     let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
     assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"], vec!["sent"]));
     assert_eq!(*desk.put_back.lock().unwrap(), [2], "no attempt was made of it");
+}
+
+#[tokio::test]
+async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_another_connection() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server {
+            farewell: Some("421 4.7.0 too many messages, come again"),
+            transactions_max: 2,
+            extensions,
+            ..Server::new(&[])
+        };
+        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
+        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        // To the first it is about the host, or the mail: without a pause it would be said again.
+        let server = Server { transactions_max: 0, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+        assert_eq!(desk.fates(1), ["deferred"]);
+    }
 }
 
 #[tokio::test]
