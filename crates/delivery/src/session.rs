@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Waiting for the answer to QUIT is politeness, not duty.
+/// Waiting for the answer to QUIT is politeness, not duty; so is for what a server says that takes no more.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// So often work may be announced and be gone before the connection concludes that it is one too many.
 const FALSE_ALARMS_MAX: u32 = 3;
@@ -232,8 +232,16 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     async fn flush(&mut self) -> Result<(), End> {
-        let written = self.link.flush(self.settings.data_timeout).await;
-        written.map_err(|e| self.broken(&e))
+        let Err(e) = self.link.flush(self.settings.data_timeout).await else { return Ok(()) };
+        let end = self.broken(&e);
+        // Content that is refused before its end is not read to its end: the reason was said, and is there to
+        // be read.
+        while let Ok(bytes) = self.link.read(GOODBYE).await {
+            if self.connection.receive(bytes).is_err() {
+                break;
+            }
+        }
+        Err(end)
     }
 
     async fn read(&mut self) -> Result<(), End> {

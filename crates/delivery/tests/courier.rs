@@ -393,6 +393,30 @@ async fn a_lost_reply_to_the_content_defers_and_never_bounces() {
 }
 
 #[tokio::test]
+async fn content_that_is_refused_before_its_end_is_refused_as_the_server_says() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+        say(&mut stream, "220 there").await.unwrap();
+        for answer in ["250 there", "250 ok", "250 ok", "550 5.1.1 no", "354 go"] {
+            read_line(&mut stream).await.unwrap();
+            say(&mut stream, answer).await.unwrap();
+        }
+        // Closed with most of the content unread, it is reset.
+        read_line(&mut stream).await.unwrap();
+        say(&mut stream, "552 5.3.4 too large").await.unwrap();
+    });
+    let large = Content::from_bytes("a line of the content\r\n".repeat(1_000_000));
+    let desk = Desk::with([job_of(1, 2, large)]);
+    let (courier, destination) = courier(port, TlsMode::Off, false, None);
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    let settled = desk.settled.lock().unwrap();
+    let said: Vec<&str> = settled[0].1.iter().map(|(_, outcome)| &*outcome.text).collect();
+    assert_eq!(said, ["552 5.3.4 too large (in reply to end of DATA)", "550 5.1.1 no (in reply to RCPT TO)"]);
+}
+
+#[tokio::test]
 async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_fail() {
     for answers in [[("CONNECT", "554 no service")], [("EHLO", "550 go away")], [("CONNECT", "421 busy")]] {
         let desk = deliver(&Server::new(&answers), TlsMode::Off, vec![job(1, 1)]).await;
