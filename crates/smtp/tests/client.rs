@@ -362,6 +362,20 @@ fn tls_forgets_what_was_said_before_and_refuses_injected_replies() {
 }
 
 #[test]
+fn nobody_takes_content_before_it_is_sent() {
+    for protocol in [Protocol::Smtp, Protocol::Lmtp] {
+        let script = ["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n354 go\r\n250 taken\r\n"];
+        let mut run = run(settings(protocol, 2), &script, vec![to(1, &["x@c"], "one\r\n")], usize::MAX);
+        assert_eq!(run.error.as_deref(), Some("the server sent a reply that does not fit the command"));
+        assert!(run.settled.is_empty() && run.connection.lost()[0].open == [0], "{:?}", run.settled);
+    }
+    // But it may be refused unseen.
+    let script = ["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n354 go\r\n552 no room\r\n"];
+    let run = run(settings(Protocol::Smtp, 2), &script, vec![to(1, &["x@c"], "one\r\n")], usize::MAX);
+    assert_eq!(run.settled, ["1 0 Failed 552 no room (in reply to end of DATA)"]);
+}
+
+#[test]
 fn a_lost_connection_tells_how_far_each_message_had_come() {
     let ok = "250 a\r\n250 b\r\n550 no\r\n354 go\r\n";
     let mut run = run(

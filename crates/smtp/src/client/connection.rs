@@ -432,6 +432,10 @@ impl Connection {
             Expect::Mail => self.mail_reply(is_ok, code, raw),
             Expect::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
             Expect::Data => self.data_reply(code, raw)?,
+            // Nobody can have taken what was not sent: a reply too many, or one that is out of step.
+            Expect::Final | Expect::FinalFor(_) if is_ok && self.has_unsent_content() => {
+                return Err(Misbehaved::WrongReply);
+            }
             Expect::Final => self.final_reply(None, code, raw),
             Expect::FinalFor(i) => self.final_reply(Some(i), code, raw),
             Expect::Rset => self.reset_reply(),
@@ -580,6 +584,11 @@ impl Connection {
             Protocol::Smtp => self.expected.push_back(Expect::Final),
             Protocol::Lmtp => self.expected.extend(open.into_iter().map(Expect::FinalFor)),
         }
+    }
+
+    /// Of the oldest transaction: the next one's begins when that is answered for.
+    fn has_unsent_content(&self) -> bool {
+        self.output.iter().any(|queued| !matches!(queued, Queued::Text(_)))
     }
 
     fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
