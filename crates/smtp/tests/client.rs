@@ -293,6 +293,40 @@ fn what_a_server_does_not_offer_is_not_asked_of_it() {
 }
 
 #[test]
+fn an_address_that_cannot_be_said_keeps_no_other_from_its_mail() {
+    let mut m = (*message(&["ü@c", "x@c", "y@c", "ä@c"], text("x\r\n"))).clone();
+    m.envelope.smtputf8 = true;
+    let mixed = |name, content: Content| {
+        let message = Arc::new(Message { content, ..m.clone() });
+        Transaction { name, message, recipients: vec![0, 1, 2, 3] }
+    };
+    let settled =
+        ["1 0 Failed the next", "1 1 Delivered 250 done", "1 2 Delivered 250 done", "1 3 Failed the next"];
+    let begin = |run: &Run| -> Vec<String> {
+        run.settled.iter().map(|s| s.split(' ').take(5).collect::<Vec<_>>().join(" ")).collect()
+    };
+    let all = "MAIL FROM:<a@b.test>\r\nRCPT TO:<x@c>\r\nRCPT TO:<y@c>\r\n";
+    let script = ["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n250 c\r\n354 go\r\n", "250 done\r\n"];
+    let run = at_every_split(&settings(Protocol::Smtp, 2), &script, &[mixed(1, text("x\r\n"))]);
+    assert_eq!((begin(&run), run.error), (settled.map(String::from).to_vec(), None));
+    assert_eq!(run.writes[1].replace(" SIZE=3", ""), format!("{all}DATA\r\n"));
+    let script =
+        ["220 mx\r\n", "250 mx\r\n", "250 a\r\n", "250 b\r\n", "250 c\r\n", "354 go\r\n", "250 done\r\n"];
+    let run = at_every_split(&settings(Protocol::Smtp, 2), &script, &[mixed(1, text("x\r\n"))]);
+    assert_eq!((begin(&run), run.error), (settled.map(String::from).to_vec(), None));
+    assert_eq!(run.writes[1..4].concat(), all);
+    let bdat = "250-mx\r\n250-PIPELINING\r\n250-CHUNKING\r\n250 BINARYMIME\r\n";
+    let script = ["220 mx\r\n", bdat, "250 a\r\n250 b\r\n250 c\r\n", "250 done\r\n"];
+    let run = at_every_split(&settings(Protocol::Smtp, 2), &script, &[mixed(1, text("a\nb"))]);
+    assert_eq!((begin(&run), run.error), (settled.map(String::from).to_vec(), None));
+    assert_eq!(run.writes[2], "BDAT 3 LAST\r\na\nb");
+    // MAIL that is refused is refused for those that could be named, too, each reply in its turn.
+    let script = ["220 mx\r\n", bdat, "450 no\r\n503 b\r\n503 c\r\n", "221 bye\r\n"];
+    let run = at_every_split(&settings(Protocol::Smtp, 2), &script, &[mixed(1, text("a\nb"))]);
+    assert_eq!((run.settled.len(), &run.settled[1][..16], run.error), (4, "1 1 Deferred 450", None));
+}
+
+#[test]
 fn binary_content_goes_by_bdat() {
     let ehlo = "250-mx\r\n250-PIPELINING\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250 SMTPUTF8\r\n";
     let mut m = (*message(&["x@c"], text("a\nb.\n"))).clone();

@@ -350,7 +350,7 @@ impl Connection {
     pub fn begin(&mut self, transaction: Transaction) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
         let carrier = carrier(&transaction, &self.capabilities, self.settings.eight_bit_anyway);
-        let progress = Progress::new(transaction);
+        let progress = Progress::new(transaction, &self.capabilities);
         match carrier {
             Ok(carrier) => {
                 self.carrier = carrier;
@@ -377,9 +377,10 @@ impl Connection {
         let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
         write_mail(self.text(), &progress.transaction, &capabilities, carrier);
         self.expected.push_back(Expect::Mail);
-        let count = progress.transaction.recipients.len();
         if capabilities.pipelining {
-            for i in 0..count {
+            let mut from = 0;
+            while let Some(i) = progress.next_open(from) {
+                from = i + 1;
                 write_rcpt(
                     self.text(),
                     &progress.transaction,
@@ -494,18 +495,18 @@ impl Connection {
         let capabilities = self.capabilities.clone();
         let carrier = self.carrier;
         let progress = self.opening();
-        let refused = progress.open_count() == 0;
-        let count = progress.outcomes.len();
+        let next = progress.next_open(rcpt);
         if capabilities.pipelining {
-            if carrier == Carrier::Bdat && rcpt == count {
+            let are_answered = !matches!(self.expected.front(), Some(Expect::Rcpt(_)));
+            if carrier == Carrier::Bdat && are_answered {
                 self.after_recipients();
             }
             return;
         }
-        if !refused && rcpt < count {
-            let (transaction, index) = (progress.transaction.clone(), progress.transaction.recipients[rcpt]);
+        if let Some(i) = next {
+            let (transaction, index) = (progress.transaction.clone(), progress.transaction.recipients[i]);
             write_rcpt(self.text(), &transaction, index, &capabilities);
-            self.expected.push_back(Expect::Rcpt(rcpt));
+            self.expected.push_back(Expect::Rcpt(i));
         } else {
             self.after_recipients();
         }

@@ -28,8 +28,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(transaction: Transaction) -> Self {
-        let outcomes = vec![None; transaction.recipients.len()];
+    pub(super) fn new(transaction: Transaction, capabilities: &Capabilities) -> Self {
+        let outcomes = unspeakable(&transaction, capabilities);
         Self { transaction, outcomes, is_open: false, content_sent: false }
     }
 
@@ -79,10 +79,8 @@ pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool)
         );
     }
     let Facts { is_8bit, is_binary, has_utf8_header, .. } = content.facts;
-    let utf8_path =
-        |i: &u32| e.recipients[*i as usize].path.mailbox().is_some_and(mail::Mailbox::needs_smtputf8);
     let needs_utf8 = !e.reverse_path.as_str().is_ascii()
-        || t.recipients.iter().any(utf8_path)
+        || t.recipients.iter().all(|index| needs_smtputf8(t, *index))
         || (e.smtputf8 && has_utf8_header);
     if needs_utf8 && !c.smtputf8 {
         return fail(Enhanced(5, 6, 7), "the next hop does not offer SMTPUTF8, which the message needs");
@@ -99,6 +97,20 @@ pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool)
         return fail(Enhanced(5, 6, 3), "the next hop does not offer 8BITMIME, which the message needs");
     }
     Ok(Carrier::Data)
+}
+
+/// Outcomes of those recipients that this server cannot be told of; the message goes to the others.
+pub(super) fn unspeakable(t: &Transaction, c: &Capabilities) -> Vec<Option<Outcome>> {
+    let outcome = |index: &u32| {
+        let text = "the next hop does not offer SMTPUTF8, which the address needs";
+        (!c.smtputf8 && needs_smtputf8(t, *index)).then(|| Outcome::failed(Enhanced(5, 6, 7), text))
+    };
+    t.recipients.iter().map(outcome).collect()
+}
+
+fn needs_smtputf8(t: &Transaction, index: u32) -> bool {
+    let path = &t.message.envelope.recipients[index as usize].path;
+    path.mailbox().is_some_and(mail::Mailbox::needs_smtputf8)
 }
 
 /// Appends MAIL with the parameters that the server offers.
