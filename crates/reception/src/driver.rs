@@ -153,6 +153,8 @@ impl<S: Service> Driver<S> {
         }
         if talk.connection.session().envelope().is_none() {
             talk.transaction_ends = None;
+            // RSET, too, gives back what chunks had come.
+            talk.body = None;
         }
         // The last reply leaves with the end.
         if end != Some(false) {

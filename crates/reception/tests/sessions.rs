@@ -238,16 +238,16 @@ async fn an_aborted_message_leaves_no_chunk() {
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("HELO c\r\n", "250").await;
-    c.expect("MAIL FROM:<>\r\n", "250").await;
-    c.expect("RCPT TO:<a@b>\r\n", "250").await;
-    // The second message's refusal is read only when the first chunks have been stored.
     let half = "x".repeat(4998) + "\r\n";
-    c.expect(&format!("BDAT 5000\r\n{half}"), "250").await;
-    assert!(!server.desk.chunks.lock().unwrap().is_empty());
-    c.expect("RSET\r\n", "250").await;
-    c.expect("MAIL FROM:<>\r\n", "250").await;
-    assert!(server.desk.chunks.lock().unwrap().is_empty());
-    assert_eq!(server.reception.budget().content_bytes(), 0);
+    for gives_up in ["RSET\r\n", "EHLO c\r\n"] {
+        c.expect("MAIL FROM:<>\r\n", "250").await;
+        c.expect("RCPT TO:<a@b>\r\n", "250").await;
+        c.expect(&format!("BDAT 5000\r\n{half}"), "250").await;
+        assert!(!server.desk.chunks.lock().unwrap().is_empty());
+        c.expect(gives_up, "250").await;
+        assert!(server.desk.chunks.lock().unwrap().is_empty(), "{gives_up}");
+        assert_eq!(server.reception.budget().content_bytes(), 0);
+    }
 }
 
 #[tokio::test]
