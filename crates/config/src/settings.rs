@@ -259,8 +259,8 @@ section! {
         max_sessions: usize = "10000",
         /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.7.0.
         max_sessions_per_client: usize = "50",
-        /// Memory for content that is arriving or not yet handed on. At the mark reading pauses,
-        /// then MAIL is answered with 452 4.3.1.
+        /// Memory for content that is arriving or not yet handed on. When it is used up MAIL is answered
+        /// with 452 4.3.1, and what arrives goes to the disk in small pieces.
         max_memory: ByteSize = "\"256MiB\"",
         /// At shutdown, how long sessions and deliveries may finish what they have in hand.
         grace: Duration = "\"30s\"",

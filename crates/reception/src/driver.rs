@@ -166,7 +166,8 @@ impl<S: Service> Driver<S> {
     fn judge_sender(&mut self, talk: &mut Talk<S>) {
         talk.body = None;
         let envelope = talk.connection.session().envelope().expect("a sender is judged");
-        let reply = self.service.sender(&self.client, envelope);
+        let is_short = self.budget.content_bytes() > self.settings.memory_bytes;
+        let reply = if is_short { replies::NO_ROOM } else { self.service.sender(&self.client, envelope) };
         if reply.is_positive() {
             talk.transaction_ends = Some(Instant::now() + self.settings.limits.transaction_timeout);
         } else {

@@ -69,7 +69,7 @@ pub struct Settings {
     pub capabilities: Arc<Capabilities>,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
-    /// Content in memory of all sessions together above which pieces become small.
+    /// Content in memory of all sessions together above which pieces become small, and no transaction begins.
     pub memory_bytes: usize,
     /// Sessions at once; the next one gets 421.
     pub sessions_max: usize,

@@ -102,6 +102,17 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
+fn settings(limits: Limits, sessions_max: usize) -> Settings {
+    Settings {
+        limits: limits.into(),
+        capabilities: Arc::new(Capabilities { hostname: "mx.test".into(), starttls: true }),
+        chunk_bytes: 1000,
+        memory_bytes: 1_000_000,
+        sessions_max,
+        sessions_per_client: 100,
+    }
+}
+
 async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
     start_on(Crew::new([Handle::current()], || false), desk, limits, tls, sessions_max).await
 }
@@ -115,15 +126,8 @@ async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, ses
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
-    let settings = Settings {
-        limits: limits.into(),
-        capabilities: Arc::new(Capabilities { hostname: "mx.test".into(), starttls: true }),
-        chunk_bytes: 1000,
-        memory_bytes: 1_000_000,
-        sessions_max,
-        sessions_per_client: 100,
-    };
     let desk = Arc::new(desk);
+    let settings = settings(limits, sessions_max);
     let reception = Reception::new(desk.clone(), settings, Some(Arc::new(config)), crew);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     // Its sessions have it too: who does not read them is soon noticed.
@@ -219,6 +223,28 @@ async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
     let content = server.desk.messages.lock().unwrap()[0].1.clone();
     assert!(content.ends_with(body.as_bytes()) && server.desk.chunks.lock().unwrap().len() > 1);
     assert_eq!(server.reception.budget().content_bytes(), 0);
+}
+
+#[tokio::test]
+async fn no_transaction_begins_while_the_others_have_all_the_memory() {
+    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    server.reception.reconfigure(Settings { memory_bytes: 3000, ..settings(Limits::default(), 10) }, None);
+    let mut others = Vec::new();
+    while server.reception.budget().content_bytes() <= 3000 {
+        let mut c = connect_up_to_data(&server).await;
+        let before = server.reception.budget().content_bytes();
+        c.0.get_mut().write_all(("x".repeat(500) + "\r\n").as_bytes()).await.unwrap();
+        while server.reception.budget().content_bytes() == before {
+            tokio::task::yield_now().await;
+        }
+        others.push(c);
+    }
+    let mut c = connect(&server).await;
+    c.reply().await;
+    c.expect("EHLO c\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "452 4.3.1").await;
+    others.pop().unwrap().expect(".\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "250").await;
 }
 
 #[tokio::test]
