@@ -80,9 +80,15 @@ impl Draft {
         let names = if is_any(&resent) { resent } else { first };
         let mut all = Vec::new();
         for field in self.fields.iter().filter(|f| names.iter().any(|name| has_name(f, name))) {
-            let text = str::from_utf8(field).map_err(|_| "an address field is not UTF-8".to_owned())?;
+            // Names in Latin-1 are no news; an address must be UTF-8.
+            let text = String::from_utf8_lossy(field);
             let (name, list) = text.split_once(':').unwrap_or_default();
-            all.extend(addresses::parse(list).map_err(|why| format!("{}: {why}", name.trim_end()))?);
+            let bad = |why: String| format!("{}: {why}", name.trim_end());
+            let found = addresses::parse(list).map_err(bad)?;
+            if let Some(odd) = found.iter().find(|address| address.contains(char::REPLACEMENT_CHARACTER)) {
+                return Err(bad(format!("{odd} is not UTF-8")));
+            }
+            all.extend(found);
         }
         Ok(all)
     }
@@ -253,8 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_field_that_is_not_utf8_is_refused() {
-        assert!(Draft::parse(b"To: b\xf6b@b.test\n\n").recipients().is_err());
+    fn an_address_must_be_utf8_and_the_name_beside_it_need_not() {
+        let recipients = |raw: &[u8]| Draft::parse(raw).recipients();
+        let bad = Err("To: b\u{fffd}b@b.test is not UTF-8".to_owned());
+        assert_eq!(recipients(b"To: b\xf6b@b.test\n\n"), bad);
+        let named = b"To: J\xf6rg <j@b.test>, \"\xc4, B.\" <a@b.test> (\xfc)\n\n";
+        assert_eq!(recipients(named), Ok(vec!["j@b.test".to_owned(), "a@b.test".to_owned()]));
+        assert_eq!(recipients("To: jörg@b.test\n\n".as_bytes()), Ok(vec!["jörg@b.test".to_owned()]));
     }
 
     #[test]
