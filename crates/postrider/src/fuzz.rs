@@ -169,13 +169,13 @@ fn control_line() {
     });
 }
 
-/// In wire form there is no CR or LF but in CRLF, and doing it again changes nothing.
+/// In wire form there is no CR or LF but in CRLF, and no NUL, and doing it again changes nothing.
 #[test]
 fn content_to_wire_form() {
     for_each_text(|text| {
         let wire = wire_form(text.as_bytes().to_vec());
         let lone = String::from_utf8_lossy(&wire).replace("\r\n", "");
-        assert!(!lone.contains(['\r', '\n']), "{wire:?}");
+        assert!(!lone.contains(['\r', '\n', '\0']), "{wire:?}");
         assert_eq!(wire_form(wire.clone()), wire);
     });
 }

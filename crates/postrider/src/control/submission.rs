@@ -16,7 +16,7 @@ pub(crate) const RECIPIENTS_MAX: usize = 1000;
 pub(crate) struct Submission {
     /// From whom, for whom.
     pub(crate) envelope: Envelope,
-    /// Header and body; every line ends in CRLF, and there is no other CR or LF.
+    /// Header and body; every line ends in CRLF, and there is no other CR or LF, and no NUL.
     pub(crate) content: Bytes,
     /// The user whose process handed it in, as the kernel says.
     pub(crate) uid: u32,
@@ -210,11 +210,13 @@ fn parameter(name: &str, text: &str) -> Result<Box<str>, String> {
 }
 
 /// Every line end becomes CRLF. A CR elsewhere becomes a space, as Postfix does: on the way out it
-/// could end a line where another server sees none (RFC 5321 §2.3.8). Nothing is copied when all is well.
+/// could end a line where another server sees none (RFC 5321 §2.3.8). NUL, which programs print and no
+/// mail may have (RFC 5322 §4), goes: hardly a server would take it. Nothing is copied when all is well.
 pub(crate) fn wire_form(content: Vec<u8>) -> Vec<u8> {
     let is_wire = |at: usize| match content[at] {
         b'\r' => content.get(at + 1) == Some(&b'\n'),
         b'\n' => at > 0 && content[at - 1] == b'\r',
+        0 => false,
         _ => true,
     };
     if (0..content.len()).all(is_wire) {
@@ -226,6 +228,7 @@ pub(crate) fn wire_form(content: Vec<u8>) -> Vec<u8> {
             b'\n' if at > 0 && content[at - 1] == b'\r' => out.push(b'\n'),
             b'\n' => out.extend_from_slice(b"\r\n"),
             b'\r' if content.get(at + 1) != Some(&b'\n') => out.push(b' '),
+            0 => {}
             byte => out.push(*byte),
         }
     }
@@ -296,8 +299,10 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_become_crlf_and_stray_crs_spaces() {
+    fn line_ends_become_crlf_stray_crs_spaces_and_nul_nothing() {
         for (given, wire) in [
+            ("a\0b\0\n\r\0\n", "ab\r\n \r\n"),
+            ("\r\n\0", "\r\n"),
             ("a\nb\n", "a\r\nb\r\n"),
             ("a\r\nb", "a\r\nb"),
             ("a\rb\r\r\n\n", "a b \r\n\r\n"),
@@ -310,10 +315,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wire_form_has_no_lone_cr_or_lf_and_stays_as_it_is(text in "[a\r\n.]{0,30}") {
+        fn wire_form_has_no_lone_cr_or_lf_and_no_nul_and_stays_as_it_is(text in "[a\r\n.\0]{0,30}") {
             let wire = wire_form(text.into_bytes());
             let without = String::from_utf8(wire.clone()).unwrap().replace("\r\n", "");
-            prop_assert!(!without.contains(['\r', '\n']));
+            prop_assert!(!without.contains(['\r', '\n', '\0']));
             prop_assert_eq!(wire_form(wire.clone()), wire);
         }
     }
