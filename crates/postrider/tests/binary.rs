@@ -122,11 +122,19 @@ fn without_a_daemon_the_queue_can_be_looked_at_but_not_changed() {
     let output = postrider(&dir, &["queue", "list", "--config", &file, "--ids"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""));
     assert_eq!(postrider(&dir, &["why", "0000000000001"]).status.code(), Some(66));
-    for arguments in [&["queue", "flush"][..], &["queue", "delete", "all"], &["status"], &["reload"]] {
+    for arguments in [&["queue", "flush"][..], &["queue", "delete", "all"], &["status"]] {
         let output = postrider(&dir, arguments);
         assert_eq!(output.status.code(), Some(69), "{arguments:?}");
         assert_eq!(stderr(&output), "postrider: the daemon is not running\n");
     }
+    // A daemon that was started with another folder would not be found either.
+    let output = postrider(&dir, &["reload"]);
+    assert_eq!(output.status.code(), Some(69));
+    let said = stderr(&output);
+    assert!(
+        said.contains("data/control.sock: where `data_dir`") && said.contains("send it SIGHUP"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -2,7 +2,10 @@
 
 use super::{CliError, Ending, daemon, print};
 use crate::{
-    control::{Gauges, Ledger, Request, Response},
+    control::{
+        Gauges, Ledger, Request, Response,
+        client::{Client, ClientError},
+    },
     sysexits::Exit,
 };
 use config::Settings;
@@ -64,7 +67,20 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
 
 /// Makes the daemon read its configuration again. What is wrong with it is shown here.
 pub(super) fn reload(settings: &Settings, out: &mut dyn Write) -> Ending {
-    daemon::ask(settings, &Request::Reload, &mut |response| match response {
+    let socket = &settings.control.socket;
+    let mut client = Client::connect(socket).map_err(|error| match error {
+        // It listens where it was told to at its start, and this is the new configuration.
+        ClientError::NotRunning => {
+            let text = format!(
+                "the daemon is not running, or does not listen at {}: where `data_dir` or `control.socket` has \
+                 changed since its start, send it SIGHUP",
+                socket.display()
+            );
+            CliError::new(Exit::Unavailable, text)
+        }
+        other => other.into(),
+    })?;
+    client.ask(&Request::Reload, &mut |response| match response {
         Response::Note { text } => writeln!(out, "{}", print::plain(&text)),
         _ => Ok(()),
     })?;
