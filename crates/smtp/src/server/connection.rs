@@ -167,7 +167,11 @@ impl Connection {
             if input.len() < max {
                 return Some(Step::NeedInput);
             }
-            self.mode = Mode::SkipLine;
+            if announces_chunk(input) {
+                self.farewell(&replies::BAD_CHUNK_SIZE);
+            } else {
+                self.mode = Mode::SkipLine;
+            }
             return None;
         };
         let (line, rest) = input.split_at(end + 1);
@@ -185,6 +189,7 @@ impl Connection {
                 return None;
             }
             Ok(command) => Input::Command(command),
+            Err(_) if announces_chunk(line) => Input::Malformed(replies::BAD_CHUNK_SIZE),
             Err(reply) => Input::Malformed(reply),
         };
         let action = self.session.step(event, &self.limits, &self.capabilities);
@@ -334,6 +339,12 @@ impl Connection {
         self.waiting = true;
         Some(question)
     }
+}
+
+/// Whatever is wrong with the line, a chunk follows it, and must not be read as commands.
+fn announces_chunk(line: &[u8]) -> bool {
+    line.get(..5)
+        .is_some_and(|verb| verb.eq_ignore_ascii_case(b"BDAT ") || verb.eq_ignore_ascii_case(b"BDAT\t"))
 }
 
 /// DATA and STARTTLS must be the last of a pipelined group (RFC 2920 §3.1, RFC 3207 §4).
