@@ -6,11 +6,20 @@ use crate::{
         Request,
         submission::{Header, wire_form},
     },
-    sendmail::addresses,
+    sendmail::{
+        addresses,
+        message::{self, Author, Draft},
+    },
 };
 
 /// Words of address lists and of content: random bytes hardly ever spell one.
-const WORDS: [&str; 27] = [
+const WORDS: [&str; 33] = [
+    "To: ",
+    "Bcc: ",
+    "Resent-Bcc : ",
+    "From: ",
+    "From ",
+    "\n.\n",
     "<",
     ">",
     "@",
@@ -75,6 +84,25 @@ fn address_list() {
         let full = |a: &String| if addresses::has_domain(a) { a.clone() } else { format!("{a}@host.test") };
         let wanted: Vec<String> = found.iter().map(full).collect();
         assert_eq!(addresses::parse(&qualified), Ok(wanted), "{text:?} became {qualified:?}");
+    });
+}
+
+/// What `sendmail` makes of its standard input reads as the same header and body, and tells nobody who had a
+/// blind copy.
+#[test]
+fn message_on_standard_input() {
+    for_each_text(|text| {
+        let raw = message::read(&mut text.as_bytes(), false, 10_000).expect("it is shorter");
+        let mut draft = Draft::parse(&wire_form(raw));
+        let _ = draft.recipients();
+        draft.complete(&Author { address: "a@b.test", user: "a", full_name: "", hostname: "b.test" });
+        let wire = wire_form(draft.into_bytes());
+        let again = Draft::parse(&wire);
+        assert_eq!(wire_form(again.clone().into_bytes()), wire);
+        for name in ["from", "date", "message-id"] {
+            assert!(again.has(name), "no {name} in {wire:?}");
+        }
+        assert!(!again.has("bcc") && !again.has("resent-bcc"), "{wire:?}");
     });
 }
 

@@ -6,7 +6,7 @@ use mail::UnixMillis;
 use std::io::{BufRead, Read};
 
 /// Reads until a lone dot, if that ends it, or the end. More than `max_bytes` is an error.
-pub(super) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -> Result<Vec<u8>, CliError> {
+pub(crate) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -> Result<Vec<u8>, CliError> {
     let too_large = || CliError::new(Exit::DataErr, format!("the message is larger than {max_bytes} bytes"));
     let mut from = stdin.take(max_bytes.saturating_add(1));
     let mut raw = Vec::new();
@@ -24,20 +24,20 @@ pub(super) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -
 }
 
 /// Who writes, for fields that are missing.
-pub(super) struct Author<'a> {
+pub(crate) struct Author<'a> {
     /// The reverse-path; empty for the null one.
-    pub(super) address: &'a str,
+    pub(crate) address: &'a str,
     /// The user's name on this machine.
-    pub(super) user: &'a str,
+    pub(crate) user: &'a str,
     /// The user's name among people; may be empty.
-    pub(super) full_name: &'a str,
+    pub(crate) full_name: &'a str,
     /// This machine.
-    pub(super) hostname: &'a str,
+    pub(crate) hostname: &'a str,
 }
 
 /// A message in two parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     /// Each with its line ends and continuation lines.
     fields: Vec<Vec<u8>>,
     /// Behind the empty line.
@@ -50,7 +50,7 @@ const DROPPED: [&str; 4] = ["bcc", "resent-bcc", "return-path", "content-length"
 impl Draft {
     /// Splits header and body. A line that cannot be in a header begins the body, so that text
     /// without header is all body. A leading mbox line is dropped.
-    pub(super) fn parse(raw: &[u8]) -> Self {
+    pub(crate) fn parse(raw: &[u8]) -> Self {
         let mut lines = raw.split_inclusive(|b| *b == b'\n').peekable();
         lines.next_if(|line| line.starts_with(b"From ") || line.starts_with(b">From "));
         let mut fields: Vec<Vec<u8>> = Vec::new();
@@ -73,7 +73,7 @@ impl Draft {
     }
 
     /// Everyone in `To`, `Cc` and `Bcc`; in their `Resent-` forms when there is any.
-    pub(super) fn recipients(&self) -> Result<Vec<String>, String> {
+    pub(crate) fn recipients(&self) -> Result<Vec<String>, String> {
         let resent = ["resent-to", "resent-cc", "resent-bcc"];
         let first = ["to", "cc", "bcc"];
         let is_any = |names: &[&str]| self.fields.iter().any(|f| names.iter().any(|name| has_name(f, name)));
@@ -94,28 +94,32 @@ impl Draft {
     }
 
     /// Drops what must not go out, adds what must be there (RFC 6409 §8).
-    pub(super) fn complete(&mut self, author: &Author<'_>) {
+    pub(crate) fn complete(&mut self, author: &Author<'_>) {
         self.fields.retain(|field| !DROPPED.iter().any(|name| has_name(field, name)));
         for field in &mut self.fields {
             qualify(field, author.hostname);
         }
-        let lacks = |fields: &[Vec<u8>], name| !fields.iter().any(|field| has_name(field, name));
         let now = UnixMillis::now();
-        if lacks(&self.fields, "from") {
+        if !self.has("from") {
             self.fields.push(from_field(author).into_bytes());
         }
-        if lacks(&self.fields, "date") {
+        if !self.has("date") {
             self.fields.push(format!("Date: {}\n", now.rfc5322()).into_bytes());
         }
-        if lacks(&self.fields, "message-id") {
+        if !self.has("message-id") {
             // A process sends one message, and no other has its number in the same millisecond.
             let id = format!("{}.{}", now.0, std::process::id());
             self.fields.push(format!("Message-ID: <{id}@{}>\n", author.hostname).into_bytes());
         }
     }
 
+    /// Is there a field of this name?
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| has_name(field, name))
+    }
+
     /// Header, empty line, body; line ends as they were.
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         let mut out = self.fields.concat();
         out.extend_from_slice(b"\n");
         out.extend_from_slice(&self.body);

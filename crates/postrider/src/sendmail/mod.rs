@@ -3,7 +3,7 @@
 
 pub(crate) mod addresses;
 mod bs;
-mod message;
+pub(crate) mod message;
 pub(crate) mod options;
 mod user;
 
@@ -149,7 +149,8 @@ fn compose(
     for argument in &options.recipients {
         recipients.extend(addresses::parse(argument).map_err(data_error)?);
     }
-    let raw = message::read(stdin, options.ignore_dots, settings.limits.message_bytes)?;
+    // What a line is, and where the header ends, is decided on what will leave.
+    let raw = wire_form(message::read(stdin, options.ignore_dots, settings.limits.message_bytes)?);
     let mut draft = Draft::parse(&raw);
     if options.from_header {
         recipients.extend(draft.recipients().map_err(data_error)?);
@@ -338,6 +339,15 @@ mod tests {
         assert!(content.ends_with("\r\n\r\nhello\r\nworld\r\n") && content.contains("From: "));
         let (_, content) = compose_with(&["x@y.test"], "").unwrap();
         assert!(content.ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_no_header_in_two() {
+        let (_, content) = compose_with(&["x@y.test"], "A: b\n \0\nSubject: s\n\nb\n").unwrap();
+        assert!(
+            content.starts_with("A: b\r\n") && content.ends_with("\r\n\r\n \r\nSubject: s\r\n\r\nb\r\n"),
+            "{content:?}"
+        );
     }
 
     #[test]
