@@ -73,9 +73,9 @@ impl Default for Options {
 }
 
 /// Options with a value, attached or in the next word.
-const WITH_VALUE: &str = "BCFLNOVXfhpr";
+const WITH_VALUE: &str = "ABCFLNORVXbefhopr";
 /// Options whose value, if any, is attached.
-const MAYBE_VALUE: &str = "ARbdeoq";
+const MAYBE_VALUE: &str = "dq";
 /// Known and without meaning here.
 const IGNORED: &str = "ALOXdehpGUcmnsx";
 
@@ -145,7 +145,7 @@ impl Options {
         let mut rest = cluster;
         while let Some(letter) = rest.chars().next() {
             rest = &rest[letter.len_utf8()..];
-            if WITH_VALUE.contains(letter) || (letter == 'R' && rest.is_empty()) {
+            if WITH_VALUE.contains(letter) {
                 let value = if rest.is_empty() { words.next() } else { Some(rest) };
                 return self.valued(letter, value.ok_or_else(|| format!("-{letter} takes a value"))?);
             }
@@ -263,6 +263,8 @@ mod tests {
         assert_eq!((o.sender.as_deref(), o.full_name.as_deref()), (Some("root"), Some("CronDaemon")));
         let o = parse("-oi -fme@x.test -oem -oi -- a@b.test -c@d.test");
         assert!(o.is_err(), "a recipient that looks like an option");
+        let o = parse("-o i -o em -A c -e q -b m -t a@b.test").unwrap(); // getopt takes the next word, too
+        assert!(o.ignore_dots && o.from_header && o.mode == Mode::Deliver && o.recipients == ["a@b.test"]);
         let o = parse("-it -rme@x.test").unwrap(); // letters together; PHP's default is -t -i
         assert!(o.ignore_dots && o.from_header && o.sender.as_deref() == Some("me@x.test"));
         let o = parse("-bm -G -v -B8BITMIME -Nnever -R full -Venv a@b.test c@d.test").unwrap();
@@ -290,7 +292,9 @@ mod tests {
     #[test]
     fn modes_and_queue_runs_are_told_apart() {
         assert_eq!(parse("-bs").unwrap().mode, Mode::Smtp);
-        assert_eq!(parse("-bp").unwrap().mode, Mode::ListQueue);
+        for line in ["-bp", "-b p", "-Ac -bp"] {
+            assert_eq!(parse(line).unwrap().mode, Mode::ListQueue, "{line}");
+        }
         assert_eq!(parse("-bi").unwrap().mode, Mode::InitAliases);
         for line in ["-q", "-q30m"] {
             assert_eq!(parse(line).unwrap().mode, Mode::Flush(Selection::default()), "{line}");
