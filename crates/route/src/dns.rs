@@ -89,8 +89,9 @@ impl Dns {
         lookup(&self.resolver, name, RecordType::MX, read).await
     }
 
-    /// Addresses of a host, IPv6 first as RFC 6724 prefers it. Found when either kind is; unknown when
-    /// none was found and either may yet be.
+    /// Addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn: where one of
+    /// them leads nowhere, the other is not far (RFC 8305 §4). Found when either kind is; unknown when none
+    /// was found and either may yet be.
     pub async fn addresses(&self, name: &str) -> Lookup<Vec<IpAddr>> {
         if let Some(fixed) = self.fixed(name) {
             return if fixed.is_empty() { Lookup::NoData } else { Lookup::Found(fixed.to_vec()) };
@@ -108,15 +109,25 @@ impl Dns {
             _ => None,
         });
         match tokio::join!(v6, v4) {
-            (Lookup::Found(mut v6), Lookup::Found(v4)) => {
-                v6.extend(v4);
-                Lookup::Found(v6)
-            }
+            (Lookup::Found(v6), Lookup::Found(v4)) => Lookup::Found(in_turn(v6, v4)),
             (Lookup::Found(found), _) | (_, Lookup::Found(found)) => Lookup::Found(found),
             (unknown @ Lookup::Unknown(_), _) | (_, unknown @ Lookup::Unknown(_)) => unknown,
             // A server that knows one kind of record for a name knows the name.
             (Lookup::NoName, Lookup::NoName) => Lookup::NoName,
             _ => Lookup::NoData,
+        }
+    }
+}
+
+fn in_turn(first: Vec<IpAddr>, second: Vec<IpAddr>) -> Vec<IpAddr> {
+    let mut all = Vec::with_capacity(first.len() + second.len());
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    loop {
+        let before = all.len();
+        all.extend(first.next());
+        all.extend(second.next());
+        if all.len() == before {
+            return all;
         }
     }
 }

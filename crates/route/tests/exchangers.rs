@@ -38,14 +38,25 @@ fn a(of: &str, ip: &str) -> Record {
     Record::from_rdata(name(of), 300, RData::A(A(ip.parse().unwrap())))
 }
 
+fn aaaa(of: &str, ip: &str) -> Record {
+    Record::from_rdata(name(of), 300, RData::AAAA(AAAA(ip.parse().unwrap())))
+}
+
 fn zone() -> Vec<Record> {
+    let mut zone: Vec<Record> = (1..=25).map(|n| aaaa("large.test", &format!("2001:db8::{n}"))).collect();
+    zone.extend([a("large.test", "198.51.100.10"), a("large.test", "198.51.100.11")]);
+    zone.extend(small_zones());
+    zone
+}
+
+fn small_zones() -> Vec<Record> {
     vec![
         mx("plain.test", 20, "mx2.plain.test"),
         mx("plain.test", 10, "mx1.plain.test"),
         mx("plain.test", 20, "mx2.plain.test"),
         a("mx1.plain.test", "198.51.100.1"),
         a("mx2.plain.test", "198.51.100.2"),
-        Record::from_rdata(name("mx2.plain.test"), 300, RData::AAAA(AAAA("2001:db8::2".parse().unwrap()))),
+        aaaa("mx2.plain.test", "2001:db8::2"),
         a("implicit.test", "198.51.100.3"),
         mx("null.test", 0, ""),
         mx("mixed.test", 0, ""),
@@ -165,6 +176,15 @@ async fn a_domain_without_mx_is_its_own_exchanger_and_aliases_are_followed() {
         router.exchangers("fixed.test").await.unwrap()[0].addresses,
         ["198.51.100.7:25".parse().unwrap()]
     );
+}
+
+#[tokio::test]
+async fn a_host_with_many_ipv6_addresses_is_tried_by_ipv4_too() {
+    let dns = fake_dns();
+    let hosts = router(&dns).exchangers("large.test").await.unwrap();
+    let is_v4: Vec<bool> = hosts[0].addresses.iter().map(SocketAddr::is_ipv4).collect();
+    assert_eq!(is_v4.len(), 20);
+    assert_eq!(is_v4[..5], [false, true, false, true, false]);
 }
 
 #[tokio::test]
