@@ -332,6 +332,27 @@ impl Check<'_, '_> {
             }
             _ => {}
         }
+        for (path, file) in [("log.file", &s.log.file), ("log.postfix_file", &s.log.postfix_file)] {
+            if let Some(folder) = file.as_deref().and_then(Path::parent) {
+                self.folder(path, folder, &s.data_dir);
+            }
+        }
+    }
+
+    /// Only `data_dir` is made at a start; without any other that is named there would be none.
+    fn folder(&mut self, path: &str, folder: &Path, data_dir: &Path) {
+        let what = match folder.metadata() {
+            Ok(meta) if meta.is_dir() => return,
+            Ok(_) => format!("{} is not a folder", folder.display()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && folder != data_dir => {
+                format!("the folder {} does not exist", folder.display())
+            }
+            // Made at the start, or not to be seen by this user.
+            Err(_) => return,
+        };
+        if self.purpose == Purpose::Serve {
+            self.problem(path, what, "no such folder", "make the folder, or name another");
+        }
     }
 
     fn sockets(&mut self, s: &Settings) {

@@ -161,6 +161,9 @@ macro_rules! whole_number {
 }
 whole_number!(u16, u32, usize);
 
+/// Nobody waits longer, and the clock can still count it.
+const LONGEST: Duration = Duration::from_secs(5200 * 7 * 24 * 3600);
+
 impl Value for Duration {
     const HINT: &'static str = "\"300s\", \"5m\", \"4h\", \"5d\" or \"250ms\"; a bare number is seconds";
 
@@ -169,10 +172,17 @@ impl Value for Duration {
     }
 
     fn read(found: &Found<'_>, cx: &mut Context) -> Option<Self> {
-        if let Some(seconds) = integer(found) {
-            return Some(Self::from_secs(seconds));
+        let read = match integer(found) {
+            Some(seconds) => Self::from_secs(seconds),
+            None => {
+                text(found, cx, |t, _| parse_duration(t).ok_or_else(|| ("not a duration".to_owned(), None)))?
+            }
+        };
+        if read > LONGEST {
+            cx.wrong::<Self>(found, "too long", Some("write a hundred years, \"5200w\", or less".to_owned()));
+            return None;
         }
-        text(found, cx, |t, _| parse_duration(t).ok_or_else(|| ("not a duration".to_owned(), None)))
+        Some(read)
     }
 
     fn to_toml(&self) -> Option<toml::Value> {

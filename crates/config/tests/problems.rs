@@ -134,6 +134,32 @@ fn certificates_that_cannot_be_used_are_told_before_anybody_starts_with_them() {
 }
 
 #[test]
+fn times_that_no_clock_can_count_are_refused() {
+    for time in ["18446744073709551615", "\"5201w\"", "\"9999999999w\""] {
+        let told = problems(&format!("[timeouts]\ncommand = {time}\n"));
+        assert!(
+            told.contains("`timeouts.command` must be a duration") && told.contains("too long"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_log_in_a_folder_that_is_not_there_is_told_before_a_start_fails_by_it() {
+    let told =
+        problems("[log]\nfile = \"none/mail.log\"\nformat = \"both\"\npostfix_file = \"postrider.toml/x\"\n");
+    assert!(told.contains("the folder DIR/none does not exist"), "{told}");
+    assert!(told.contains("DIR/postrider.toml is not a folder") && told.contains("2 problems"), "{told}");
+    // This one is made.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("postrider.toml");
+    fs::write(&path, "data_dir = \"data\"\n[log]\nfile = \"data/mail.log\"\n").unwrap();
+    assert!(config::load(Some(&path)).is_ok());
+    fs::write(&path, "[log]\nfile = \"none/mail.log\"\n").unwrap();
+    assert!(config::load_with_origins(Some(&path), Purpose::Ask).is_ok(), "others can do without");
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let problems = config::load(Some(Path::new("/nonexistent/postrider.toml"))).unwrap_err();
     golden("missing.txt", &problems.to_string());

@@ -208,7 +208,8 @@ fn every_task_in_the_manual_is_a_valid_file() {
     let tasks = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tasks");
     for task in fs::read_dir(tasks).unwrap() {
         let dir = tempfile::tempdir().unwrap();
-        // Certificates are read when a file is checked; the paths in it are not of this machine.
+        // Certificates are read and folders looked for when a file is checked; the paths in it are not of this machine.
+        fs::create_dir_all(dir.path().join("log/postrider")).unwrap();
         let text = fs::read_to_string(task.unwrap().path()).unwrap();
         let text =
             text.replace("/etc/postrider/", "").replace("/var/", &format!("{}/", dir.path().display()));
