@@ -52,7 +52,8 @@ impl Draft {
     /// without header is all body. A leading mbox line is dropped.
     pub(crate) fn parse(raw: &[u8]) -> Self {
         let mut lines = raw.split_inclusive(|b| *b == b'\n').peekable();
-        lines.next_if(|line| line.starts_with(b"From ") || line.starts_with(b">From "));
+        let is_mbox_line = |line: &[u8]| line.starts_with(b"From ") || line.starts_with(b">From ");
+        lines.next_if(|line| is_mbox_line(line) && !is_header_line(line));
         let mut fields: Vec<Vec<u8>> = Vec::new();
         while let Some(line) = lines.next_if(|line| is_header_line(line)) {
             match fields.last_mut() {
@@ -233,6 +234,7 @@ mod tests {
             ("A: b\n \nC: d\n", 1, " \nC: d\n"),
             ("From me Sat Nov 21\nA: b\n\nx", 1, "x"),
             ("A : b\n\nx", 1, "x"),
+            ("From : a@b\n\nx", 1, "x"),
             (": b\n", 0, ": b\n"),
             ("\nA: b\n", 0, "A: b\n"),
             ("A: b", 1, ""),
