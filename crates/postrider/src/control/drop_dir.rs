@@ -6,7 +6,7 @@
 //! because the daemon may be neither their owner nor root. What is in a file, and what kind of file
 //! it is, was decided by some local user: the daemon trusts neither.
 
-use super::submission::{HEADER_BYTES_MAX, Header, Submission, wire_form};
+use super::submission::{HEADER_BYTES_MAX, Header, Submission, has_too_many, wire_form};
 use mail::{Envelope, UnixMillis};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat,
@@ -168,6 +168,9 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
     (&mut from).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line).map_err(later)?;
     let header = Header::parse(&line).map_err(Unreadable::Bad)?;
     let envelope = header.envelope().map_err(Unreadable::Bad)?;
+    if has_too_many(&envelope, uid) {
+        return Err(Unreadable::Bad("too many recipients at once".to_owned()));
+    }
     if header.size_bytes > message_bytes_max {
         return Err(Unreadable::Bad("larger than a message may be".to_owned()));
     }
@@ -315,6 +318,23 @@ mod tests {
     fn read_bytes() -> u64 {
         let io = fs::read_to_string("/proc/thread-self/io").unwrap();
         io.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn of_other_users_so_many_recipients_at_once_are_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.mail");
+        let mut long = envelope();
+        long.recipients.resize(1001, long.recipients[0].clone());
+        write_named(&path, &long, b"hi").unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let parsed = |uid| {
+            let file = File::open(&path).unwrap();
+            let bytes = file.metadata().unwrap().len();
+            parse(file, bytes, uid, 1000)
+        };
+        assert_eq!(parsed(own + 1), Err(Unreadable::Bad("too many recipients at once".to_owned())));
+        assert_eq!(parsed(own).unwrap().envelope, long);
     }
 
     #[test]

@@ -11,6 +11,13 @@ pub(crate) const HEADER_BYTES_MAX: usize = 1024 * 1024;
 /// Recipients in one written envelope; whoever has more writes several.
 pub(crate) const RECIPIENTS_MAX: usize = 1000;
 
+/// More than that? Operators are shown messages whole, many at a time: others must not fill their screens and
+/// the daemon's memory. Root and the daemon's own user may, such as with what was salvaged.
+pub(crate) fn has_too_many(envelope: &Envelope, uid: u32) -> bool {
+    let is_trusted = uid == 0 || uid == rustix::process::geteuid().as_raw();
+    envelope.recipients.len() > RECIPIENTS_MAX && !is_trusted
+}
+
 /// A message, checked, with all that the daemon needs to accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Submission {
@@ -261,6 +268,16 @@ mod tests {
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
         let header = Header::parse(&line).unwrap();
         assert_eq!((header.size_bytes, header.envelope().unwrap()), (5, envelope()));
+    }
+
+    #[test]
+    fn only_root_and_the_daemon_write_envelopes_of_any_length() {
+        let own = rustix::process::geteuid().as_raw();
+        let mut long = envelope();
+        long.recipients.resize(RECIPIENTS_MAX, long.recipients[0].clone());
+        assert!(!has_too_many(&long, own + 1));
+        long.recipients.push(long.recipients[0].clone());
+        assert!(has_too_many(&long, own + 1) && !has_too_many(&long, own) && !has_too_many(&long, 0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use super::{
     Target,
     server::accept,
-    submission::{HEADER_BYTES_MAX, Header, Refusal, Submission, wire_form},
+    submission::{HEADER_BYTES_MAX, Header, Refusal, Submission, has_too_many, wire_form},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -137,6 +137,9 @@ async fn receive<T: Target>(
         Ok(envelope) => envelope,
         Err(why) => return refuse(format!("501 5.1.3 {why}")),
     };
+    if has_too_many(&envelope, uid) {
+        return refuse("550 5.5.3 too many recipients at once".to_owned());
+    }
     if header.size_bytes > shared.message_bytes_max {
         return refuse(format!("552 5.3.4 message larger than {} bytes", shared.message_bytes_max));
     }
