@@ -188,6 +188,8 @@ fn wrong_arguments_get_one_clear_line() {
         (&["source", "-t", "no at", "127.0.0.1:1"][..], "recipient <no at>:"),
         (&["source", "-F", "/no/file", "127.0.0.1:1"], "read /no/file: No such file"),
         (&["source", "--rate", "0", "127.0.0.1:1"], "`0` is no rate above zero"),
+        (&["source", "--rate", "1e-300", "-m", "2", "127.0.0.1:1"], "`1e-300` is no rate above zero"),
+        (&["source", "--timeout", "1e19", "127.0.0.1:1"], "`1e19` seconds cannot be waited"),
         (&["source", "no-such-host.invalid"], "look up no-such-host.invalid:"),
         (&["source", "-w", "1", "-R", "1", "127.0.0.1:1"], "cannot be used with"),
     ] {

@@ -91,8 +91,12 @@ pub(crate) fn command_delay(text: &str) -> Result<(Verb, Delay), String> {
 /// Reads seconds, fractions allowed.
 pub(crate) fn seconds_of(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is no number of seconds"))?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| format!("`{text}` seconds cannot be waited"))
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST);
+    time.ok_or_else(|| format!("`{text}` seconds cannot be waited"))
 }
+
+/// Three years. A clock that is to show a moment behind this and some more still can.
+const LONGEST: Duration = Duration::from_secs(100_000_000);
 
 /// Reads a reply that -b or -B sets: three digits that refuse, and a text on one line.
 pub(crate) fn refusal(text: &str, class: char) -> Result<String, String> {
@@ -193,7 +197,8 @@ mod tests {
         let two = Delay { unit: Duration::from_secs(2), odds: None };
         assert_eq!(command_delay("rcpt:2"), Ok((Verb::Rcpt, two)));
         assert_eq!(command_delay(".:2:50"), Ok((Verb::Dot, Delay { odds: Some(50), ..two })));
-        for bad in ["RCPT", "RCPT:x", "RCPT:1:0", "RCPT:1:100", "WHAT:1", "RCPT:-1", "RCPT:inf"] {
+        for bad in ["RCPT", "RCPT:x", "RCPT:1:0", "RCPT:1:100", "WHAT:1", "RCPT:-1", "RCPT:inf", "RCPT:1e19"]
+        {
             assert!(command_delay(bad).is_err(), "{bad}");
         }
     }

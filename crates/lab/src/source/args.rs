@@ -152,10 +152,13 @@ pub(crate) struct SourceArgs {
 
 fn rate_of(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        Ok(rate) if rate.is_finite() && rate >= SLOWEST => Ok(rate),
         _ => Err(format!("`{text}` is no rate above zero")),
     }
 }
+
+/// A message in eleven days. At less, the last of many would be due when no clock can show it.
+const SLOWEST: f64 = 1e-6;
 
 /// Addresses one behind the other.
 #[derive(Debug, Clone)]
