@@ -13,6 +13,7 @@ mod lookup;
 mod man;
 mod mint;
 mod net;
+mod output;
 mod postmark;
 mod qdir;
 mod report;
@@ -30,7 +31,7 @@ mod usage;
 
 use clap::{Parser, Subcommand};
 use disk::fsseq::Kind;
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 /// The laboratory for mail transfer agents
 #[derive(Debug, Parser)]
@@ -91,7 +92,20 @@ fn main() -> ExitCode {
         }
     };
     limits::raise_files();
-    let done = match cli.verb {
+    match output::guarded(|| run(cli.verb)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // Nothing can be done where it cannot be printed.
+            let _ = writeln!(std::io::stderr(), "postlab: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what was asked; false where it found what should not be.
+fn run(verb: Verb) -> Result<bool, String> {
+    match verb {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
@@ -123,13 +137,5 @@ fn main() -> ExitCode {
         Verb::Report(args) => report::run(&args).map(|()| true),
         Verb::Man(args) => man::run(&args).map(|()| true),
         Verb::Stat(args) => stat::run(&args).map(|()| true),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("postlab: {error}");
-            ExitCode::FAILURE
-        }
     }
 }

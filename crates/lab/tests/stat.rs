@@ -128,3 +128,23 @@ fn wrong_input_gets_one_clear_line() {
         assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn output_that_nobody_takes_ends_a_command_and_what_it_made_is_removed() {
+    use std::process::{Command, Stdio};
+    let directory = tempfile::tempdir().unwrap();
+    let write = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+        command.args(["dd", "bs=8k", "count=2", "--rounds", "1"]).current_dir(directory.path());
+        command
+    };
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let closed = write().stdout(Stdio::from(writer)).output().unwrap();
+    assert_eq!((closed.status.code(), closed.stderr.len()), (Some(0), 0), "{closed:?}");
+    let full = write().stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
+    let error = String::from_utf8_lossy(&full.stderr).into_owned();
+    assert_eq!(error, "postlab: failed printing to stdout: No space left on device (os error 28)\n");
+    assert_eq!(full.status.code(), Some(1));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
