@@ -5,7 +5,9 @@ mod common;
 use common::{Sink, run};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 const ONE: &str = "EHLO me\r\nMAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\nSubject: x\r\n\r\n..dot\r\n.\r\nQUIT\r\n";
@@ -41,6 +43,26 @@ fn every_model_ends_a_silent_session() {
         let sink = Sink::start(&["--model", model, "-t", "0.2", "-n", "1", "--json"]);
         assert!(sink.talk("").ends_with("421 4.4.2 Timeout exceeded\r\n"), "{model}");
         assert!(sink.output().contains("\"timeouts\":1"), "{model}");
+    }
+}
+
+#[test]
+fn every_model_goes_on_where_no_more_files_may_be_open() {
+    for (model, threads) in [("event", "1"), ("thread", "1"), ("pool", "9"), ("async", "1")] {
+        let sink = Sink::start(&["--model", model, "--threads", threads]);
+        // It serves: from here on it opens sessions and nothing else.
+        assert!(sink.talk(ONE).ends_with("221 2.0.0 Bye\r\n"), "{model}");
+        sink.bound_files(3);
+        let clients: Vec<_> = (0..8).map(|_| TcpStream::connect(&sink.address).unwrap()).collect();
+        for mut client in clients {
+            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client.write_all(ONE.as_bytes()).unwrap();
+            let mut said = String::new();
+            client.read_to_string(&mut said).unwrap_or_else(|e| panic!("{model}: {e}"));
+            assert!(said.ends_with("221 2.0.0 Bye\r\n"), "{model}: {said}");
+        }
+        sink.stop();
+        sink.output();
     }
 }
 

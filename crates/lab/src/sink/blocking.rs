@@ -1,7 +1,7 @@
 //! `--model thread` and `--model pool`: a thread has one session at a time and waits in its calls.
 
 use super::{
-    hall::Hall,
+    hall::{FULL_PAUSE, Hall},
     session::{Session, Wish},
 };
 use crate::address::host_of;
@@ -26,7 +26,7 @@ pub(crate) fn serve_threads(hall: &Arc<Hall>, listeners: &[OwnedFd], wake: &Owne
     let wake_again = Arc::new(wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?);
     while !hall.is_stopping() {
         let has_room = active.load(SeqCst) < hall.bounds.sessions;
-        let accepted = accept(if has_room { listeners } else { &[] }, wake);
+        let accepted = accept(hall, if has_room { listeners } else { &[] }, wake);
         // Read until empty, so that the next session's end wakes us again.
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
         let Some((socket, peer)) = accepted.map_err(|e| format!("accept a connection: {e}"))? else {
@@ -52,12 +52,12 @@ pub(crate) fn serve_pool(
     wake: &OwnedFd,
     workers: usize,
 ) -> Result<(), String> {
+    let wake_of_all = Arc::new(wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?);
     for _ in 0..workers.min(hall.bounds.sessions) {
-        let wake = wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?;
-        let (hall, listeners) = (hall.clone(), listeners.clone());
+        let (hall, listeners, wake) = (hall.clone(), listeners.clone(), wake_of_all.clone());
         let work = move || {
             while !hall.is_stopping() {
-                match accept(&listeners, &wake) {
+                match accept(&hall, &listeners, &wake) {
                     Ok(Some((socket, peer))) => serve(&hall, &socket, peer.as_ref()),
                     Ok(None) => {}
                     Err(error) => {
@@ -87,7 +87,11 @@ pub(crate) fn wait_for_end(hall: &Hall, wake: &OwnedFd) -> Result<(), String> {
 }
 
 /// Waits for a connection; none when woken, or when another thread took it.
-fn accept(listeners: &[OwnedFd], wake: &OwnedFd) -> Result<Option<(OwnedFd, Option<SocketAddrAny>)>, Errno> {
+fn accept(
+    hall: &Hall,
+    listeners: &[OwnedFd],
+    wake: &OwnedFd,
+) -> Result<Option<(OwnedFd, Option<SocketAddrAny>)>, Errno> {
     let watched = std::iter::once(wake).chain(listeners);
     let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     match poll(&mut fds, None) {
@@ -98,6 +102,10 @@ fn accept(listeners: &[OwnedFd], wake: &OwnedFd) -> Result<Option<(OwnedFd, Opti
     match acceptfrom_with(&listeners[ready], SocketFlags::CLOEXEC) {
         Ok(accepted) => Ok(Some(accepted)),
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
+        Err(error) if hall.is_full(error) => {
+            thread::sleep(FULL_PAUSE);
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

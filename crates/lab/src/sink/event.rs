@@ -49,6 +49,8 @@ pub(crate) struct Loop<'a> {
     /// This loop's share of the sessions.
     room: usize,
     accepting: bool,
+    /// No more files may be open, as it was seen last.
+    is_full: bool,
     visitors: Slots<Visitor>,
     pauses: BinaryHeap<Reverse<(Instant, u64)>>,
     next_sweep: Instant,
@@ -72,6 +74,7 @@ impl<'a> Loop<'a> {
             listeners,
             room,
             accepting: false,
+            is_full: false,
             visitors: Slots::default(),
             pauses: BinaryHeap::new(),
             next_sweep: Instant::now() + Duration::from_secs(1),
@@ -110,7 +113,7 @@ impl<'a> Loop<'a> {
 
     /// Listens as long as this loop has room; the others may have some when it has not.
     fn accept_while_room(&mut self) -> Result<(), Errno> {
-        let wanted = self.visitors.len() < self.room;
+        let wanted = self.visitors.len() < self.room && !self.is_full;
         if wanted == self.accepting {
             return Ok(());
         }
@@ -139,12 +142,8 @@ impl<'a> Loop<'a> {
             Ok(accepted) => accepted,
             // Another loop was faster, or the client is gone already.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return Ok(()),
-            Err(error @ (Errno::MFILE | Errno::NFILE)) => {
-                eprintln!(
-                    "postlab: accept a connection: {error}; staying at {} sessions",
-                    self.visitors.len()
-                );
-                self.room = self.visitors.len().max(1);
+            Err(error) if self.hall.is_full(error) => {
+                self.is_full = true;
                 return self.accept_while_room();
             }
             Err(error) => return Err(error),
@@ -254,6 +253,7 @@ impl<'a> Loop<'a> {
             // Closing the socket takes it out of the epoll set.
             drop(visitor.socket);
             visitor.session.closed(self.hall);
+            self.is_full = false;
         }
         self.accept_while_room()
     }
@@ -273,7 +273,7 @@ impl<'a> Loop<'a> {
         Ok(())
     }
 
-    /// Once a second: clients that were silent for too long.
+    /// Once a second: clients that were silent for too long, and files that another loop may have closed.
     fn sweep(&mut self) -> Result<(), Errno> {
         let now = Instant::now();
         if now < self.next_sweep {
@@ -288,6 +288,7 @@ impl<'a> Loop<'a> {
             let _ = rustix::io::write(&visitor.socket, visitor.session.output());
             self.close(name)?;
         }
-        Ok(())
+        self.is_full = false;
+        self.accept_while_room()
     }
 }

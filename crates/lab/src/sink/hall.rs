@@ -2,8 +2,9 @@
 
 use super::{dump, talk::Shared};
 use crate::checksum::{self, Verdict};
+use rustix::io::Errno;
 use std::{
-    io::Write as _,
+    io::{self, Write as _},
     sync::{
         Arc,
         atomic::{
@@ -31,6 +32,9 @@ pub(crate) struct Bounds {
 
 /// For sessions that are open when it is enough.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Where no more files may be open, until another look.
+pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(100);
 
 /// What happened since the start.
 #[derive(Debug, Default)]
@@ -82,6 +86,8 @@ pub(crate) struct Hall {
     stopping: AtomicBool,
     /// It is enough, and the grace for open sessions runs.
     ending: AtomicBool,
+    /// That no more files may be open was told.
+    is_full_told: AtomicBool,
     wake: Box<[rustix::fd::OwnedFd]>,
 }
 
@@ -105,8 +111,18 @@ impl Hall {
             last_ns: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             ending: AtomicBool::new(false),
+            is_full_told: AtomicBool::new(false),
             wake: wakers.into(),
         }
+    }
+
+    /// May no more files be open? Connections wait in the kernel then, until sessions have ended.
+    pub(crate) fn is_full(&self, error: Errno) -> bool {
+        let is_full = matches!(error, Errno::MFILE | Errno::NFILE);
+        if is_full && !self.is_full_told.swap(true, Relaxed) {
+            eprintln!("postlab: accept a connection: {}; more wait in the kernel", io::Error::from(error));
+        }
+        is_full
     }
 
     fn now_ns(&self) -> u64 {

@@ -62,7 +62,11 @@ impl Sink {
         let listeners = listen::open(&args.endpoint, args.listening())?;
         // The other half is for who sends, on this machine or in the kernel.
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let loops = args.threads.map_or(cores.div_ceil(2), usize::from);
+        let loops = match args.model {
+            Model::Event | Model::Async => args.threads.map_or(cores.div_ceil(2), usize::from),
+            // They have one that all look at.
+            Model::Thread | Model::Pool => 1,
+        };
         let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
         let shared = talk::Shared::new(Arc::new(args.rules()));
         let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;

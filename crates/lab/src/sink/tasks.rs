@@ -2,7 +2,7 @@
 
 use super::{
     blocking::wait_for_end,
-    hall::Hall,
+    hall::{FULL_PAUSE, Hall},
     session::{Session, Wish},
 };
 use rustix::{
@@ -71,6 +71,9 @@ async fn accept(hall: Arc<Hall>, listener: Listener, room: Arc<Semaphore>) {
         match accepted {
             Ok(()) => {}
             Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::CONNABORTED | Errno::INTR)) => {}
+            Err(e) if Errno::from_io_error(&e).is_some_and(|e| hall.is_full(e)) => {
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
             Err(error) => {
                 eprintln!("postlab: accept a connection: {error}");
                 return hall.stop();

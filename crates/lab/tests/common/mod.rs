@@ -37,6 +37,16 @@ impl Sink {
         said
     }
 
+    /// Lets it open so many files more, and none beyond.
+    pub(crate) fn bound_files(&self, more: u64) {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().to_str().unwrap().parse::<u64>().unwrap());
+        let most = Some(names.max().unwrap() + 1 + more);
+        let limit = rustix::process::Rlimit { current: most, maximum: most };
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limit).unwrap();
+    }
+
     /// Waits for its end and returns what it printed.
     pub(crate) fn output(mut self) -> String {
         let mut out = String::new();
