@@ -67,6 +67,28 @@ fn every_model_goes_on_where_no_more_files_may_be_open() {
 }
 
 #[test]
+fn a_message_that_cannot_be_written_leaves_no_part_of_a_file_and_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let all = directory.path().join("all");
+    let one = directory.path().join("one.");
+    for (letter, template) in [("-D", &all), ("-d", &one)] {
+        std::fs::write(&all, "before\n").unwrap();
+        // A file of its may have 512 octets.
+        let arguments = [letter, template.to_str().unwrap(), "-n", "1", "--json"];
+        let sink = Sink::start_behind("trap '' XFSZ; ulimit -f 1", &arguments);
+        assert!(
+            sink.talk(&ONE.replace("dot", &"long ".repeat(200))).contains("\r\n250 2.0.0 Ok\r\n"),
+            "{letter}"
+        );
+        let (said, status) = sink.ended();
+        assert!(said.contains("\"messages\":1,") && said.contains("\"unwritten\":1,"), "{letter}: {said}");
+        assert_eq!(status.code(), Some(1), "{letter}");
+        assert_eq!(std::fs::read_to_string(&all).unwrap(), "before\n", "{letter}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{letter}");
+    }
+}
+
+#[test]
 fn messages_are_kept_in_files_with_smtp_sinks_headers() {
     let directory = tempfile::tempdir().unwrap();
     let template = directory.path().join("new/%Y.").display().to_string();

@@ -1,8 +1,9 @@
 //! Messages written to files as smtp-sink's -d, -D and -S do.
 
 use super::talk::Talk;
+use rustix::fs::{FlockOperation, flock};
 use std::{
-    fs::OpenOptions,
+    fs::File,
     io::{self, Write as _},
     path::Path,
 };
@@ -56,15 +57,17 @@ impl Dump {
         self.text.extend_from_slice(bytes);
     }
 
-    /// Writes the file; what fails is told, and the sink goes on.
-    pub(crate) fn finish(&mut self) {
+    /// Writes the file; what fails is told, and the sink goes on. True if all is there.
+    pub(crate) fn finish(&mut self) -> bool {
         let lines = self.text.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
         let mut text = lines.collect::<Vec<_>>().join(&b'\n');
         text.push(b'\n');
         let path = self.path();
-        if let Err(error) = self.write(Path::new(&path), &text) {
+        let written = self.write(Path::new(&path), &text);
+        if let Err(error) = &written {
             eprintln!("postlab: write the message to {path}: {error}");
         }
+        written.is_ok()
     }
 
     fn path(&self) -> String {
@@ -76,14 +79,15 @@ impl Dump {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory)?;
         }
-        let mut options = OpenOptions::new();
-        if self.settings.appends {
-            options.append(true).create(true);
-        } else {
-            options.write(true).create_new(true);
+        if !self.settings.appends {
+            let written = File::create_new(path)?.write_all(text);
+            return written.inspect_err(|_| drop(std::fs::remove_file(path)));
         }
-        // One write, so that sessions which append at once do not mix their lines.
-        options.open(path)?.write_all(text)
+        let mut file = File::options().append(true).create(true).open(path)?;
+        // Sessions append one after the other, so that what one leaves unfinished is cut off at its begin.
+        flock(&file, FlockOperation::LockExclusive)?;
+        let length = file.metadata()?.len();
+        file.write_all(text).inspect_err(|_| drop(file.set_len(length)))
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) struct Counts {
     pub(crate) timeouts: AtomicU64,
     pub(crate) intact: AtomicU64,
     pub(crate) changed: AtomicU64,
+    pub(crate) unwritten: AtomicU64,
 }
 
 /// The same at one moment.
@@ -67,6 +68,8 @@ pub(crate) struct Tally {
     pub(crate) intact: u64,
     /// Messages that are not what was sent.
     pub(crate) changed: u64,
+    /// Messages that could not be written to their file.
+    pub(crate) unwritten: u64,
     /// From the first session's begin to the last message.
     pub(crate) seconds: f64,
 }
@@ -219,6 +222,7 @@ impl Hall {
             timeouts: c.timeouts.load(Relaxed),
             intact: c.intact.load(Relaxed),
             changed: c.changed.load(Relaxed),
+            unwritten: c.unwritten.load(Relaxed),
             seconds: nanoseconds as f64 / 1e9,
         }
     }

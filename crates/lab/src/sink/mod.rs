@@ -140,5 +140,8 @@ fn finish(hall: &Hall, args: &SinkArgs) -> Result<(), String> {
         let text = serde_json::to_string(&tally).map_err(|e| format!("print the result: {e}"))?;
         println!("{text}");
     }
-    Ok(())
+    match tally.unwritten {
+        0 => Ok(()),
+        count => Err(format!("{count} messages could not be written")),
+    }
 }

@@ -98,7 +98,8 @@ impl Session {
                 }
                 Next::Message(envelope) => {
                     if hall.dump.is_some() {
-                        self.dump(hall).finish();
+                        let is_kept = self.dump(hall).finish();
+                        hall.counts.unwritten.fetch_add(u64::from(!is_kept), Relaxed);
                         self.dump = None;
                     }
                     if hall.shared.rules().verifies {

@@ -1,10 +1,11 @@
 //! A running sink, shared by the tests.
 #![allow(dead_code)] // each test file uses its part
 
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, ExitStatus, Output, Stdio},
 };
 
 /// A running sink; killed when dropped.
@@ -15,8 +16,14 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
-        command.arg("sink").args(arguments).arg("127.0.0.1:0");
+        Self::start_behind(":", arguments)
+    }
+
+    /// Behind a command of the shell.
+    pub(crate) fn start_behind(first: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("{first}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_postlab"), "sink"]);
+        command.args(arguments).arg("127.0.0.1:0");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -42,26 +49,27 @@ impl Sink {
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
         let names = files.map(|file| file.unwrap().file_name().to_str().unwrap().parse::<u64>().unwrap());
         let most = Some(names.max().unwrap() + 1 + more);
-        let limit = rustix::process::Rlimit { current: most, maximum: most };
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limit).unwrap();
+        let limit = Rlimit { current: most, maximum: most };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Nofile, limit).unwrap();
     }
 
     /// Waits for its end and returns what it printed.
-    pub(crate) fn output(mut self) -> String {
+    pub(crate) fn output(self) -> String {
+        let (out, status) = self.ended();
+        assert!(status.success());
+        out
+    }
+
+    /// The same, however it ended.
+    pub(crate) fn ended(mut self) -> (String, ExitStatus) {
         let mut out = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        assert!(self.child.wait().unwrap().success());
-        out
+        (out, self.child.wait().unwrap())
     }
 
     /// Ends it, as Ctrl-C does.
     pub(crate) fn stop(&self) {
-        rustix::process::kill_process(
-            rustix::process::Pid::from_child(&self.child),
-            rustix::process::Signal::INT,
-        )
-        .unwrap();
+        rustix::process::kill_process(Pid::from_child(&self.child), rustix::process::Signal::INT).unwrap();
     }
 
     /// What it printed at its end, read as JSON.
