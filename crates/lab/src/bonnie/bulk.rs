@@ -124,7 +124,7 @@ impl<'a> Bulk<'a> {
         let work = |seeker: u64| -> io::Result<()> {
             let file = self.open(OpenOptions::new().read(true).write(true))?;
             let mut block = aligned(self.wishes.chunk);
-            let mut random = fastrand::Rng::with_seed(self.wishes.seed + seeker);
+            let mut random = fastrand::Rng::with_seed(self.wishes.seed.wrapping_add(seeker));
             while next.fetch_add(1, Relaxed) < u64::from(self.wishes.seeks) {
                 let at = random.u64(..self.blocks()) * self.wishes.chunk as u64;
                 file.read_exact_at(block.as_mut(), at)?;

@@ -146,7 +146,7 @@ impl BonnieArgs {
             parts.get(i).map_or(Ok(default), |text| size(text, unit))
         };
         let bytes = number(&parts, 0, MIB, 0)?;
-        if bytes > 0 && bytes < memory_mib * 2 * MIB {
+        if bytes > 0 && bytes / 2 / MIB < memory_mib {
             return Err(format!(
                 "a file of {} MiB lies in a memory of {memory_mib} MiB: make it twice as large (-s), or say -r 0",
                 bytes / MIB
@@ -154,16 +154,20 @@ impl BonnieArgs {
         }
         let files: Vec<&str> = self.number.split(':').collect();
         let char_bytes = size(&self.char_size, MIB)?;
+        let count = |parts: &[&str], i: usize, default: u64| {
+            let count = number(parts, i, 1, default)?;
+            u32::try_from(count).map_err(|_| format!("`{count}` is too many"))
+        };
         let wishes = Wishes {
             bytes,
             chunk: number(&parts, 1, 1, 8192)? as usize,
-            seeks: number(&parts, 2, 1, 8192)? as u32,
-            seekers: number(&parts, 3, 1, 5)? as u32,
+            seeks: count(&parts, 2, 8192)?,
+            seekers: count(&parts, 3, 5)?,
             char_bytes: (char_bytes > 0).then_some(char_bytes),
-            files: number(&files, 0, 1, 16)? as u32,
+            files: count(&files, 0, 16)?,
             file_max: number(&files, 1, 1, 0)?,
             file_min: number(&files, 2, 1, 0)?,
-            directories: number(&files, 3, 1, 0)? as u32,
+            directories: count(&files, 3, 0)?,
             syncs: self.syncs,
             direct: self.direct,
             seed: self.seed,
@@ -192,8 +196,10 @@ impl Wishes {
         if !self.chunk.is_power_of_two() || !(256..=1 << 20).contains(&self.chunk) {
             return Err(format!("a block of {} octets is no power of two from 256 to 1048576", self.chunk));
         }
-        if self.file_min > self.file_max || self.file_max > 1 << 30 || self.files > 1 << 16 {
-            return Err("small files: at most 65536:1g, and the smallest is not above the largest".into());
+        let many = self.files.max(self.directories) > 1 << 16;
+        if self.file_min > self.file_max || self.file_max > 1 << 30 || many {
+            let bounds = "at most 65536:1g:1g:65536, and the smallest is not above the largest";
+            return Err(format!("small files: {bounds}"));
         }
         if self.bytes > 0 && (self.seekers == 0 || self.seekers > 256 || self.bytes < self.chunk as u64) {
             return Err("the large file has a block at least, and 1 to 256 seekers".into());
