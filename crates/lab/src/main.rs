@@ -82,6 +82,9 @@ enum Verb {
     Stat(stat::StatArgs),
 }
 
+/// For the shell, where 1 says that a command found what should not be.
+pub(crate) const CANNOT: u8 = 2;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -98,7 +101,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Nothing can be done where it cannot be printed.
             let _ = writeln!(std::io::stderr(), "postlab: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(CANNOT)
         }
     }
 }

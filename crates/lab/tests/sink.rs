@@ -82,7 +82,7 @@ fn a_message_that_cannot_be_written_leaves_no_part_of_a_file_and_is_counted() {
         );
         let (said, status) = sink.ended();
         assert!(said.contains("\"messages\":1,") && said.contains("\"unwritten\":1,"), "{letter}: {said}");
-        assert_eq!(status.code(), Some(1), "{letter}");
+        assert_eq!(status.code(), Some(2), "{letter}");
         assert_eq!(std::fs::read_to_string(&all).unwrap(), "before\n", "{letter}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{letter}");
     }

@@ -145,6 +145,6 @@ fn output_that_nobody_takes_ends_a_command_and_what_it_made_is_removed() {
     let full = write().stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
     let error = String::from_utf8_lossy(&full.stderr).into_owned();
     assert_eq!(error, "postlab: failed printing to stdout: No space left on device (os error 28)\n");
-    assert_eq!(full.status.code(), Some(1));
+    assert_eq!(full.status.code(), Some(2));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }

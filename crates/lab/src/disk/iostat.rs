@@ -17,7 +17,7 @@ use std::{
 
 /// Count what a disk and processes do, a message
 ///
-/// Looks until COMMAND ends, or for so many intervals. Its exit code is the command's.
+/// Looks until COMMAND ends, or for so many intervals. The exit code is 1 if the command fails.
 #[derive(Debug, Args)]
 pub(crate) struct IostatArgs {
     /// A line every so many seconds
