@@ -13,10 +13,13 @@ fn what_was_measured_is_kept_and_stands_beside_the_seed() {
     let kept: String = [("priority", 400), ("filename", 100), ("host", 800), ("random", 120)]
         .map(|(n, s)| row(n, s))
         .concat();
-    std::fs::write(results.join("queuerun.txt"), kept).unwrap();
+    let disk = directory.path().canonicalize().unwrap().display().to_string();
+    let queuerun = format!("$ postlab queuerun -m 10000 --rounds 5 {disk}\n{kept}");
+    std::fs::write(results.join("queuerun.txt"), queuerun).unwrap();
     let kept = "priority warm - 9 (9–9, N=1) 1 (1–1, N=1) 10 (9–9, N=1)\nfilename warm - 4 (9–9, N=1) 1 (1–1, N=1) 5 (9–9, N=1)\n";
-    std::fs::write(results.join("queuerun-postrider.txt"), kept).unwrap();
-    let disk = directory.path().display().to_string();
+    let asked = "queuerun --mta postrider --engine log -m 3000 --rounds 3 --results runs";
+    let through = results.join("queuerun-postrider.txt");
+    std::fs::write(&through, format!("$ postlab {asked} {disk}\n{kept}")).unwrap();
     let output = run(&["reproduce", "S1", "--quick", "--results", results.to_str().unwrap(), "-d", &disk]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -36,6 +39,15 @@ fn what_was_measured_is_kept_and_stands_beside_the_seed() {
         "{page}"
     );
     assert!(results.join("scenarios/models.toml").exists());
+    // A step that has said something, and then could not go on, is not done.
+    std::fs::remove_file(&through).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_postlab"));
+    command.args(["reproduce", "S1", "--quick", "--results"]).arg(&results).args(["-d", &disk]);
+    let output = command.env("POSTRIDER", "/no/postrider").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("| not run: find /no/postrider: No such file"), "{text}");
+    assert!(!through.exists());
     let output = run(&["reproduce", "S9"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("[possible values: S0, S1, S2, S3, S4, all]"));
 }

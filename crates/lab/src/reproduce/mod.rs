@@ -107,7 +107,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
 /// What a step printed, now or before.
 fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, String> {
     let path = results.join(format!("{}.txt", step.name));
-    if let Ok(text) = fs::read_to_string(&path) {
+    if let Some(text) = kept(&path, step) {
         return Ok(text);
     }
     if let Some(missing) = &step.needs {
@@ -117,19 +117,31 @@ fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, Stri
     let mut command = Command::new(program);
     command.args(&step.words).envs(step.env.iter().cloned()).current_dir(results).stdin(Stdio::null());
     let output = command.output().map_err(|e| format!("start: {e}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if stop.load(Relaxed) {
         return Err("stopped".into());
     }
-    // Some exit with 1 for what they found, and have said what.
-    if text.is_empty() {
+    // Some exit with 1 for what they found, and have said what. Others may have said half of it.
+    if !matches!(output.status.code(), Some(0 | 1)) {
         let error = String::from_utf8_lossy(&output.stderr);
-        return Err(error.trim().trim_start_matches("postlab: ").to_owned());
+        let error = error.trim().trim_start_matches("postlab: ");
+        return Err(if error.is_empty() { format!("it ended with {}", output.status) } else { error.into() });
     }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let partial = path.with_extension("part");
-    let kept = fs::write(&partial, &text).and_then(|()| fs::rename(&partial, &path));
-    kept.map_err(|e| format!("write {}: {e}", path.display()))?;
+    let written = fs::write(&partial, head(step) + &text).and_then(|()| fs::rename(&partial, &path));
+    written.map_err(|e| format!("write {}: {e}", path.display()))?;
     Ok(text)
+}
+
+/// The first line of what is kept: on another disk, or of more messages, it is another experiment.
+fn head(step: &Step) -> String {
+    format!("$ postlab {}\n", step.words.join(" "))
+}
+
+/// What the same command printed before.
+fn kept(path: &Path, step: &Step) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.strip_prefix(&head(step)).map(str::to_owned)
 }
 
 /// What came of all of them.
@@ -206,6 +218,20 @@ fn verdict(expectation: &Expectation, value: Option<f64>) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_the_same_command_printed_is_not_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let all = |quick, disk: &str| steps::all(quick, Path::new(disk), directory.path());
+        let path = directory.path().join("queuerun.txt");
+        let find = |steps: Vec<Step>| steps.into_iter().find(|step| step.name == "queuerun").unwrap();
+        let first = find(all(true, "/a"));
+        fs::write(&path, head(&first) + "figures\n").unwrap();
+        assert_eq!(kept(&path, &first).unwrap(), "figures\n");
+        assert_eq!(kept(&path, &find(all(true, "/b"))), None);
+        assert_eq!(kept(&path, &find(all(false, "/a"))), None);
+        assert_eq!(kept(&directory.path().join("none"), &first), None);
+    }
 
     #[test]
     fn each_figure_stands_beside_the_seeds_with_its_verdict() {
