@@ -4,8 +4,10 @@ mod common;
 
 use common::run;
 use std::{
+    io::{BufRead as _, BufReader},
     net::{TcpListener, TcpStream},
     path::Path,
+    process::{Command, Stdio},
     thread,
 };
 
@@ -177,4 +179,34 @@ fn two_results_are_compared_case_by_case() {
     );
     let output = run(&["compare", &results[0], "/no/dir"]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: read /no/dir/scenario.toml"));
+}
+
+#[test]
+fn a_run_that_is_cut_short_is_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("conversation");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let scenario = write(
+        directory.path(),
+        &format!(
+            "title = \"cut\"\nexperiment = \"ceiling\"\n[load]\nmessages = 100\nsessions = [1]\n\
+             letters = \"-d -w 60 --transcript {}\"\n",
+            fifo.display()
+        ),
+    );
+    let results = directory.path().join("results");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+    command.arg("run").arg("--results").arg(&results).arg(&scenario);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once something was said the run is under way, and the first rest takes a minute.
+    let mut lines = BufReader::new(std::fs::File::open(&fifo).unwrap()).lines();
+    while !lines.next().unwrap().unwrap().starts_with("<<< 354") {}
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // Nothing is left to be read when it has ended.
+    lines.for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let result = std::fs::read_dir(&results).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(std::fs::read_to_string(result.join("runs.jsonl")).unwrap(), "");
 }

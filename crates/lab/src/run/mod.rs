@@ -127,6 +127,10 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                         sessions: *sessions,
                     };
                     let run = rig::run(&case, stop)?;
+                    // What was cut short is no measurement.
+                    if stop.load(Relaxed) {
+                        return Ok(runs);
+                    }
                     append(file, &run)?;
                     runs.push(run);
                     progress.step();

@@ -155,8 +155,13 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let patience = Duration::from_secs(mta.map_or(10, |mta| mta.patience_seconds));
     if mta.is_some() && scenario.load.warm_up > 0 {
         let args = scenario.source(variant, 1, scenario.load.warm_up, endpoint)?;
-        let plan = Plan::new(args.messages, None, Instant::now());
-        let report = measure(&args, &args.setup()?, &plan)?;
+        let (setup, plan) = (args.setup()?, Plan::new(args.messages, None, Instant::now()));
+        let look = || {
+            if stop.load(Relaxed) {
+                plan.stop();
+            }
+        };
+        let report = beside(look, || measure(&args, &setup, &plan))?;
         drain(sink, report.messages_sent, patience, stop);
     }
     let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
@@ -166,34 +171,28 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let gauge = mta.map(Gauge::new);
     let plan = Plan::new(args.messages, args.rate, Instant::now());
     let begin = plan.begin();
-    let (moments, over) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    let moments = Mutex::new(Vec::new());
     let received = || sink.hall.tally().messages - first;
     let look = || Moment {
         seconds: begin.elapsed().as_secs_f64(),
         settled: plan.progress().0,
         received: received(),
     };
-    let report = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut next_look = Instant::now();
-            while !over.load(Relaxed) {
-                push(&moments, look());
-                if let Some(gauge) = gauge.as_ref().filter(|_| next_look <= Instant::now()) {
-                    gauge.look();
-                    next_look = Instant::now() + TICK * 25;
-                }
-                if stop.load(Relaxed) {
-                    plan.stop();
-                }
-                thread::sleep(TICK);
-            }
-        });
-        let report = measure(&args, &setup, &plan);
-        if let Ok(report) = &report {
-            drain(sink, first + report.messages_sent, patience, stop);
+    let mut next_look = Instant::now();
+    let watch = || {
+        push(&moments, look());
+        if let Some(gauge) = gauge.as_ref().filter(|_| next_look <= Instant::now()) {
+            gauge.look();
+            next_look = Instant::now() + TICK * 25;
         }
-        over.store(true, Relaxed);
-        report
+        if stop.load(Relaxed) {
+            plan.stop();
+        }
+    };
+    let report = beside(watch, || {
+        let report = measure(&args, &setup, &plan)?;
+        drain(sink, first + report.messages_sent, patience, stop);
+        Ok::<_, String>(report)
     })?;
     push(&moments, look());
     let moments = moments.into_inner().unwrap_or_default();
@@ -219,6 +218,22 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         idle: idle.len() as u32,
         source: report,
         moments,
+    })
+}
+
+/// Works, and looks at it meanwhile.
+fn beside<T>(mut look: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                look();
+                thread::sleep(TICK);
+            }
+        });
+        let done = work();
+        over.store(true, Relaxed);
+        done
     })
 }
 
