@@ -5,15 +5,15 @@ use super::{
     machine::Machine,
     read,
     rig::{Kind, Run},
-    scenario::Scenario,
-    table::{Name, cases, label},
+    scenario::{Scenario, Variant},
+    table::{Name, cases, durability, label},
 };
 use crate::stat::{
     Confidence, Sample, Verdict, mann_whitney,
     spread::{Spread, shown},
 };
 use clap::Args;
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// Compare two result directories: before and after, or one MTA and another
 ///
@@ -54,36 +54,64 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
     for difference in a.machine.differences(&b.machine) {
         println!("Not the same: {difference}");
     }
-    if a.scenario.load.letters != b.scenario.load.letters
-        || a.scenario.load.messages != b.scenario.load.messages
-    {
-        println!("Not the same: the load");
+    for difference in load_differences(&a.scenario, &b.scenario) {
+        println!("Not the same: {difference}");
     }
-    let names = |side: &Side| cases(&side.scenario, &side.runs).into_keys().collect::<BTreeSet<Name>>();
-    let shared: Vec<Name> = names(&a).intersection(&names(&b)).copied().collect();
+    let shared = shared(&a, &b);
     if shared.is_empty() {
         return Err("the two have no case in common".into());
     }
     println!("{:>8}  {:<28} {:>34} {:>34}  messages a second until drained", "sessions", "", "A", "B");
     let mut good = true;
-    for name in shared {
-        let (old, new) = (rates(&a, name), rates(&b, name));
+    for (name, theirs) in shared {
+        let (old, new) = (rates(&a, name), rates(&b, theirs));
         let text = |rates: &[f64]| {
             Spread::of(rates.iter().copied()).map(|s| s.text_of(rates.len())).unwrap_or_default()
         };
-        let outcome = judge(args.confidence, &old, &new, &[problem(&a, name, "A"), problem(&b, name, "B")]);
+        let outcome = judge(args.confidence, &old, &new, &[problem(&a, name, "A"), problem(&b, theirs, "B")]);
         println!(
-            "{:>8}  {:<28} {:>34} {:>34}  {}",
+            "{:>8}  {:<28} {:>34} {:>34}  {}{}",
             name.0,
             label(&a.scenario, name),
             text(&old),
             text(&new),
-            outcome.text()
+            outcome.text(),
+            promises(&durability(&a.scenario, name), &durability(&b.scenario, theirs))
         );
         // A ceiling that moves is the laboratory's.
         good &= name.2 == Kind::Ceiling || !matches!(outcome, Outcome::Differs(percent) if percent < 0.0);
     }
     Ok(good)
+}
+
+/// Cases of both, by what they are called: a variant's place in its scenario says nothing.
+fn shared(a: &Side, b: &Side) -> Vec<(Name, Name)> {
+    let named = |side: &Side| -> Vec<((u32, String, Kind), Name)> {
+        let cases = cases(&side.scenario, &side.runs).into_iter();
+        cases.map(|(name, runs)| ((name.0, runs[0].variant.clone(), name.2), name)).collect()
+    };
+    let theirs: BTreeMap<_, Name> = named(b).into_iter().collect();
+    named(a).into_iter().filter_map(|(key, name)| Some((name, *theirs.get(&key)?))).collect()
+}
+
+/// What is sent and taken in another way.
+fn load_differences(a: &Scenario, b: &Scenario) -> Vec<String> {
+    let load = |s: &Scenario| (s.load.letters.clone(), s.load.messages, s.sink.letters.clone());
+    let mut told: Vec<String> = (load(a) != load(b)).then(|| "the load".to_owned()).into_iter().collect();
+    for mine in a.variants() {
+        let letters = |v: &Variant| (v.letters.clone(), v.sink_letters.clone(), v.idle);
+        let theirs = b.variants().into_iter().find(|v| v.name == mine.name);
+        if theirs.is_some_and(|theirs| letters(&theirs) != letters(&mine)) {
+            told.push(format!("the load of {}", mine.name));
+        }
+    }
+    told
+}
+
+/// Said where one side promises something else of an accepted message: it may be faster for that alone.
+fn promises(a: &str, b: &str) -> String {
+    let shown = |text: &str| if text.is_empty() { "not said".to_owned() } else { text.to_owned() };
+    if a == b { String::new() } else { format!("; NOT THE SAME DURABILITY: {}, and {}", shown(a), shown(b)) }
 }
 
 fn rates(side: &Side, name: Name) -> Vec<f64> {
@@ -144,6 +172,47 @@ mod tests {
         assert_eq!(judge(&old, &old.map(|x| x * 0.8)).text(), "SLOWER by 20.0 %");
         assert_eq!(judge(&old, &[90.0, 112.0, 99.0, 108.0, 95.0]), Outcome::Same);
         assert_eq!(judge(&old, &[1.0, 2.0]).text(), "not compared: 5 and 2 runs: three of each are needed");
+    }
+
+    /// A relay with these variants, and a run of each.
+    fn side(variants: &[(&str, &str)]) -> Side {
+        let tables: String = variants
+            .iter()
+            .map(|(name, durability)| {
+                format!("[[variant]]\nname = \"{name}\"\ndurability = \"{durability}\"\n")
+            })
+            .collect();
+        let text = format!(
+            "title = \"x\"\nexperiment = \"relay\"\n[load]\nmessages = 10\nsessions = [1]\n\
+             [mta]\nname = \"m\"\nendpoint = \"127.0.0.1:25\"\n{tables}"
+        );
+        let run = |(name, _): &(&str, &str)| Run {
+            variant: (*name).to_owned(),
+            ..detect::tests::run("relay", 1, 10.0, 1.0, 1.0)
+        };
+        Side {
+            scenario: Scenario::parse(&text).unwrap(),
+            machine: Machine::default(),
+            runs: variants.iter().map(run).collect(),
+        }
+    }
+
+    #[test]
+    fn cases_are_found_by_name_and_another_durability_is_told() {
+        let a = side(&[("log", "synced"), ("null", "nothing")]);
+        let b = side(&[("null", "nothing"), ("new", "x"), ("log", "no sync")]);
+        assert_eq!(
+            shared(&a, &b),
+            [((1, 0, Kind::Relay), (1, 2, Kind::Relay)), ((1, 1, Kind::Relay), (1, 0, Kind::Relay))]
+        );
+        let told =
+            |(mine, theirs)| promises(&durability(&a.scenario, mine), &durability(&b.scenario, theirs));
+        let told: Vec<String> = shared(&a, &b).into_iter().map(told).collect();
+        assert_eq!(told, ["; NOT THE SAME DURABILITY: synced, and no sync", ""]);
+        let mut other = a.scenario.clone();
+        other.variant[1].letters = "-d".into();
+        assert_eq!(load_differences(&a.scenario, &other), ["the load of null"]);
+        assert!(load_differences(&a.scenario, &b.scenario).is_empty());
     }
 
     #[test]
