@@ -76,7 +76,22 @@ fn refusals_are_counted_by_phase_and_code_and_end_nothing() {
 
 #[test]
 fn a_server_that_closes_between_messages_costs_none() {
-    // It takes one message a connection, and says 421 behind it without being asked.
+    // It takes one message a connection, and goes behind it: with a 421 that was not asked for, or without a word.
+    for last in ["250 ok\r\n421 enough\r\n", "250 ok\r\n"] {
+        let address = server_of_one(last);
+        for arguments in [&["-w", "0.05"][..], &["--rate", "20"]] {
+            let report = source(&[&["-m", "3", "-d"], arguments].concat(), &address);
+            assert_eq!(
+                (&report["messages_sent"], &report["messages_failed"], &report["connections"]),
+                (&3.into(), &0.into(), &3.into()),
+                "{last:?} {arguments:?}: {report}"
+            );
+        }
+    }
+}
+
+/// Takes a message a connection, says `last`, and closes.
+fn server_of_one(last: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -95,11 +110,10 @@ fn a_server_that_closes_between_messages_costs_none() {
                 line.clear();
                 socket.read_line(&mut line).unwrap();
             }
-            say(&mut socket, "250 ok\r\n421 enough\r\n");
+            say(&mut socket, last);
         }
     });
-    let report = source(&["-m", "3", "-d", "-w", "0.05"], &address);
-    assert_eq!((&report["messages_sent"], &report["connections"]), (&3.into(), &3.into()), "{report}");
+    address
 }
 
 #[test]

@@ -127,7 +127,11 @@ impl Session {
             None => Phase::Connect,
         };
         tally.failed_in(phase, fault.clone());
-        self.give_up(tally);
+        if phase == Phase::Message && self.under_way.is_empty() {
+            self.give_up_between(tally);
+        } else {
+            self.give_up(tally);
+        }
     }
 
     /// The connection met a reset; true if another attempt may be made.
@@ -272,14 +276,15 @@ impl Session {
 
     /// QUIT was answered, or the server said 421. What it said of each message was heard before.
     fn server_closes(&mut self, tally: &mut Tally) {
-        let kept = self.ticket.filter(|_| !self.nothing_begun);
-        if kept.is_some() {
-            // It closes between two messages: the next one gets a new connection.
-            self.ticket = None;
-        }
         if !self.under_way.is_empty() {
             tally.failed_in(Phase::Message, Fault::Lost);
         }
+        self.give_up_between(tally);
+    }
+
+    /// A message that was not begun gets a new connection, unless this one took none at all.
+    fn give_up_between(&mut self, tally: &mut Tally) {
+        let kept = self.ticket.take_if(|_| !self.nothing_begun);
         self.give_up(tally);
         self.ticket = kept;
     }
