@@ -78,7 +78,7 @@ fn refusals_are_counted_by_phase_and_code_and_end_nothing() {
 fn a_server_that_closes_between_messages_costs_none() {
     // It takes one message a connection, and goes behind it: with a 421 that was not asked for, or without a word.
     for last in ["250 ok\r\n421 enough\r\n", "250 ok\r\n"] {
-        let address = server_of_one(last);
+        let address = server_of_one(&["250 a\r\n", "250 b\r\n", "250 c\r\n", "354 d\r\n"], last);
         for arguments in [&["-w", "0.05"][..], &["--rate", "20"]] {
             let report = source(&[&["-m", "3", "-d"], arguments].concat(), &address);
             assert_eq!(
@@ -90,8 +90,8 @@ fn a_server_that_closes_between_messages_costs_none() {
     }
 }
 
-/// Takes a message a connection, says `last`, and closes.
-fn server_of_one(last: &'static str) -> String {
+/// Takes a message a connection, with these replies to its commands, says `last`, and closes.
+fn server_of_one(replies: &'static [&str], last: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn server_of_one(last: &'static str) -> String {
                 reader.get_mut().write_all(reply.as_bytes()).unwrap();
             };
             say(&mut socket, "220 hi\r\n");
-            for reply in ["250 a\r\n", "250 b\r\n", "250 c\r\n", "354 d\r\n"] {
+            for reply in replies {
                 socket.read_line(&mut String::new()).unwrap();
                 say(&mut socket, reply);
             }
@@ -121,6 +121,23 @@ fn failures_set_the_exit_code_unless_refusals_are_fine() {
     let sink = Sink::start(&["-r", "RCPT"]);
     assert_eq!(run(&["source", &sink.address]).status.code(), Some(1));
     assert_eq!(run(&["source", "-A", &sink.address]).status.code(), Some(0));
+}
+
+#[test]
+fn who_refuses_some_recipients_has_not_taken_all_and_refusals_do_not_shorten_times() {
+    let sink = Sink::start(&["--defer", "50", "-W", "DATA:0.05"]);
+    let output = run(&["source", "--json", "-m", "40", "-s", "10", "-r", "2", &sink.address]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of = |name: &str| report[name].as_u64().unwrap();
+    // Of 80 recipients by the toss of a coin: that none of 40 pairs is split has no chance worth a word.
+    assert!(of("recipients_refused") > 0 && of("messages_failed") > 0, "{report}");
+    assert_eq!(of("recipients") + of("recipients_refused") + 2 * of("messages_failed"), 80, "{report}");
+    let times = &report["times"]["message"];
+    assert_eq!(times["count"], report["messages_sent"], "{report}");
+    assert!(times["min_us"].as_f64().unwrap() >= 50_000.0, "{report}");
+    let address =
+        server_of_one(&["250 a\r\n", "250 b\r\n", "250 c\r\n", "452 d\r\n", "354 e\r\n"], "250 ok\r\n");
+    assert_eq!(run(&["source", "-r", "2", &address]).status.code(), Some(1));
 }
 
 #[test]

@@ -52,7 +52,8 @@ pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
         print!("{}", report.text(args.percentiles));
     }
     let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
-    Ok(report.messages_failed == 0 || (args.refusals_are_fine && refusals_only))
+    let all_taken = report.messages_failed == 0 && report.recipients_refused == 0;
+    Ok(all_taken || (args.refusals_are_fine && refusals_only))
 }
 
 /// Measures, and shows how far it is, unless -c does.

@@ -23,6 +23,9 @@ pub(crate) struct Report {
     pub(crate) messages_sent: u64,
     pub(crate) messages_failed: u64,
     pub(crate) recipients: u64,
+    /// Of messages that were taken for others.
+    #[serde(default)]
+    pub(crate) recipients_refused: u64,
     pub(crate) connections: u64,
     pub(crate) seconds: f64,
     /// Sent messages a second.
@@ -48,6 +51,7 @@ impl Report {
             messages_sent: tally.sent,
             messages_failed: tally.failed,
             recipients: tally.recipients,
+            recipients_refused: tally.recipients_refused,
             connections: tally.connections,
             seconds,
             rate: tally.sent as f64 / seconds.max(1e-9),
@@ -93,6 +97,10 @@ impl Report {
         }
         if self.messages_failed > 0 {
             let _ = writeln!(out, "{} messages failed", self.messages_failed);
+        }
+        if self.recipients_refused > 0 {
+            let _ =
+                writeln!(out, "{} recipients refused of messages taken for others", self.recipients_refused);
         }
         for (kind, count) in &self.failures {
             let _ = writeln!(out, "{count:>10}  {kind}");

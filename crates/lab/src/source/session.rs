@@ -300,12 +300,16 @@ impl Session {
         let delivered = outcomes.iter().filter(|(_, o)| o.fate == Fate::Delivered).count();
         if let Some((_, since)) = self.under_way.iter().find(|(n, _)| *n == name).copied() {
             self.under_way.retain(|(n, _)| *n != name);
-            tally.took(Phase::Message, now.saturating_duration_since(since));
+            // A refusal is sooner there than an acceptance: it would flatter the server.
+            if delivered > 0 {
+                tally.took(Phase::Message, now.saturating_duration_since(since));
+            }
         }
         self.done += 1;
         tally.recipients += delivered as u64;
         if delivered > 0 {
             tally.sent += 1;
+            tally.recipients_refused += (outcomes.len() - delivered) as u64;
             return;
         }
         tally.failed += 1;

@@ -21,7 +21,7 @@ pub(crate) enum Phase {
     Final,
     Rset,
     Quit,
-    /// A whole message, from when it was due.
+    /// A whole message that was taken, from when it was due.
     Message,
 }
 
@@ -115,6 +115,8 @@ pub(crate) struct Tally {
     pub(crate) sent: u64,
     pub(crate) failed: u64,
     pub(crate) recipients: u64,
+    /// Of messages that were taken for others.
+    pub(crate) recipients_refused: u64,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
 }
@@ -137,6 +139,7 @@ impl Default for Tally {
             sent: 0,
             failed: 0,
             recipients: 0,
+            recipients_refused: 0,
             bytes_out: 0,
             bytes_in: 0,
         }
@@ -172,6 +175,7 @@ impl Tally {
         self.sent += other.sent;
         self.failed += other.failed;
         self.recipients += other.recipients;
+        self.recipients_refused += other.recipients_refused;
         self.bytes_out += other.bytes_out;
         self.bytes_in += other.bytes_in;
     }
