@@ -43,6 +43,20 @@ fn wrong_commands_are_told_and_passed_over() {
 }
 
 #[test]
+fn a_file_that_loads_itself_or_is_not_there_is_told_and_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("commands").display().to_string();
+    std::fs::write(&path, format!("load {path}\nset number 7\n")).unwrap();
+    let text = commands(&format!("load {path}\nload /no/file\nshow\n"));
+    assert!(
+        text.starts_with("Error: 16 files load each other\nError: open /no/file: No such file"),
+        "{text}"
+    );
+    assert!(text.contains("The base number of files is 7\n"), "{text}");
+    assert_eq!(run(&["postmark", "/no/file"]).status.code(), Some(2));
+}
+
+#[test]
 fn one_line_runs_a_preset_with_changes() {
     let directory = tempfile::tempdir().unwrap();
     let location = format!("location {}", directory.path().display());

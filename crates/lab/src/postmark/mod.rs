@@ -8,8 +8,9 @@ mod work;
 use clap::Args;
 use config::{Config, HELP};
 use std::{
+    fs::File,
     io::{self, BufRead, IsTerminal as _, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -60,12 +61,12 @@ pub(crate) fn run(args: &PostmarkArgs) -> Result<(), String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    let mut shell = Shell { config, stop };
+    let mut shell = Shell { config, stop, loading: 0 };
     if args.run {
         return shell.work();
     }
     match &args.file {
-        Some(path) => shell.load(path),
+        Some(path) => shell.interpret(open(path)?, false),
         None => shell.interpret(io::stdin().lock(), io::stdin().is_terminal()),
     }
 }
@@ -73,12 +74,35 @@ pub(crate) fn run(args: &PostmarkArgs) -> Result<(), String> {
 struct Shell {
     config: Config,
     stop: Arc<AtomicBool>,
+    /// Files that are being read, each named by the one before.
+    loading: u32,
+}
+
+/// A file that names itself is read so often.
+const NESTED: u32 = 16;
+
+fn open(path: &Path) -> Result<io::BufReader<File>, String> {
+    let file = File::open(path).map_err(|e| format!("open {}: {e}", path.display()))?;
+    Ok(io::BufReader::new(file))
 }
 
 impl Shell {
-    fn load(&mut self, path: &PathBuf) -> Result<(), String> {
-        let file = std::fs::File::open(path).map_err(|e| format!("open {}: {e}", path.display()))?;
-        self.interpret(io::BufReader::new(file), false)
+    /// Reads the commands of a file; one that cannot be read is told and passed over, as PostMark does.
+    fn load(&mut self, path: &Path) -> Result<(), String> {
+        if self.loading == NESTED {
+            tell(Err(format!("{NESTED} files load each other")));
+            return Ok(());
+        }
+        self.loading += 1;
+        let done = match open(path) {
+            Ok(file) => self.interpret(file, false),
+            Err(error) => {
+                tell(Err(error));
+                Ok(())
+            }
+        };
+        self.loading -= 1;
+        done
     }
 
     fn interpret(&mut self, input: impl BufRead, prompts: bool) -> Result<(), String> {
@@ -110,7 +134,7 @@ impl Shell {
             ["preset", name] => tell(self.config.preset(name)),
             ["set", rest @ ..] => tell(self.config.set(rest)),
             ["run"] => self.work()?,
-            ["load", path] => self.load(&PathBuf::from(path))?,
+            ["load", path] => self.load(Path::new(path))?,
             _ => println!("Eh?"),
         }
         Ok(Go::On)
