@@ -1,4 +1,4 @@
-//! Limits of this process.
+//! Limits of this process, and of the machine.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -20,4 +20,10 @@ pub(crate) fn raise_files() {
 /// How many files this process may have open.
 pub(crate) fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The machine's memory.
+pub(crate) fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(info.mem_unit.into())
 }

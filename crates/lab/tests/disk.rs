@@ -92,6 +92,25 @@ fn iostat_counts_a_command_and_ends_as_it_does() {
 }
 
 #[test]
+fn what_has_no_room_is_refused_and_what_was_not_measured_is_no_zero() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let most = u32::MAX.to_string();
+    for (arguments, words) in [
+        (&["queuedirs", "-m", &most, "-l", "16777216", "--rounds", "1000"][..], " MB are free"),
+        (&["lookup", "-n", "10000000", "-l", "65536"], "the memory has"),
+        (&["lookup", "-m", &most], "is not in 1..=10000000"),
+    ] {
+        let output = run(&[arguments, &[path]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
+    }
+    // A point has 500 messages.
+    let text = ok(&["queuedirs", "-q", "1", "-s", "1", "-m", "20", "-S", "--rounds", "1", path]);
+    assert!(text.contains("  - ") && !text.contains(" -0.00"), "{text}");
+}
+
+#[test]
 fn bonnie_does_all_its_phases_and_shows_short_ones_as_plus_signs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();

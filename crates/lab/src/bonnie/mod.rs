@@ -7,6 +7,7 @@ mod report;
 
 use crate::{
     disk::{Scratch, device::Device},
+    limits::memory_bytes,
     rounds::{Figure, Progress},
 };
 use bulk::Bulk;
@@ -137,9 +138,7 @@ fn phases(wishes: &Wishes, scratch: &Scratch, progress: &Progress) -> io::Result
 
 impl BonnieArgs {
     fn wishes(&self) -> Result<Wishes, String> {
-        let info = rustix::system::sysinfo();
-        let machine_mib = info.totalram.saturating_mul(info.mem_unit.into()) / MIB;
-        let memory_mib = self.memory.as_deref().map_or(Ok(machine_mib * MIB), |t| size(t, MIB))? / MIB;
+        let memory_mib = self.memory.as_deref().map_or(Ok(memory_bytes()), |t| size(t, MIB))? / MIB;
         let default = (memory_mib * 2).max(LEAST_MIB).to_string();
         let parts: Vec<&str> = self.size.as_deref().unwrap_or(&default).split(':').collect();
         let number = |parts: &[&str], i: usize, unit: u64, default: u64| {

@@ -2,7 +2,10 @@
 //! and again until it is on the disk, which is what dd without `conv=fsync` does not measure.
 
 use super::{device::Device, scratch::Scratch};
-use crate::rounds::{Figure, Progress, Rounds};
+use crate::{
+    limits::memory_bytes,
+    rounds::{Figure, Progress, Rounds},
+};
 use clap::Args;
 use std::{
     fs::{self, File},
@@ -107,11 +110,6 @@ fn write(order: &Order, mut file: File, scratch: &Scratch) -> io::Result<(Durati
     let taken = begin.elapsed();
     file.sync_all()?;
     Ok((taken, begin.elapsed(), done))
-}
-
-fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 impl Order {

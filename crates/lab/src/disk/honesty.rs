@@ -110,6 +110,9 @@ fn gather(args: &HonestyArgs) -> Result<Evidence, String> {
         times.took(sync.elapsed());
         syncs += 1;
     }
+    if syncs == 0 {
+        return Err("sync: stopped before the first".into());
+    }
     let elapsed = begin.elapsed();
     let traffic = before.zip(device.traffic()).map(|(before, after)| after.since(before));
     let us = |time: Duration| time.as_secs_f64() * 1e6;

@@ -6,6 +6,7 @@ mod server;
 
 use crate::{
     disk::Scratch,
+    limits::memory_bytes,
     rounds::{Figure, Progress, Rounds},
 };
 use cdb::Cdb;
@@ -23,7 +24,7 @@ pub(crate) struct LookupArgs {
     #[arg(short = 'l', value_name = "BYTES", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=65536))]
     length: u32,
     /// Lookups of a round
-    #[arg(short = 'm', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'm', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     lookups: u32,
     #[command(flatten)]
     rounds: Rounds,
@@ -70,8 +71,18 @@ fn in_batches(client: &mut Client, keys: &[&str]) -> io::Result<usize> {
     keys.chunks(BATCH).try_fold(0, |found, keys| Ok(found + client.ask(keys.iter().copied())?))
 }
 
+/// Beside its value an entry has its key, and both have their heads.
+const ENTRY_BYTES: u64 = 128;
+/// The forms that lie in memory.
+const COPIES: u64 = 3;
+
 /// Measures and prints.
 pub(crate) fn run(args: &LookupArgs) -> Result<(), String> {
+    let needed = u64::from(args.entries) * (u64::from(args.length) + ENTRY_BYTES) * COPIES;
+    if needed > memory_bytes() / 2 {
+        let [needed, memory] = [needed, memory_bytes()].map(|bytes| bytes / 1_000_000);
+        return Err(format!("make the maps: they take {needed} MB, and the memory has {memory}"));
+    }
     let scratch = Scratch::new(&args.directory)?;
     let value = "v".repeat(args.length as usize);
     let pairs: Vec<_> = (0..args.entries).map(|i| (key(i), value.clone())).collect();

@@ -98,7 +98,8 @@ fn cells(args: &QueuedirsArgs) -> Vec<Cell> {
 /// What queue directories take until the end: two files a message, of whole blocks.
 fn room(args: &QueuedirsArgs, cells: &[Cell]) -> u64 {
     let kept = cells.iter().filter(|cell| cell.spool.engine == Engine::Directories).count() as u64;
-    kept * u64::from(args.rounds.count) * u64::from(args.messages) * super::message_bytes(args.length)
+    let messages = (kept * u64::from(args.rounds.count)).saturating_mul(args.messages.into());
+    messages.saturating_mul(super::message_bytes(args.length))
 }
 
 fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -> Result<Run, String> {

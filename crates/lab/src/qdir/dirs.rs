@@ -89,7 +89,8 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     // another one, so that removing a queue makes the next one slower.
     let senders = args.senders();
     let queues = (senders.len() * args.directories.len()) as u64 * u64::from(args.rounds.count);
-    scratch.needs(queues * u64::from(args.messages) * super::message_bytes(args.length))?;
+    let kept = queues.saturating_mul(args.messages.into());
+    scratch.needs(kept.saturating_mul(super::message_bytes(args.length)))?;
     let cases: Vec<(u32, u32)> =
         senders.iter().flat_map(|s| args.directories.iter().map(move |d| (*s, *d))).collect();
     let progress = Progress::new("enqueue", cases.len() as u64 * u64::from(args.rounds.count));
@@ -109,7 +110,9 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
             }
             done = round.done;
             rate.push(f64::from(round.done) / round.seconds);
-            point.push(round.points.iter().sum::<f64>() / round.points.len().max(1) as f64);
+            if !round.points.is_empty() {
+                point.push(round.points.iter().sum::<f64>() / round.points.len() as f64);
+            }
             latency.push(round.times.at(0.5).as_secs_f64() * 1e3);
             slopes.push(Slope::of(&round.points));
             progress.step();
