@@ -1,5 +1,12 @@
 //! Ctrl-C and SIGTERM: what was measured so far is kept.
 
+use std::{
+    io,
+    process::{Child, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Calls `end` at the first signal; a second one ends the process at once.
@@ -19,4 +26,29 @@ pub(crate) fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> 
         std::process::exit(130);
     });
     Ok(())
+}
+
+/// Asks a program of ours to end, as Ctrl-C does.
+pub(crate) fn end(child: &Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+        // It may be gone already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+/// Between two looks at whether a program has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Waits for a program of ours. Ctrl-C reaches it with us, SIGTERM only us: once `stop` says so, it is asked to end.
+pub(crate) fn wait(child: &mut Child, stop: &AtomicBool) -> io::Result<ExitStatus> {
+    let mut is_told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if stop.load(Relaxed) && !std::mem::replace(&mut is_told, true) {
+            end(child);
+        }
+        thread::sleep(LOOK);
+    }
 }

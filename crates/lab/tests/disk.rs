@@ -3,6 +3,11 @@
 mod common;
 
 use common::run;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
 
 fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
@@ -86,6 +91,14 @@ fn iostat_counts_a_command_and_ends_as_it_does() {
     let text = ok(&["iostat", "-d", path, "-m", "2", "--", "sh", "-c", "exit 0"]);
     assert!(text.contains("\nsh ") && text.contains("for one message"), "{text}");
     assert_eq!(run(&["iostat", "-d", path, "--", "false"]).status.code(), Some(1));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+    command.args(["iostat", "-d", path, "--", "sh", "-c", "echo begun; exec sleep 600"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while lines.next().unwrap().unwrap() != "begun" {}
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(lines.any(|line| line.unwrap().starts_with("sleep ")), "its figures are told all the same");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
     let me = std::process::id().to_string();
     let text = ok(&["iostat", "-w", "0.01", "-c", "1", "-p", &me, "-d", path]);
     assert!(text.contains("oublock"), "{text}");

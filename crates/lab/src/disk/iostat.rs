@@ -2,7 +2,10 @@
 //! S4's modified iostat with getrusage(2) beside it.
 
 use super::device::{Device, Traffic};
-use crate::usage::{Watch, members};
+use crate::{
+    signals,
+    usage::{Watch, members},
+};
 use clap::Args;
 use std::{
     path::PathBuf,
@@ -97,7 +100,7 @@ impl Looker<'_> {
         );
         let begin = Instant::now();
         let mut next = self.args.interval;
-        let mut lines = 0;
+        let (mut lines, mut is_told) = (0, false);
         loop {
             thread::sleep(TICK.min(self.args.interval));
             self.look(child.as_deref());
@@ -111,6 +114,10 @@ impl Looker<'_> {
                 if let Some(status) = ended {
                     self.line(begin.elapsed());
                     return Ok(status.success());
+                }
+                // Ctrl-C reached it with us, SIGTERM did not.
+                if stop.load(Relaxed) && !std::mem::replace(&mut is_told, true) {
+                    signals::end(child);
                 }
             } else if lines >= self.args.count || stop.load(Relaxed) {
                 return Ok(true);

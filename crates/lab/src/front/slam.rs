@@ -2,7 +2,7 @@
 //! machines.
 
 use super::{Runner, Way};
-use crate::source::Report;
+use crate::{signals::end, source::Report};
 use clap::Args;
 use std::{
     process::{Child, Command, Stdio},
@@ -76,7 +76,7 @@ fn round(args: &SlamArgs, runner: &Runner) -> Result<Vec<Report>, String> {
         match started {
             Ok(child) => children.push(child),
             Err(error) => {
-                children.iter_mut().for_each(end);
+                children.iter().for_each(end);
                 return Err(format!("start a process: {error}"));
             }
         }
@@ -85,18 +85,10 @@ fn round(args: &SlamArgs, runner: &Runner) -> Result<Vec<Report>, String> {
     while children.iter_mut().any(|child| matches!(child.try_wait(), Ok(None))) {
         thread::sleep(TICK);
         if runner.is_stopped() && !std::mem::replace(&mut told, true) {
-            children.iter_mut().for_each(end);
+            children.iter().for_each(end);
         }
     }
     children.into_iter().map(report_of).collect()
-}
-
-/// Asks a process to end, as Ctrl-C does: it tells what it has done so far.
-fn end(child: &mut Child) {
-    if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
-        // It may be gone already.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    }
 }
 
 fn report_of(child: Child) -> Result<Report, String> {

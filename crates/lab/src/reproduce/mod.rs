@@ -6,16 +6,17 @@ mod page;
 mod read;
 mod steps;
 
-use crate::{rounds::Progress, run::machine::Machine, stat::spread::shown};
+use crate::{rounds::Progress, run::machine::Machine, signals, stat::spread::shown};
 use clap::{Args, ValueEnum};
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    thread,
 };
 use steps::{Expectation, Step};
 
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
     steps::unpack(&results)?;
     let machine = Machine::here(&disk);
     let stop = Arc::new(AtomicBool::new(false));
-    crate::signals::on_end({
+    signals::on_end({
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
@@ -116,7 +117,7 @@ fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, Stri
     let program = std::env::current_exe().map_err(|e| format!("find this program: {e}"))?;
     let mut command = Command::new(program);
     command.args(&step.words).envs(step.env.iter().cloned()).current_dir(results).stdin(Stdio::null());
-    let output = command.output().map_err(|e| format!("start: {e}"))?;
+    let output = run_to_end(&mut command, stop).map_err(|e| format!("start: {e}"))?;
     if stop.load(Relaxed) {
         return Err("stopped".into());
     }
@@ -131,6 +132,26 @@ fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, Stri
     let written = fs::write(&partial, head(step) + &text).and_then(|()| fs::rename(&partial, &path));
     written.map_err(|e| format!("write {}: {e}", path.display()))?;
     Ok(text)
+}
+
+/// What it says and how it ends; a wish to end is handed on.
+fn run_to_end(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    thread::scope(|scope| {
+        let out = scope.spawn(|| all_of(stdout));
+        let error = scope.spawn(|| all_of(stderr));
+        let status = signals::wait(&mut child, stop)?;
+        let said = |read: thread::ScopedJoinHandle<'_, Vec<u8>>| read.join().unwrap_or_default();
+        Ok(Output { status, stdout: said(out), stderr: said(error) })
+    })
+}
+
+/// What came until the pipe was closed or broke.
+fn all_of(pipe: Option<impl io::Read>) -> Vec<u8> {
+    let mut text = Vec::new();
+    let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
+    text
 }
 
 /// The first line of what is kept: on another disk, or of more messages, it is another experiment.

@@ -1,12 +1,14 @@
 //! bpftrace as the counter: two probes for all system calls, filtered by process, children included.
 
 use super::{ATTACH, Row, TICK, Table, Tracer};
+use crate::signals;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::Value;
 use std::{
     fs::File,
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::AtomicBool,
     thread,
     time::Instant,
 };
@@ -89,7 +91,7 @@ impl Drop for Bpf {
 }
 
 /// A command of ours from its start: a shell stops itself, is watched, and becomes the command.
-pub(super) fn traced(command: &[String]) -> Result<(Table, bool), String> {
+pub(super) fn traced(command: &[String], stop: &AtomicBool) -> Result<(Table, bool), String> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(command);
     let mut child = shell.spawn().map_err(|e| format!("run /bin/sh: {e}"))?;
@@ -102,7 +104,7 @@ pub(super) fn traced(command: &[String]) -> Result<(Table, bool), String> {
     if let Some(pid) = Pid::from_raw(child.id().cast_signed()) {
         kill_process(pid, Signal::CONT).map_err(|e| format!("run the command: {e}"))?;
     }
-    let status = child.wait().map_err(|e| format!("wait for the command: {e}"))?;
+    let status = signals::wait(&mut child, stop).map_err(|e| format!("wait for the command: {e}"))?;
     Ok((Box::new(watching?).detach()?, status.success()))
 }
 

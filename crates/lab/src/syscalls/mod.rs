@@ -7,7 +7,7 @@
 mod bpf;
 mod strace;
 
-use crate::usage::members;
+use crate::{signals, usage::members};
 use clap::{Args, ValueEnum};
 use std::{
     collections::BTreeMap,
@@ -72,10 +72,10 @@ impl Counter {
     }
 
     /// A command of ours from its start, and whether it went well.
-    fn traced(self, command: &[String]) -> Result<(Table, bool), String> {
+    fn traced(self, command: &[String], stop: &AtomicBool) -> Result<(Table, bool), String> {
         match self {
-            Self::Bpftrace => bpf::traced(command),
-            Self::Strace => strace::traced(command),
+            Self::Bpftrace => bpf::traced(command, stop),
+            Self::Strace => strace::traced(command, stop),
         }
     }
 
@@ -111,7 +111,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Watches and prints; false if the command failed.
 pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     let stop = Arc::new(AtomicBool::new(false));
-    crate::signals::on_end({
+    signals::on_end({
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
@@ -127,13 +127,13 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     let (program, arguments) = args.command.split_first().ok_or("no command")?;
     let failed = |e: std::io::Error| format!("run {program}: {e}");
     let good = if pids.is_empty() {
-        let (table, good) = counter.traced(&args.command)?;
+        let (table, good) = counter.traced(&args.command, &stop)?;
         phases.push(("command", table));
         good
     } else {
         let tracer = counter.attach(&pids)?;
         let child = Command::new(program).args(arguments).spawn();
-        let status = child.and_then(|mut child| child.wait());
+        let status = child.and_then(|mut child| signals::wait(&mut child, &stop));
         phases.push(("command", tracer.detach()?));
         if let Some(time) = args.then.filter(|_| !stop.load(Relaxed)) {
             let tracer = counter.attach(&pids)?;

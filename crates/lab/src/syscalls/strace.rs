@@ -1,9 +1,11 @@
 //! strace as the counter.
 
 use super::{ATTACH, Row, TICK, Table, Tracer};
+use crate::signals;
 use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::atomic::AtomicBool,
     thread,
     time::Instant,
 };
@@ -82,9 +84,11 @@ fn is_traced(pid: u32) -> bool {
 }
 
 /// A command of ours from its start.
-pub(super) fn traced(command: &[String]) -> Result<(Table, bool), String> {
+pub(super) fn traced(command: &[String], stop: &AtomicBool) -> Result<(Table, bool), String> {
     let output = output_path();
-    let status = strace().arg("-o").arg(&output).arg("--").args(command).status().map_err(|e| missing(&e))?;
+    // With a file and a command it would not hear SIGTERM; so it does, and hands it on.
+    let traced = strace().args(["-I", "2", "-o"]).arg(&output).arg("--").args(command).spawn();
+    let status = traced.and_then(|mut child| signals::wait(&mut child, stop)).map_err(|e| missing(&e))?;
     let table = read_summary(&output);
     // It is small, and in the system's own folder for such.
     let _ = std::fs::remove_file(&output);
