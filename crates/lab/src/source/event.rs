@@ -6,7 +6,7 @@ use super::{
     plan::Plan,
     session::{Session, Turn},
     setup::Setup,
-    tally::{Fault, Tally},
+    tally::Tally,
 };
 use crate::spin::Patience;
 use rustix::{
@@ -124,7 +124,7 @@ impl<'a> Loop<'a> {
                 }
                 Moved::Secured => place.session.secured(now, tally),
                 Moved::Nothing => {}
-                Moved::Broken(Fault::Reset) if place.session.was_reset(setup, now) => again = true,
+                Moved::Broken(fault) if place.session.tries_again(&fault, setup, now) => again = true,
                 Moved::Broken(fault) => place.session.broken(&fault, tally),
             }
             more &= !place.session.hangs_up();
@@ -144,9 +144,10 @@ impl<'a> Loop<'a> {
                 Turn::Connect => {
                     place.age = place.age.wrapping_add(1);
                     place.deadline = now + setup.timeout;
-                    match Line::connect(setup, epoll, u64::from(place.age) << 32 | i as u64) {
+                    let address = place.session.address(setup);
+                    match Line::connect(setup, address, epoll, u64::from(place.age) << 32 | i as u64) {
                         Ok(line) => place.line = Some(line),
-                        Err(Fault::Reset) if place.session.was_reset(setup, now) => {}
+                        Err(fault) if place.session.tries_again(&fault, setup, now) => {}
                         Err(fault) => place.session.broken(&fault, tally),
                     }
                 }
@@ -225,3 +226,28 @@ impl<'a> Loop<'a> {
 
 /// Between two looks at silent servers.
 const SWEEP: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::super::{SourceArgs, measure};
+    use super::*;
+    use crate::run::{rig::Served, scenario::arguments};
+    use std::net::{SocketAddr, TcpListener};
+
+    #[test]
+    fn an_address_that_refuses_costs_nothing_where_another_takes() {
+        let sink = Served::start(&arguments(&["127.0.0.1:0"]).unwrap()).unwrap();
+        let args: SourceArgs = arguments(&["-m 8 -s 3", &sink.address]).unwrap();
+        let mut setup = args.setup().unwrap();
+        let nobody: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Port 1 of no interface: that one fails at once, and is no refusal.
+        let nowhere: SocketAddr = "255.255.255.255:1".parse().unwrap();
+        setup.addresses.splice(0..0, [nobody.into(), nowhere.into()]);
+        let report = measure(&args, &setup, &Plan::new(8, None, Instant::now())).unwrap();
+        assert_eq!((report.messages_sent, report.failures.len()), (8, 0), "{report:?}");
+        setup.addresses.pop();
+        let report = measure(&args, &setup, &Plan::new(2, None, Instant::now())).unwrap();
+        assert_eq!((report.messages_sent, report.messages_failed), (0, 2), "{report:?}");
+        sink.stop().unwrap();
+    }
+}

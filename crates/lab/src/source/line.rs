@@ -7,8 +7,8 @@ use rustix::{
     fd::OwnedFd,
     io::Errno,
     net::{
-        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
-        sockopt,
+        AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, connect, recv, send,
+        socket_with, sockopt,
     },
 };
 use std::{
@@ -46,8 +46,12 @@ const SLICES: usize = 16;
 impl Line {
     /// Begins to connect; `name` comes back with each event. The socket is watched for edges, so that
     /// one registration serves its whole life.
-    pub(crate) fn connect(setup: &Setup, poll: &OwnedFd, name: u64) -> Result<Self, Fault> {
-        let address = setup.address();
+    pub(crate) fn connect(
+        setup: &Setup,
+        address: &SocketAddrAny,
+        poll: &OwnedFd,
+        name: u64,
+    ) -> Result<Self, Fault> {
         let family = address.address_family();
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(fault)?;

@@ -9,6 +9,7 @@ use super::{
 };
 use bytes::Bytes;
 use mail::{Fate, Outcome};
+use rustix::net::SocketAddrAny;
 use smtp::client::{Event, Transaction};
 use std::{
     collections::VecDeque,
@@ -40,8 +41,9 @@ pub(crate) struct Session {
     caller: Option<Caller>,
     /// When the attempt under way began.
     connecting: Option<Instant>,
-    /// Attempts at this connection that met a reset.
-    resets: u32,
+    /// Attempts at this connection that came to nothing, and whose turn it was at the first of them.
+    failed_attempts: u32,
+    turn: Option<usize>,
     /// Taken, and not begun.
     ticket: Option<Ticket>,
     /// Begun, and not settled: names, and since when their time counts.
@@ -91,7 +93,7 @@ impl Session {
         self.nothing_begun = true;
         self.room = setup.messages_on_connection();
         self.wants_tls = setup.wants_tls();
-        self.resets = 0;
+        (self.failed_attempts, self.turn) = (0, None);
     }
 
     /// Bytes from the server.
@@ -134,13 +136,26 @@ impl Session {
         }
     }
 
-    /// The connection met a reset; true if another attempt may be made.
-    pub(crate) fn was_reset(&mut self, setup: &Setup, now: Instant) -> bool {
-        self.resets += 1;
-        let again = self.connecting.is_some() && self.resets < setup.connect_tries;
+    /// Where this attempt goes.
+    pub(crate) fn address<'s>(&mut self, setup: &'s Setup) -> &'s SocketAddrAny {
+        let first = *self.turn.get_or_insert_with(|| setup.next_turn());
+        setup.address(first.wrapping_add(self.failed_attempts as usize))
+    }
+
+    /// The attempt failed; true if another may be made: at each further address of the server, and -C times where the
+    /// connection is refused.
+    pub(crate) fn tries_again(&mut self, fault: &Fault, setup: &Setup, now: Instant) -> bool {
+        if self.connecting.is_none() {
+            return false;
+        }
+        self.failed_attempts += 1;
+        let addresses = setup.addresses.len() as u64;
+        let times = if *fault == Fault::Reset { setup.connect_tries } else { 1 };
+        let again = u64::from(self.failed_attempts) < u64::from(times) * addresses;
         if again {
             self.connecting = None;
-            self.rest_until = Some(now + RESET_PAUSE);
+            let is_round = u64::from(self.failed_attempts).is_multiple_of(addresses);
+            self.rest_until = is_round.then(|| now + RESET_PAUSE);
         }
         again
     }
@@ -163,7 +178,6 @@ impl Session {
         self.done += lost as u64;
         self.under_way.clear();
         self.ticket = None;
-        self.resets = 0;
         self.hangs_up = true;
     }
 

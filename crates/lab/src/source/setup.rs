@@ -55,10 +55,14 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Where the next connection goes: the server's addresses take turns.
-    pub(crate) fn address(&self) -> &SocketAddrAny {
-        let next = if self.addresses.len() > 1 { self.next_address.fetch_add(1, Relaxed) } else { 0 };
-        &self.addresses[next % self.addresses.len()]
+    /// Whose turn the next connection is: the server's addresses take turns, and the attempts of one go through all.
+    pub(crate) fn next_turn(&self) -> usize {
+        if self.addresses.len() > 1 { self.next_address.fetch_add(1, Relaxed) } else { 0 }
+    }
+
+    /// The address of that turn.
+    pub(crate) fn address(&self, turn: usize) -> &SocketAddrAny {
+        &self.addresses[turn % self.addresses.len()]
     }
 
     /// How many messages a new connection carries at most.
