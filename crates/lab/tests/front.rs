@@ -94,7 +94,7 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    let (users, senders) = (file("users", "# all\na@b.test\nc@d.test\n"), file("senders", "s@t.test\n"));
+    let (users, senders) = (file("the users", "# all\na@b.test\nc@d.test\n"), file("senders", "s@t.test\n"));
     let log = directory.path().join("log").display().to_string();
     let sink = Sink::start(&["--verify", "--json"]);
     // A hundredth of a minute, twice: at 3000 a minute that is 30 messages, fewer where the machine has no time for
@@ -153,4 +153,15 @@ fn a_sink_that_verifies_tells_what_was_changed() {
     sink.talk(&format!("HELO x\r\n{mail}{message}{mail}{none}QUIT\r\n"));
     let tally = sink.tally();
     assert_eq!((&tally["messages"], &tally["intact"], &tally["changed"]), (&2.into(), &0.into(), &1.into()));
+}
+
+#[test]
+fn the_null_sender_is_a_sender() {
+    let directory = tempfile::tempdir().unwrap();
+    let dump = directory.path().join("dump");
+    let sink = Sink::start(&["-D", dump.to_str().unwrap(), "-n", "1"]);
+    let output = run(&["smtpc", "-f", "", "-t", "1", "-s", "1", "-r", &sink.address]);
+    assert!(output.status.success(), "{output:?}");
+    sink.output();
+    assert!(std::fs::read_to_string(dump).unwrap().contains("X-Mail-Args: <>\n"));
 }

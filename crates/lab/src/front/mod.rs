@@ -8,7 +8,7 @@ pub(crate) mod smtpc;
 
 use crate::{
     rounds::{Figure, Progress},
-    run::scenario::arguments,
+    run::scenario::exactly,
     source::{Plan, Report, SourceArgs, measure},
 };
 use std::{
@@ -62,7 +62,7 @@ impl Runner {
 
     /// Sends as a source told so would, for at most `limit`.
     fn send(&self, words: &[&str], limit: Option<Duration>) -> Result<(Report, Samples), String> {
-        let args: SourceArgs = arguments(words)?;
+        let args: SourceArgs = exactly(words.iter().copied())?;
         let setup = args.setup()?;
         let plan = Arc::new(Plan::new(args.messages, args.rate, Instant::now()));
         if let Ok(mut current) = self.plan.lock() {

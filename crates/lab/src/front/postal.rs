@@ -105,33 +105,35 @@ fn quota(rate: u32, share: f64) -> u64 {
 }
 
 fn words(args: &PostalArgs) -> Vec<String> {
-    let mut words: Vec<String> = vec![
-        format!("-s {}", args.processes),
-        format!("--random-size {}:{}", args.least * 1024, args.most * 1024),
-        format!("--users {}", args.users),
-        format!("--rate {}", f64::from(args.rate) / 60.0),
-    ];
-    match args.per_connection {
-        0 | 1 => {}
-        -1 => words.push("-d".into()),
-        most => words.push(format!("-d --per-connection {most}")),
+    let mut words = Vec::new();
+    let mut option = |name: &str, value: &dyn std::fmt::Display| {
+        words.extend([name.to_owned(), value.to_string()]);
+    };
+    option("-s", &args.processes);
+    option("--random-size", &format_args!("{}:{}", args.least * 1024, args.most * 1024));
+    option("--users", &args.users);
+    option("--rate", &(f64::from(args.rate) / 60.0));
+    if args.per_connection > 1 {
+        option("--per-connection", &args.per_connection);
     }
     if args.tls > 0 {
-        words.push(format!("--tls --tls-share {}", args.tls));
+        option("--tls-share", &args.tls);
     }
-    words.extend(args.local.map(|address| format!("--bind {address}")));
-    words.extend(args.senders.iter().map(|path| format!("--senders {path}")));
-    words.extend(args.all.then(|| "-v".to_owned()));
-    words.extend(args.lmtp.then(|| "-L".to_owned()));
+    args.local.iter().for_each(|address| option("--bind", address));
+    args.senders.iter().for_each(|path| option("--senders", path));
+    let flags =
+        [("-d", args.per_connection != 1), ("--tls", args.tls > 0), ("-v", args.all), ("-L", args.lmtp)];
+    words.extend(flags.iter().filter(|(_, is_wanted)| *is_wanted).map(|(flag, _)| (*flag).to_owned()));
     words.push(args.endpoint.clone());
     words
 }
 
 /// The words for -z and -Z in a minute.
-fn transcript(args: &PostalArgs, minute: u32) -> Option<String> {
-    let name = |path: &str| format!("--transcript {path}:{minute}");
-    let each = args.each.as_deref().map(|path| name(path) + " --transcript-each");
-    each.or_else(|| args.debug.as_deref().map(name))
+fn transcript(args: &PostalArgs, minute: u32) -> Vec<String> {
+    let Some(path) = args.each.as_ref().or(args.debug.as_ref()) else { return Vec::new() };
+    let mut words = vec!["--transcript".to_owned(), format!("{path}:{minute}")];
+    words.extend(args.each.is_some().then(|| "--transcript-each".to_owned()));
+    words
 }
 
 #[cfg(test)]
@@ -149,8 +151,9 @@ mod tests {
     fn a_rate_a_minute_is_one_a_second_and_bounds_a_share_of_a_minute() {
         let line = Line::parse_from(["postal", "-r", "3000", "-c", "4", "127.0.0.1:25", "users"]);
         let words = words(&line.args);
-        assert!(words.contains(&"--rate 50".to_owned()), "{words:?}");
-        assert!(words.contains(&"-d --per-connection 4".to_owned()), "{words:?}");
+        let has = |pair: [&str; 2]| words.windows(2).any(|w| w == pair);
+        assert!(has(["--rate", "50"]) && has(["--per-connection", "4"]), "{words:?}");
+        assert!(words.contains(&"-d".to_owned()), "{words:?}");
         assert_eq!([1.0, 0.01, 0.0001].map(|share| quota(line.args.rate, share)), [3000, 30, 1]);
     }
 }

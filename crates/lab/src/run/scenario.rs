@@ -214,10 +214,14 @@ impl Scenario {
     }
 }
 
-/// Reads words as a command line of `T`.
-pub(crate) fn arguments<T: Args>(words: &[&str]) -> Result<T, String> {
+/// Reads texts as a command line of `T`, split where they have spaces.
+pub(crate) fn arguments<T: Args>(texts: &[&str]) -> Result<T, String> {
+    exactly(texts.iter().flat_map(|text| text.split_whitespace()))
+}
+
+/// Reads words as a command line of `T`; one may be empty, or have spaces.
+pub(crate) fn exactly<'w, T: Args>(words: impl IntoIterator<Item = &'w str>) -> Result<T, String> {
     let command = T::augment_args(clap::Command::new("letters").no_binary_name(true));
-    let words = words.iter().flat_map(|w| w.split_whitespace());
     let matches = command.try_get_matches_from(words).map_err(first_line)?;
     T::from_arg_matches(&matches).map_err(first_line)
 }
