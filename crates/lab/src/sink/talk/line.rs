@@ -85,11 +85,27 @@ impl Talk {
             rest = &[];
         }
         let next = if rest.is_empty() { None } else { self.drive(&mut rest) };
+        self.take_any_address(verb);
         if matches!(verb, Verb::Ehlo | Verb::Lhlo) && self.connection.output().starts_with(b"250") {
             let hello = self.rules.hello();
             *self.connection.output() = hello.into_bytes();
         }
         next.filter(|n| *n != Next::Read)
+    }
+
+    /// A sink measures its client and does not judge it: what is no address to us is taken as one, as smtp-sink does.
+    fn take_any_address(&mut self, verb: Verb) {
+        let line = match verb {
+            Verb::Mail => &b"MAIL FROM:<>\r\n"[..],
+            Verb::Rcpt => b"RCPT TO:<unread@sink.invalid>\r\n",
+            _ => return,
+        };
+        let output = self.connection.output();
+        if output.starts_with(b"501") || output.starts_with(b"555") {
+            output.clear();
+            // The answers to these never borrow from the line.
+            self.drive(&mut &line[..]);
+        }
     }
 
     /// What later steps and the dump need to know of a line that was passed.

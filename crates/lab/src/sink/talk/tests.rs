@@ -65,6 +65,14 @@ fn mail_without_hello_is_taken_at_any_split() {
 }
 
 #[test]
+fn any_address_is_taken_where_one_is_due() {
+    let input = b"RCPT TO:<x>\r\nMAIL FROM:a@b FOO=1\r\nMAIL FROM:x\r\nRCPT TO:<x>\r\nRCPT TO:|sh\r\nDATA\r\nhi\r\n.\r\n";
+    assert_eq!(codes(Rules::default(), input), "220 503 250 503 250 250 354 250");
+    let (_, events) = dialog(Rules::default(), input, 7);
+    assert_eq!(events, ["message to 2"]);
+}
+
+#[test]
 fn refused_commands_change_nothing() {
     let soft = Rules { soft: set("rcpt"), ..Rules::default() };
     assert_eq!(codes(soft, b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nDATA\r\n"), "220 250 450 503");
