@@ -49,7 +49,11 @@ impl Endpoint {
         let port = match (port, default_port) {
             (Some("smtp"), _) => 25,
             (Some("lmtp"), _) => 24,
-            (Some(port), _) => port.parse().map_err(|_| format!("`{port}` is no port number"))?,
+            (Some(port), _) => port
+                .parse()
+                .ok()
+                .or_else(|| service(&std::fs::read_to_string("/etc/services").unwrap_or_default(), port))
+                .ok_or_else(|| format!("`{port}` is no port number, and no service of /etc/services"))?,
             (None, Some(port)) => port,
             (None, None) => return Err(format!("`{text}` has no port: write host:port")),
         };
@@ -80,6 +84,15 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// The TCP port of that name or alias (services(5)).
+fn service(services: &str, name: &str) -> Option<u16> {
+    services.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_ascii_whitespace();
+        let (official, port) = (words.next()?, words.next()?.strip_suffix("/tcp")?);
+        if official == name || words.any(|alias| alias == name) { port.parse().ok() } else { None }
+    })
 }
 
 fn any(family: Family, port: u16) -> Vec<SocketAddrAny> {
@@ -139,6 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_service_is_found_by_its_name_or_alias() {
+        let services =
+            "# x 1/tcp\nsmtp\t\t25/tcp\t\tmail\nsubmission 587/udp\nsubmission\t587/tcp # mail x\n";
+        let ports = ["smtp", "mail", "submission", "x", "#", ""].map(|name| service(services, name));
+        assert_eq!(ports, [Some(25), Some(25), Some(587), None, None, None]);
+    }
+
+    #[test]
     fn endpoints_are_read_as_postfix_writes_them() {
         let inet = |host: &str, port| Ok(Endpoint::Inet { host: Some(host.into()), port });
         assert_eq!(Endpoint::parse("inet:localhost:2525", None), inet("localhost", 2525));
@@ -147,7 +168,7 @@ mod tests {
         assert_eq!(Endpoint::parse("mx.example", Some(25)), inet("mx.example", 25));
         assert_eq!(Endpoint::parse(":25", None), Ok(Endpoint::Inet { host: None, port: 25 }));
         assert_eq!(Endpoint::parse("unix:/a", None), Ok(Endpoint::Unix("/a".into())));
-        for bad in ["host", "host:99999", "host:x", "unix:"] {
+        for bad in ["host", "host:99999", "host:no service", "unix:"] {
             assert!(Endpoint::parse(bad, None).is_err(), "{bad}");
         }
     }
