@@ -3,6 +3,7 @@
 
 mod cdb;
 mod server;
+mod sqlite;
 
 use crate::{
     disk::Scratch,
@@ -12,6 +13,7 @@ use crate::{
 use cdb::Cdb;
 use clap::Args;
 use server::Client;
+use sqlite::Sqlite;
 use std::{collections::HashMap, hint::black_box, io, path::PathBuf, sync::Arc, time::Instant};
 
 /// Measure lookups in maps of several kinds
@@ -41,6 +43,7 @@ struct Maps {
     hash: Arc<HashMap<String, String>>,
     sorted: Vec<(String, String)>,
     cdb: Cdb,
+    sqlite: Sqlite,
     local: Client,
     inet: Client,
 }
@@ -48,7 +51,7 @@ struct Maps {
 /// Looks all keys up; how many were there.
 type Way = fn(&mut Maps, &[&str]) -> io::Result<usize>;
 
-const WAYS: [(&str, Way); 7] = [
+const WAYS: [(&str, Way); 8] = [
     ("hash map", |m, keys| Ok(keys.iter().filter(|key| black_box(m.hash.get(**key)).is_some()).count())),
     ("sorted vector", |m, keys| {
         let find = |key: &str| m.sorted.binary_search_by(|pair| pair.0.as_str().cmp(key));
@@ -56,6 +59,9 @@ const WAYS: [(&str, Way); 7] = [
     }),
     ("cdb-like file", |m, keys| {
         keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.cdb.get(key)?.is_some())))
+    }),
+    ("SQLite", |m, keys| {
+        keys.iter().try_fold(0, |found, key| Ok(found + usize::from(m.sqlite.get(key)?.is_some())))
     }),
     ("unix socket", |m, keys| one_by_one(&mut m.local, keys)),
     ("unix socket, 32 at once", |m, keys| in_batches(&mut m.local, keys)),
@@ -131,8 +137,9 @@ impl Maps {
     fn of(mut pairs: Vec<(String, String)>, scratch: &Scratch) -> io::Result<Self> {
         let hash: Arc<HashMap<_, _>> = Arc::new(pairs.iter().cloned().collect());
         let cdb = Cdb::create(&scratch.path().join("map.cdb"), &pairs)?;
+        let sqlite = Sqlite::create(&scratch.path().join("map.sqlite"), &pairs)?;
         pairs.sort_unstable();
         let (local, inet) = (Client::local(&hash)?, Client::inet(&hash)?);
-        Ok(Self { hash, sorted: pairs, cdb, local, inet })
+        Ok(Self { hash, sorted: pairs, cdb, sqlite, local, inet })
     }
 }
