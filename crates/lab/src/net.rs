@@ -5,12 +5,13 @@ use crate::rounds::{Figure, Progress, Rounds};
 use clap::{Args, ValueEnum};
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
     sync::{
-        Arc,
+        Arc, Condvar, Mutex,
         atomic::{
             AtomicBool,
             Ordering::{Relaxed, SeqCst},
@@ -20,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Measure round trips between two threads over sockets, pipes and eventfds
+/// Measure round trips between two threads over sockets, pipes, memory and eventfds
 #[derive(Debug, Args)]
 pub(crate) struct NetArgs {
     /// Octets of the buffers
@@ -55,18 +56,21 @@ enum Way {
     Local,
     /// Two pipes
     Pipe,
+    /// Memory that both share, and a futex to wake who waits
+    Memory,
     /// Two eventfds, which carry eight octets and no more
     Eventfd,
 }
 
 impl Way {
-    const ALL: [Self; 4] = [Self::Inet, Self::Local, Self::Pipe, Self::Eventfd];
+    const ALL: [Self; 5] = [Self::Inet, Self::Local, Self::Pipe, Self::Memory, Self::Eventfd];
 
     fn name(self) -> &'static str {
         match self {
             Self::Inet => "INET",
             Self::Local => "LOCAL",
             Self::Pipe => "pipe",
+            Self::Memory => "memory",
             Self::Eventfd => "eventfd",
         }
     }
@@ -163,11 +167,63 @@ fn measure(
             let (there, back) = (io::pipe()?, io::pipe()?);
             go(Ends::of(back.0, there.1), Ends::of(there.0, back.1))
         }
+        Way::Memory => {
+            let (there, back) = (Ring::default(), Ring::default());
+            go(Ends::of(back.clone(), there.clone()), Ends::of(there, back))
+        }
         Way::Eventfd => {
             let one = || eventfd(0, EventfdFlags::CLOEXEC).map(File::from);
             let (there, back) = (one()?, one()?);
             go(Ends::of(back.try_clone()?, there.try_clone()?), Ends::of(there, back))
         }
+    }
+}
+
+/// Octets on their way from one thread to another. std's condition variable is a futex.
+#[derive(Clone, Default)]
+struct Ring(Arc<(Mutex<VecDeque<u8>>, Condvar)>);
+
+/// As a pipe has it.
+const RING_BYTES: usize = 64 * 1024;
+
+impl Ring {
+    /// Waits until `is_ready`, then does `work`, and wakes the other side.
+    fn with<T>(
+        &self,
+        is_ready: impl Fn(&VecDeque<u8>) -> bool,
+        work: impl FnOnce(&mut VecDeque<u8>) -> T,
+    ) -> io::Result<T> {
+        let (octets, changed) = &*self.0;
+        let broken = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        let octets = octets.lock().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        let mut octets = changed.wait_while(octets, |octets| !is_ready(octets)).map_err(broken)?;
+        let done = work(&mut octets);
+        drop(octets);
+        changed.notify_one();
+        Ok(done)
+    }
+}
+
+impl Read for Ring {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.with(|octets| !octets.is_empty(), |octets| octets.read(buffer))?
+    }
+}
+
+impl Write for Ring {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(
+            |octets| octets.len() < RING_BYTES,
+            |octets| {
+                let length = bytes.len().min(RING_BYTES - octets.len());
+                octets.extend(&bytes[..length]);
+                length
+            },
+        )
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -16,18 +16,18 @@ fn ok(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn round_trips_go_over_all_four_ways() {
+fn round_trips_go_over_all_five_ways() {
     let text = ok(&["net", "-R", "20", "-c", "32,9000", "-s", "100", "-b", "64", "--rounds", "2"]);
     let rows: Vec<&str> = text.lines().skip(1).map(|l| l.split_whitespace().next().unwrap()).collect();
-    assert_eq!(rows, ["INET", "INET", "LOCAL", "LOCAL", "pipe", "pipe", "eventfd"]);
-    assert!(text.matches("N=2)").count() == 14, "{text}");
+    assert_eq!(rows, ["INET", "INET", "LOCAL", "LOCAL", "pipe", "pipe", "memory", "memory", "eventfd"]);
+    assert!(text.matches("N=2)").count() == 18, "{text}");
     let text = ok(&["net", "-R", "5", "-u", "-c", "8", "--rounds", "1"]);
     assert!(text.contains("LOCAL      8        5") && !text.contains("INET"), "{text}");
 }
 
 #[test]
 fn a_signal_ends_the_round_trips_at_once_over_each_way() {
-    for way in ["inet", "local", "pipe", "eventfd"] {
+    for way in ["inet", "local", "pipe", "memory", "eventfd"] {
         // Hours of them, if nothing ended them.
         let arguments = ["net", "-R", "4000000000", "-c", "8", "--over", way];
         let mut child = Command::new(env!("CARGO_BIN_EXE_postlab"))
