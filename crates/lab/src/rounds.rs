@@ -5,6 +5,8 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
     fmt,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -57,6 +59,32 @@ impl Drop for Progress {
     }
 }
 
+/// Works, and looks at it every so often meanwhile.
+pub(crate) fn beside<T>(every: Duration, mut look: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            while !over.load(Relaxed) {
+                look();
+                thread::park_timeout(every);
+            }
+        });
+        // Also of a work that panics: the scope waits for the looker in any case.
+        let _end = End(&over, looker.thread());
+        work()
+    })
+}
+
+struct End<'a>(&'a AtomicBool, &'a Thread);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+        // A work of milliseconds shall not wait for the next look.
+        self.1.unpark();
+    }
+}
+
 /// One figure's repeats.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figure(Vec<f64>);
@@ -91,6 +119,14 @@ impl fmt::Display for Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_looks_ends_with_the_work_also_where_that_panics() {
+        let mut looks = 0;
+        assert_eq!(beside(Duration::from_secs(3600), || looks += 1, || 7), 7);
+        let work = || beside(Duration::from_secs(3600), || {}, || std::panic::resume_unwind(Box::new("x")));
+        assert!(std::panic::catch_unwind(work).is_err());
+    }
 
     #[test]
     fn a_figure_carries_its_spread_and_count() {

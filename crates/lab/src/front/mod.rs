@@ -7,7 +7,7 @@ pub(crate) mod slam;
 pub(crate) mod smtpc;
 
 use crate::{
-    rounds::{Figure, Progress},
+    rounds::{Figure, Progress, beside},
     run::scenario::exactly,
     source::{Plan, Report, SourceArgs, measure},
 };
@@ -16,7 +16,6 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -71,25 +70,17 @@ impl Runner {
         if self.is_stopped() {
             plan.stop();
         }
-        let (over, mut samples) = (AtomicBool::new(false), Samples::new());
-        let report = thread::scope(|scope| {
-            scope.spawn(|| {
-                let progress = Progress::new("send", args.messages);
-                while !over.load(Relaxed) {
-                    let elapsed = plan.begin().elapsed();
-                    let (done, _) = plan.progress();
-                    samples.push((elapsed.as_secs_f64(), done));
-                    progress.at(done);
-                    if limit.is_some_and(|limit| elapsed >= limit) {
-                        plan.stop();
-                    }
-                    thread::sleep(TICK);
-                }
-            });
-            let report = measure(&args, &setup, &plan);
-            over.store(true, Relaxed);
-            report
-        })?;
+        let (progress, mut samples) = (Progress::new("send", args.messages), Samples::new());
+        let look = || {
+            let (elapsed, (done, _)) = (plan.begin().elapsed(), plan.progress());
+            samples.push((elapsed.as_secs_f64(), done));
+            progress.at(done);
+            if limit.is_some_and(|limit| elapsed >= limit) {
+                plan.stop();
+            }
+        };
+        let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
+        drop(progress);
         samples.push((report.seconds, plan.progress().0));
         Ok((report, samples))
     }

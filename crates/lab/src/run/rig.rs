@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     address::{Endpoint, Family},
+    rounds::beside,
     sink::{Hall, Sink, SinkArgs},
     source::{Plan, Report, measure},
     usage::Usage,
@@ -161,7 +162,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
                 plan.stop();
             }
         };
-        let report = beside(look, || measure(&args, &setup, &plan))?;
+        let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
         drain(sink, report.messages_sent, patience, stop);
     }
     let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
@@ -189,7 +190,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
             plan.stop();
         }
     };
-    let report = beside(watch, || {
+    let report = beside(TICK, watch, || {
         let report = measure(&args, &setup, &plan)?;
         drain(sink, first + report.messages_sent, patience, stop);
         Ok::<_, String>(report)
@@ -218,22 +219,6 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
         idle: idle.len() as u32,
         source: report,
         moments,
-    })
-}
-
-/// Works, and looks at it meanwhile.
-fn beside<T>(mut look: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Relaxed) {
-                look();
-                thread::sleep(TICK);
-            }
-        });
-        let done = work();
-        over.store(true, Relaxed);
-        done
     })
 }
 

@@ -18,16 +18,16 @@ mod transcript;
 
 pub(crate) use args::SourceArgs;
 
-use crate::{rounds::Progress, usage::cpu_time};
+use crate::{
+    rounds::{Progress, beside},
+    usage::cpu_time,
+};
 pub(crate) use plan::Plan;
 pub(crate) use report::{Report, Times};
 use setup::Setup;
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -58,21 +58,11 @@ pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
 
 /// Measures, and shows how far it is, unless -c does.
 fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
-    let over = AtomicBool::new(args.counter);
-    thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let progress = Progress::new("send", args.messages);
-            while !over.load(Relaxed) {
-                progress.at(plan.progress().0);
-                thread::park_timeout(LOOK);
-            }
-        });
-        let report = measure(args, setup, plan);
-        over.store(true, Relaxed);
-        // A run of milliseconds shall not wait for its bar.
-        watcher.thread().unpark();
-        report
-    })
+    if args.counter {
+        return measure(args, setup, plan);
+    }
+    let progress = Progress::new("send", args.messages);
+    beside(LOOK, || progress.at(plan.progress().0), || measure(args, setup, plan))
 }
 
 /// Between two looks at how far it is.
