@@ -4,7 +4,7 @@ mod common;
 
 use common::run;
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Command, Stdio},
@@ -171,12 +171,18 @@ fn two_results_are_compared_case_by_case() {
         })
         .collect();
     let output = run(&["compare", &results[0], &results[1]]);
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "a ceiling that moves is no fault: {output:?}");
     assert!(
         text.contains("ceiling, small") && text.contains("ceiling, large") && text.contains("N=3)"),
         "{text}"
     );
+    // A disk that was full has cut a line off: the others are runs all the same.
+    let mut file = std::fs::File::options().append(true).open(format!("{}/runs.jsonl", results[1])).unwrap();
+    file.write_all(b"{\"kind\":\"ceil").unwrap();
+    let output = run(&["compare", &results[0], &results[1]]);
+    assert!(output.status.success() && output.stdout == text.as_bytes(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).ends_with("runs.jsonl is cut off\n"), "{output:?}");
     let output = run(&["compare", &results[0], "/no/dir"]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: read /no/dir/scenario.toml"));
 }

@@ -193,6 +193,11 @@ pub(crate) fn read(directory: &Path) -> Result<(Scenario, Machine, Vec<Run>), St
     let lines = text("runs.jsonl")?;
     let parse =
         |(i, line)| serde_json::from_str(line).map_err(|e| format!("read runs.jsonl, line {}: {e}", i + 1));
-    let runs = lines.lines().enumerate().map(parse).collect::<Result<Vec<Run>, _>>()?;
+    // What a full disk cut off is no run, and spoils no other.
+    let whole = lines.rfind('\n').map_or("", |end| &lines[..=end]);
+    if whole.len() < lines.len() {
+        eprintln!("postlab: the last line of {} is cut off", directory.join("runs.jsonl").display());
+    }
+    let runs = whole.lines().enumerate().map(parse).collect::<Result<Vec<Run>, _>>()?;
     Ok((scenario, machine, runs))
 }
