@@ -78,6 +78,9 @@ pub(crate) fn run(args: &CompareArgs) -> Result<bool, String> {
             outcome.text(),
             promises(&durability(&a.scenario, name), &durability(&b.scenario, theirs))
         );
+        for caveat in caveats(&outcome, [(&a, name), (&b, theirs)]) {
+            println!("{:>8}  {caveat}", "");
+        }
         // A ceiling that moves is the laboratory's.
         good &= name.2 == Kind::Ceiling || !matches!(outcome, Outcome::Differs(percent) if percent < 0.0);
     }
@@ -117,6 +120,19 @@ fn promises(a: &str, b: &str) -> String {
 fn rates(side: &Side, name: Name) -> Vec<f64> {
     let cases = cases(&side.scenario, &side.runs);
     cases.get(&name).into_iter().flatten().map(|run| run.drained_rate).collect()
+}
+
+/// What takes trust from a difference that is told.
+fn caveats(outcome: &Outcome, sides: [(&Side, Name); 2]) -> Vec<String> {
+    if !matches!(outcome, Outcome::Differs(_)) {
+        return Vec::new();
+    }
+    let told = ["A", "B"].into_iter().zip(sides).flat_map(|(which, (side, name))| {
+        let cases = cases(&side.scenario, &side.runs);
+        let remarks = cases.get(&name).map(|runs| detect::remarks(runs)).unwrap_or_default();
+        remarks.into_iter().map(move |remark| format!("{which}: {remark}"))
+    });
+    told.collect()
 }
 
 /// Repeats that disagree can be compared with nothing.
@@ -213,6 +229,16 @@ mod tests {
         other.variant[1].letters = "-d".into();
         assert_eq!(load_differences(&a.scenario, &other), ["the load of null"]);
         assert!(load_differences(&a.scenario, &b.scenario).is_empty());
+    }
+
+    #[test]
+    fn a_difference_has_the_remarks_of_both_sides_beside_it() {
+        let (good, mut short) = (side(&[("log", "synced")]), side(&[("log", "synced")]));
+        short.runs[0].source.seconds = 0.1;
+        let name = (1, 0, Kind::Relay);
+        let told = |outcome| caveats(&outcome, [(&good, name), (&short, name)]);
+        assert_eq!(told(Outcome::Differs(9.0)), ["B: too short to trust"]);
+        assert!(told(Outcome::Same).is_empty());
     }
 
     #[test]
