@@ -381,12 +381,9 @@ impl Connection {
             let mut from = 0;
             while let Some(i) = progress.next_open(from) {
                 from = i + 1;
-                write_rcpt(
-                    self.text(),
-                    &progress.transaction,
-                    progress.transaction.recipients[i],
-                    &capabilities,
-                );
+                let Transaction { message, recipients, .. } = &progress.transaction;
+                let recipient = &message.envelope.recipients[recipients[i] as usize];
+                write_rcpt(self.text(), recipient, &capabilities);
                 self.expected.push_back(Expect::Rcpt(i));
             }
             if carrier == Carrier::Data {
@@ -504,8 +501,8 @@ impl Connection {
             return;
         }
         if let Some(i) = next {
-            let (transaction, index) = (progress.transaction.clone(), progress.transaction.recipients[i]);
-            write_rcpt(self.text(), &transaction, index, &capabilities);
+            let (message, index) = (progress.transaction.message.clone(), progress.transaction.recipients[i]);
+            write_rcpt(self.text(), &message.envelope.recipients[index as usize], &capabilities);
             self.expected.push_back(Expect::Rcpt(i));
         } else {
             self.after_recipients();

@@ -2,7 +2,7 @@
 
 use super::Capabilities;
 use crate::xtext;
-use mail::{BodyType, Enhanced, Facts, Fate, Notify, Outcome, Reply, Ret, SharedMessage};
+use mail::{BodyType, Enhanced, Facts, Fate, Notify, Outcome, Recipient, Reply, Ret, SharedMessage};
 use std::io::Write as _;
 
 /// A message to some of its recipients.
@@ -143,8 +143,7 @@ pub(super) fn write_mail(out: &mut Vec<u8>, t: &Transaction, c: &Capabilities, c
 }
 
 /// Appends one RCPT.
-pub(super) fn write_rcpt(out: &mut Vec<u8>, t: &Transaction, index: u32, c: &Capabilities) {
-    let recipient = &t.message.envelope.recipients[index as usize];
+pub(super) fn write_rcpt(out: &mut Vec<u8>, recipient: &Recipient, c: &Capabilities) {
     let _ = write!(out, "RCPT TO:<{}>", recipient.path);
     if c.dsn {
         write_notify(out, recipient.notify);
