@@ -164,9 +164,10 @@ section! {
         /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
         /// `{domain}` for the part behind it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
-        /// Local parts that exist; mail for others is refused with 550 5.1.1. Postmaster always
-        /// exists: where it is not among these, its mail goes to the address in `postmaster`. When this
-        /// is left out, everyone exists.
+        /// Local parts that exist; mail for others is refused with 550 5.1.1, and what programs on this
+        /// machine send to them is returned. Postmaster always exists: where it is not among these, its mail
+        /// goes to the address in `postmaster`, as does what programs on this machine send to `root`. When
+        /// this is left out, everyone exists.
         users: Option<Vec<Word>> = "",
     }
 }

@@ -1,7 +1,7 @@
 //! What a delivery asks of the queue's driver, and what it tells it.
 
 use bytes::Bytes;
-use mail::{Attempt, Outcome, Place, QueueId, SharedMessage};
+use mail::{Attempt, ForwardPath, Outcome, Place, QueueId, SharedMessage};
 use std::future::Future;
 
 /// One message to some of its recipients, all at one destination: one transaction.
@@ -34,6 +34,9 @@ pub trait Jobs: Send + Sync + 'static {
 
     /// A stored part of its content.
     fn chunk(&self, place: Place) -> impl Future<Output = Result<Bytes, Outcome>> + Send;
+
+    /// Is there such a user? Asked of those whose Maildirs are ours.
+    fn knows(&self, recipient: &ForwardPath) -> bool;
 
     /// What became of each recipient of the job, by index; every one of them exactly once.
     fn settle(&self, job: Job, results: Vec<(u32, Outcome)>, attempt: &Attempt);

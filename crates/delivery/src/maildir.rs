@@ -51,6 +51,9 @@ async fn deliver<J: Jobs>(
     for index in &job.recipients {
         let recipient = &message.envelope.recipients[*index as usize].path;
         let outcome = match recipient.mailbox().and_then(|mailbox| folder(template, mailbox)) {
+            _ if !jobs.knows(recipient) => {
+                Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
+            }
             Some(folder) => store(folder, hostname, jobs, message, recipient.as_str()).await,
             None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
         };

@@ -61,10 +61,26 @@ impl Policy {
     /// Is this mail for whoever the operator named as postmaster? The bare one is (RFC 5321 §4.5.1), and
     /// so is that of a local domain whose users are known and do not include it: nobody reads its mailbox.
     pub fn is_for_postmaster(&self, recipient: &ForwardPath) -> bool {
+        recipient.mailbox().is_none_or(|mailbox| self.is_without_user(mailbox, POSTMASTER))
+    }
+
+    /// Is this for the root of a local domain whose users are known and do not include it? What programs on
+    /// this machine send there goes to the postmaster, too.
+    pub fn is_for_absent_root(&self, recipient: &ForwardPath) -> bool {
+        recipient.mailbox().is_some_and(|mailbox| self.is_without_user(mailbox, ROOT))
+    }
+
+    /// Is there such a user, as far as it is ours to know?
+    pub fn knows(&self, recipient: &ForwardPath) -> bool {
         let Some(mailbox) = recipient.mailbox() else { return true };
+        !self.local.contains(mailbox.domain().key().as_ref()) || self.user(mailbox).is_ok()
+    }
+
+    /// An address of this name, where nobody has it.
+    fn is_without_user(&self, mailbox: &Mailbox, name: &str) -> bool {
         let Some(users) = &self.users else { return false };
-        base(&mailbox.local_unquoted().to_lowercase()) == POSTMASTER
-            && !users.contains(POSTMASTER)
+        base(&mailbox.local_unquoted().to_lowercase()) == name
+            && !users.contains(name)
             && self.local.contains(mailbox.domain().key().as_ref())
     }
 
@@ -83,6 +99,8 @@ impl Policy {
 
 /// Exists in every domain.
 const POSTMASTER: &str = "postmaster";
+/// Whom cron and its like tell.
+const ROOT: &str = "root";
 
 /// Without `+anything`.
 fn base(local: &str) -> &str {
@@ -127,6 +145,23 @@ mod tests {
         // Where it is a user, or everyone is, its own mailbox is meant.
         assert!(!is_for(Some(&["Postmaster"]), "postmaster@here.test"));
         assert!(!is_for(None, "postmaster@here.test") && is_for(None, "postmaster"));
+    }
+
+    #[test]
+    fn root_is_the_postmaster_where_it_is_no_user_and_users_elsewhere_are_not_ours_to_know() {
+        let path = |text: &str| ForwardPath::parse(text, true).unwrap();
+        for recipient in ["root@here.test", "ROOT+cron@Here.test"] {
+            assert!(policy().is_for_absent_root(&path(recipient)), "{recipient}");
+        }
+        for recipient in ["root@else.test", "jane@here.test", "postmaster"] {
+            assert!(!policy().is_for_absent_root(&path(recipient)), "{recipient}");
+        }
+        assert!(!Policy::default().is_for_absent_root(&path("root@here.test")));
+        for (recipient, known) in
+            [("jane+x@here.test", true), ("joe@here.test", false), ("joe@else.test", true)]
+        {
+            assert_eq!(policy().knows(&path(recipient)), known, "{recipient}");
+        }
     }
 
     #[test]

@@ -67,17 +67,44 @@ fn the_postmaster_of_every_local_domain_is_read_by_whoever_was_named() {
 }
 
 #[test]
-fn submitted_mail_bears_its_id_and_folded_fields_are_shown_as_they_are() {
-    let dead = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\n", free_address());
-    let daemon = Postrider::start(&dead);
+fn programs_on_this_machine_hear_of_users_that_are_none_and_reach_root() {
+    let daemon = Postrider::start("[local]\ndomains = [\"mx.test\"]\nusers = [\"alice\"]\n");
+    let config = fs::read_to_string(daemon.config()).unwrap();
+    fs::write(daemon.config(), format!("postmaster = \"alice@mx.test\"\n{config}")).unwrap();
+    daemon.ask(&["reload"]);
+    let news = |number: usize| {
+        until("alice has it", || daemon.mailbox("alice").len() == number);
+        let mails = daemon.mailbox("alice").into_iter().map(|path| fs::read_to_string(path).unwrap());
+        mails.collect::<Vec<_>>().join("\n")
+    };
+    sendmail(&daemon, &["-f", "alice@mx.test", "bob@mx.test"]);
+    assert!(news(1).contains("\nFinal-Recipient: rfc822; bob@mx.test\nAction: failed\nStatus: 5.1.1\n"));
+    sendmail(&daemon, &["root@mx.test"]);
+    assert!(news(2).contains("Delivered-To: alice@mx.test\n"));
+    sendmail(&daemon, &["-f", "root@mx.test", "carol@mx.test"]);
+    assert!(news(3).contains("Final-Recipient: rfc822; carol@mx.test\n"));
+    assert!(daemon.mailbox("bob").is_empty() && daemon.mailbox("carol").is_empty());
+    until("all is accounted for", || daemon.ledger("queued") == 0 && daemon.ledger("bounced") == 2);
+}
+
+/// Sends a short message in the way programs do.
+fn sendmail(daemon: &Postrider, arguments: &[&str]) {
     let mut sendmail = std::process::Command::new(common::BINARY)
-        .args(["sendmail", "x@else.test"])
+        .arg("sendmail")
+        .args(arguments)
         .env("POSTRIDER_CONFIG", daemon.config())
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
     sendmail.stdin.take().unwrap().write_all(b"Subject: one\n\ttwo\n\nbody\n").unwrap();
     assert!(sendmail.wait().unwrap().success());
+}
+
+#[test]
+fn submitted_mail_bears_its_id_and_folded_fields_are_shown_as_they_are() {
+    let dead = format!("[[route]]\ndomains = [\"*\"]\nsmarthost = \"{}\"\n", free_address());
+    let daemon = Postrider::start(&dead);
+    sendmail(&daemon, &["x@else.test"]);
     let id = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();
     let trace = format!("\n\tid {id}; ");
     for said in [daemon.ask(&["queue", "show", &id]), daemon.ask(&["spool", "dump", "--content", &id])] {

@@ -281,7 +281,9 @@ fn compose(
         gives_up: UnixMillis(message.arrived.0 + current.settings.queue.expire.as_millis() as u64),
         content,
     };
-    dsn::compose(kind, message, affected, &facts, engine.ids.next(now.0)).map(SharedMessage::new)
+    let mut report = dsn::compose(kind, message, affected, &facts, engine.ids.next(now.0))?;
+    current.name_postmaster_and_root(&mut report.envelope);
+    Some(SharedMessage::new(report))
 }
 
 /// The beginning of a message's content, in whole parts.

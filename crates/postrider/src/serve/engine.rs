@@ -10,7 +10,11 @@ use super::{
 };
 use bytes::Bytes;
 use delivery::Courier;
-use mail::{Destination, Fate, IdSource, Message, Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{
+    Destination, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, Place, QueueId, SharedMessage,
+    UnixMillis,
+};
+use policy::Policy;
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
@@ -90,9 +94,28 @@ pub(crate) struct Current {
     pub(crate) settings: config::Settings,
     pub(crate) table: Arc<Table>,
     pub(crate) courier: Arc<Courier>,
+    pub(crate) policy: Policy,
 }
 
 impl Current {
+    /// Postmaster is a person, too (RFC 5321 §4.5.1).
+    pub(crate) fn name_postmaster(&self, envelope: &mut Envelope) {
+        self.rename(envelope, |path| self.policy.is_for_postmaster(path));
+    }
+
+    /// The same for what begins on this machine, whose programs write to root as well.
+    pub(crate) fn name_postmaster_and_root(&self, envelope: &mut Envelope) {
+        let is_meant =
+            |path: &ForwardPath| self.policy.is_for_postmaster(path) || self.policy.is_for_absent_root(path);
+        self.rename(envelope, is_meant);
+    }
+
+    fn rename(&self, envelope: &mut Envelope, is_meant: impl Fn(&ForwardPath) -> bool) {
+        for recipient in envelope.recipients.iter_mut().filter(|recipient| is_meant(&recipient.path)) {
+            recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
+        }
+    }
+
     /// Where each recipient goes, and in which queue group.
     pub(crate) fn ways(&self, message: &Message) -> impl Iterator<Item = (Destination, GroupId)> {
         let envelope = &message.envelope;

@@ -3,7 +3,7 @@
 use super::{conclude, engine::Engine};
 use bytes::Bytes;
 use delivery::{Job, Jobs};
-use mail::{Attempt, Destination, Enhanced, Fate, Outcome, Place, SharedMessage};
+use mail::{Attempt, Destination, Enhanced, Fate, ForwardPath, Outcome, Place, SharedMessage};
 use queue::{DestinationId, Taken};
 use spool::SpoolFailure;
 use std::sync::{
@@ -116,6 +116,10 @@ impl Jobs for SiteJobs {
 
     async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
         self.engine.load(place).await.map_err(|e| unreadable(&e))
+    }
+
+    fn knows(&self, recipient: &ForwardPath) -> bool {
+        self.engine.current().policy.knows(recipient)
     }
 
     fn settle(&self, job: Job, results: Vec<(u32, Outcome)>, attempt: &Attempt) {

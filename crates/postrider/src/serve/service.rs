@@ -6,17 +6,13 @@ mod tests;
 use super::engine::Engine;
 use crate::control::Refusal;
 use bytes::Bytes;
-use mail::{
-    Content, Envelope, ForwardPath, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage,
-    UnixMillis,
-};
-use policy::Policy;
+use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
 use reception::{Client, Service, Unstored};
 use smtp::server::replies;
 use spool::{Entry, Refused, Ticket};
 use std::{
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -32,7 +28,6 @@ const BEHIND: Duration = Duration::from_millis(5);
 /// Policy, spool and queue as a session sees them.
 pub(crate) struct Desk {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) policy: RwLock<Arc<Policy>>,
     /// Messages whose clients were told to try again and that may still be stored.
     late_count: Arc<AtomicUsize>,
 }
@@ -47,8 +42,8 @@ impl Drop for Late {
 }
 
 impl Desk {
-    pub(crate) fn new(engine: Arc<Engine>, policy: Policy) -> Self {
-        Self { engine, policy: RwLock::new(Arc::new(policy)), late_count: Arc::default() }
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine, late_count: Arc::default() }
     }
 
     fn patience(&self) -> Duration {
@@ -82,29 +77,9 @@ impl Desk {
         });
     }
 
-    fn policy(&self) -> Arc<Policy> {
-        self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Replaced at a reload.
-    pub(crate) fn set_policy(&self, policy: Policy) {
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
-    }
-
-    /// Postmaster is a person, too (RFC 5321 §4.5.1).
-    fn name_postmaster(&self, message: &mut Message) {
-        let policy = self.policy();
-        for recipient in &mut message.envelope.recipients {
-            if policy.is_for_postmaster(&recipient.path) {
-                let postmaster = self.engine.current().settings.postmaster.clone();
-                recipient.path = ForwardPath::Mailbox(postmaster);
-            }
-        }
-    }
-
     /// Takes a message from this machine, durably.
     pub(crate) async fn accept_local(&self, mut message: Message) -> Result<QueueId, Refusal> {
-        self.name_postmaster(&mut message);
+        self.engine.current().name_postmaster_and_root(&mut message.envelope);
         if let Err(reply) = self.room() {
             return Err(Refusal::temporary(reply.to_string()));
         }
@@ -197,7 +172,7 @@ impl Service for Desk {
     }
 
     fn is_trusted(&self, client: &Client) -> bool {
-        self.policy().may_relay(client.peer.ip())
+        self.engine.current().policy.may_relay(client.peer.ip())
     }
 
     fn sender(&self, _client: &Client, _envelope: &Envelope) -> Reply {
@@ -208,7 +183,7 @@ impl Service for Desk {
     }
 
     fn recipient(&self, client: &Client, _envelope: &Envelope, recipient: &Recipient) -> Reply {
-        match self.policy().recipient(client.peer.ip(), &recipient.path) {
+        match self.engine.current().policy.recipient(client.peer.ip(), &recipient.path) {
             Ok(()) => replies::RECIPIENT_OK,
             Err(reply) => reply,
         }
@@ -234,7 +209,7 @@ impl Service for Desk {
     }
 
     async fn commit(&self, _client: &Client, mut message: Message) -> Reply {
-        self.name_postmaster(&mut message);
+        self.engine.current().name_postmaster(&mut message.envelope);
         let message = SharedMessage::new(message);
         let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id);

@@ -133,7 +133,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
             worker.spawn(async move { engine.counters.serve(number, lane, &engine.spool).await });
         }
     }
-    let desk = Arc::new(Desk::new(engine.clone(), wiring::policy(&settings)));
+    let desk = Arc::new(Desk::new(engine.clone()));
     let reception = {
         let _context = runtime.enter();
         let crew = Crew::new(workers.handles(), workers::sharing());
@@ -290,14 +290,13 @@ impl Daemon {
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let server_tls = tls::server_config(&settings).map_err(failed)?;
-        let (reception, policy) = (wiring::reception_settings(&settings, true), wiring::policy(&settings));
+        let reception = wiring::reception_settings(&settings, true);
         let new = wiring::current(settings).map_err(failed)?;
         let old = self.engine.current();
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.queue_groups != new.settings.queue_groups;
         self.reception.reconfigure(reception, Some(server_tls));
-        self.desk.set_policy(policy);
         self.engine.replace(new);
         if is_rerouted {
             tokio::spawn(self.engine.clone().reroute());

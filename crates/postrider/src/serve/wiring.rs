@@ -10,7 +10,7 @@ use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule,
 use spool::{DirSpool, LogSpool, Several, Spool};
 use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
 
-pub(crate) fn policy(settings: &Settings) -> Policy {
+fn policy(settings: &Settings) -> Policy {
     Policy::new(policy::Settings {
         local_domains: settings.local.domains.clone(),
         users: settings.local.users.clone(),
@@ -107,7 +107,8 @@ fn tls_mode(tls: RouteTls) -> TlsMode {
 pub(crate) fn current(settings: Settings) -> Result<Current, String> {
     let table = Arc::new(table(&settings));
     let courier = Arc::new(courier(&settings)?);
-    Ok(Current { settings, table, courier })
+    let policy = policy(&settings);
+    Ok(Current { settings, table, courier, policy })
 }
 
 fn courier(settings: &Settings) -> Result<Courier, String> {

@@ -129,7 +129,7 @@ fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     let clock = Clock::start();
     let (ids, ledger) = (IdSource::default(), Ledger::default());
     let engine = Arc::new(Engine::new(spool, state, ids, ledger, current, journal, clock));
-    Desk::new(engine, wiring::policy(&settings))
+    Desk::new(engine)
 }
 
 /// Until the runtime has come to it.
