@@ -58,7 +58,8 @@ impl SegmentHeader {
             let version = r.u32()?;
             r.u32()?;
             let header = Self { sequence: r.u64()?, seed: r.u64()?, size_bytes: r.u64()? };
-            if version == VERSION && r.u32()? != crc32c::crc32c(&bytes[..40]) {
+            // In every version: else one bit that flips would be a version of its own, and end the start.
+            if r.u32()? != crc32c::crc32c(&bytes[..40]) {
                 return Err(Malformed("segment header checksum"));
             }
             Ok((version, header))
@@ -259,6 +260,21 @@ mod tests {
         }
         end_batch(&mut out, FIRST_BATCH, seed, 9, chain);
         out
+    }
+
+    #[test]
+    fn another_version_is_one_that_says_so_whole_and_a_bit_that_flips_is_damage() {
+        let header = SegmentHeader { sequence: 7, seed: 8, size_bytes: 9 };
+        for bit in 0..40 * 8 {
+            let mut bytes = header.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(SegmentHeader::decode(&bytes), Err(BadHeader::Unreadable), "bit {bit}");
+        }
+        let mut newer = header.encode();
+        newer[8] = 2;
+        let sum = crc32c::crc32c(&newer[..40]);
+        newer[40..44].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&newer), Err(BadHeader::Version(2)));
     }
 
     proptest! {

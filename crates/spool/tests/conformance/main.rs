@@ -344,6 +344,8 @@ fn another_format_is_refused_in_words() {
         let path = entry.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[8] = 9;
+        let sum = crc32c::crc32c(&bytes[..40]);
+        bytes[40..44].copy_from_slice(&sum.to_le_bytes());
         std::fs::write(path, bytes).unwrap();
     }
     let Err(failure) = LogSpool::open(dir.path(), settings()) else { panic!() };
