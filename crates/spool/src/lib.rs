@@ -173,6 +173,15 @@ impl RecoveryReport {
         self.torn_bytes += other.torn_bytes;
         self.corrupt.extend(other.corrupt);
     }
+
+    /// [`Mutation::HushDamage`].
+    fn hushed(mut self, mutation: Mutation) -> Self {
+        if mutation == Mutation::HushDamage {
+            self.corrupt.clear();
+            self.torn_bytes = 0;
+        }
+        self
+    }
 }
 
 /// Room, speed and health: what back-pressure is decided from.

@@ -24,10 +24,18 @@ pub enum Mutation {
     DropOutcome,
     /// A sync that failed is tried again, and believed.
     RetrySync,
+    /// The number of a chunk that is lost is given to another.
+    GiveAgain,
+    /// What the disk cannot read ends a start.
+    StopAtDamage,
+    /// A segment with a record that cannot be read is never done with.
+    KeepDamaged,
+    /// Nobody is told what is damaged.
+    HushDamage,
 }
 
 impl Mutation {
-    /// Every broken promise.
+    /// Every promise that is broken while synced bytes stay as they are.
     pub const ALL: [Self; 9] = [
         Self::SkipSync,
         Self::SkipDirSync,
@@ -39,4 +47,8 @@ impl Mutation {
         Self::DropOutcome,
         Self::RetrySync,
     ];
+
+    /// Every promise on what becomes of the rest when some go bad.
+    pub const OF_DAMAGE: [Self; 4] =
+        [Self::GiveAgain, Self::StopAtDamage, Self::KeepDamaged, Self::HushDamage];
 }

@@ -11,13 +11,15 @@ use crate::SpoolFailure;
 use std::collections::BTreeSet;
 
 /// Does what the intents say, as far as it was not done; then the intents go, unless one of them cannot
-/// be read: it may come before the others.
+/// be read: it may come before the others. In words, what could not be done to a message whose envelope the
+/// disk does not give: it is not there then, its files and all intents stay, and the others go on.
 pub(super) fn finish(
     shared: &Shared,
     listing: &mut Listing,
     steps: &[Step],
     may_go: bool,
-) -> Result<(), SpoolFailure> {
+) -> Result<Vec<String>, SpoolFailure> {
+    let mut undone = Vec::new();
     let mut dirs = BTreeSet::new();
     for step in steps {
         let id = step.id().0;
@@ -33,12 +35,19 @@ pub(super) fn finish(
                 dirs.insert(dir);
             }
             (Step::Append(_, offset, bytes), Some(dir)) => {
-                let file = shared.queues.dir(dir).disk.open(&named.file());
-                let appended = file.and_then(|file| {
+                let appended = shared.queues.dir(dir).disk.open(&named.file()).and_then(|file| {
                     file.write_at(*offset, bytes)?;
-                    file.sync_data()
+                    Ok(file)
                 });
-                appended.map_err(|e| failed(shared, "append to", dir, named, &e))?;
+                let told = |e| failed(shared, "append to", dir, named, &e);
+                match appended {
+                    Ok(file) => file.sync_data().map_err(told)?,
+                    Err(e) if e.raw_os_error() == Some(libc::EIO) => {
+                        listing.envelopes.remove(&id);
+                        undone.push(told(e).to_string());
+                    }
+                    Err(e) => return Err(told(e)),
+                }
             }
             (Step::Remove(_), Some(dir)) => {
                 let removed = shared.queues.dir(dir).disk.remove(&named.file());
@@ -50,7 +59,7 @@ pub(super) fn finish(
         }
     }
     sync(shared, &dirs)?;
-    if may_go {
+    if may_go && undone.is_empty() {
         let mut homes = BTreeSet::new();
         for (number, dir) in std::mem::take(&mut listing.intents) {
             let named = Named::Intent(number);
@@ -60,5 +69,5 @@ pub(super) fn finish(
         }
         sync(shared, &homes)?;
     }
-    Ok(())
+    Ok(undone)
 }

@@ -64,7 +64,7 @@ impl DirSpool {
         }
         scan.mend(&self.shared)?;
         self.shared.outbid_round(scan.last_round());
-        Ok((found, scan.into_report()))
+        Ok((found, scan.into_report().hushed(self.shared.mutation)))
     }
 }
 

@@ -5,10 +5,13 @@ use super::{
     line::Seal,
     names::Named,
     queues::Queues,
-    shared::{PLACES_END, read_file},
+    shared::{PLACES_END, is_ours},
 };
 use crate::{Mutation, SpoolFailure};
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+};
 
 /// No intent is that long.
 const INTENT_MAX: u64 = 1 << 30;
@@ -121,16 +124,27 @@ impl Listing {
             .copied()
     }
 
-    /// What the intents say, in their order; those that cannot be read, in words.
+    /// What the intents say, in their order; those that cannot be read, in words. Nothing else waits for one
+    /// that the disk does not give.
     pub(super) fn steps(
         &self,
         queues: &Queues,
         mutation: Mutation,
     ) -> Result<(Vec<Step>, Vec<String>), SpoolFailure> {
-        let (mut steps, mut corrupt) = (Vec::new(), Vec::new());
+        let (mut steps, mut corrupt, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for (number, dir) in &self.intents {
             let (dir, name) = (queues.dir(*dir), Named::Intent(*number).file());
-            let Some(bytes) = read_file(dir, &name, INTENT_MAX)? else { continue };
+            match dir.disk.read(&name, INTENT_MAX, &mut bytes) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if is_ours(&e) => {
+                    return Err(SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name)));
+                }
+                Err(e) => {
+                    corrupt.push(format!("{}/{name}: cannot be read: {e}", dir.name));
+                    continue;
+                }
+            }
             match intent::read(*number, &bytes, Seal::mutated(*number, mutation)) {
                 Ok(more) => steps.extend(more),
                 Err(why) => corrupt.push(format!("{}/{name}: {}", dir.name, why.0)),

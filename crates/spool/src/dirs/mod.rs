@@ -255,7 +255,7 @@ impl Spool for DirSpool {
         }
         let (report, next) = recover::recover(&self.shared, visit)?;
         self.begin(Committer::new(self.shared.clone(), next))?;
-        Ok(report)
+        Ok(report.hushed(self.shared.mutation))
     }
 
     fn pressure(&self) -> Pressure {

@@ -10,7 +10,7 @@ use super::{
     listing::Listing,
     names::Named,
     note::Append,
-    shared::{ENVELOPE_MAX, read_file},
+    shared::{ENVELOPE_MAX, is_ours, read_file},
     written::told,
 };
 use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
@@ -68,7 +68,9 @@ fn read_one(
     match shared.queues.dir(dir).disk.read(&named.file(), ENVELOPE_MAX, buffer) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if is_ours(&e) => return Err(failed(shared, "read", dir, named, &e)),
+        Err(e) if is_ours(&e) || shared.mutation == Mutation::StopAtDamage => {
+            return Err(failed(shared, "read", dir, named, &e));
+        }
         Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), places: Vec::new() })),
     }
     for (offset, patch) in listing.patches.get(&id).into_iter().flatten() {
@@ -82,12 +84,6 @@ fn read_one(
     let filed = envelope::read(QueueId(id), buffer, seal);
     let places = if filed.is_err() { envelope::places(buffer, seal).collect() } else { Vec::new() };
     Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), places }))
-}
-
-/// Is it this process that cannot read, and not this file that cannot be read? Then no other can be, either.
-fn is_ours(e: &io::Error) -> bool {
-    const OURS: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
-    e.raw_os_error().is_some_and(|error| OURS.contains(&error))
 }
 
 /// Everything found, and numbers for what comes.
@@ -135,16 +131,19 @@ fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     }
     let mut listing = Listing::of(&shared.queues)?;
     let intent = listing.next_intent();
-    let (steps, unread) = listing.steps(&shared.queues, shared.mutation)?;
+    let (steps, mut unread) = listing.steps(&shared.queues, shared.mutation)?;
     let mut scan = Scan::default();
     if !steps.is_empty() {
         let steps = if shared.mutation == Mutation::IgnoreBatchEnd { Vec::new() } else { steps };
         scan.report.batch_count = listing.intents.len() as u64 - unread.len() as u64;
-        finish(shared, &mut listing, &steps, unread.is_empty())?;
+        let unfinished = finish(shared, &mut listing, &steps, unread.is_empty())?;
+        unread.extend(unfinished);
     }
     let keep_unfinished = !unread.is_empty();
     scan.report.corrupt = unread;
-    shared.outbid_place(place_by_clock());
+    if shared.mutation != Mutation::GiveAgain {
+        shared.outbid_place(place_by_clock());
+    }
     listing.last_chunk().into_iter().for_each(|place| shared.outbid_place(place));
     if keep_unfinished {
         outbid_unfinished(shared, &listing);
@@ -275,7 +274,7 @@ impl Scan {
     ) -> Result<(), SpoolFailure> {
         let (id, dir, named) = one.file;
         let name = || format!("{}/{}", shared.queues.dir(dir).name, named.file());
-        one.places.iter().for_each(|place| shared.outbid_place(*place));
+        one.places.iter().for_each(|place| shared.outbid_named(*place));
         match one.filed {
             Ok(filed) => self.take_filed(shared, listing, (id, dir), filed, name, visit),
             Err(Unfiled::Unreadable(version @ Unreadable::Version(_))) => {
@@ -304,7 +303,7 @@ impl Scan {
     ) {
         let (content_bytes, chunks) = content_of(&filed.pieces);
         self.chunks.extend(chunks.iter().copied());
-        chunks.iter().for_each(|place| shared.outbid_place(*place));
+        chunks.iter().for_each(|place| shared.outbid_named(*place));
         let damaged = filed.damaged.iter().map(|at| format!("{}: byte {at}: a line cannot be read", name()));
         self.report.corrupt.extend(damaged);
         // Half a message must not be delivered.

@@ -103,6 +103,13 @@ impl Shared {
         }
     }
 
+    /// The same of one that an envelope names.
+    pub(super) fn outbid_named(&self, place: u64) {
+        if self.mutation != Mutation::GiveAgain {
+            self.outbid_place(place);
+        }
+    }
+
     /// Everything that may name a chunk was looked at, as far as it can be.
     pub(super) fn begin_places(&self) {
         self.first_chunk.store(self.next_chunk.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -233,4 +240,10 @@ pub(super) fn read_file(dir: &Dir, name: &str, max_bytes: u64) -> Result<Option<
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name))),
     }
+}
+
+/// Is it this process that cannot read, and not this file that cannot be read? Then no other can be, either.
+pub(super) fn is_ours(e: &io::Error) -> bool {
+    const OURS: [i32; 3] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    e.raw_os_error().is_some_and(|error| OURS.contains(&error))
 }
