@@ -8,7 +8,7 @@ use super::{
     recover::next_batch,
 };
 use crate::{
-    SpoolFailure, Ticket,
+    Mutation, SpoolFailure, Ticket,
     format::{
         block::{FIRST_BATCH, read_batch},
         record::Kind,
@@ -81,14 +81,9 @@ pub(crate) fn warn(failure: &SpoolFailure) {
 
 fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
     let mut cleaning = Cleaning::of_oldest(shared)?;
-    cleaning.run(shared)?;
-    // What a batch has that cannot be read as a whole may be readable by itself.
-    let mut cleaning = Cleaning::of_index(shared, cleaning.segment);
-    if cleaning.records.is_empty() {
-        return Ok(());
+    while let Some(ticket) = cleaning.next(shared) {
+        shared.progress.wait_blocking(ticket)?;
     }
-    cleaning.run(shared)?;
-    shared.set_aside(&cleaning);
     Ok(())
 }
 
@@ -110,6 +105,9 @@ impl Shared {
             "{name}: {count} messages, or parts of some, cannot be read; `postrider spool salvage` may bring out more"
         );
         segment.is_damaged = true;
+        // Nobody reads what became of them: it must not keep the segments it stands in.
+        let messages = left.iter().filter(|(kind, _)| *kind == Kind::Message);
+        messages.for_each(|(_, name)| index.forget_notes(*name));
         // In this order, so that none whose end stands in a later one comes back.
         let mut dead = vec![segment];
         dead.extend(index.take_dead());
@@ -122,7 +120,10 @@ impl Shared {
 pub(crate) struct Cleaning {
     segment: u32,
     records: VecDeque<(Kind, u64)>,
-    /// Of them, those that cannot be read.
+    /// What a batch has that cannot be read as a whole may be readable by itself: so what is left in the
+    /// segment is moved as the index knows it.
+    is_again: bool,
+    /// Of what is left, records that cannot be read.
     corrupt: HashSet<(u8, u64)>,
 }
 
@@ -166,19 +167,27 @@ impl Cleaning {
         Ok(Self { segment, records, ..Self::default() })
     }
 
-    fn of_index(shared: &Shared, segment: u32) -> Self {
-        Self { segment, records: records_in(&shared.index(), segment).into(), ..Self::default() }
-    }
-
-    fn run(&mut self, shared: &Shared) -> Result<(), SpoolFailure> {
-        while let Some(ticket) = self.next(shared) {
-            shared.progress.wait_blocking(ticket)?;
-        }
-        Ok(())
-    }
-
-    /// Has the next record that still lives written again; `None` at the end.
+    /// Has the next record that still lives written again; `None` at the end, when all that can be moved
+    /// has been.
     pub(crate) fn next(&mut self, shared: &Shared) -> Option<Ticket> {
+        loop {
+            let ticket = self.next_listed(shared);
+            if ticket.is_some() {
+                return ticket;
+            }
+            if shared.mutation == Mutation::KeepDamaged {
+                return None;
+            }
+            if self.is_again {
+                shared.set_aside(self);
+                return None;
+            }
+            *self = Self { segment: self.segment, is_again: true, ..Self::default() };
+            self.records = records_in(&shared.index(), self.segment).into();
+        }
+    }
+
+    fn next_listed(&mut self, shared: &Shared) -> Option<Ticket> {
         while let Some((kind, name)) = self.records.pop_front() {
             let moved = match kind {
                 Kind::Chunk => move_chunk(shared, self.segment, name),

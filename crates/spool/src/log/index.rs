@@ -121,7 +121,9 @@ impl Index {
                 self.messages.insert(name, Slot { at, more });
             }
             Kind::Outcome | Kind::Hold => {
-                if let Some(slot) = self.messages.get_mut(&name) {
+                // Of one whose segment was set aside nobody will read it.
+                let is_there = |slot: &&mut Slot| self.segments.contains_key(&slot.at.segment);
+                if let Some(slot) = self.messages.get_mut(&name).filter(is_there) {
                     slot.more.get_or_insert_default().notes.push(at);
                     self.keep(at);
                 }
@@ -151,6 +153,13 @@ impl Index {
                 more.chunks.iter().for_each(|place| self.forget_chunk(*place));
             }
         }
+    }
+
+    /// What became of a message that cannot be read any more.
+    pub(crate) fn forget_notes(&mut self, name: u64) {
+        let more = self.messages.get_mut(&name).and_then(|slot| slot.more.as_mut());
+        let notes = more.map(|more| std::mem::take(&mut more.notes)).unwrap_or_default();
+        notes.iter().for_each(|at| self.release(*at));
     }
 
     pub(crate) fn forget_chunk(&mut self, place: u64) {

@@ -526,7 +526,7 @@ impl Spool for LogSpool {
         // Not before: it moves records away from where they are visited, and their segments go.
         self.shared.give_back_dead();
         clean::begin_if_due(&self.shared);
-        Ok(found.report)
+        Ok(found.report.hushed(self.shared.mutation))
     }
 
     fn pressure(&self) -> Pressure {

@@ -101,10 +101,11 @@ pub(crate) struct Found {
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
     pub(crate) report: RecoveryReport,
+    mutation: Mutation,
 }
 
 pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Result<Found, SpoolFailure> {
-    let mut found = Found::default();
+    let mut found = Found { mutation, ..Found::default() };
     let mut segments = open_segments(disk, &mut found)?;
     segments.sort_by_key(|s| s.header.sequence);
     for segment in &segments {
@@ -198,7 +199,8 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
         // A new segment is named after its number, and must not take the name of one that is there.
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
         found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
-        let file = Patient::over(disk.open(&name).map_err(|e| io_error("open", &name, &e))?);
+        let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
+        let file = if found.mutation == Mutation::StopAtDamage { file } else { Patient::over(file) };
         let mut head = vec![0; ALIGN];
         let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
         let is_digested = digested.contains(&name);
@@ -413,9 +415,11 @@ fn take_batch(
     own.clear();
     own.extend(rows);
     // Those that messages name, too: a chunk that is lost must not become another message's.
+    let named =
+        |row: &Row| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
     let chunks = own
         .iter()
-        .flat_map(|row| row.chunks.iter().copied().chain((row.kind == Kind::Chunk).then_some(row.name)));
+        .flat_map(|row| named(row).into_iter().chain((row.kind == Kind::Chunk).then_some(row.name)));
     let behind = chunks.map(|place| place.saturating_add(1)).max();
     found.next_chunk = found.next_chunk.max(behind.unwrap_or(0));
     found.last = Some(Last { sequence, segment, rows: own, bodies });
