@@ -2,7 +2,10 @@
 //! of the unsynced sectors may survive, in any order, and any of the unsynced names.
 
 mod calls;
+mod decay;
 mod image;
+
+pub use decay::{Decay, PAGE};
 
 use crate::seed::Rng;
 use image::Image;
@@ -53,6 +56,8 @@ struct State {
     broken: Option<i32>,
     /// An operation has failed that should not have.
     has_failed: bool,
+    /// A write needed a page that cannot be read.
+    has_met_decay: bool,
     rng: Rng,
 }
 
@@ -188,6 +193,7 @@ impl SimDisk {
             is_off: false,
             broken: None,
             has_failed: false,
+            has_met_decay: false,
             rng: Rng::new(seed),
         })
     }
@@ -254,6 +260,7 @@ impl SimDisk {
             is_off: false,
             broken: None,
             has_failed: false,
+            has_met_decay: false,
             ..state
         }
     }

@@ -2,10 +2,12 @@
 //! `k` transactions had happened, with every one it called durable among them; queue directories as if
 //! all of those had, and some others. Where there are several spools, each keeps its own promise.
 
+mod hurt;
 mod order;
 
 use crate::engine::{Engine, Order};
 use bytes::Bytes;
+use hurt::Hurt;
 use mail::{Fate, Outcome, Part, QueueId, SharedMessage};
 use spool::{Change, Entry, RecipientState, Spool, Ticket, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +43,7 @@ pub struct Ledger {
     lanes: Vec<Lane>,
     /// With everything submitted.
     latest: Queue,
+    hurt: Hurt,
 }
 
 /// What becomes durable in one order.
@@ -127,17 +130,19 @@ impl Ledger {
     /// Of a spool with nothing in it.
     pub fn new(engine: Engine) -> Self {
         let lanes = engine.orders().iter().map(|order| Lane::new(*order)).collect();
-        Self { sent: BTreeMap::new(), lanes, latest: Queue::new() }
+        Self { sent: BTreeMap::new(), lanes, latest: Queue::new(), hurt: Hurt::default() }
     }
 
     /// The spool took it.
     pub fn submitted(&mut self, lane: usize, ticket: Ticket, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
+        transaction.iter().for_each(|entry| self.hurt.submitted(entry));
         self.lanes[lane].submit(ticket, transaction);
     }
 
     /// A message that may be submitted, and its content, which may be in chunks.
     pub fn sent(&mut self, message: SharedMessage, content: Bytes) {
+        self.hurt.sent(&message);
         self.sent.insert(message.id.0, Sent { message, content });
     }
 
@@ -179,7 +184,8 @@ impl Ledger {
         if let Some(id) = found.keys().find(|id| !self.lanes.iter().any(|lane| lane.own.contains(id))) {
             return Err(format!("{id} was given to nobody"));
         }
-        self.lanes.iter().try_for_each(|lane| lane.judge(&lane.part(&found)))?;
+        self.hurt.judge(&found)?;
+        self.lanes.iter().try_for_each(|lane| lane.judge(&lane.part(&found), &self.hurt))?;
         self.adopt(found);
         Ok(())
     }
@@ -194,10 +200,23 @@ impl Ledger {
         self.latest = found;
     }
 
-    /// The message is what was handed to the spool, byte by byte.
+    /// The message is what was handed to the spool, byte by byte; one that is hurt may be unreadable.
     pub fn compare(&self, spool: &dyn Spool, id: QueueId) -> Result<(), String> {
+        match self.difference(spool, id) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) if self.hurt.has(id.0) => Ok(()),
+            Ok(Some(unreadable)) => Err(unreadable),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Why it cannot be read, if it cannot; an error when it can, and is another than it was.
+    fn difference(&self, spool: &dyn Spool, id: QueueId) -> Result<Option<String>, String> {
         let sent = self.sent.get(&id.0).ok_or_else(|| format!("{}: nobody sent it", id.0))?;
-        let read = spool.read(id).map_err(|e| format!("{}: {e}", id.0))?;
+        let read = match spool.read(id) {
+            Ok(read) => read,
+            Err(e) => return Ok(Some(format!("{}: {e}", id.0))),
+        };
         let told = |m: &mail::Message| (m.envelope.clone(), m.arrived, m.origin.clone(), m.content.facts);
         if told(&read) != told(&sent.message) {
             return Err(format!("{}: another envelope", id.0));
@@ -206,13 +225,13 @@ impl Ledger {
         for part in read.content.parts() {
             match part {
                 Part::Memory(bytes) => content.extend_from_slice(bytes),
-                Part::Stored { place, .. } => {
-                    let bytes = spool.load(*place).map_err(|e| format!("{}: {place:?}: {e}", id.0))?;
-                    content.extend_from_slice(&bytes);
-                }
+                Part::Stored { place, .. } => match spool.load(*place) {
+                    Ok(bytes) => content.extend_from_slice(&bytes),
+                    Err(e) => return Ok(Some(format!("{}: {place:?}: {e}", id.0))),
+                },
             }
         }
-        if content == sent.content { Ok(()) } else { Err(format!("{}: another content", id.0)) }
+        if content == sent.content { Ok(None) } else { Err(format!("{}: another content", id.0)) }
     }
 }
 
@@ -243,32 +262,33 @@ impl Lane {
     }
 
     /// Is it one of the queues that may be?
-    fn judge(&self, found: &Queue) -> Result<(), String> {
+    fn judge(&self, found: &Queue, hurt: &Hurt) -> Result<(), String> {
         match self.order {
-            Order::First => self.judge_first(found),
-            Order::Some => self.judge_some(found),
+            Order::First => self.judge_first(found, hurt),
+            Order::Some => self.judge_some(found, hurt),
         }
     }
 
-    fn judge_some(&self, found: &Queue) -> Result<(), String> {
+    fn judge_some(&self, found: &Queue, hurt: &Hurt) -> Result<(), String> {
         let (durable, open) = self.submitted.split_at(self.acknowledged);
         let mut least = self.proven.clone();
         durable.iter().for_each(|(_, transaction)| apply(&mut least, transaction));
         let open: Vec<&Transaction> = open.iter().map(|(_, transaction)| transaction).collect();
-        if order::is_some_of(&least, &open, found) {
+        if order::is_some_of(&least, &open, found, hurt) {
             return Ok(());
         }
         let mut most = least.clone();
         open.into_iter().for_each(|transaction| apply(&mut most, transaction));
-        Err(self.explain(found, &least, &most))
+        Err(self.explain(&hurt.sound(found), &hurt.sound(&least), &hurt.sound(&most)))
     }
 
-    fn judge_first(&self, found: &Queue) -> Result<(), String> {
+    fn judge_first(&self, found: &Queue, hurt: &Hurt) -> Result<(), String> {
+        let sound = hurt.sound(found);
         let mut queue = self.proven.clone();
         let mut least = None;
         for count in 0..=self.submitted.len() {
             if count >= self.acknowledged {
-                if queue == *found {
+                if queue == *found || !hurt.is_empty() && hurt.sound(&queue) == sound {
                     return Ok(());
                 }
                 least.get_or_insert_with(|| queue.clone());
@@ -277,7 +297,7 @@ impl Lane {
                 apply(&mut queue, transaction);
             }
         }
-        Err(self.explain(found, &least.unwrap_or_default(), &queue))
+        Err(self.explain(&sound, &hurt.sound(&least.unwrap_or_default()), &hurt.sound(&queue)))
     }
 
     /// What differs from both the least and the most that may be there.

@@ -12,6 +12,7 @@ pub mod ledger;
 pub mod relay;
 pub mod run;
 pub mod seed;
+pub mod survey;
 pub mod workload;
 
 use engine::Engine;
@@ -34,11 +35,12 @@ impl fmt::Display for Summary {
         let t = &self.tally;
         write!(
             f,
-            "{} points, {} crashes ({} in recovery, {} without room for it), {} messages, {} disk operations, {} violations",
+            "{} points, {} crashes ({} in recovery, {} without room for it), {} bad places, {} messages, {} disk operations, {} violations",
             self.point_count,
             t.crash_count,
             t.recovery_crash_count,
             t.no_room_count,
+            t.decay_count,
             t.message_count,
             t.operation_count,
             self.violations.len()
@@ -48,10 +50,23 @@ impl fmt::Display for Summary {
 
 /// Runs `count` seeds from `first` on.
 pub fn points(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::run(seed, engine, mutation))
+}
+
+/// Runs `count` seeds of a spool whose synced bytes go bad, from `first` on.
+pub fn decays(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::decay(seed, engine, mutation))
+}
+
+fn summed(
+    first: u64,
+    count: u64,
+    run: impl Fn(u64) -> Result<run::Tally, String> + std::panic::RefUnwindSafe,
+) -> Summary {
     let mut summary = Summary::default();
     for seed in first..first + count {
         summary.point_count += 1;
-        match std::panic::catch_unwind(|| run::run(seed, engine, mutation)) {
+        match std::panic::catch_unwind(|| run(seed)) {
             Ok(Ok(tally)) => summary.tally.add(&tally),
             Ok(Err(what)) => summary.violations.push((seed, what)),
             // It has said so.

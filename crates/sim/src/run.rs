@@ -1,10 +1,12 @@
 //! One seed: a spool in lives that end in power cuts, kills and errors, wherever they strike, checked
 //! against the ledger after each.
 
+mod decay;
 mod last;
 mod rot;
 mod sweep;
 
+pub use decay::decay;
 pub use sweep::{Swept, sweep};
 
 use crate::{
@@ -34,6 +36,8 @@ pub struct Tally {
     pub message_count: u64,
     /// Operations of the disk.
     pub operation_count: u64,
+    /// Places of the disk that went bad after they were synced.
+    pub decay_count: u64,
 }
 
 impl Tally {
@@ -44,6 +48,7 @@ impl Tally {
         self.no_room_count += other.no_room_count;
         self.message_count += other.message_count;
         self.operation_count += other.operation_count;
+        self.decay_count += other.decay_count;
     }
 }
 
@@ -54,6 +59,10 @@ struct Run {
     listed: Rng,
     /// When digests are written, in a stream of its own, too.
     digests: Rng,
+    /// What of the disk goes bad and when, too.
+    decays: Rng,
+    /// What went bad.
+    decayed: Vec<decay::Decayed>,
     disk: SimDisk,
     setup: Setup,
     ledger: Ledger,
@@ -104,6 +113,8 @@ impl Run {
             rng,
             listed: Rng::new(!seed),
             digests: Rng::new(seed.rotate_left(32)),
+            decays: Rng::new(!seed.rotate_left(32)),
+            decayed: Vec::new(),
             ledger: Ledger::new(engine),
             has_errors: false,
             steps: STEPS,
@@ -177,6 +188,9 @@ impl Run {
             return Err(Ended::Violation(format!("{id} was recovered twice")));
         }
         let ids: Vec<u64> = found.keys().copied().collect();
+        if !self.decayed.is_empty() {
+            self.judge_told(&found, &report).map_err(Ended::Violation)?;
+        }
         self.ledger.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
         for id in ids {
             self.read(&spool, QueueId(id)).map_err(Ended::Violation)?;
@@ -191,6 +205,13 @@ impl Run {
     }
 
     fn work(&mut self, spool: &Subject) -> Result<(), String> {
+        self.labour(spool)?;
+        self.finish_work(spool);
+        self.judge_failure(spool)
+    }
+
+    /// What a mail server does to its spool, for so many steps.
+    fn labour(&mut self, spool: &Subject) -> Result<(), String> {
         for _ in 0..self.steps {
             match self.workload.step(&**spool, &mut self.ledger) {
                 Ok(_) | Err(Refused::Busy | Refused::Full) => {}
@@ -214,12 +235,16 @@ impl Run {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Sometimes it is closed as it should be.
+    fn finish_work(&mut self, spool: &Subject) {
         if self.digests.chance(30) {
             spool.close();
             while [Turn::Commit, Turn::Digest].into_iter().any(|turn| spool.turn(turn)) {}
         }
         self.note_durable(spool);
-        self.judge_failure(spool)
     }
 
     /// The log may fail when the disk did, and for want of room, where its thread would wait.
@@ -261,6 +286,7 @@ impl Run {
         self.disk =
             if self.rng.chance(25) { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
         self.has_errors = false;
+        self.workload.hang_up();
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::{ledger::Ledger, seed::Rng};
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, Place, QueueId, Recipient,
+    ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{Change, Entry, Refused, Spool, Ticket, Transaction};
 
@@ -18,6 +18,20 @@ pub struct Workload {
     next_id: u64,
     /// Transactions over several messages often come with outcomes that are not the last.
     is_joint: bool,
+    /// Large content comes piece by piece, with other things in between.
+    is_slow: bool,
+    transfers: Vec<Transfer>,
+}
+
+/// Content that has come so far.
+#[derive(Debug)]
+struct Transfer {
+    envelope: Envelope,
+    places: Vec<Place>,
+    parts: Vec<Part>,
+    all: Vec<u8>,
+    /// Pieces to come.
+    left: usize,
 }
 
 fn path(n: usize) -> ForwardPath {
@@ -33,11 +47,25 @@ fn envelope(sender: &str, recipient_count: usize) -> Envelope {
 impl Workload {
     /// The same seed and the same answers of the spool: the same transactions.
     pub fn new(seed: u64, is_joint: bool) -> Self {
-        Self { rng: Rng::new(seed), next_id: 1, is_joint }
+        Self { rng: Rng::new(seed), next_id: 1, is_joint, is_slow: false, transfers: Vec::new() }
+    }
+
+    /// Large content comes piece by piece from now on.
+    pub fn slow(mut self) -> Self {
+        self.is_slow = true;
+        self
+    }
+
+    /// The connections are gone, and with them what had come over them.
+    pub fn hang_up(&mut self) {
+        self.transfers.clear();
     }
 
     /// One thing a mail server does, and the ticket of what it submitted.
     pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+        if !self.transfers.is_empty() && self.rng.chance(40) {
+            return self.go_on(spool, ledger);
+        }
         let live = ledger.latest().len();
         let finish = if live > LIVE_MAX { 60 } else { 15 };
         match self.rng.below(100) {
@@ -59,6 +87,27 @@ impl Workload {
                 self.message(envelope("sender@here.test", recipient_count), Content::from_bytes("last\r\n"));
             ledger.sent(message.clone(), "last\r\n".into());
             Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
+        }
+        Ok(())
+    }
+
+    /// A message that comes and goes, through each of several spools; `turn` does what their threads do.
+    pub fn pass_through(
+        &mut self,
+        spool: &dyn Spool,
+        ledger: &mut Ledger,
+        turn: &dyn Fn(),
+    ) -> Result<(), Refused> {
+        for recipient_count in 1..=spool.lane_count() {
+            let bytes = self.bytes(4000);
+            let content = Content::from_bytes(bytes.clone());
+            let message = self.message(envelope("sender@here.test", recipient_count), content);
+            let id = message.id;
+            ledger.sent(message.clone(), bytes);
+            Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
+            turn();
+            Self::submit(spool, ledger, vec![Entry::Outcome { id, results: Vec::new(), last: true }])?;
+            turn();
         }
         Ok(())
     }
@@ -127,6 +176,12 @@ impl Workload {
 
     /// Content that came in pieces; now and then its sender goes away before the end.
     fn accept_chunks(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+        if self.is_slow {
+            let (envelope, left) = (self.envelope("sender@here.test"), 1 + self.rng.index(4));
+            let (places, parts, all) = (Vec::new(), Vec::new(), Vec::new());
+            self.transfers.push(Transfer { envelope, places, parts, all, left });
+            return self.go_on(spool, ledger);
+        }
         let (mut parts, mut places, mut all) = (Vec::new(), Vec::new(), Vec::new());
         let envelope = self.envelope("sender@here.test");
         for _ in 0..1 + self.rng.index(3) {
@@ -147,6 +202,32 @@ impl Workload {
         let message = self.message(envelope, Content::new(Facts::default(), parts));
         ledger.sent(message.clone(), all.into());
         Self::submit(spool, ledger, vec![Entry::Accept(message)])
+    }
+
+    /// The next piece of some content, or its end.
+    fn go_on(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+        let mut transfer = self.transfers.swap_remove(self.rng.index(self.transfers.len()));
+        if self.rng.chance(5) {
+            spool.abandon(&transfer.places);
+            return Ok(None);
+        }
+        let size_bytes = 1 + self.rng.index(5000);
+        let bytes = self.bytes(size_bytes);
+        transfer.all.extend_from_slice(&bytes);
+        if transfer.left > 0 {
+            transfer.left -= 1;
+            let stored = spool.store_for(&transfer.envelope, bytes);
+            let place = stored.inspect_err(|_| spool.abandon(&transfer.places))?;
+            transfer.places.push(place);
+            transfer.parts.push(Part::Stored { place, length_bytes: size_bytes as u32 });
+            self.transfers.push(transfer);
+            return Ok(None);
+        }
+        transfer.parts.push(Part::Memory(bytes));
+        let message = self.message(transfer.envelope, Content::new(Facts::default(), transfer.parts));
+        ledger.sent(message.clone(), transfer.all.into());
+        let submitted = Self::submit(spool, ledger, vec![Entry::Accept(message)]);
+        submitted.inspect_err(|_| spool.abandon(&transfer.places))
     }
 
     fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {

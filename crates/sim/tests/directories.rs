@@ -4,8 +4,14 @@
 use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
 };
-use sim::disk::{Fault, SimDisk};
-use spool::{DirSettings, DirSpool, Entry, Mutation, QueueDirectory, Recovered, RecoveryReport, Spool, Turn};
+use sim::{
+    disk::{Decay, Fault, SimDisk},
+    seed::Rng,
+};
+use spool::{
+    DirSettings, DirSpool, Entry, Mutation, QueueDirectory, Recovered, RecoveryReport, Spool, Turn,
+    disk::Disk,
+};
 use std::sync::Arc;
 
 fn built(disk: &SimDisk, mutation: Mutation) -> DirSpool {
@@ -135,5 +141,61 @@ fn a_bounce_and_the_outcome_it_tells_of_exist_together_or_not_at_all() {
             assert!(found == after || !ok && found == before, "cut at {cut}, seed {seed}: {found:?}");
             assert_eq!(report.corrupt, [""; 0]);
         }
+    }
+}
+
+/// A disk on which an intent says that two messages end and a third begins, and nothing of it is done; with
+/// a message that has nothing to do with it.
+fn agreed() -> SimDisk {
+    for cut in 1.. {
+        let disk = SimDisk::new(1, u64::MAX);
+        let (spool, ..) = open(&disk, Mutation::None);
+        assert!(
+            commit(&spool, vec![accept(1)])
+                && commit(&spool, vec![accept(2)])
+                && commit(&spool, vec![accept(4)])
+        );
+        disk.plan(disk.operation_count() + cut, Fault::Cut);
+        assert!(!commit(&spool, vec![end(1), defer(2, "busy"), accept(3)]));
+        let disk = disk.after_kill();
+        disk.sync_all().unwrap();
+        let has = |end: &str| disk.file_names().iter().any(|name| name.ends_with(end));
+        if has(".intent") {
+            return disk;
+        }
+    }
+    unreachable!()
+}
+
+fn named(disk: &SimDisk, end: &str) -> String {
+    disk.file_names().into_iter().find(|name| name.ends_with(end)).unwrap()
+}
+
+#[test]
+fn an_intent_that_the_disk_does_not_give_keeps_no_other_message_back() {
+    let disk = agreed();
+    disk.decay(&named(&disk, ".intent"), 0, Decay::Unreadable, &mut Rng::new(1));
+    for _ in 0..2 {
+        let (spool, found, report) = open(&disk, Mutation::None);
+        assert_eq!(attempts(&found), [(1, 0), (2, 0), (4, 0)]);
+        assert!(report.corrupt.iter().any(|what| what.contains(".intent: cannot be read")), "{report:?}");
+        assert!(commit(&spool, vec![defer(4, "busy")]) && commit(&spool, vec![accept(5)]));
+        assert!(commit(&spool, vec![end(5)]));
+        // The next start finds what this one did.
+        assert!(commit(&spool, vec![end(4)]) && commit(&spool, vec![accept(4)]));
+        assert!(disk.file_names().iter().any(|name| name.ends_with("3.new")), "it may be whole again");
+    }
+}
+
+#[test]
+fn an_envelope_that_takes_no_append_at_a_start_keeps_no_other_message_back() {
+    let disk = agreed();
+    disk.decay(&named(&disk, "2.env"), 0, Decay::Unreadable, &mut Rng::new(1));
+    for _ in 0..2 {
+        let (_, found, report) = open(&disk, Mutation::None);
+        assert_eq!(attempts(&found), [(3, 0), (4, 0)], "what was agreed on is done");
+        let is_told = |what: &String| what.contains("append to") && what.contains("2.env");
+        assert!(report.corrupt.iter().any(is_told), "{report:?}");
+        assert!(disk.file_names().iter().any(|name| name.ends_with(".intent")), "it is not done yet");
     }
 }

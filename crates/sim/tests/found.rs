@@ -1,8 +1,13 @@
 //! What the simulator found, each with the shortest story that shows it.
 
 use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
-use sim::disk::{Fault, SimDisk};
-use spool::{Entry, LogSettings, LogSpool, Mutation, RecoveryReport, Spool, SpoolFailure, Turn, disk::Disk};
+use sim::{
+    disk::{Decay, Fault, SimDisk},
+    seed::Rng,
+};
+use spool::{
+    Change, Entry, LogSettings, LogSpool, Mutation, RecoveryReport, Spool, SpoolFailure, Turn, disk::Disk,
+};
 use std::sync::Arc;
 
 fn settings() -> LogSettings {
@@ -194,4 +199,38 @@ fn damage_in_the_only_batch_of_the_oldest_segment_is_told() {
     }
     // One in three hundred bits is in the head of the batch: then it looks like an older life's.
     assert!(lost > 50 && told + 2 >= lost, "{told} of {lost}");
+}
+
+/// Its record went bad; what became of it stands in later segments, and must not keep those.
+#[test]
+fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
+    let disk = SimDisk::new(1, u64::MAX);
+    let (spool, _, _) = open(&disk).unwrap();
+    let turn = || {
+        for turn in [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare] {
+            spool.turn(turn);
+        }
+    };
+    let pass = |from: u64, count: u64| {
+        for id in from..from + count {
+            spool.submit(vec![entry(id, 3000)]).unwrap();
+            turn();
+            spool.submit(vec![Entry::Outcome { id: QueueId(id), results: vec![], last: true }]).unwrap();
+            turn();
+        }
+    };
+    let segments = || disk.list().unwrap().iter().filter(|name| name.ends_with(".seg")).count();
+    commit(&spool, vec![entry(1, 100)]);
+    let name =
+        disk.list().unwrap().into_iter().find(|name| disk.synced(name).get(4096) == Some(&b'P')).unwrap();
+    pass(2, 3);
+    let held = |change| vec![Entry::Amend { id: QueueId(1), change }];
+    commit(&spool, held(Change::Hold));
+    disk.decay(&name, 4200, Decay::Unreadable, &mut Rng::new(1));
+    pass(100, 100);
+    assert_eq!((set_aside(&disk), segments() < 10), (1, true), "{:?}", disk.list());
+    // Nor does what an operator decides after its segment was set aside.
+    commit(&spool, held(Change::Release));
+    pass(300, 100);
+    assert!(segments() < 10, "{:?}", disk.list());
 }

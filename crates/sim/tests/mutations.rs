@@ -1,21 +1,29 @@
 //! A test that cannot fail proves nothing: each broken promise must be noticed.
 
-use sim::engine::Engine;
+use sim::{
+    engine::Engine,
+    run::{Tally, decay},
+};
 use spool::Mutation;
 
 /// Twice what the slowest of them takes.
 const SEEDS: u64 = 1000;
 
-/// The first seed by which it shows, and how.
-fn noticed(engine: Engine, mutation: Mutation) -> Option<(u64, String)> {
-    (1..=SEEDS).find_map(|seed| sim::run::run(seed, engine, mutation).err().map(|what| (seed, what)))
+/// One seed of something.
+type Run = fn(u64, Engine, Mutation) -> Result<Tally, String>;
+
+/// Each is noticed; the first seed by which it shows, and how.
+fn are_noticed(run: Run, engine: Engine, mutations: &[Mutation], but: &[Mutation]) {
+    for mutation in mutations.iter().filter(|mutation| !but.contains(mutation)) {
+        let noticed =
+            (1..=SEEDS).find_map(|seed| run(seed, engine, *mutation).err().map(|what| (seed, what)));
+        let (seed, what) = noticed.unwrap_or_else(|| panic!("{mutation:?} went unnoticed"));
+        println!("{mutation:?} is noticed by seed {seed}: {what:.200}");
+    }
 }
 
 fn all_are_noticed(engine: Engine, but: &[Mutation]) {
-    for mutation in Mutation::ALL.into_iter().filter(|mutation| !but.contains(mutation)) {
-        let (seed, what) = noticed(engine, mutation).unwrap_or_else(|| panic!("{mutation:?} went unnoticed"));
-        println!("{mutation:?} is noticed by seed {seed}: {what:.200}");
-    }
+    are_noticed(sim::run::run, engine, &Mutation::ALL, but);
 }
 
 #[test]
@@ -32,4 +40,12 @@ fn every_promise_that_queue_directories_break_is_noticed() {
 #[test]
 fn every_promise_that_one_of_two_spools_breaks_is_noticed() {
     all_are_noticed(Engine::Both, &[]);
+}
+
+#[test]
+fn every_promise_on_what_goes_bad_is_noticed() {
+    are_noticed(decay, Engine::Log, &Mutation::OF_DAMAGE, &[]);
+    // What is lost in a queue directory is a file's, which keeps its room and its name for itself.
+    let of_the_log = [Mutation::KeepDamaged, Mutation::GiveAgain];
+    are_noticed(decay, Engine::Directories, &Mutation::OF_DAMAGE, &of_the_log);
 }

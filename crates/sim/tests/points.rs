@@ -30,6 +30,16 @@ fn the_same_is_true_of_both_beside_each_other() {
 }
 
 #[test]
+fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
+    for (engine, seeds) in [(Engine::Log, 200), (Engine::Directories, 100), (Engine::Both, 60)] {
+        let summary = sim::decays(1, seeds, engine, Mutation::None);
+        println!("{engine}: {summary}, {} places", summary.tally.decay_count);
+        assert_eq!(summary.violations, []);
+        assert!(summary.tally.decay_count > 2 * seeds, "{summary:?}");
+    }
+}
+
+#[test]
 fn a_seed_replays() {
     assert_eq!(
         sim::points(1, 60, Engine::Log, Mutation::None).tally,

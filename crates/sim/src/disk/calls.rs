@@ -164,6 +164,10 @@ impl File for SimFile {
         let mut state = self.disk.state();
         let go = state.begin(Deed::Write)?;
         let at = offset as usize;
+        if state.image(self.image)?.is_lost_at_the_ends(&(at..at + bytes.len())) {
+            state.has_met_decay = true;
+            return Err(eio());
+        }
         let grows_bytes = (at + bytes.len()).saturating_sub(state.image(self.image)?.now.len()) as u64;
         if grows_bytes > 0 && state.used_bytes() + grows_bytes > state.capacity_bytes {
             return Err(io::ErrorKind::StorageFull.into());
@@ -187,8 +191,12 @@ impl File for SimFile {
         if let Go::Half(error) = state.begin(Deed::Other)? {
             return Err(error);
         }
-        let rest = state.image(self.image)?.now.get(offset as usize..).unwrap_or_default();
+        let (image, at) = (state.image(self.image)?, offset as usize);
+        let rest = image.now.get(at..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
+        if image.is_lost(&(at..at + count)) {
+            return Err(eio());
+        }
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
     }

@@ -1,6 +1,8 @@
 //! One file's bytes: as they are on the medium, as they are read, and the writes between the two.
 
+use super::PAGE;
 use crate::seed::Rng;
+use std::{collections::BTreeSet, ops::Range};
 
 /// What the medium writes whole or not at all, mostly.
 pub(super) const SECTOR: usize = 512;
@@ -15,6 +17,10 @@ pub(super) struct Image {
     unsynced: Vec<Change>,
     /// What stood in its blocks before they were this file's.
     stale: Vec<u8>,
+    /// Pages that cannot be read.
+    lost_pages: BTreeSet<usize>,
+    /// What rotted, until it is written anew.
+    rotten: Vec<Range<usize>>,
 }
 
 #[derive(Debug, Clone)]
@@ -34,7 +40,48 @@ impl Image {
         Self { stale, ..Self::default() }
     }
 
+    pub(super) fn durable(&self) -> &[u8] {
+        &self.durable
+    }
+
+    /// Each byte of a range is mixed with something, where there is one.
+    pub(super) fn mix(&mut self, range: Range<usize>, mut with: impl FnMut() -> u8) {
+        for at in range.start..range.end.min(self.durable.len()) {
+            let with = with();
+            self.durable[at] ^= with;
+            if let Some(byte) = self.now.get_mut(at) {
+                *byte ^= with;
+            }
+        }
+        self.rotten.push(range);
+    }
+
+    pub(super) fn lose_page(&mut self, page: usize) {
+        self.lost_pages.insert(page);
+    }
+
+    /// Is there a page in the range that cannot be read?
+    pub(super) fn is_lost(&self, range: &Range<usize>) -> bool {
+        !range.is_empty()
+            && self.lost_pages.range(range.start / PAGE..range.end.div_ceil(PAGE)).next().is_some()
+    }
+
+    /// Did it go bad, and was not written anew since?
+    pub(super) fn is_bad(&self, range: &Range<usize>) -> bool {
+        self.is_lost(range) || self.rotten.contains(range)
+    }
+
+    /// The same of the pages at its ends, which a write reads before it changes a part of them.
+    pub(super) fn is_lost_at_the_ends(&self, range: &Range<usize>) -> bool {
+        let part = |at: usize| at % PAGE != 0 && self.lost_pages.contains(&(at / PAGE));
+        part(range.start) || part(range.end)
+    }
+
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        // A disk gives sectors that are written a better place.
+        let written = at..at + bytes.len();
+        self.lost_pages.retain(|page| !written.contains(&(page * PAGE)));
+        self.rotten.retain(|range| !written.contains(&range.start));
         put(&mut self.now, at, bytes, &[]);
         self.unsynced.push(Change::Write(at, bytes.to_vec()));
     }

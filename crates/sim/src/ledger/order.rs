@@ -2,7 +2,7 @@
 //! queue directories any may survive, as long as of no message something is there without what came
 //! before it.
 
-use super::{Queue, apply};
+use super::{Hurt, Queue, apply};
 use spool::{Entry, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,8 @@ fn named(transaction: &Transaction) -> BTreeSet<u64> {
 }
 
 /// Can `found` be what `before` became by some of these transactions?
-pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue) -> bool {
+/// Of messages that are hurt anything goes.
+pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue, hurt: &Hurt) -> bool {
     let names: Vec<BTreeSet<u64>> = open.iter().map(|transaction| named(transaction)).collect();
     let touched: BTreeSet<u64> = names.iter().flatten().copied().collect();
     let others = |queue: &Queue| -> Queue {
@@ -29,8 +30,8 @@ pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue) -
     for (at, ids) in names.iter().enumerate() {
         last.extend(ids.iter().map(|id| (*id, at)));
     }
-    let mut search = Search { open, names: &names, last: &last, found, tries: 0 };
-    others(before) == others(found) && search.from(0, before, &BTreeSet::new())
+    let mut search = Search { open, names: &names, last: &last, found, hurt, tries: 0 };
+    others(&hurt.sound(before)) == others(&hurt.sound(found)) && search.from(0, before, &BTreeSet::new())
 }
 
 struct Search<'a> {
@@ -39,6 +40,7 @@ struct Search<'a> {
     /// The last transaction that names an id.
     last: &'a BTreeMap<u64, usize>,
     found: &'a Queue,
+    hurt: &'a Hurt,
     tries: u32,
 }
 
@@ -51,7 +53,7 @@ impl Search<'_> {
             return false;
         }
         let names = &self.names[at];
-        let is_right = |queue: &Queue, id: &u64| queue.get(id) == self.found.get(id);
+        let is_right = |queue: &Queue, id: &u64| self.hurt.has(*id) || queue.get(id) == self.found.get(id);
         if names.is_disjoint(ended) {
             let mut with = queue.clone();
             apply(&mut with, transaction);

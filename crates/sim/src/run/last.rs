@@ -5,7 +5,7 @@ use mail::QueueId;
 use spool::{Entry, Turn};
 
 /// One in use, three ready, and one on its way between the two.
-const SEGMENTS_MAX: usize = 5;
+pub(super) const SEGMENTS_MAX: usize = 5;
 
 /// Files that may be there when everything is delivered.
 fn files_max(engine: Engine) -> usize {

@@ -1,0 +1,72 @@
+//! What becomes of bytes that were synced: they rot, or their sectors can no longer be read.
+
+use super::SimDisk;
+use crate::seed::Rng;
+use std::ops::Range;
+
+/// What the kernel reads at once: where one sector cannot be read, none of its page can.
+pub const PAGE: usize = 4096;
+
+/// A way in which synced bytes go bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decay {
+    /// One bit flips.
+    Bit,
+    /// Something else stands in a sector.
+    Garbage,
+    /// Reading answers EIO until the whole page was written anew.
+    Unreadable,
+}
+
+impl Decay {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Bit, Self::Garbage, Self::Unreadable];
+
+    /// The bytes that go bad when this one does.
+    fn extent(self, at: usize) -> Range<usize> {
+        let bytes = match self {
+            Self::Bit => 1,
+            Self::Garbage => super::image::SECTOR,
+            Self::Unreadable => PAGE,
+        };
+        let from = at / bytes * bytes;
+        from..from + bytes
+    }
+}
+
+impl SimDisk {
+    /// The synced bytes of a file. Looking is no operation.
+    pub fn synced(&self, path: &str) -> Vec<u8> {
+        let state = self.state();
+        let image = state.names.get(path).and_then(|id| state.images.get(id));
+        image.map_or(Vec::new(), |image| image.durable().to_vec())
+    }
+
+    /// A synced byte of a file goes bad; the bytes that did with it.
+    pub fn decay(&self, path: &str, at: usize, how: Decay, rng: &mut Rng) -> Range<usize> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let extent = how.extent(at);
+        let Some(image) = state.names.get(path).and_then(|id| state.images.get_mut(id)) else {
+            return extent;
+        };
+        match how {
+            Decay::Bit => image.mix(at..at + 1, || 1 << rng.below(8)),
+            Decay::Garbage => image.mix(extent.clone(), || rng.bits() as u8),
+            Decay::Unreadable => image.lose_page(at / PAGE),
+        }
+        extent
+    }
+
+    /// Are these bytes as bad as they became, and nobody has written them anew?
+    pub fn is_bad(&self, path: &str, bytes: &Range<usize>) -> bool {
+        let state = self.state();
+        let image = state.names.get(path).and_then(|id| state.images.get(id));
+        image.is_some_and(|image| image.is_bad(bytes))
+    }
+
+    /// Has a write ended since the start because a page it lies in could not be read?
+    pub fn has_met_decay(&self) -> bool {
+        self.state().has_met_decay
+    }
+}

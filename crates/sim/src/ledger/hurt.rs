@@ -1,0 +1,111 @@
+//! What may have become of messages whose bytes went bad after they were synced: each is as it was, or
+//! lacks what stood there. All others are as if nothing had happened.
+
+use super::{Ledger, Live, Past, Queue, told};
+use crate::survey::Owner;
+use mail::{Fate, Part};
+use spool::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A chunk's number without that of its store, where there are several.
+const PLACE_MASK: u64 = (1 << 56) - 1;
+
+/// Outcomes ever submitted, by message and recipient.
+type Outcomes = BTreeMap<(u64, u32), Vec<(Fate, String)>>;
+
+/// Messages something of which may be lost, and what is known of all.
+#[derive(Debug, Default)]
+pub(super) struct Hurt {
+    messages: BTreeSet<u64>,
+    /// Whose chunks they are.
+    places: BTreeMap<u64, u64>,
+    /// Chunks that are hurt, whoever will name them.
+    hurt_places: BTreeSet<u64>,
+    outcomes: Outcomes,
+}
+
+impl Hurt {
+    /// A message that may be submitted.
+    pub(super) fn sent(&mut self, message: &mail::Message) {
+        for place in message.content.parts().iter().filter_map(Part::place) {
+            let place = place.0 & PLACE_MASK;
+            self.places.insert(place, message.id.0);
+            if self.hurt_places.contains(&place) {
+                self.messages.insert(message.id.0);
+            }
+        }
+    }
+
+    /// An entry that was.
+    pub(super) fn submitted(&mut self, entry: &Entry) {
+        if let Entry::Outcome { id, results, .. } = entry {
+            for (index, outcome) in results {
+                self.outcomes.entry((id.0, *index)).or_default().push(told(outcome));
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.messages.contains(&id)
+    }
+
+    /// Without those of which nothing is certain.
+    pub(super) fn sound(&self, queue: &Queue) -> Queue {
+        queue.iter().filter(|(id, _)| !self.has(**id)).map(|(id, live)| (*id, live.clone())).collect()
+    }
+
+    /// Nothing may be known of a message that nobody said.
+    pub(super) fn judge(&self, found: &Queue) -> Result<(), String> {
+        for (id, live) in found.iter().filter(|(id, _)| self.has(**id)) {
+            for (index, past) in (0..).zip(&live.recipients) {
+                let said = self.outcomes.get(&(*id, index)).map_or(&[][..], Vec::as_slice);
+                if !past.is_part_of(said) {
+                    return Err(format!("{id}: of recipient {index} nobody said {past:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Past {
+    /// Is it what some of these outcomes come to?
+    fn is_part_of(&self, said: &[(Fate, String)]) -> bool {
+        let is_settling = |(fate, _): &(Fate, String)| *fate != Fate::Deferred;
+        self.attempt_count as usize <= said.len()
+            && (!self.settled || said.iter().any(is_settling))
+            && self.last.as_ref().is_none_or(|last| said.contains(last))
+    }
+}
+
+impl Ledger {
+    /// Something of these may be lost from now on; which messages they are.
+    pub fn hurt(&mut self, owners: &BTreeSet<Owner>) -> BTreeSet<u64> {
+        let place = |owner: &Owner| if let Owner::Place(place) = owner { Some(*place) } else { None };
+        self.hurt.hurt_places.extend(owners.iter().filter_map(place));
+        let message = |owner: &Owner| match owner {
+            Owner::Message(id) => Some(*id),
+            Owner::Place(place) => self.hurt.places.get(place).copied(),
+        };
+        let messages: BTreeSet<u64> = owners.iter().filter_map(message).collect();
+        self.hurt.messages.extend(&messages);
+        messages
+    }
+
+    /// Messages something of which may be lost.
+    pub fn hurt_messages(&self) -> impl Iterator<Item = u64> + '_ {
+        self.hurt.messages.iter().copied()
+    }
+
+    /// Messages whose acceptance is durable, whose end was not submitted, and which recovery did not find.
+    pub fn missing(&self, found: &Queue) -> Vec<(u64, Live)> {
+        let is_missing = |id: &u64| !found.contains_key(id);
+        let mut all: Vec<u64> = self.lanes.iter().flat_map(super::Lane::durable).filter(is_missing).collect();
+        all.dedup();
+        all.into_iter().filter_map(|id| Some((id, self.latest.get(&id)?.clone()))).collect()
+    }
+}

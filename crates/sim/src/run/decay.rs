@@ -1,0 +1,283 @@
+//! Synced bytes go bad while a spool works, while it is off, and while it cleans. Of the messages whose
+//! bytes they were each may be lost, and must be told; everything else goes on as if nothing had happened,
+//! and in the end all of it leaves.
+
+use super::{Ended, Run, Subject, Tally};
+use crate::{
+    disk::Decay,
+    engine::Engine,
+    ledger::{Live, Queue},
+    survey::{self, Spot, What},
+};
+use mail::QueueId;
+use spool::{Change, Entry, Mutation, RecoveryReport, Turn};
+use std::{collections::BTreeSet, fmt, ops::Range};
+
+/// Lives before the last one.
+const LIVES: u64 = 3;
+/// Steps of the workload between two moments at which something may go bad.
+const STEPS: u64 = 30;
+/// Such moments of a life.
+const MOMENTS: u64 = 3;
+/// More rounds than any delivery of all takes.
+const ROUNDS_MAX: u32 = 20_000;
+
+/// Messages that come and go besides what cannot be read; each takes two blocks or three.
+const CHURN: u32 = 120;
+/// Segments that may be there then: four besides thrice what lives, one in use, those that are ready, and
+/// some that wait to be cleaned. Kept by damage they come to forty.
+const CHURNED_MAX: usize = 20;
+
+/// Runs a seed; an error says which promise was broken.
+///
+/// # Errors
+/// In words.
+pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, engine, mutation);
+    run.make_room();
+    run.workload = run.workload.slow();
+    run.steps = STEPS;
+    for _ in 0..LIVES {
+        run.decaying_life()?;
+        run.crash();
+        if run.decays.chance(25) {
+            run.go_bad();
+        }
+    }
+    run.rescue()?;
+    run.tally.message_count = run.ledger.message_count();
+    Ok(run.tally)
+}
+
+/// Something that went bad.
+#[derive(Debug)]
+pub(super) struct Decayed {
+    how: Decay,
+    what: What,
+    file: String,
+    bytes: Range<usize>,
+    /// Messages whose bytes they were.
+    hurt: BTreeSet<u64>,
+}
+
+impl fmt::Display for Decayed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in {:?}, {} from {}", self.how, self.what, self.file, self.bytes.start)
+    }
+}
+
+fn finish(id: &u64) -> Entry {
+    Entry::Outcome { id: QueueId(*id), results: Vec::new(), last: true }
+}
+
+fn delete(id: &u64) -> Entry {
+    Entry::Amend { id: QueueId(*id), change: Change::Delete }
+}
+
+impl Run {
+    /// Something that was synced goes bad. What it is comes first: there are many records, and few intents.
+    fn go_bad(&mut self) {
+        let spots = survey::spots(&self.disk);
+        let kinds: Vec<What> =
+            spots.iter().map(|spot| spot.what).collect::<BTreeSet<_>>().into_iter().collect();
+        if kinds.is_empty() {
+            return;
+        }
+        let what = kinds[self.decays.index(kinds.len())];
+        // Without its header nothing in a segment is found, nor known to be.
+        let has_header = |spot: &&Spot| {
+            let is_headless = |one: &Decayed| one.what == What::SegmentHeader && one.file == spot.file;
+            !self.decayed.iter().any(is_headless)
+        };
+        let some: Vec<_> = spots.iter().filter(|spot| spot.what == what).filter(has_header).collect();
+        if some.is_empty() {
+            return;
+        }
+        let spot = some[self.decays.index(some.len())];
+        let how = Decay::ALL[self.decays.index(Decay::ALL.len())];
+        let at = spot.bytes.start + self.decays.index(spot.bytes.len());
+        let content = self.disk.synced(&spot.file);
+        let lost = self.disk.decay(&spot.file, at, how, &mut self.decays);
+        let hurt = self.ledger.hurt(&survey::owners(&spot.file, &content, &lost));
+        self.decayed.push(Decayed { how, what, file: spot.file.clone(), bytes: lost, hurt });
+        self.tally.decay_count += 1;
+    }
+
+    fn said(&self, what: &str) -> String {
+        let decayed: Vec<String> = self.decayed.iter().map(Decayed::to_string).collect();
+        format!("{what}; went bad: {}", decayed.join(", "))
+    }
+
+    /// What was written to a segment after its header went bad is as lost as what stood in it before.
+    fn hurt_behind_headers(&mut self) {
+        for decayed in self.decayed.iter().filter(|one| one.what == What::SegmentHeader) {
+            if self.disk.is_bad(&decayed.file, &decayed.bytes) {
+                let content = self.disk.synced(&decayed.file);
+                self.ledger.hurt(&survey::owners(&decayed.file, &content, &decayed.bytes));
+            }
+        }
+    }
+
+    fn decaying_life(&mut self) -> Result<(), String> {
+        let (spool, _) = self.recover_decayed()?;
+        for _ in 0..MOMENTS {
+            self.labour(&spool).map_err(|what| self.said(&what))?;
+            if self.decays.chance(30) {
+                self.go_bad();
+            }
+        }
+        self.finish_work(&spool);
+        self.judge_decayed(&spool)
+    }
+
+    fn recover_decayed(&mut self) -> Result<(Subject, RecoveryReport), String> {
+        self.hurt_behind_headers();
+        let is_listed = self.listed.chance(25);
+        let (spool, report) = self.recover_by(is_listed).map_err(|ended| match ended {
+            Ended::Violation(what) => self.said(&what),
+            Ended::Crash | Ended::NoRoom => self.said("no start"),
+        })?;
+        if !report.corrupt.is_empty() && self.decayed.is_empty() {
+            return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
+        }
+        Ok((spool, report))
+    }
+
+    /// Did it end because it had to write to what cannot be read?
+    fn has_met_decay(&self, spool: &Subject) -> bool {
+        spool.pressure().poisoned && self.disk.has_met_decay()
+    }
+
+    /// What cannot be read is no reason to fail; only a write that needs it is.
+    fn judge_decayed(&self, spool: &Subject) -> Result<(), String> {
+        match spool.failure() {
+            Some(failure) if spool.pressure().poisoned && !self.has_met_decay(spool) => {
+                Err(self.said(&format!("failed for nothing that was written: {failure}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A message that was accepted, is not there, and must be: it is told, in queue directories by name. Of
+    /// one whose segment was set aside that was told when it was.
+    pub(super) fn judge_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
+        let is_told = |(id, _): &(u64, Live)| {
+            let name = QueueId(*id).to_string();
+            let by_name = report.corrupt.iter().any(|what| what.contains(&name) || what.contains(".intent"));
+            let is_aside = |one: &Decayed| {
+                one.hurt.contains(id) && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
+            };
+            if self.decayed.iter().any(is_aside) {
+                return true;
+            }
+            let at_all = !report.corrupt.is_empty() || report.torn_bytes > 0;
+            if self.setup.engine == Engine::Directories { by_name } else { at_all }
+        };
+        match self.ledger.missing(found).iter().find(|one| !is_told(one)) {
+            Some((id, _)) => Err(format!("{id} is lost, and nobody is told: {report:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The end: all that is found is delivered, what is lost is deleted, and nothing of it comes again.
+    fn rescue(&mut self) -> Result<(), String> {
+        // A write that needs a page that cannot be read ends the spool, and another start goes on.
+        for _ in 0..=self.decayed.len() {
+            let (spool, report) = self.recover_decayed()?;
+            let is_done = self.deliver_decayed(&spool, &report)?;
+            drop(spool);
+            self.disk = self.disk.after_kill();
+            if is_done {
+                let (_, report) = self.recover_decayed()?;
+                return match self.ledger.latest().keys().next() {
+                    None => Ok(()),
+                    Some(id) => {
+                        Err(self.said(&format!("{id} was delivered, and is there again; {report:?}")))
+                    }
+                };
+            }
+        }
+        Err(self.said("it fails again and again"))
+    }
+
+    /// `false`: the spool ended, as it must when what cannot be read is to be written to.
+    fn deliver_decayed(&mut self, spool: &Subject, report: &RecoveryReport) -> Result<bool, String> {
+        let given = self.workload.one_each(&**spool, &mut self.ledger);
+        given.map_err(|refused| self.said(&format!("a message more: {refused}")))?;
+        let unreadable = |id: &u64| spool.read(QueueId(*id)).is_err();
+        let (damaged, found): (Vec<u64>, Vec<u64>) =
+            self.ledger.latest().keys().partition(|id| unreadable(id));
+        if !self.end(spool, found.iter().map(finish))? {
+            return Ok(false);
+        }
+        // What waits for an operator keeps nothing else back, however long he takes.
+        if !self.decayed.is_empty() && self.setup.engine == Engine::Log {
+            self.churn(spool)?;
+        }
+        let lost = self.ledger.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();
+        if !self.end(spool, damaged.iter().chain(&lost).map(delete))? {
+            return Ok(false);
+        }
+        let mut rounds = 0;
+        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                return Err(self.said("the spool never rests"));
+            }
+        }
+        self.note_durable(spool);
+        if self.has_met_decay(spool) {
+            return Ok(false);
+        }
+        self.judge_decayed(spool)?;
+        let (waiting, live) = (self.ledger.open_count(), spool.pressure().message_count);
+        let segments = self.segments_in_use();
+        if waiting > 0 || live > 0 || segments.len() > super::last::SEGMENTS_MAX {
+            return Err(self.said(&format!(
+                "all left, but {waiting} transactions wait, {live} messages are there, and {segments:?}; {report:?}"
+            )));
+        }
+        Ok(true)
+    }
+
+    /// Ends messages; `false` as above.
+    fn end(&mut self, spool: &Subject, entries: impl Iterator<Item = Entry>) -> Result<bool, String> {
+        for entry in entries {
+            let transaction = vec![entry];
+            match spool.submit(transaction.clone()) {
+                Ok(ticket) => self.ledger.submitted(spool.lane(ticket), ticket, transaction),
+                Err(_) if self.has_met_decay(spool) => return Ok(false),
+                Err(refused) => return Err(self.said(&format!("an outcome: {refused}"))),
+            }
+            spool.turn(Turn::Commit);
+        }
+        Ok(true)
+    }
+
+    /// More mail comes and goes than the log may take room for.
+    fn churn(&mut self, spool: &Subject) -> Result<(), String> {
+        let turn = || {
+            [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare].iter().for_each(|turn| {
+                spool.turn(*turn);
+            })
+        };
+        for _ in 0..CHURN {
+            let passed = self.workload.pass_through(&**spool, &mut self.ledger, &turn);
+            passed.map_err(|refused| self.said(&format!("mail besides damage: {refused}")))?;
+        }
+        let segments = self.segments_in_use();
+        if segments.len() > CHURNED_MAX {
+            return Err(self.said(&format!("damage keeps segments that are not needed: {segments:?}")));
+        }
+        Ok(())
+    }
+
+    /// Segments that are neither set aside nor without a header.
+    fn segments_in_use(&self) -> Vec<String> {
+        let is_lost = |name: &String| {
+            self.decayed.iter().any(|one| one.what == What::SegmentHeader && one.file == **name)
+        };
+        let names = self.disk.file_names().into_iter();
+        names.filter(|name| name.ends_with(".seg") && !is_lost(name)).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! What stands where on a disk, byte by byte, as docs/spool-format.md and docs/spool-directories.md say,
+//! and whose it is. It reads what is sound: damage comes later.
+
+use crate::disk::{PAGE, SimDisk};
+use mail::QueueId;
+use std::{collections::BTreeSet, ops::Range};
+
+/// What a place on the disk holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum What {
+    /// The first bytes of a segment.
+    SegmentHeader,
+    /// The head or the end of a batch.
+    BatchFrame,
+    /// Length, kind and name of a record.
+    RecordHead,
+    /// The rest of it.
+    RecordBody,
+    /// Anything in the newest batch of all.
+    LastBatch,
+    /// The digest of a segment.
+    Digest,
+    /// An envelope file.
+    Envelope,
+    /// A content file.
+    Content,
+    /// A chunk's file.
+    Chunk,
+    /// What shall happen to several messages.
+    Intent,
+}
+
+/// Whose bytes they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Owner {
+    /// A message.
+    Message(u64),
+    /// The message that names this chunk.
+    Place(u64),
+}
+
+/// Bytes of a file.
+#[derive(Debug, Clone)]
+pub struct Spot {
+    /// Its path on the disk.
+    pub file: String,
+    /// In the file.
+    pub bytes: Range<usize>,
+    /// What they are.
+    pub what: What,
+}
+
+/// A batch in a segment.
+struct Batch {
+    sequence: u64,
+    /// Without its padding.
+    bytes: Range<usize>,
+    records: Vec<Record>,
+}
+
+struct Record {
+    bytes: Range<usize>,
+    owner: Owner,
+}
+
+/// What stands before the records of a batch, and behind them.
+const BATCH_HEAD: usize = 24;
+const BATCH_END: usize = 8;
+/// What stands before a record's body.
+const RECORD_HEAD: usize = 13;
+const CHUNK: u8 = 5;
+const SEGMENT_HEADER: usize = 44;
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let field: [u8; N] = bytes.get(at..at + N)?.try_into().ok()?;
+    Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+}
+
+/// Whatever looks like a batch, of earlier lives of the segment, too.
+fn all_batches(bytes: &[u8]) -> impl Iterator<Item = Batch> {
+    (PAGE..bytes.len()).step_by(PAGE).filter_map(|at| batch(bytes, at))
+}
+
+/// The batches of a segment's present life: their numbers grow.
+fn batches(bytes: &[u8]) -> Vec<Batch> {
+    let mut all: Vec<Batch> = Vec::new();
+    for batch in all_batches(bytes) {
+        let is_behind = |last: &Batch| last.bytes.end <= batch.bytes.start && last.sequence < batch.sequence;
+        if all.last().is_none_or(is_behind) {
+            all.push(batch);
+        }
+    }
+    all
+}
+
+fn batch(bytes: &[u8], at: usize) -> Option<Batch> {
+    if bytes.get(at..at + 4)? != b"PBAT" {
+        return None;
+    }
+    let end = at + number::<4>(bytes, at + 4)? as usize;
+    let (sequence, mut from, mut records) = (number::<8>(bytes, at + 8)?, at + BATCH_HEAD, Vec::new());
+    while from < end.checked_sub(BATCH_END)? {
+        let to = from + number::<4>(bytes, from)? as usize;
+        let name = number::<8>(bytes, from + 5)?;
+        let owner = if *bytes.get(from + 4)? == CHUNK { Owner::Place(name) } else { Owner::Message(name) };
+        if to <= from + RECORD_HEAD || to > end {
+            return None;
+        }
+        records.push(Record { bytes: from..to, owner });
+        from = to;
+    }
+    Some(Batch { sequence, bytes: at..end, records })
+}
+
+fn stem_and_kind(file: &str) -> Option<(&str, &str)> {
+    file.rsplit('/').next()?.rsplit_once('.')
+}
+
+fn is_hit(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// All that can go bad, what the log's newest batch is included.
+pub fn spots(disk: &SimDisk) -> Vec<Spot> {
+    let (mut all, mut last) = (Vec::new(), None);
+    for file in disk.file_names() {
+        let Some((_, kind)) = stem_and_kind(&file) else { continue };
+        let bytes = disk.synced(&file);
+        let mut spot = |what, bytes: Range<usize>| {
+            if !bytes.is_empty() {
+                all.push(Spot { file: file.clone(), bytes, what });
+            }
+        };
+        match kind {
+            "seg" if bytes.starts_with(b"PRSPOOL\0") => {
+                spot(What::SegmentHeader, 0..SEGMENT_HEADER);
+                for Batch { sequence, bytes, records } in batches(&bytes) {
+                    spot(What::BatchFrame, bytes.start..bytes.start + BATCH_HEAD);
+                    spot(What::BatchFrame, bytes.end - BATCH_END..bytes.end);
+                    for Record { bytes, .. } in records {
+                        spot(What::RecordHead, bytes.start..bytes.start + RECORD_HEAD);
+                        spot(What::RecordBody, bytes.start + RECORD_HEAD..bytes.end);
+                    }
+                    last = last.max(Some((sequence, file.clone(), bytes.start, bytes.end)));
+                }
+            }
+            "dig" => spot(What::Digest, 0..bytes.len()),
+            "env" => spot(What::Envelope, 0..bytes.len()),
+            "msg" => spot(What::Content, 0..bytes.len()),
+            "chunk" => spot(What::Chunk, 0..bytes.len()),
+            "intent" => spot(What::Intent, 0..bytes.len()),
+            _ => {}
+        }
+    }
+    all.extend(last.map(|(_, file, from, to)| Spot { file, bytes: from..to, what: What::LastBatch }));
+    all
+}
+
+/// Whose words may be lost when bytes of a file are: a batch is read whole or not at all, and without its
+/// header nothing in a segment.
+pub fn owners(file: &str, content: &[u8], lost: &Range<usize>) -> BTreeSet<Owner> {
+    let Some((stem, kind)) = stem_and_kind(file) else { return BTreeSet::new() };
+    match kind {
+        "seg" => {
+            let hit: Vec<Batch> = if is_hit(&(0..SEGMENT_HEADER), lost) {
+                all_batches(content).collect()
+            } else {
+                batches(content).into_iter().filter(|batch| is_hit(&batch.bytes, lost)).collect()
+            };
+            hit.into_iter().flat_map(|batch| batch.records).map(|record| record.owner).collect()
+        }
+        "env" | "msg" => stem.parse::<QueueId>().map(|id| Owner::Message(id.0)).into_iter().collect(),
+        "chunk" => u64::from_str_radix(stem, 16).map(Owner::Place).into_iter().collect(),
+        "intent" => {
+            let text = String::from_utf8_lossy(content);
+            let steps = text.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<QueueId>().ok());
+            steps.map(|id| Owner::Message(id.0)).collect()
+        }
+        _ => BTreeSet::new(),
+    }
+}
