@@ -14,6 +14,7 @@ use std::{
     },
     path::PathBuf,
     sync::{Arc, OnceLock},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// One directory of files.
@@ -59,6 +60,10 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_all(&self) -> io::Result<()>;
     /// Room that is left for us.
     fn free_bytes(&self) -> io::Result<u64>;
+    /// The wall clock, since 1970: whoever has another disk may have another time.
+    fn clock(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
     /// Files that can still be made.
     fn free_files(&self) -> io::Result<u64> {
         Ok(u64::MAX)

@@ -16,10 +16,7 @@ use super::{
 };
 use crate::{DirSettings, Mutation, QueueDirectory, Recovered, RecoveryReport, SpoolFailure};
 use mail::{QueueId, UnixMillis};
-use std::{
-    io,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::io;
 
 /// A live message whose envelope was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,19 +66,15 @@ impl DirSpool {
 }
 
 /// A number above that of every round so far: those were counted, or are from an earlier time.
-pub(super) fn round_by_clock() -> u64 {
-    since_1970().as_nanos() as u64
+pub(super) fn round_by_clock(shared: &Shared) -> u64 {
+    shared.clock().as_nanos() as u64
 }
 
 /// A number above that of every chunk so far, as long as the clock was never set back: the envelopes may not
 /// have been read, and one that cannot be names chunks that may be lost. In microseconds, since nanoseconds
 /// would leave no room above them.
-pub(super) fn place_by_clock() -> u64 {
-    since_1970().as_micros() as u64
-}
-
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+pub(super) fn place_by_clock(shared: &Shared) -> u64 {
+    shared.clock().as_micros() as u64
 }
 
 /// For [`crate::list`]: nothing is started or changed.

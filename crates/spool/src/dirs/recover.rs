@@ -110,7 +110,7 @@ pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), S
     shared.begin_places();
     scan.report.message_count = listing.envelopes.len() as u64;
     scan.report.corrupt.extend(listing.twice.iter().cloned());
-    Ok((listing, scan.report, Next { intent, round: round_by_clock() }))
+    Ok((listing, scan.report, Next { intent, round: round_by_clock(shared) }))
 }
 
 /// What comes before the first envelope is read.
@@ -142,7 +142,7 @@ fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     let keep_unfinished = !unread.is_empty();
     scan.report.corrupt = unread;
     if shared.mutation != Mutation::GiveAgain {
-        shared.outbid_place(place_by_clock());
+        shared.outbid_place(place_by_clock(shared));
     }
     listing.last_chunk().into_iter().for_each(|place| shared.outbid_place(place));
     if keep_unfinished {

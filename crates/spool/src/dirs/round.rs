@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Change, Entry, Mutation, RecipientState, Recovered};
 use bytes::Bytes;
-use mail::{Message, Part, QueueId, SharedMessage, UnixMillis};
+use mail::{Message, Part, QueueId, SharedMessage};
 use std::collections::HashMap;
 
 /// More files wait for the next round: nobody should wait for a thousand others.
@@ -111,7 +111,7 @@ impl Round {
                 Some(at)
             }
             Entry::Outcome { id, results, last: false } => {
-                self.note(shared, id, &[Note::Outcomes(UnixMillis::now(), results)])
+                self.note(shared, id, &[Note::Outcomes(shared.now(), results)])
             }
             Entry::Amend { id, change } => self.note(shared, id, &[Note::Held(change == Change::Hold)]),
         }

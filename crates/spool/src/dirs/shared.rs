@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Mutation, SpoolFailure, Transaction, inbox::Inbox, progress::Progress};
 use bytes::Bytes;
-use mail::{Content, Message, Part, Place, QueueId};
+use mail::{Content, Message, Part, Place, QueueId, UnixMillis};
 use std::{
     io,
     sync::{
@@ -152,6 +152,15 @@ impl Shared {
         };
         self.room.look(allowed, free_bytes, self.index().used_bytes);
         Ok(())
+    }
+
+    /// The wall clock of the first queue directory's disk.
+    pub(super) fn clock(&self) -> Duration {
+        self.queues.homes().next().map_or(Duration::ZERO, |home| home.disk.clock())
+    }
+
+    pub(super) fn now(&self) -> UnixMillis {
+        UnixMillis(self.clock().as_millis() as u64)
     }
 
     pub(super) fn last_sync(&self) -> Duration {

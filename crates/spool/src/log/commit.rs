@@ -249,9 +249,8 @@ impl Committer {
         }
     }
 
-    /// By hand nothing happens that a seed does not decide, and the bytes of a time would.
     fn now(&self) -> UnixMillis {
-        if self.shared.pool.is_by_hand() { UnixMillis(self.batch_sequence) } else { UnixMillis::now() }
+        UnixMillis(self.shared.pool.disk().clock().as_millis() as u64)
     }
 
     fn moved(&mut self, moved: &super::clean::Moved) {
