@@ -162,7 +162,8 @@ impl<W> Inbox<W> {
             return Err(Refused::Poisoned);
         }
         let max = most_bytes.min(self.bytes_max * if internal { 2 } else { 1 });
-        if line.bytes + bytes > max && line.bytes > 0 { Err(Refused::Busy) } else { Ok(line) }
+        // What takes nothing is never too much: nobody would say it again.
+        if bytes > 0 && line.bytes > 0 && line.bytes + bytes > max { Err(Refused::Busy) } else { Ok(line) }
     }
 
     pub(crate) fn push(
@@ -293,6 +294,13 @@ mod tests {
         let waits = |unused_percent| patience(Duration::from_micros(200), 10, unused_percent).as_micros();
         assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
         assert_eq!([40, 90].map(waits), [400, 400], "two syncs at least");
+    }
+
+    #[test]
+    fn a_long_line_takes_what_takes_nothing() {
+        let inbox = Inbox::new(10, Duration::ZERO);
+        inbox.push(inbox.admit(1000, true).unwrap(), (), 1000, Haste::Now);
+        assert_eq!([0, 1].map(|bytes| inbox.admit(bytes, true).is_ok()), [true, false]);
     }
 
     #[test]
