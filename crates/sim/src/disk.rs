@@ -58,6 +58,8 @@ struct State {
     has_failed: bool,
     /// A write needed a page that cannot be read.
     has_met_decay: bool,
+    /// Its wall clock, in milliseconds since 1970.
+    clock_ms: u64,
     rng: Rng,
 }
 
@@ -84,6 +86,9 @@ enum Deed {
     Sync,
     Other,
 }
+
+/// When a simulation begins: some day of 2027, in milliseconds since 1970.
+pub const START_MS: u64 = 1_800_000_000_000;
 
 /// Input/output error.
 pub const EIO: i32 = 5;
@@ -194,6 +199,7 @@ impl SimDisk {
             broken: None,
             has_failed: false,
             has_met_decay: false,
+            clock_ms: START_MS,
             rng: Rng::new(seed),
         })
     }
@@ -245,6 +251,11 @@ impl SimDisk {
     /// Cuts now.
     pub fn cut(&self) {
         self.state().is_off = true;
+    }
+
+    /// What its wall clock shows; nothing else moves it.
+    pub fn set_clock(&self, clock_ms: u64) {
+        self.state().clock_ms = clock_ms;
     }
 
     /// How much the disk holds.

@@ -6,6 +6,7 @@
 //! and to file systems as they are.
 
 pub mod args;
+pub mod clock;
 pub mod disk;
 pub mod engine;
 pub mod ledger;
@@ -56,6 +57,11 @@ pub fn points(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Sum
 /// Runs `count` seeds of a spool whose synced bytes go bad, from `first` on.
 pub fn decays(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
     summed(first, count, |seed| run::decay(seed, engine, mutation))
+}
+
+/// Runs `count` seeds of a spool with little room, from `first` on.
+pub fn fulls(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::full(seed, engine, mutation))
 }
 
 fn summed(

@@ -2,14 +2,17 @@
 //! against the ledger after each.
 
 mod decay;
+mod full;
 mod last;
 mod rot;
 mod sweep;
 
 pub use decay::decay;
+pub use full::full;
 pub use sweep::{Swept, sweep};
 
 use crate::{
+    clock::Skew,
     disk::{EIO, Fault, SimDisk},
     engine::{Engine, Setup, Subject},
     ledger::{Ledger, Live, Queue},
@@ -63,6 +66,11 @@ struct Run {
     decays: Rng,
     /// What went bad.
     decayed: Vec<decay::Decayed>,
+    /// How the wall clock goes wrong, too.
+    clocks: Rng,
+    /// How it fills, too.
+    fills: Rng,
+    skew: Skew,
     disk: SimDisk,
     setup: Setup,
     ledger: Ledger,
@@ -78,6 +86,9 @@ struct Run {
 const LIVES: u64 = 5;
 /// Steps of the workload in a life that nothing ends.
 const STEPS: u64 = 150;
+
+/// Time that goes by in a life.
+const LIFE_MS: i64 = 10_000;
 
 /// Runs a seed on an engine; an error says which promise was broken.
 pub fn run(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
@@ -115,6 +126,9 @@ impl Run {
             digests: Rng::new(seed.rotate_left(32)),
             decays: Rng::new(!seed.rotate_left(32)),
             decayed: Vec::new(),
+            clocks: Rng::new(seed.rotate_left(16)),
+            fills: Rng::new(!seed.rotate_left(16)),
+            skew: Skew::default(),
             ledger: Ledger::new(engine),
             has_errors: false,
             steps: STEPS,
@@ -287,6 +301,10 @@ impl Run {
             if self.rng.chance(25) { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
         self.has_errors = false;
         self.workload.hang_up();
+        if self.clocks.chance(20) {
+            self.skew.jump(&mut self.clocks);
+        }
+        self.disk.set_clock(self.skew.shows(self.tally.crash_count as i64 * LIFE_MS));
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Workload {
     /// Large content comes piece by piece, with other things in between.
     is_slow: bool,
     transfers: Vec<Transfer>,
+    /// Most messages are large ones.
+    is_large: bool,
 }
 
 /// Content that has come so far.
@@ -47,13 +49,44 @@ fn envelope(sender: &str, recipient_count: usize) -> Envelope {
 impl Workload {
     /// The same seed and the same answers of the spool: the same transactions.
     pub fn new(seed: u64, is_joint: bool) -> Self {
-        Self { rng: Rng::new(seed), next_id: 1, is_joint, is_slow: false, transfers: Vec::new() }
+        Self {
+            rng: Rng::new(seed),
+            next_id: 1,
+            is_joint,
+            is_slow: false,
+            transfers: Vec::new(),
+            is_large: false,
+        }
     }
 
     /// Large content comes piece by piece from now on.
     pub fn slow(mut self) -> Self {
         self.is_slow = true;
         self
+    }
+
+    /// Most messages are large from now on.
+    pub fn large(mut self) -> Self {
+        self.is_large = true;
+        self
+    }
+
+    /// Whoever was sending gives up.
+    pub fn abandon_all(&mut self, spool: &dyn Spool) {
+        self.transfers.drain(..).for_each(|transfer| spool.abandon(&transfer.places));
+    }
+
+    /// Mail comes, or more of what is coming.
+    pub fn offer(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let is_piece = !self.transfers.is_empty() && self.rng.chance(40);
+        if is_piece { self.go_on(spool, ledger) } else { self.accept(spool, ledger) }.map(drop)
+    }
+
+    /// The oldest message is delivered.
+    pub fn finish_one(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+        let Some(id) = ledger.latest().keys().next().copied() else { return Ok(()) };
+        let done = Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true };
+        Self::submit(spool, ledger, vec![done]).map(drop)
     }
 
     /// The connections are gone, and with them what had come over them.
@@ -67,7 +100,8 @@ impl Workload {
             return self.go_on(spool, ledger);
         }
         let live = ledger.latest().len();
-        let finish = if live > LIVE_MAX { 60 } else { 15 };
+        let live_max = if self.is_large { usize::MAX } else { LIVE_MAX };
+        let finish = if live > live_max { 60 } else { 15 };
         match self.rng.below(100) {
             n if n < finish || live == 0 && n < 30 => match self.some(ledger) {
                 Some(id) => self.finish(spool, ledger, id),
@@ -164,6 +198,7 @@ impl Workload {
 
     fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
         let size_bytes = match self.rng.below(200) {
+            1.. if self.is_large => self.rng.index(30_000),
             // Some are larger than a segment.
             0 => self.rng.index(70_000),
             1..30 => self.rng.index(9000),

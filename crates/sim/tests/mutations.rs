@@ -2,7 +2,7 @@
 
 use sim::{
     engine::Engine,
-    run::{Tally, decay},
+    run::{Tally, decay, full},
 };
 use spool::Mutation;
 
@@ -48,4 +48,11 @@ fn every_promise_on_what_goes_bad_is_noticed() {
     // What is lost in a queue directory is a file's, which keeps its room and its name for itself.
     let of_the_log = [Mutation::KeepDamaged, Mutation::GiveAgain];
     are_noticed(decay, Engine::Directories, &Mutation::OF_DAMAGE, &of_the_log);
+}
+
+#[test]
+fn every_promise_on_a_full_spool_is_noticed() {
+    are_noticed(full, Engine::Log, &Mutation::OF_ROOM, &[]);
+    // Without a limit of its own the disk is full only when it is.
+    are_noticed(full, Engine::Directories, &Mutation::OF_ROOM, &[Mutation::SpendReserve]);
 }

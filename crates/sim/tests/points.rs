@@ -40,6 +40,16 @@ fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
 }
 
 #[test]
+fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
+    for (engine, seeds) in [(Engine::Log, 150), (Engine::Directories, 60)] {
+        let summary = sim::fulls(1, seeds, engine, Mutation::None);
+        println!("{engine}: {summary}");
+        assert_eq!(summary.violations, []);
+        assert!(summary.tally.no_room_count > 20 * seeds, "it was hardly ever full: {summary}");
+    }
+}
+
+#[test]
 fn a_seed_replays() {
     assert_eq!(
         sim::points(1, 60, Engine::Log, Mutation::None).tally,

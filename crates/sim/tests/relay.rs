@@ -1,6 +1,6 @@
 //! A whole relay between misbehaving clients, next hops and disks keeps what it promised.
 
-use sim::relay::{Tally, run};
+use sim::relay::{Slip, Tally, run, slipping};
 use spool::Mutation;
 
 #[test]
@@ -28,6 +28,15 @@ fn broken_promises_of_the_spool_are_noticed_from_outside() {
     for mutation in SEEN {
         let noticed = (1..=60).find_map(|seed| run(seed, mutation).err().map(|what| (seed, what)));
         println!("{mutation:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutation:?} went unnoticed")));
+    }
+}
+
+#[test]
+fn broken_rules_of_the_glue_are_noticed() {
+    for slip in Slip::ALL {
+        let slips = |seed| slipping(seed, Mutation::None, slip).err().map(|what| (seed, what));
+        let noticed = (1..=200).find_map(slips);
+        println!("{slip:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{slip:?} went unnoticed")));
     }
 }
 

@@ -32,6 +32,10 @@ pub enum Mutation {
     KeepDamaged,
     /// Nobody is told what is damaged.
     HushDamage,
+    /// What broke off before it was written is kept.
+    KeepAbandoned,
+    /// Mail may use what is left for outcomes.
+    SpendReserve,
 }
 
 impl Mutation {
@@ -51,4 +55,7 @@ impl Mutation {
     /// Every promise on what becomes of the rest when some go bad.
     pub const OF_DAMAGE: [Self; 4] =
         [Self::GiveAgain, Self::StopAtDamage, Self::KeepDamaged, Self::HushDamage];
+
+    /// Every promise on a spool that is full.
+    pub const OF_ROOM: [Self; 2] = [Self::KeepAbandoned, Self::SpendReserve];
 }

@@ -3,7 +3,7 @@
 use super::{Deed, Go, NameChange, SimDisk, State, eio, not_found};
 use crate::disk::image::{Image, SECTOR};
 use spool::disk::{Disk, File};
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 impl SimDisk {
     /// A change of names: at a cut it was made or not.
@@ -131,6 +131,10 @@ impl Disk for SimDisk {
                 Err(e)
             }
         }
+    }
+
+    fn clock(&self) -> Duration {
+        Duration::from_millis(self.state().clock_ms)
     }
 
     fn free_bytes(&self) -> io::Result<u64> {

@@ -73,7 +73,7 @@ impl Image {
 
     /// The same of the pages at its ends, which a write reads before it changes a part of them.
     pub(super) fn is_lost_at_the_ends(&self, range: &Range<usize>) -> bool {
-        let part = |at: usize| at % PAGE != 0 && self.lost_pages.contains(&(at / PAGE));
+        let part = |at: usize| !at.is_multiple_of(PAGE) && self.lost_pages.contains(&(at / PAGE));
         part(range.start) || part(range.end)
     }
 

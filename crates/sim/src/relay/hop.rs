@@ -18,11 +18,13 @@ pub(super) struct Hop {
     is_silent: bool,
     /// Does as it should: the end of a seed.
     is_well: bool,
+    /// Whose hosts it is one of.
+    domain: Box<str>,
 }
 
 impl Hop {
-    pub(super) fn connected(is_well: bool, now: Millis, rng: &mut Rng) -> Self {
-        let mut hop = Self { is_well, ..Self::default() };
+    pub(super) fn connected(domain: Box<str>, is_well: bool, now: Millis, rng: &mut Rng) -> Self {
+        let mut hop = Self { is_well, domain, ..Self::default() };
         let greeting = if hop.fails(3, rng) { "421 4.3.2 not now" } else { "220 hop.test ESMTP" };
         hop.say(greeting, now, rng);
         hop
@@ -117,7 +119,7 @@ impl Hop {
             truth.reported.extend(reported(&content));
         }
         for who in to.iter().filter_map(|address| who(address)).filter(|_| !self.is_report) {
-            truth.arrived(who, content.as_bytes());
+            truth.arrived(who, &self.domain, content.as_bytes());
         }
         // It has the message; that nobody hears of it is RFC 1047's window.
         if self.fails(4, rng) {

@@ -35,14 +35,20 @@ enum Next {
 }
 
 impl Line {
-    pub(super) fn new(site: DestinationId, is_well: bool, now: Millis, rng: &mut Rng) -> Self {
+    pub(super) fn new(
+        site: DestinationId,
+        domain: Box<str>,
+        is_well: bool,
+        now: Millis,
+        rng: &mut Rng,
+    ) -> Self {
         let settings =
             Settings { protocol: Protocol::Smtp, hello: "mx.test".into(), depth: 2, eight_bit_anyway: true };
         Self {
             site,
             rests: false,
             connection: Connection::new(settings),
-            hop: Hop::connected(is_well, now, rng),
+            hop: Hop::connected(domain, is_well, now, rng),
             hands: Vec::new(),
             next_name: 0,
             last_heard: now,

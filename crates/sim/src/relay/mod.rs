@@ -10,15 +10,16 @@ mod source;
 mod truth;
 
 use crate::{
+    clock::Skew,
     disk::{EIO, Fault, SimDisk},
     seed::Rng,
 };
-use office::Office;
+use office::{Office, Times};
 use queue::Millis;
 use source::Source;
 use spool::{LogSettings, LogSpool, Mutation, Recovered, Spool as _, Turn};
 use std::{fmt, sync::Arc, time::Duration};
-use truth::Truth;
+use truth::{FEW_DESTINATIONS, Truth};
 
 /// Clients at a time.
 const SOURCES: usize = 4;
@@ -26,6 +27,11 @@ const SOURCES: usize = 4;
 const LIVES: u64 = 4;
 /// Steps of a life that nothing ends.
 const STEPS: u64 = 1500;
+/// Relays with so many destinations that the queue gives their numbers to others.
+const WIDE_PERCENT: u64 = 8;
+const MANY_DESTINATIONS: u64 = 5000;
+/// Relays whose wall clock goes wrong.
+const WRONG_CLOCK_PERCENT: u64 = 40;
 /// Within so many steps a well world takes everything.
 const LAST_STEPS: u64 = 100_000;
 
@@ -73,8 +79,34 @@ impl fmt::Display for Tally {
     }
 }
 
+/// A rule of the daemon's glue that is broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Slip {
+    /// None is.
+    #[default]
+    None,
+    /// The number of a destination is kept after the queue has forgotten it.
+    KeepNumbers,
+    /// A restart takes what the wall clock showed for true, even when it is still to come.
+    BelieveClock,
+}
+
+impl Slip {
+    /// Each that breaks one.
+    pub const ALL: [Self; 2] = [Self::KeepNumbers, Self::BelieveClock];
+}
+
 struct World {
     rng: Rng,
+    /// What kind of world it is and how its clock goes wrong, in a stream of its own.
+    kind: Rng,
+    slip: Slip,
+    has_wrong_clock: bool,
+    skew: Skew,
+    /// What takes long with many destinations is judged every so many steps.
+    pace: u64,
+    /// So many times as long as others each life is.
+    length: u64,
     disk: SimDisk,
     mutation: Mutation,
     truth: Truth,
@@ -90,12 +122,28 @@ struct World {
 /// # Errors
 /// In words.
 pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
-    let mut rng = Rng::new(seed);
+    slipping(seed, mutation, Slip::None)
+}
+
+/// The same with a rule broken.
+///
+/// # Errors
+/// In words.
+pub fn slipping(seed: u64, mutation: Mutation, slip: Slip) -> Result<Tally, String> {
+    let (mut rng, mut kind) = (Rng::new(seed), Rng::new(!seed));
+    let (is_wide, has_wrong_clock) = (kind.chance(WIDE_PERCENT), kind.chance(WRONG_CLOCK_PERCENT));
+    let destinations = if is_wide { MANY_DESTINATIONS } else { FEW_DESTINATIONS };
     let mut world = World {
+        kind,
+        slip,
+        has_wrong_clock,
+        skew: Skew::default(),
+        pace: if is_wide { 64 } else { 1 },
+        length: if is_wide { 8 } else { 1 },
         disk: SimDisk::new(rng.bits(), u64::MAX),
         rng,
         mutation,
-        truth: Truth::default(),
+        truth: Truth { destinations, ..Truth::default() },
         sources: (0..SOURCES).map(Source::new).collect(),
         now: 1_000,
         next_id: 0,
@@ -104,7 +152,7 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
     };
     for _ in 0..LIVES {
         world.plan();
-        world.life(STEPS)?;
+        world.life(STEPS * world.length)?;
         world.crash();
     }
     world.is_well = true;
@@ -122,7 +170,7 @@ pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
 
 impl World {
     fn plan(&mut self) {
-        let within = if self.rng.chance(30) { 40 } else { 1500 };
+        let within = if self.rng.chance(30) { 40 } else { STEPS * self.length };
         let cut = 1 + self.rng.below(within);
         if self.rng.chance(15) {
             let fault = [Fault::Once(EIO), Fault::ForGood(EIO), Fault::Sync][self.rng.index(3)];
@@ -136,6 +184,7 @@ impl World {
         let is_kill = self.rng.chance(30);
         self.disk = if is_kill { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
         self.sources.iter_mut().for_each(|source| source.hang_up(None));
+        self.set_clock(40);
     }
 
     /// From a start until the disk or the steps end; a well world ends when everything is delivered.
@@ -149,8 +198,11 @@ impl World {
             if self.disk.is_off() || office.spool.pressure().poisoned {
                 break;
             }
-            office.judge()?;
-            if step % 16 == 0 {
+            if step % self.pace == 0 {
+                office.judge()?;
+            }
+            if step % (16 * self.pace) == 0 {
+                office.judge_waits()?;
                 self.truth.judge(&office.queued(&self.truth))?;
                 self.truth.judge_repeats()?;
             }
@@ -199,14 +251,28 @@ impl World {
         let queue_settings =
             queue::Settings { expire: Duration::from_secs(86_400), ..queue::Settings::default() };
         let next_id = self.next_id + 10_000;
-        let mut office = Office::new(spool, queue_settings, self.rng.bits(), self.now, next_id);
+        let mut office =
+            Office::new(spool, queue_settings, self.rng.bits(), self.times(), next_id, self.slip);
         for recovered in &found {
             self.truth.recovered(recovered);
-            office.restore(recovered, &mut self.rng);
+            office.restore(recovered);
         }
         self.next_id = next_id;
         self.truth.judge(&office.queued(&self.truth))?;
         Ok(Some(office))
+    }
+
+    fn times(&self) -> Times {
+        Times { now: self.now, wall: self.skew.shows(self.now) }
+    }
+
+    /// The wall clock goes on, and may go wrong.
+    fn set_clock(&mut self, percent: u64) {
+        if self.has_wrong_clock && self.kind.chance(percent) {
+            self.skew.jump(&mut self.kind);
+            self.truth.was_far_off = self.skew.was_far_off();
+        }
+        self.disk.set_clock(self.skew.shows(self.now));
     }
 
     fn step(&mut self, office: &mut Office) {
@@ -217,10 +283,17 @@ impl World {
                 self.sources[at].step(office, truth, self.now, rng);
             }
             0..70 if !office.lines.is_empty() => {
-                let at = rng.index(office.lines.len());
-                let line = office.lines.swap_remove(at);
-                let line = line.step(office, truth, self.now, rng);
-                office.lines.extend(line);
+                for _ in 0..1 + office.lines.len() / 16 {
+                    let at = rng.index(office.lines.len());
+                    let line = office.lines.swap_remove(at);
+                    let line = line.step(office, truth, self.now, rng);
+                    office.lines.extend(line);
+                    // Who is to be woken must not go away before.
+                    office.follow_orders(self.is_well, rng);
+                    if office.lines.is_empty() {
+                        break;
+                    }
+                }
             }
             0..90 => {
                 for turn in [Turn::Prepare, Turn::Clean, Turn::Commit] {
@@ -236,8 +309,9 @@ impl World {
             _ if !self.is_well => office.operate(rng, truth),
             _ => office.queue.flush(self.now),
         }
-        office.advance(self.now, truth);
-        office.poll(&mut self.sources, truth);
-        office.follow_orders(self.is_well, rng);
+        self.set_clock(if self.is_well { 0 } else { 1 });
+        office.advance(self.times(), &mut self.truth);
+        office.poll(&mut self.sources, &mut self.truth);
+        office.follow_orders(self.is_well, &mut self.rng);
     }
 }

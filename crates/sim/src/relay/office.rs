@@ -3,6 +3,7 @@
 //! reports in one transaction, what the spool has no room for is offered again.
 
 use super::{
+    Slip,
     line::Line,
     source::{Source, refusal},
     truth::{self, Truth, Who},
@@ -13,10 +14,10 @@ use mail::{
     Content, Destination, Enhanced, Envelope, Fate, ForwardPath, Message, Outcome, Part, Place, QueueId,
     Recipient, Reply, ReversePath, SharedMessage, Transport, UnixMillis,
 };
-use queue::{Aged, Arrival, DestinationId, Millis, Order, Queue, Taken, Verdict};
+use queue::{Aged, Arrival, DestinationId, GroupId, Millis, Order, Queue, Status, Taken, Verdict};
 use smtp::server::replies;
 use spool::{Change, Entry, LogSpool, Recovered, Refused, Spool, Ticket, Transaction};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::task::{Context, Poll, Waker};
 
 /// The ledger the daemon shows: accepted is the sum of the others and of what is queued.
@@ -64,6 +65,20 @@ pub(super) struct Office {
     offers: Vec<(Transaction, After)>,
     next_id: u64,
     now: Millis,
+    settings: queue::Settings,
+    /// What the wall clock showed at the start, and shows now.
+    started_wall: u64,
+    wall: u64,
+    slip: Slip,
+    /// [`Slip::KeepNumbers`].
+    kept: HashMap<Destination, DestinationId>,
+}
+
+/// When a relay begins, by both of its clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    pub(super) now: Millis,
+    pub(super) wall: u64,
 }
 
 fn destination(path: &ForwardPath) -> Destination {
@@ -77,12 +92,41 @@ impl Office {
         spool: LogSpool,
         settings: queue::Settings,
         seed: u64,
-        now: Millis,
+        Times { now, wall }: Times,
         next_id: u64,
+        slip: Slip,
     ) -> Self {
-        let queue = Queue::new(settings, seed, now);
-        let (lines, waiting, offers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { spool, queue, lines, columns: Columns::default(), waiting, offers, next_id, now }
+        Self {
+            spool,
+            queue: Queue::new(settings.clone(), seed, now),
+            lines: Vec::new(),
+            columns: Columns::default(),
+            waiting: Vec::new(),
+            offers: Vec::new(),
+            next_id,
+            now,
+            settings,
+            started_wall: wall,
+            wall,
+            slip,
+            kept: HashMap::new(),
+        }
+    }
+
+    /// The number of a recipient's destination.
+    fn number(&mut self, path: &ForwardPath) -> DestinationId {
+        let name = destination(path);
+        if self.slip != Slip::KeepNumbers {
+            return self.queue.destination(&name);
+        }
+        let queue = &mut self.queue;
+        *self.kept.entry(name).or_insert_with_key(|name| queue.destination(name))
+    }
+
+    /// A time of the wall clock on the queue's, as it was at the start; not one to come.
+    fn of_wall(&self, at: UnixMillis) -> Millis {
+        let shown = self.now + (at.0 as Millis - self.started_wall as Millis);
+        if self.slip == Slip::BelieveClock { shown } else { shown.min(self.now) }
     }
 
     pub(super) fn next_id(&self) -> u64 {
@@ -90,14 +134,19 @@ impl Office {
     }
 
     /// What recovery found goes back to the queue.
-    pub(super) fn restore(&mut self, found: &Recovered, rng: &mut Rng) {
+    pub(super) fn restore(&mut self, found: &Recovered) {
         let message = &found.message;
+        let arrived = self.of_wall(message.arrived);
         let mut rows = Vec::new();
         for (index, (recipient, past)) in (0..).zip(message.envelope.recipients.iter().zip(&found.recipients))
         {
             if !past.settled {
-                let site = self.queue.destination(&destination(&recipient.path));
-                let due = past.last.as_ref().map(|_| self.now + rng.below(600_000) as Millis);
+                let site = self.number(&recipient.path);
+                let spread = (message.id.0 % 1000) as f64 / 1000.0;
+                let due = past.last.as_ref().map(|(at, _)| {
+                    let tried = self.of_wall(*at);
+                    tried + self.settings.retry_after(GroupId::default(), tried - arrived, spread)
+                });
                 rows.push((index, site, past.attempt_count.min(9) as u16, due));
             }
         }
@@ -107,7 +156,7 @@ impl Office {
             return;
         }
         self.columns.accepted += rows.len() as u64;
-        let (arrived, size_bytes) = (message.arrived.0 as Millis, message.content.size_bytes());
+        let size_bytes = message.content.size_bytes();
         let arrival = Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows };
         self.queue.insert(&arrival, self.now);
     }
@@ -131,7 +180,7 @@ impl Office {
 
     fn message(&mut self, envelope: Envelope, content: Content) -> SharedMessage {
         self.next_id += 1;
-        let (id, arrived) = (QueueId(self.next_id), UnixMillis(self.now as u64));
+        let (id, arrived) = (QueueId(self.next_id), UnixMillis(self.wall));
         SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content })
     }
 
@@ -177,8 +226,9 @@ impl Office {
         for message in after.enqueue {
             let mut rows = Vec::new();
             for (index, recipient) in (0..).zip(&message.envelope.recipients) {
-                rows.push((index, self.queue.destination(&destination(&recipient.path)), 0, None));
+                rows.push((index, self.number(&recipient.path), 0, None));
             }
+            truth.accepted.insert(message.id, self.now);
             self.columns.accepted += rows.len() as u64;
             let (id, size_bytes) = (message.id, message.content.size_bytes());
             let arrival = Arrival { id, arrived: self.now, size_bytes, held: false, recipients: &rows };
@@ -214,6 +264,9 @@ impl Office {
                 *outcome = Outcome::failed(Enhanced(5, 4, 7), "could not be delivered in time");
                 cause = Cause::Expired;
             }
+        }
+        if cause == Cause::Expired {
+            truth.expired(message.id, self.now, self.settings.expire.as_millis() as Millis);
         }
         let failed: Vec<u32> = results.iter().filter(|(_, o)| o.fate == Fate::Failed).map(|r| r.0).collect();
         let wants_report = cause != Cause::Deleted && !failed.is_empty();
@@ -290,8 +343,8 @@ impl Office {
 
     // ---- time and operators ----
 
-    pub(super) fn advance(&mut self, now: Millis, truth: &mut Truth) {
-        self.now = now;
+    pub(super) fn advance(&mut self, Times { now, wall }: Times, truth: &mut Truth) {
+        (self.now, self.wall) = (now, wall);
         self.queue.advance(now);
         while let Some(aged) = self.queue.next_aged(now) {
             let Aged::Expired(units) = aged else { continue };
@@ -357,7 +410,8 @@ impl Office {
             self.queue.connection_closed(site, self.now);
             return;
         }
-        self.lines.push(Line::new(site, is_well, self.now, rng));
+        let domain = self.queue.destination_name(site).target.as_ref().into();
+        self.lines.push(Line::new(site, domain, is_well, self.now, rng));
     }
 
     // ---- what is there ----
@@ -371,6 +425,22 @@ impl Office {
             return Ok(());
         }
         Err(format!("the ledger does not add up: {:?}, {queued} queued", self.columns))
+    }
+
+    /// Nothing waits longer than the longest wait, whatever the wall clock shows or has shown.
+    pub(super) fn judge_waits(&self) -> Result<(), String> {
+        let longest = self.settings.group(GroupId::default()).retry_max.as_secs_f64() * 1000.0;
+        let latest = self.now + (longest * (1.0 + self.settings.jitter)) as Millis;
+        for message in self.queue.ids().into_iter().filter_map(|id| self.queue.message(id)) {
+            for unit in message.units {
+                if let Status::Waiting(until) | Status::Suspended(until, _) = unit.status
+                    && until > latest
+                {
+                    return Err(format!("{} waits for another {} ms", message.id, until - self.now));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Everybody for whom something is left to do: a delivery, or a report to the sender.

@@ -3,7 +3,7 @@
 
 use super::{
     office::Office,
-    truth::{Mail, Truth, recipient, sender},
+    truth::{FEW_DESTINATIONS, Mail, Truth, recipient, sender},
 };
 use crate::seed::Rng;
 use bytes::Bytes;
@@ -93,7 +93,7 @@ impl Source {
             None => new_mail(truth, rng),
         };
         let n = self.n;
-        let recipients = (0..truth.mails[&n].recipient_count).map(|k| recipient((n, k)));
+        let recipients = (0..truth.mails[&n].recipient_count).map(|k| recipient((n, k), truth.destinations));
         let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>\r\n")).collect();
         self.to_send =
             format!("EHLO source.test\r\nMAIL FROM:<{}>\r\n{lines}DATA\r\n", sender(n)).into_bytes();
@@ -189,7 +189,10 @@ fn new_mail(truth: &mut Truth, rng: &mut Rng) -> u64 {
     let lines = if rng.chance(10) { rng.index(120) } else { rng.index(8) };
     let mut text = format!("Subject: mail {n}\r\n\r\n");
     (0..lines).for_each(|_| text += &format!("{:x}{:x}{:x}\r\n", rng.bits(), rng.bits(), rng.bits()));
-    let recipient_count = 1 + rng.below(4) as u32;
+    let mut recipient_count = 1 + rng.below(4) as u32;
+    if truth.destinations > FEW_DESTINATIONS && rng.chance(80) {
+        recipient_count = 500 + rng.below(400) as u32;
+    }
     truth.mails.insert(n, Mail { recipient_count, content: text.into() });
     n
 }

@@ -1,9 +1,16 @@
 //! What clients were promised and what came of it. It is no part of what is tested: no crash harms it.
 
+use crate::seed::Rng;
 use bytes::Bytes;
 use mail::{Message, QueueId};
+use queue::Millis;
 use spool::Recovered;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// With more there are lists with members at hundreds of them.
+pub(super) const FEW_DESTINATIONS: u64 = 5;
+
+const HOUR: Millis = 3_600_000;
 
 /// A recipient: the number of its mail, and its place in the envelope.
 pub(super) type Who = (u64, u32);
@@ -34,6 +41,12 @@ pub(super) struct Truth {
     pub(super) reports: BTreeMap<QueueId, Vec<Who>>,
     /// Recipients of messages whose outcome is durable: they must not be tried again.
     pub(super) concluded: BTreeSet<(QueueId, u32)>,
+    /// Destinations there are.
+    pub(super) destinations: u64,
+    /// When each message was accepted, by a clock that is never wrong.
+    pub(super) accepted: BTreeMap<QueueId, Millis>,
+    /// The wall clock was wrong by more than an hour.
+    pub(super) was_far_off: bool,
     /// Broken promises, seen in passing.
     pub(super) violations: Vec<String>,
 }
@@ -43,9 +56,19 @@ pub(super) fn sender(n: u64) -> String {
     format!("s{n}@src.test")
 }
 
-/// `m7r2@d1.test`: the recipient 2 of mail 7, at one of a few destinations.
-pub(super) fn recipient((n, k): Who) -> String {
-    format!("m{n}r{k}@d{}.test", (n * 7 + u64::from(k) * 3) % 5)
+/// `m7r2@d1.test`: the recipient 2 of mail 7, at one of so many destinations.
+pub(super) fn recipient(who: Who, destinations: u64) -> String {
+    format!("m{}r{}@{}", who.0, who.1, domain(who, destinations))
+}
+
+/// Where the mail of a recipient has to arrive.
+fn domain((n, k): Who, destinations: u64) -> String {
+    let spread = if destinations > FEW_DESTINATIONS {
+        Rng::new(n << 32 | u64::from(k)).bits()
+    } else {
+        n * 7 + u64::from(k) * 3
+    };
+    format!("d{}.test", spread % destinations)
 }
 
 /// Who it is, from an address.
@@ -88,11 +111,23 @@ impl Truth {
         }
     }
 
-    pub(super) fn arrived(&mut self, who: Who, content: &[u8]) {
+    /// At the hosts of a domain.
+    pub(super) fn arrived(&mut self, who: Who, at: &str, content: &[u8]) {
+        if at != domain(who, self.destinations) {
+            self.violations.push(format!("{who:?} arrived at the hosts of {at}"));
+        }
         *self.arrived.entry(who).or_default() += 1;
         let sent = self.mails.get(&who.0);
         if sent.is_none_or(|mail| mail.content != content) {
             self.violations.push(format!("{who:?} arrived otherwise than it was sent"));
+        }
+    }
+
+    /// A message is given up because its time is over. An hour's error is forgiven, once in each direction.
+    pub(super) fn expired(&mut self, id: QueueId, now: Millis, expire: Millis) {
+        let age = self.accepted.get(&id).map_or(Millis::MAX, |accepted| now - accepted);
+        if !self.was_far_off && age < expire - 2 * HOUR {
+            self.violations.push(format!("{id} expired at an age of {age} ms"));
         }
     }
 

@@ -165,7 +165,9 @@ impl Run {
             let name = QueueId(*id).to_string();
             let by_name = report.corrupt.iter().any(|what| what.contains(&name) || what.contains(".intent"));
             let is_aside = |one: &Decayed| {
-                one.hurt.contains(id) && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
+                one.hurt.contains(id)
+                    && one.file.ends_with(".seg")
+                    && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
             };
             if self.decayed.iter().any(is_aside) {
                 return true;
@@ -257,9 +259,9 @@ impl Run {
     /// More mail comes and goes than the log may take room for.
     fn churn(&mut self, spool: &Subject) -> Result<(), String> {
         let turn = || {
-            [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare].iter().for_each(|turn| {
-                spool.turn(*turn);
-            })
+            for turn in [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare] {
+                spool.turn(turn);
+            }
         };
         for _ in 0..CHURN {
             let passed = self.workload.pass_through(&**spool, &mut self.ledger, &turn);

@@ -8,7 +8,7 @@ use spool::{Entry, Turn};
 pub(super) const SEGMENTS_MAX: usize = 5;
 
 /// Files that may be there when everything is delivered.
-fn files_max(engine: Engine) -> usize {
+pub(super) fn files_max(engine: Engine) -> usize {
     match engine {
         Engine::Log | Engine::Both => SEGMENTS_MAX,
         Engine::Directories => 0,

@@ -162,7 +162,8 @@ impl DirSpool {
         blocks: u64,
         internal: bool,
     ) -> Result<MutexGuard<'_, Line<(Work, u64)>>, Refused> {
-        if !internal && self.shared.room.free() < blocks {
+        let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
+        if !may_use_all && self.shared.room.free() < blocks {
             return Err(Refused::Full);
         }
         let line = self.shared.inbox.admit(bytes, internal)?;
@@ -221,6 +222,9 @@ impl Spool for DirSpool {
     }
 
     fn abandon(&self, places: &[Place]) {
+        if self.shared.mutation == Mutation::KeepAbandoned {
+            return;
+        }
         for place in places {
             let chunk = self.shared.index().take_chunk(place.0);
             // One that is not written yet will not be, or goes when it is.

@@ -355,7 +355,8 @@ impl LogSpool {
     }
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<Work>>, Refused> {
-        let spare = if internal { u64::MAX } else { self.shared.pool.spare() };
+        let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
+        let spare = if may_use_all { u64::MAX } else { self.shared.pool.spare() };
         if spare == 0 || bytes > self.shared.record_bytes_max() {
             return Err(Refused::Full);
         }
@@ -459,6 +460,9 @@ impl Spool for LogSpool {
     }
 
     fn abandon(&self, places: &[Place]) {
+        if self.shared.mutation == Mutation::KeepAbandoned {
+            return;
+        }
         let mut index = self.shared.index();
         places.iter().for_each(|place| index.abandon_chunk(place.0));
         drop(index);
