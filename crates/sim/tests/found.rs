@@ -234,3 +234,9 @@ fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
     pass(300, 100);
     assert!(segments() < 10, "{:?}", disk.list());
 }
+
+/// Where a start read a segment's digest, only who reads the record of an attempt sees that it is damaged.
+#[test]
+fn a_segment_with_a_damaged_record_of_an_attempt_is_not_used_again() {
+    sim::run::run(106_973, sim::engine::Engine::Log, Mutation::None).unwrap();
+}

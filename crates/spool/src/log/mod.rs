@@ -181,7 +181,13 @@ impl Shared {
                     }
                 }
                 // Better tried once more than never: the message itself is whole.
-                Err(failure) => lost = Some(format!("{id}: what became of an attempt is lost: {failure}")),
+                Err(failure) => {
+                    if let Some(segment) = self.index().segments.get_mut(&at.segment) {
+                        // Who started with its digest did not see that.
+                        segment.is_damaged |= matches!(failure, SpoolFailure::Corrupt(_));
+                    }
+                    lost = Some(format!("{id}: what became of an attempt is lost: {failure}"));
+                }
             }
         }
         Folded { message: stored.message, states, held, lost }
