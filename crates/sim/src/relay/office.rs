@@ -70,6 +70,8 @@ pub(super) struct Office {
     started_wall: u64,
     wall: u64,
     slip: Slip,
+    /// When messages came that are still to be stored; that may take a while.
+    made: HashMap<QueueId, Millis>,
     /// [`Slip::KeepNumbers`].
     kept: HashMap<Destination, DestinationId>,
 }
@@ -109,6 +111,7 @@ impl Office {
             started_wall: wall,
             wall,
             slip,
+            made: HashMap::new(),
             kept: HashMap::new(),
         }
     }
@@ -180,6 +183,7 @@ impl Office {
 
     fn message(&mut self, envelope: Envelope, content: Content) -> SharedMessage {
         self.next_id += 1;
+        self.made.insert(QueueId(self.next_id), self.now);
         let (id, arrived) = (QueueId(self.next_id), UnixMillis(self.wall));
         SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content })
     }
@@ -228,7 +232,7 @@ impl Office {
             for (index, recipient) in (0..).zip(&message.envelope.recipients) {
                 rows.push((index, self.number(&recipient.path), 0, None));
             }
-            truth.accepted.insert(message.id, self.now);
+            truth.accepted.insert(message.id, self.made.remove(&message.id).unwrap_or(self.now));
             self.columns.accepted += rows.len() as u64;
             let (id, size_bytes) = (message.id, message.content.size_bytes());
             let arrival = Arrival { id, arrived: self.now, size_bytes, held: false, recipients: &rows };
