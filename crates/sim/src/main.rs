@@ -8,8 +8,10 @@ use sim::{
 use spool::Mutation;
 use std::process::ExitCode;
 
-/// Of so many seeds the first one is also one of a disk that goes bad, and of one that is full.
-const OTHER_SHARE: u64 = 8;
+/// Of so many seeds the first one is also one of a disk that goes bad.
+const BAD_SHARE: u64 = 8;
+/// Of so many, also one of a spool that is full, which takes longer.
+const FULL_SHARE: u64 = 32;
 
 fn main() -> ExitCode {
     let engine = text("--engine")
@@ -25,9 +27,9 @@ fn main() -> ExitCode {
     };
     tell("", &sim::points(seed, points, engine, Mutation::None));
     // Of both each would be full at another time.
-    let fulls = if engine == Engine::Both { 0 } else { points.div_ceil(OTHER_SHARE) };
+    let fulls = if engine == Engine::Both { 0 } else { points.div_ceil(FULL_SHARE) };
     tell(", full", &sim::fulls(seed, fulls, engine, Mutation::None));
-    tell(", going bad", &sim::decays(seed, points.div_ceil(OTHER_SHARE), engine, Mutation::None));
+    tell(", going bad", &sim::decays(seed, points.div_ceil(BAD_SHARE), engine, Mutation::None));
     let (relays, violations) = sim::relays(seed, number("--relays", 200));
     for (seed, what) in &violations {
         println!("{what}\n  cargo xtask sim --seed {seed} --points 0 --relays 1");

@@ -3,6 +3,7 @@
 //! something is submitted: what one thread submits before it waits shares a commit and a wake-up.
 
 use crate::{Entry, Refused, Ticket};
+use mail::{Fate, Outcome};
 use std::{
     collections::VecDeque,
     sync::{
@@ -20,8 +21,6 @@ pub(crate) struct Inbox<W> {
     taken: AtomicU64,
     /// Above, [`Refused::Busy`].
     bytes_max: u64,
-    /// How long outcomes may wait for a commit they can ride with.
-    outcome_delay: Duration,
 }
 
 pub(crate) struct Line<W> {
@@ -70,7 +69,11 @@ pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
         // Reports on what leaves may use the reserve; null senders from elsewhere may not.
         Entry::Accept(message) => (message.is_report(), Haste::Awaited),
         Entry::Adopt(_) => (false, Haste::Awaited),
-        Entry::Outcome { .. } => (true, Haste::Rides),
+        // That an attempt was in vain frees nothing: without room for it, it is only tried sooner after a crash.
+        Entry::Outcome { results, last, .. } => {
+            let is_end = |(_, outcome): &(u32, Outcome)| outcome.fate != Fate::Deferred;
+            (*last || results.iter().any(is_end), Haste::Rides)
+        }
         Entry::Amend { .. } => (true, Haste::Now),
     };
     let natures = transaction.iter().map(of);
@@ -123,7 +126,7 @@ impl<W> Line<W> {
 }
 
 impl<W> Inbox<W> {
-    pub(crate) fn new(bytes_max: u64, outcome_delay: Duration) -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         let line = Line {
             works: VecDeque::new(),
             bytes: 0,
@@ -137,7 +140,7 @@ impl<W> Inbox<W> {
             poisoned: false,
         };
         let (line, bell, taken) = (Mutex::new(line), Condvar::new(), AtomicU64::new(0));
-        Self { line, bell, taken, bytes_max, outcome_delay }
+        Self { line, bell, taken, bytes_max }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Line<W>> {
@@ -195,10 +198,15 @@ impl<W> Inbox<W> {
     }
 
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
-    /// is nothing urgent; outcomes alone wait a little for company. So do messages that follow a commit
+    /// is nothing urgent; outcomes alone wait for `outcome_delay` for a commit they can ride with. So do messages that follow a commit
     /// which several shared, until as many are there again, or for as long as [`patience`] says. Where many
     /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed.
-    pub(crate) fn next(&self, last_sync: Duration, unused_percent: u32) -> Option<(Vec<W>, Ticket)> {
+    pub(crate) fn next(
+        &self,
+        outcome_delay: Duration,
+        last_sync: Duration,
+        unused_percent: u32,
+    ) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
         if line.company > 1 && line.is_short_of_company() {
             line.asleep = Sleep::Gathering;
@@ -223,7 +231,7 @@ impl<W> Inbox<W> {
                 is_quiet = false;
             } else {
                 line.asleep = Sleep::Light;
-                let slept = self.bell.wait_timeout(line, self.outcome_delay);
+                let slept = self.bell.wait_timeout(line, outcome_delay);
                 let (woken, waited) = slept.unwrap_or_else(PoisonError::into_inner);
                 line = woken;
                 is_quiet = waited.timed_out();
@@ -298,14 +306,14 @@ mod tests {
 
     #[test]
     fn a_long_line_takes_what_takes_nothing() {
-        let inbox = Inbox::new(10, Duration::ZERO);
+        let inbox = Inbox::new(10);
         inbox.push(inbox.admit(1000, true).unwrap(), (), 1000, Haste::Now);
         assert_eq!([0, 1].map(|bytes| inbox.admit(bytes, true).is_ok()), [true, false]);
     }
 
     #[test]
     fn company_that_does_not_come_again_is_hoped_for_less_and_less() {
-        let inbox = Inbox::new(1000, Duration::ZERO);
+        let inbox = Inbox::new(1000);
         let company_after = |came: usize| {
             for _ in 0..came {
                 inbox.push(inbox.lock(), (), 1, Haste::Awaited);

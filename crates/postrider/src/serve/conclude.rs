@@ -6,7 +6,7 @@ use super::engine::{Engine, State};
 use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Aged, DestinationId, Taken, Verdict};
 use report::dsn;
-use spool::{Change, Entry, SpoolFailure, Ticket, Transaction};
+use spool::{Change, Entry, Refused, SpoolFailure, Ticket, Transaction};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -184,8 +184,11 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
         report_in_turn(engine, conclusion, message);
         return;
     }
-    if let Err(transaction) = settle(engine, &conclusion, &message, &[]) {
-        offer_again(engine, transaction);
+    match settle(engine, &conclusion, &message, &[]) {
+        Ok(_) => {}
+        // It frees no room, and would wait for some in memory. After a crash it is tried sooner, that is all.
+        Err((Refused::Full, _)) if conclusion.results.iter().all(|(_, o)| o.fate == Fate::Deferred) => {}
+        Err((_, transaction)) => offer_again(engine, transaction),
     }
 }
 
@@ -252,7 +255,7 @@ async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, mess
     }
     let stored = match settle(engine, &conclusion, &message, &reports) {
         Ok(ticket) => engine.spool.durable(ticket).await,
-        Err(transaction) => engine.persist(transaction).await,
+        Err((_, transaction)) => engine.persist(transaction).await,
     };
     if let Err(failure) = stored {
         tracing::error!("store a delivery status notification: {failure}");
@@ -312,7 +315,7 @@ fn settle(
     conclusion: &Conclusion,
     message: &SharedMessage,
     reports: &[SharedMessage],
-) -> Result<Ticket, Transaction> {
+) -> Result<Ticket, (Refused, Transaction)> {
     let now = engine.now();
     let id = message.id;
     let fates: Vec<(u32, Fate)> = conclusion.results.iter().map(|(index, o)| (*index, o.fate)).collect();
@@ -326,7 +329,7 @@ fn settle(
     }
     let mut transaction = vec![ending(id, conclusion.cause, conclusion.results.clone(), settlement.last)];
     transaction.extend(reports.iter().cloned().map(Entry::Accept));
-    let submitted = engine.spool.submit(transaction.clone()).map_err(|_| transaction);
+    let submitted = engine.spool.submit(transaction.clone()).map_err(|refused| (refused, transaction));
     engine.follow_orders(state, now);
     record(engine, conclusion, message, settlement.last);
     condemned(engine, settlement.seized);

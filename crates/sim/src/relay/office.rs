@@ -47,6 +47,10 @@ fn ending(id: QueueId, cause: Cause, results: Vec<(u32, Outcome)>, last: bool) -
     }
 }
 
+fn is_in_vain(entry: &Entry) -> bool {
+    matches!(entry, Entry::Outcome { results, last: false, .. } if results.iter().all(|(_, o)| o.fate == Fate::Deferred))
+}
+
 /// What happens once a transaction is durable.
 #[derive(Default)]
 struct After {
@@ -243,6 +247,8 @@ impl Office {
     fn submit(&mut self, transaction: Transaction, after: After) {
         match self.spool.submit(transaction.clone()) {
             Ok(ticket) => self.waiting.push((ticket, after)),
+            // That an attempt was in vain needs no room.
+            Err(Refused::Full) if transaction.iter().all(is_in_vain) => {}
             Err(Refused::Busy | Refused::Full) => self.offers.push((transaction, after)),
             Err(Refused::Poisoned) => {}
         }

@@ -23,8 +23,8 @@ pub fn full(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Stri
     run.make_room();
     run.workload = run.workload.slow().large();
     let segments = SEGMENTS_MIN + run.fills.below(5);
-    // So large that a block for each commit is not all of it.
-    run.setup.log.segment_bytes *= 4;
+    // So large that a block for each commit, and what stays empty at a segment's end, are a small part of it.
+    run.setup.log.segment_bytes *= 16;
     run.setup.log.max_bytes = segments * run.setup.log.segment_bytes;
     for _ in 0..LIVES {
         let is_listed = run.listed.chance(25);
@@ -71,7 +71,6 @@ impl Run {
             let is_full = spool.pressure().free_bytes == 0;
             let done = match is_full && self.fills.chance(50) {
                 true => self.workload.finish_one(&**spool, &mut self.ledger),
-                false if is_full => self.workload.offer(&**spool, &mut self.ledger),
                 false => self.workload.step(&**spool, &mut self.ledger).map(drop),
             };
             match done {

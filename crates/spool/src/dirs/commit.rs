@@ -36,8 +36,9 @@ impl Committer {
     /// The thread: until closed or failed.
     pub(super) fn run(mut self) {
         let mut processors = Processors::new();
+        let delay = self.shared.settings.outcome_delay;
         while let Some((works, ticket)) =
-            self.shared.inbox.next(self.shared.last_sync(), processors.unused_percent())
+            self.shared.inbox.next(delay, self.shared.last_sync(), processors.unused_percent())
         {
             if !self.serve(works, ticket) {
                 return;

@@ -68,7 +68,7 @@ impl Shared {
     pub(super) fn new(settings: DirSettings, queues: Queues, mutation: Mutation) -> Self {
         let index = Index { pending: vec![0; queues.queue_count()], ..Index::default() };
         Self {
-            inbox: Inbox::new(settings.queued_bytes_max, settings.outcome_delay),
+            inbox: Inbox::new(settings.queued_bytes_max),
             settings,
             queues,
             progress: Arc::default(),

@@ -5,6 +5,7 @@
 use super::{
     Folded, Shared, Work, digest,
     index::{Index, Location, Slot},
+    pool::RESERVE,
     recover::next_batch,
 };
 use crate::{
@@ -27,6 +28,13 @@ const SLACK_SEGMENTS: u64 = 4;
 /// The log may take so many times the room of its live records.
 const ROOM_RATIO: u64 = 3;
 
+/// A full log is cleaned where no more than so much is to be moved for what comes free.
+const FULL_PERCENT: u64 = 50;
+/// The same while outcomes have little room left.
+const PRESSED_PERCENT: u64 = 87;
+/// So much is moved together: a commit takes a block at least, whatever is in it.
+const TOGETHER_BYTES: u64 = 1024 * 1024;
+
 /// A message to be written again, as it was when it was read: if it changed since, the move is off.
 pub(crate) struct Moved {
     pub(crate) name: u64,
@@ -43,23 +51,62 @@ pub(crate) struct MovedChunk {
 
 /// Is the log too large for what lives in it?
 fn is_due(shared: &Shared) -> bool {
-    let index = shared.index();
-    let used = index.segments.len() as u64 * shared.settings.segment_bytes;
-    used > ROOM_RATIO * index.live_bytes() + SLACK_SEGMENTS * shared.settings.segment_bytes
+    let size = shared.settings.segment_bytes;
+    let live: Vec<u64> = shared.index().segments.values().map(|segment| segment.live_bytes).collect();
+    let used = live.len() as u64 * size;
+    if used > ROOM_RATIO * live.iter().sum::<u64>() + SLACK_SEGMENTS * size {
+        return true;
+    }
+    if shared.pool.spare() > 0 {
+        return false;
+    }
+    let (ready, free) = (shared.pool.ready_bytes(), shared.current_free.load(Ordering::Relaxed));
+    // Behind the segment in use only a part of the reserve is left: outcomes must find room.
+    let is_pressed = ready < RESERVE as u64 * size || free < size / 2;
+    let most = if is_pressed { PRESSED_PERCENT } else { FULL_PERCENT };
+    // What is moved needs room before it gives any, and leaves some empty at the end of segments.
+    let is_possible = live.first().is_some_and(|oldest| ready + free >= oldest + size / 2);
+    is_possible && is_thin(&live, size, most)
+}
+
+/// Do segments at the old end, which go one after the other, hold no more than so much of their room?
+fn is_thin(live: &[u64], size: u64, most_percent: u64) -> bool {
+    // The one that is written to is the last.
+    let before = live.split_last().map_or(&[][..], |(_, before)| before);
+    let mut sum = 0;
+    (1..).zip(before).any(|(count, live)| {
+        sum += live;
+        sum * 100 <= count * size * most_percent
+    })
+}
+
+/// A full log is cleaned as long as that gives room.
+fn clean_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
+    let oldest = || shared.index().segments.first_key_value().map(|(number, _)| *number);
+    while is_due(shared) {
+        let before = oldest();
+        clean(shared)?;
+        shared.give_back_dead();
+        if shared.pool.spare() > 0 || oldest() == before {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Starts a thread that cleans the oldest segment and makes the digests that are due, unless one is at
 /// it or there is no need.
 pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
+    if shared.cleaning.load(Ordering::Relaxed) {
+        return;
+    }
     let is_wanted = is_due(shared) || !shared.pool.is_by_hand() && digest::is_due(shared);
     if !is_wanted || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
         return;
     }
     let own = shared.clone();
     let run = move || {
-        if is_due(&own)
-            && let Err(failure) = clean(&own)
-        {
+        if let Err(failure) = clean_while_due(&own) {
             warn(&failure);
         }
         while !own.inbox.is_drained() && digest::make_one(&own, false) {}
@@ -167,11 +214,11 @@ impl Cleaning {
         Ok(Self { segment, records, ..Self::default() })
     }
 
-    /// Has the next record that still lives written again; `None` at the end, when all that can be moved
-    /// has been.
+    /// Has the next records that still live written again; `None` at the end, when all that can be moved
+    /// have been.
     pub(crate) fn next(&mut self, shared: &Shared) -> Option<Ticket> {
         loop {
-            let ticket = self.next_listed(shared);
+            let ticket = self.next_together(shared);
             if ticket.is_some() {
                 return ticket;
             }
@@ -187,7 +234,19 @@ impl Cleaning {
         }
     }
 
-    fn next_listed(&mut self, shared: &Shared) -> Option<Ticket> {
+    fn next_together(&mut self, shared: &Shared) -> Option<Ticket> {
+        let most = TOGETHER_BYTES.min(shared.settings.segment_bytes / 4);
+        let (mut bytes, mut last) = (0, None);
+        while bytes < most
+            && let Some((ticket, length)) = self.next_listed(shared)
+        {
+            bytes += length;
+            last = Some(ticket);
+        }
+        last.inspect(|ticket| shared.inbox.hurry(*ticket))
+    }
+
+    fn next_listed(&mut self, shared: &Shared) -> Option<(Ticket, u64)> {
         while let Some((kind, name)) = self.records.pop_front() {
             let moved = match kind {
                 Kind::Chunk => move_chunk(shared, self.segment, name),
@@ -195,7 +254,7 @@ impl Cleaning {
             };
             match moved {
                 Ok(None) => {}
-                Ok(ticket) => return ticket,
+                Ok(moved) => return moved,
                 // It stays; the others can go.
                 Err(failure) => {
                     if matches!(failure, SpoolFailure::Corrupt(_)) {
@@ -209,20 +268,24 @@ impl Cleaning {
     }
 }
 
-fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<Ticket>, SpoolFailure> {
+/// Its ticket and size; nothing when it is not there any more.
+fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
     let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
     let Some(slot) = slot else { return Ok(None) };
     let folded = shared.fold(QueueId(name), &slot, true)?;
     let bytes = u64::from(slot.at.length);
     let moved = Moved { name, slot, folded };
-    Ok(Some(shared.inbox.push(shared.inbox.lock(), Work::Move(Box::new(moved)), bytes, Haste::Now)))
+    let ticket = shared.inbox.push(shared.inbox.lock(), Work::Move(Box::new(moved)), bytes, Haste::Rides);
+    Ok(Some((ticket, bytes)))
 }
 
-fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<Ticket>, SpoolFailure> {
+fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
     let at = shared.index().chunks.get(&place).filter(|at| at.segment == segment).copied();
     let Some(at) = at else { return Ok(None) };
     let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
     let length = bytes.len() as u64;
     let moved = MovedChunk { place, at, bytes };
-    Ok(Some(shared.inbox.push(shared.inbox.lock(), Work::MoveChunk(Box::new(moved)), length, Haste::Now)))
+    let ticket =
+        shared.inbox.push(shared.inbox.lock(), Work::MoveChunk(Box::new(moved)), length, Haste::Rides);
+    Ok(Some((ticket, length)))
 }

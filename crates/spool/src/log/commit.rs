@@ -18,11 +18,16 @@ use host::Processors;
 use mail::UnixMillis;
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// A batch is closed at this size; more waits for the next.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long outcomes may wait while the log is full.
+const FULL_OUTCOME_DELAY: Duration = Duration::from_secs(1);
+/// A full log looks for room so many times a segment.
+const PARTS: u64 = 16;
 
 /// A record that was written, for the index.
 struct Written {
@@ -92,13 +97,19 @@ impl Committer {
     pub(crate) fn run(mut self) {
         let mut processors = Processors::new();
         while let Some((works, ticket)) =
-            self.shared.inbox.next(self.shared.last_sync(), processors.unused_percent())
+            self.shared.inbox.next(self.outcome_delay(), self.shared.last_sync(), processors.unused_percent())
         {
             if !self.serve(works, ticket) {
                 return;
             }
         }
         self.shared.closed();
+    }
+
+    /// Each commit takes a block of the reserve while that is all there is.
+    fn outcome_delay(&self) -> Duration {
+        let usual = self.shared.settings.outcome_delay;
+        if self.shared.pool.spare() > 0 { usual } else { usual.max(FULL_OUTCOME_DELAY) }
     }
 
     /// One round; `false` when it failed, which is final.
@@ -148,7 +159,7 @@ impl Committer {
                     self.record(Kind::Chunk, place, Vec::new(), |out| out.extend_from_slice(&bytes));
                 }
                 Work::Move(moved) => {
-                    self.settle_index()?;
+                    self.settle_index_of(moved.name)?;
                     let size = super::message_bytes(&moved.folded.message)
                         + super::states_bytes(&moved.folded.states);
                     // With its past it may have become too large for a segment: then it stays.
@@ -159,7 +170,6 @@ impl Committer {
                     }
                 }
                 Work::MoveChunk(moved) => {
-                    self.settle_index()?;
                     if self.shared.index().chunks.get(&moved.place) == Some(&moved.at) {
                         self.make_room(moved.bytes.len() + record::OVERHEAD_BYTES)?;
                         self.record(Kind::Chunk, moved.place, Vec::new(), |out| {
@@ -261,9 +271,9 @@ impl Committer {
         });
     }
 
-    /// Before a move is judged, what came before it must be in the index: it may have ended the message.
-    fn settle_index(&mut self) -> Result<(), SpoolFailure> {
-        if !self.written.is_empty() {
+    /// Before a message's move is judged, what came before it must be in the index: it may have ended it.
+    fn settle_index_of(&mut self, message: u64) -> Result<(), SpoolFailure> {
+        if self.written.iter().any(|w| w.name == message && w.kind != Kind::Chunk) {
             self.commit()?;
             self.begin();
         }
@@ -307,10 +317,15 @@ impl Committer {
             index.apply(w.kind, w.name, at, &w.chunks);
         }
         let free = current.size - current.position;
+        let part = |at: u64| at * PARTS / current.size;
+        let is_further = part(current.position) != part(current.position - self.buffer.len() as u64);
         drop(index);
         self.shared.current_free.store(free, Ordering::Relaxed);
         if free < current.size / 2 {
             self.shared.pool.press();
+        }
+        if is_further && self.shared.pool.spare() == 0 {
+            super::clean::begin_if_due(&self.shared);
         }
         Ok(())
     }

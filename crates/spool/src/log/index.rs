@@ -206,10 +206,6 @@ impl Index {
         }
         dead
     }
-
-    pub(crate) fn live_bytes(&self) -> u64 {
-        self.segments.values().map(|s| s.live_bytes).sum()
-    }
 }
 
 /// The places a message record names; empty for other records and for records that cannot be read.

@@ -308,7 +308,7 @@ impl LogSpool {
         let old = std::mem::take(&mut found.empty);
         let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, found.next_sequence, old);
         Shared {
-            inbox: Inbox::new(settings.queued_bytes_max, settings.outcome_delay),
+            inbox: Inbox::new(settings.queued_bytes_max),
             settings,
             pool: Arc::new(pool),
             progress: Arc::default(),
@@ -364,6 +364,7 @@ impl LogSpool {
         let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
         let spare = if may_use_all { u64::MAX } else { self.shared.pool.spare() };
         if spare == 0 || bytes > self.shared.record_bytes_max() {
+            clean::begin_if_due(&self.shared);
             return Err(Refused::Full);
         }
         // What waits, and as much again that is being written, must find room besides the reserve; a third is for

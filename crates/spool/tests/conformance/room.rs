@@ -58,6 +58,48 @@ fn what_broke_off_with_the_process_takes_no_room_after_a_start() {
     });
 }
 
+/// A log of ten segments, full of mail; gives how many messages.
+fn full_log(dir: &Path) -> (Box<dyn Spool>, u64) {
+    let (spool, _, _) = Engine::Log.open_with(dir, 10 * 256 * 1024);
+    let mut accepted = 0;
+    soon("the log is never full", || match spool.submit(vec![Entry::Accept(filling(accepted + 1))]) {
+        Ok(ticket) => {
+            accepted += 1;
+            block_on(spool.durable(ticket)).unwrap();
+            None
+        }
+        Err(Refused::Full) => Some(()),
+        Err(_) => None,
+    });
+    (spool, accepted)
+}
+
+fn filling(id: u64) -> SharedMessage {
+    message(id, 1, Content::from_bytes(vec![b'x'; 10_000]))
+}
+
+#[test]
+fn a_full_log_of_which_much_has_left_takes_mail_though_its_oldest_message_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, accepted) = full_log(dir.path());
+    for id in (2..=accepted).filter(|id| id % 5 < 3) {
+        commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
+    }
+    soon("what has left makes no room", || spool.submit(vec![Entry::Accept(filling(1000))]).ok());
+    for id in (1..=accepted).filter(|id| *id == 1 || id % 5 >= 3) {
+        assert_eq!(spool.read(QueueId(id)).unwrap().content, filling(id).content);
+    }
+}
+
+#[test]
+fn a_full_log_notes_what_ended_and_not_what_was_in_vain() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _) = full_log(dir.path());
+    let outcome = |result| vec![Entry::Outcome { id: QueueId(2), results: vec![result], last: false }];
+    assert_eq!(spool.submit(outcome(deferred(0))), Err(Refused::Full));
+    commit(&*spool, outcome(delivered(0)));
+}
+
 #[test]
 fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes() {
     let dir = tempfile::tempdir().unwrap();
