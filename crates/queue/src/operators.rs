@@ -3,6 +3,7 @@
 use crate::{
     DestinationId, Millis, Queue, Recipients, Taken,
     message::{Place, Standing, Unit, UnitId},
+    ready::Tables,
 };
 use mail::QueueId;
 
@@ -125,11 +126,23 @@ impl Queue {
                 self.withdraw(unit);
                 seized.push(self.launch(unit, now));
             } else {
-                self.units[unit].recipients = Recipients::new(&rest);
+                self.keep(unit, &rest);
                 seized.push(self.part(unit, &chosen, now));
             }
         }
         seized
+    }
+
+    /// These are all that is left of a unit that is not in flight.
+    fn keep(&mut self, unit: UnitId, recipients: &[u32]) {
+        let (place, site) = (self.units[unit].place(), self.units[unit].destination as usize);
+        let change = |unit: &mut Unit| unit.recipients = Recipients::new(recipients);
+        if place == Place::Ready {
+            let mut tables = Tables { units: &mut self.units, messages: &self.messages };
+            self.sites[site].ready.change(&mut tables, unit, change);
+        } else {
+            change(&mut self.units[unit]);
+        }
     }
 
     /// Of recipients that come back from an attempt: those with a verdict leave `open` for units of their own.

@@ -32,7 +32,8 @@ impl Tables<'_> {
         self.messages[self.units[at].message].is_bulk
     }
 
-    /// Nothing of it changes while the unit is ready, so that it is found again.
+    /// What it is made of changes through [`Ready::change`] only while the unit is ready, so that it is found
+    /// again.
     fn key(&self, order: SortOrder, at: UnitId) -> (i64, u64, UnitId) {
         let unit = &self.units[at];
         let message = &self.messages[unit.message];
@@ -80,6 +81,17 @@ impl Ready {
             Self::By(order, sorted) => {
                 sorted.remove(&tables.key(*order, at));
             }
+        }
+    }
+
+    /// Changes a unit that is here. In a line it keeps its place.
+    pub(crate) fn change(&mut self, tables: &mut Tables<'_>, at: UnitId, change: impl FnOnce(&mut Unit)) {
+        if let Self::By(order, sorted) = self {
+            sorted.remove(&tables.key(*order, at));
+            change(&mut tables.units[at]);
+            sorted.insert(tables.key(*order, at));
+        } else {
+            change(&mut tables.units[at]);
         }
     }
 

@@ -402,6 +402,22 @@ fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as
 }
 
 #[test]
+fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() {
+    for (order, name) in SortOrder::all() {
+        let mut q = Queue::new(grouped([Group { order, ..Group::default() }]), 7, 0);
+        let a = q.destination_in(&site("a"), GroupId(1));
+        put(&mut q, 1, &[a, a, a], 100, 0);
+        let gone = q.seize(QueueId(1), |index| index == 1, Verdict::Deleted, 0).unwrap();
+        assert!(q.hold(QueueId(1)) && q.take(a, 0).is_none(), "{name}");
+        assert!(!done(&mut q, &gone[0], Fate::Failed, 0).last);
+        q.release(QueueId(1), 1);
+        let rest = q.take(a, 1).unwrap();
+        assert_eq!((rest.recipients.as_slice(), q.take(a, 1)), (&[0, 2][..], None), "{name}");
+        assert!(done(&mut q, &rest, Fate::Delivered, 1).last);
+    }
+}
+
+#[test]
 fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
     let mut q = new();
     let a = q.destination(&site("a"));
@@ -511,8 +527,10 @@ impl Book {
     }
 }
 
-fn walk(ops: Vec<Op>) {
-    let settings = Settings { expire: Duration::from_secs(1500), connections_max: 6, ..Settings::default() };
+fn walk(ops: Vec<Op>, order: SortOrder) {
+    let groups = vec![Group { order, ..Group::default() }];
+    let expire = Duration::from_secs(1500);
+    let settings = Settings { expire, connections_max: 6, groups, ..Settings::default() };
     let mut q = Queue::new(settings, 7, 0);
     let sites: Vec<DestinationId> = ["a", "b", "c", "d"].iter().map(|n| q.destination(&site(n))).collect();
     let (mut now, mut next_id, mut book) = (0, 0, Book::default());
@@ -607,7 +625,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
     fn every_recipient_is_in_exactly_one_place(ops in proptest::collection::vec(op(), 1..120)) {
-        walk(ops);
+        walk(ops.clone(), SortOrder::Fair);
+        walk(ops, SortOrder::Priority);
     }
 }
 
