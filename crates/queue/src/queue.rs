@@ -456,6 +456,9 @@ impl Queue {
             let oldest = site.ready.head();
             let oldest = oldest.map(|unit| self.units[unit].due);
             if self.site(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
+                // Its turn is another one's of its group, and it may have to be asked again later.
+                self.rings.unpark(&self.settings, self.sites[id.0 as usize].group);
+                self.check(id, now);
                 continue;
             }
             self.connection_count += 1;

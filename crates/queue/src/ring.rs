@@ -59,6 +59,12 @@ impl Rings {
     pub(crate) fn closed(&mut self, settings: &Settings, group: GroupId) {
         let members = self.groups.entry(group).or_default();
         members.connection_count = members.connection_count.saturating_sub(1);
+        self.unpark(settings, group);
+    }
+
+    /// The group may have another connection: the next that is parked is asked.
+    pub(crate) fn unpark(&mut self, settings: &Settings, group: GroupId) {
+        let members = self.groups.entry(group).or_default();
         if let Some((is_first, id)) = members.parked.pop_front() {
             members.parked_first_count -= usize::from(is_first);
             self.push(settings, group, is_first, id);

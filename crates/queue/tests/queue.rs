@@ -237,6 +237,45 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
 }
 
 #[test]
+fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
+    let slow = Group { connections_max: 1, ..Group::default() };
+    let mut q = Queue::new(grouped([slow]), 7, 0);
+    let [a, b, c] = ["a", "b", "c"].map(|name| q.destination_in(&site(name), GroupId(1)));
+    for (id, to) in [(1, a), (2, b), (3, c)] {
+        put(&mut q, id, &[to], 100, 0);
+    }
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    let taken = q.take(a, 0).unwrap();
+    q.hold(QueueId(2));
+    done(&mut q, &taken, Fate::Delivered, 0);
+    q.connection_closed(a, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(c)], "b is held");
+}
+
+#[test]
+fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
+    let mut q = Queue::new(Settings { connections_max: 2, ..Settings::default() }, 7, 0);
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    put(&mut q, 1, &[a], 100, 0);
+    put(&mut q, 2, &[b], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(b)]);
+    let (slow, quick) = (q.take(a, 0).unwrap(), q.take(b, 0).unwrap());
+    put(&mut q, 3, &[a], 100, 0);
+    done(&mut q, &quick, Fate::Delivered, 1);
+    q.advance(60);
+    assert_eq!(orders(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
+    let third = q.take(a, 60).unwrap();
+    put(&mut q, 4, &[a], 100, 60);
+    q.connection_closed(b, 60);
+    assert_eq!(orders(&mut q, 60), [], "the fourth has not waited yet");
+    q.advance(120);
+    assert_eq!(orders(&mut q, 120), [Order::Open(a)]);
+    for taken in [slow, third] {
+        done(&mut q, &taken, Fate::Delivered, 120);
+    }
+}
+
+#[test]
 fn more_runners_are_used_at_once() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow.clone()]), 7, 0);
