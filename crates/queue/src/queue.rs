@@ -405,12 +405,13 @@ impl Queue {
     /// to be asked again later.
     pub(crate) fn check(&mut self, id: DestinationId, now: Millis) {
         let site = &mut self.sites[id.0 as usize];
-        if site.in_ring {
-            return;
-        }
+        // It may want another connection since a time when this one did not rest.
         if site.idle_count > 0 && site.has_work() {
             site.idle_count -= 1;
             self.wakes.push_back(id);
+            return;
+        }
+        if site.in_ring {
             return;
         }
         let oldest = site.ready.head().map(|unit| self.units[unit].due);
@@ -446,10 +447,13 @@ impl Queue {
 
     /// What the driver has to do; ask until `None` after every other call.
     pub fn next_order(&mut self, now: Millis) -> Option<Order> {
-        if let Some(id) = self.wakes.pop_front() {
-            return Some(Order::Wake(id));
-        }
-        while !self.is_closed && self.connection_count < self.settings.connections_max {
+        loop {
+            if let Some(id) = self.wakes.pop_front() {
+                return Some(Order::Wake(id));
+            }
+            if self.is_closed || self.connection_count >= self.settings.connections_max {
+                return None;
+            }
             let id = self.rings.pop(&self.settings)?;
             let site = self.site_mut(id);
             site.in_ring = false;
@@ -471,7 +475,6 @@ impl Queue {
             self.check(id, now);
             return Some(Order::Open(id));
         }
-        None
     }
 
     /// Orders no connection from now on; those there are may end their work.

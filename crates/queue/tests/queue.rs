@@ -360,6 +360,24 @@ fn a_resting_connection_is_woken_instead_of_a_new_one() {
 }
 
 #[test]
+fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had() {
+    let mut q = Queue::new(Settings { connections_max: 1, ..Settings::default() }, 7, 0);
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    let first = q.take(a, 0).unwrap();
+    put(&mut q, 2, &[a], 100, 0);
+    q.advance(60);
+    assert_eq!(orders(&mut q, 60), [], "there is no second one");
+    done(&mut q, &first, Fate::Delivered, 60);
+    let second = q.take(a, 60).unwrap();
+    done(&mut q, &second, Fate::Delivered, 70);
+    assert!(q.rest(a));
+    put(&mut q, 3, &[a], 100, 80);
+    assert_eq!(orders(&mut q, 80), [Order::Wake(a)]);
+}
+
+#[test]
 fn a_slow_connection_does_not_hold_up_the_next_message() {
     let mut q = new();
     let a = q.destination(&site("a"));
