@@ -520,6 +520,9 @@ impl Queue {
             site.health = Health::Up;
             site.window = 1.0;
         }
+        if site.connection_count == 0 && site.in_ring {
+            self.rings.wants_first_now(&self.settings, self.sites[id.0 as usize].group, id);
+        }
         self.check(id, now);
     }
 

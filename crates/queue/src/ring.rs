@@ -33,6 +33,22 @@ impl Rings {
         self.first_count += usize::from(is_first);
     }
 
+    /// One that wanted another connection has lost all it had: it wants its first.
+    pub(crate) fn wants_first_now(&mut self, settings: &Settings, group: GroupId, id: DestinationId) {
+        let members = self.groups.entry(group).or_default();
+        let parked = members.parked.iter().position(|one| *one == (false, id));
+        let was_there = match parked {
+            Some(at) => members.parked.remove(at).is_some(),
+            None => self.by_turn.iter_mut().filter(|(turn, _)| turn.1).any(|(_, ring)| {
+                let at = ring.iter().position(|one| *one == (group, id));
+                at.and_then(|at| ring.remove(at)).is_some()
+            }),
+        };
+        if was_there {
+            self.push(settings, group, true, id);
+        }
+    }
+
     /// The next destination whose group may have another connection.
     pub(crate) fn pop(&mut self, settings: &Settings) -> Option<DestinationId> {
         loop {

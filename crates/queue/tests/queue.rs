@@ -213,6 +213,32 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
     assert_eq!(orders(&mut q, 1), [Order::Open(b)]);
 }
 
+#[test]
+fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
+    let mut q = Queue::new(Settings { connections_max: 1, quantum_bytes: 1000, ..Settings::default() }, 7, 0);
+    let a = q.destination(&site("a"));
+    for id in 0..100 {
+        put(&mut q, id, &[a], 100, 0);
+    }
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    let mut opened = a;
+    let mut turns = Vec::new();
+    for other in 0..10 {
+        let to = q.destination(&site(&format!("b{other}")));
+        put(&mut q, 1000 + other, &[to], 100, 0);
+        while let Some(taken) = q.take(opened, 1) {
+            done(&mut q, &taken, Fate::Delivered, 1);
+        }
+        q.connection_closed(opened, 1);
+        match orders(&mut q, 1)[..] {
+            [Order::Open(next)] => opened = next,
+            ref orders => panic!("{orders:?}"),
+        }
+        turns.push(opened);
+    }
+    assert!(turns.iter().filter(|turn| **turn == a).count() >= 3, "{turns:?}");
+}
+
 fn grouped(groups: impl IntoIterator<Item = Group>) -> Settings {
     Settings { groups: [Group::default()].into_iter().chain(groups).collect(), ..Settings::default() }
 }
