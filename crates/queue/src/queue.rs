@@ -101,6 +101,10 @@ pub struct Queue {
     /// When to look at a destination again: suspended ones, and ones whose patience runs.
     timers: BTreeSet<(Millis, DestinationId)>,
     connection_count: u32,
+    /// Connections that rested and were asked to make room for other destinations.
+    leaving_count: usize,
+    /// Where the last of them was: the next is looked for behind it.
+    last_left: usize,
     /// No connection is ordered any more.
     is_closed: bool,
     random: u64,
@@ -127,6 +131,8 @@ impl Queue {
             wakes: VecDeque::new(),
             timers: BTreeSet::new(),
             connection_count: 0,
+            leaving_count: 0,
+            last_left: 0,
             is_closed: false,
             random: seed | 1,
             due: Vec::new(),
@@ -407,8 +413,7 @@ impl Queue {
         let site = &mut self.sites[id.0 as usize];
         // It may want another connection since a time when this one did not rest.
         if site.idle_count > 0 && site.has_work() {
-            site.idle_count -= 1;
-            self.wakes.push_back(id);
+            self.wake(id);
             return;
         }
         if site.in_ring {
@@ -423,6 +428,30 @@ impl Queue {
             }
             Ok(false) => {}
             Err(when) => self.set_timer(id, when),
+        }
+    }
+
+    /// One of its connections that rest.
+    fn wake(&mut self, id: DestinationId) {
+        self.stir(id);
+        self.wakes.push_back(id);
+    }
+
+    /// Wakes a connection that rests where others have none: it looks around, and leaves. One for each of
+    /// them; those that were asked before are on their way.
+    fn make_room(&mut self) {
+        let is_full = self.connection_count >= self.settings.connections_max;
+        let Some(group) = self.rings.group_to_make_room(is_full) else { return };
+        if self.leaving_count >= self.rings.first_count() {
+            return;
+        }
+        let count = self.sites.len();
+        let rests = |at: &usize| self.sites[*at].group == group && self.sites[*at].idle_count > 0;
+        let found = (0..count).map(|ahead| (self.last_left + 1 + ahead) % count).find(rests);
+        if let Some(at) = found {
+            self.last_left = at;
+            self.leaving_count += 1;
+            self.wake(DestinationId(at as u32));
         }
     }
 
@@ -451,10 +480,15 @@ impl Queue {
             if let Some(id) = self.wakes.pop_front() {
                 return Some(Order::Wake(id));
             }
-            if self.is_closed || self.connection_count >= self.settings.connections_max {
+            if self.is_closed {
                 return None;
             }
-            let id = self.rings.pop(&self.settings)?;
+            let is_full = self.connection_count >= self.settings.connections_max;
+            let next = if is_full { None } else { self.rings.pop(&self.settings) };
+            let Some(id) = next else {
+                self.make_room();
+                return self.wakes.pop_front().map(Order::Wake);
+            };
             let site = self.site_mut(id);
             site.in_ring = false;
             let oldest = site.ready.head();
@@ -489,13 +523,19 @@ impl Queue {
             return false;
         }
         site.idle_count += 1;
+        let group = site.group;
+        self.rings.rested(group);
+        self.leaving_count = self.leaving_count.saturating_sub(1);
         true
     }
 
     /// A resting connection stops resting without having been woken.
     pub fn stir(&mut self, id: DestinationId) {
         let site = self.site_mut(id);
+        debug_assert!(site.idle_count > 0, "who rests is counted");
         site.idle_count = site.idle_count.saturating_sub(1);
+        let group = site.group;
+        self.rings.stirred(group);
     }
 
     /// Another destination wants its first connection and none is to be had: one of this
@@ -508,6 +548,7 @@ impl Queue {
     /// An opened connection is gone, or was never made.
     pub fn connection_closed(&mut self, id: DestinationId, now: Millis) {
         self.connection_count -= 1;
+        self.leaving_count = self.leaving_count.saturating_sub(1);
         self.rings.closed(&self.settings, self.sites[id.0 as usize].group);
         let site = self.site_mut(id);
         site.connection_count -= 1;

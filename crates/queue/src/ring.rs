@@ -13,6 +13,8 @@ type Turn = (Reverse<i32>, bool);
 #[derive(Debug, Default)]
 struct Members {
     connection_count: u32,
+    /// Of them, those that rest.
+    idle_count: u32,
     /// Of the parked ones, those that want their first connection.
     parked_first_count: usize,
     parked: VecDeque<(bool, DestinationId)>,
@@ -24,6 +26,8 @@ pub(crate) struct Rings {
     groups: BTreeMap<GroupId, Members>,
     /// Destinations in rings that want their first connection.
     first_count: usize,
+    /// Parked ones of all groups that do.
+    parked_first_count: usize,
 }
 
 impl Rings {
@@ -64,6 +68,7 @@ impl Rings {
                 return Some(id);
             }
             members.parked_first_count += usize::from(is_first);
+            self.parked_first_count += usize::from(is_first);
             members.parked.push_back((is_first, id));
         }
     }
@@ -83,12 +88,14 @@ impl Rings {
         let members = self.groups.entry(group).or_default();
         if let Some((is_first, id)) = members.parked.pop_front() {
             members.parked_first_count -= usize::from(is_first);
+            self.parked_first_count -= usize::from(is_first);
             self.push(settings, group, is_first, id);
         }
     }
 
     /// More connections may be allowed than before.
     pub(crate) fn unpark_all(&mut self, settings: &Settings) {
+        self.parked_first_count = 0;
         let groups: Vec<GroupId> = self.groups.keys().copied().collect();
         for group in groups {
             let members = self.groups.entry(group).or_default();
@@ -97,6 +104,32 @@ impl Rings {
                 self.push(settings, group, is_first, id);
             }
         }
+    }
+
+    /// One of the group's connections rests.
+    pub(crate) fn rested(&mut self, group: GroupId) {
+        self.groups.entry(group).or_default().idle_count += 1;
+    }
+
+    /// It does not any more.
+    pub(crate) fn stirred(&mut self, group: GroupId) {
+        let members = self.groups.entry(group).or_default();
+        members.idle_count = members.idle_count.saturating_sub(1);
+    }
+
+    /// A group with connections that rest, which others want; `is_full` tells that no group may have more.
+    pub(crate) fn group_to_make_room(&self, is_full: bool) -> Option<GroupId> {
+        let is_wanted = is_full && self.wants_first();
+        if !is_wanted && self.parked_first_count == 0 {
+            return None;
+        }
+        let may = |members: &Members| members.idle_count > 0 && (is_wanted || members.parked_first_count > 0);
+        self.groups.iter().find(|(_, members)| may(members)).map(|(group, _)| *group)
+    }
+
+    /// How many want their first connection and have to wait for it.
+    pub(crate) fn first_count(&self) -> usize {
+        self.first_count + self.parked_first_count
     }
 
     /// Does any destination want its first connection?

@@ -404,6 +404,39 @@ fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had
 }
 
 #[test]
+fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_wanted() {
+    let rare = Group { connections_max: 2, ..Group::default() };
+    let all_or_group =
+        [(GroupId(0), Settings { connections_max: 2, ..Settings::default() }), (GroupId(1), grouped([rare]))];
+    for (group, settings) in all_or_group {
+        let mut q = Queue::new(settings, 7, 0);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| q.destination_in(&site(name), group));
+        for (id, to) in [(1, a), (2, b)] {
+            put(&mut q, id, &[to], 100, 0);
+            assert_eq!(orders(&mut q, 0), [Order::Open(to)]);
+            let taken = q.take(to, 0).unwrap();
+            done(&mut q, &taken, Fate::Delivered, 0);
+            assert!(!q.is_contended(to) && q.rest(to));
+        }
+        put(&mut q, 3, &[c], 100, 10);
+        let first = match orders(&mut q, 10)[..] {
+            [Order::Wake(first)] => first,
+            ref orders => panic!("{orders:?}"),
+        };
+        assert!(q.is_contended(first), "it is to leave");
+        put(&mut q, 4, &[c], 100, 11);
+        assert_eq!(orders(&mut q, 11), [], "one is on its way");
+        put(&mut q, 5, &[d], 100, 12);
+        let second = if first == a { b } else { a };
+        assert_eq!(orders(&mut q, 12), [Order::Wake(second)]);
+        for (gone, next) in [(first, c), (second, d)] {
+            q.connection_closed(gone, 20);
+            assert_eq!(orders(&mut q, 20), [Order::Open(next)]);
+        }
+    }
+}
+
+#[test]
 fn a_slow_connection_does_not_hold_up_the_next_message() {
     let mut q = new();
     let a = q.destination(&site("a"));
