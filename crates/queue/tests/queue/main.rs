@@ -1,5 +1,7 @@
 //! The queue manager's promises, by example and by random walks.
 
+mod connections;
+
 use mail::{Destination, Enhanced, Fate, Outcome, QueueId, Transport};
 use proptest::prelude::*;
 use queue::{
@@ -53,22 +55,6 @@ fn recipients_at_one_destination_go_together() {
     let taken = q.take(b, 0).unwrap();
     assert!(done(&mut q, &taken, Fate::Failed, 1).last);
     assert!(q.is_empty());
-}
-
-#[test]
-fn a_closed_queue_orders_no_connection() {
-    let mut q = new();
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
-    put(&mut q, 1, &[a], 100, 0);
-    put(&mut q, 2, &[a, b], 100, 0);
-    assert_eq!(q.next_order(0), Some(Order::Open(a)));
-    q.close();
-    assert_eq!(orders(&mut q, 0), []);
-    let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Fate::Deferred, 1);
-    q.connection_closed(a, 1);
-    q.advance(1_000_000_000);
-    assert_eq!((orders(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
 }
 
 #[test]
@@ -169,19 +155,6 @@ fn the_wait_for_a_dead_destination_grows_to_its_limit() {
 }
 
 #[test]
-fn one_failed_connection_among_many_only_narrows_the_window() {
-    let mut q = new();
-    let a = q.destination(&site("a"));
-    for id in 0..100 {
-        put(&mut q, id, &[a], 100, 0);
-    }
-    assert_eq!(orders(&mut q, 0).len(), 5);
-    assert_eq!(q.unreachable(a, down(), 1), None);
-    q.connection_closed(a, 1);
-    assert!(q.take(a, 1).is_some());
-}
-
-#[test]
 fn small_messages_go_first_but_not_for_ever() {
     let mut q = new();
     let a = q.destination(&site("a"));
@@ -193,133 +166,8 @@ fn small_messages_go_first_but_not_for_ever() {
     assert_eq!(order, [0, 1, 2, 3, 100, 4]);
 }
 
-#[test]
-fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
-    let mut q = Queue::new(Settings { connections_max: 2, quantum_bytes: 1000, ..Settings::default() }, 7, 0);
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
-    for id in 0..100 {
-        put(&mut q, id, &[a], 100, 0);
-    }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(a)]);
-    put(&mut q, 1000, &[b], 100, 0);
-    assert_eq!(orders(&mut q, 0), []);
-    let mut served = 0;
-    while let Some(taken) = q.take(a, 1) {
-        done(&mut q, &taken, Fate::Delivered, 1);
-        served += 1;
-    }
-    assert_eq!((served, q.is_contended(a)), (10, true));
-    q.connection_closed(a, 1);
-    assert_eq!(orders(&mut q, 1), [Order::Open(b)]);
-}
-
-#[test]
-fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
-    let mut q = Queue::new(Settings { connections_max: 1, quantum_bytes: 1000, ..Settings::default() }, 7, 0);
-    let a = q.destination(&site("a"));
-    for id in 0..100 {
-        put(&mut q, id, &[a], 100, 0);
-    }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let mut opened = a;
-    let mut turns = Vec::new();
-    for other in 0..10 {
-        let to = q.destination(&site(&format!("b{other}")));
-        put(&mut q, 1000 + other, &[to], 100, 0);
-        while let Some(taken) = q.take(opened, 1) {
-            done(&mut q, &taken, Fate::Delivered, 1);
-        }
-        q.connection_closed(opened, 1);
-        match orders(&mut q, 1)[..] {
-            [Order::Open(next)] => opened = next,
-            ref orders => panic!("{orders:?}"),
-        }
-        turns.push(opened);
-    }
-    assert!(turns.iter().filter(|turn| **turn == a).count() >= 3, "{turns:?}");
-}
-
 fn grouped(groups: impl IntoIterator<Item = Group>) -> Settings {
     Settings { groups: [Group::default()].into_iter().chain(groups).collect(), ..Settings::default() }
-}
-
-#[test]
-fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free() {
-    let slow = Group { connections_max: 1, ..Group::default() };
-    let mut q = Queue::new(grouped([slow]), 7, 0);
-    let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
-    let other = q.destination(&site("a"));
-    assert_ne!(a, other, "the same destination in two groups is two");
-    for (id, to) in [(1, a), (2, b), (3, other)] {
-        put(&mut q, id, &[to], 100, 0);
-    }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(other)]);
-    assert!(q.is_contended(a) && !q.is_contended(other), "b waits for the group's only runner");
-    let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Fate::Delivered, 0);
-    q.connection_closed(a, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
-    assert!(!q.is_contended(b));
-}
-
-#[test]
-fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
-    let slow = Group { connections_max: 1, ..Group::default() };
-    let mut q = Queue::new(grouped([slow]), 7, 0);
-    let [a, b, c] = ["a", "b", "c"].map(|name| q.destination_in(&site(name), GroupId(1)));
-    for (id, to) in [(1, a), (2, b), (3, c)] {
-        put(&mut q, id, &[to], 100, 0);
-    }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let taken = q.take(a, 0).unwrap();
-    q.hold(QueueId(2));
-    done(&mut q, &taken, Fate::Delivered, 0);
-    q.connection_closed(a, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(c)], "b is held");
-}
-
-#[test]
-fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
-    let mut q = Queue::new(Settings { connections_max: 2, ..Settings::default() }, 7, 0);
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
-    put(&mut q, 1, &[a], 100, 0);
-    put(&mut q, 2, &[b], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(b)]);
-    let (slow, quick) = (q.take(a, 0).unwrap(), q.take(b, 0).unwrap());
-    put(&mut q, 3, &[a], 100, 0);
-    done(&mut q, &quick, Fate::Delivered, 1);
-    q.advance(60);
-    assert_eq!(orders(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
-    let third = q.take(a, 60).unwrap();
-    put(&mut q, 4, &[a], 100, 60);
-    q.connection_closed(b, 60);
-    assert_eq!(orders(&mut q, 60), [], "the fourth has not waited yet");
-    q.advance(120);
-    assert_eq!(orders(&mut q, 120), [Order::Open(a)]);
-    for taken in [slow, third] {
-        done(&mut q, &taken, Fate::Delivered, 120);
-    }
-}
-
-#[test]
-fn more_runners_are_used_at_once() {
-    let slow = Group { connections_max: 1, ..Group::default() };
-    let mut q = Queue::new(grouped([slow.clone()]), 7, 0);
-    let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
-    put(&mut q, 1, &[a, b], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    q.set_settings(grouped([Group { connections_max: 2, ..slow }]));
-    assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
-}
-
-#[test]
-fn where_connections_are_scarce_the_higher_priority_goes_first() {
-    let urgent = Group { priority: 5, ..Group::default() };
-    let mut q = Queue::new(Settings { connections_max: 1, ..grouped([urgent]) }, 7, 0);
-    let (low, high) = (q.destination(&site("a")), q.destination_in(&site("b"), GroupId(1)));
-    put(&mut q, 1, &[low], 100, 0);
-    put(&mut q, 2, &[high], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(high)]);
 }
 
 #[test]
@@ -369,85 +217,6 @@ fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
     orders(&mut q, 0);
     let ids: Vec<u64> = std::iter::from_fn(|| q.take(a, 0)).map(|taken| taken.id.0).collect();
     assert_eq!(ids, [1, 3, 4]);
-}
-
-#[test]
-fn a_resting_connection_is_woken_instead_of_a_new_one() {
-    let mut q = new();
-    let a = q.destination(&site("a"));
-    put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    assert!(!q.rest(a), "there is work");
-    let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Fate::Delivered, 0);
-    assert!(q.rest(a));
-    put(&mut q, 2, &[a], 100, 1);
-    assert_eq!(orders(&mut q, 1), [Order::Wake(a)]);
-}
-
-#[test]
-fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had() {
-    let mut q = Queue::new(Settings { connections_max: 1, ..Settings::default() }, 7, 0);
-    let a = q.destination(&site("a"));
-    put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let first = q.take(a, 0).unwrap();
-    put(&mut q, 2, &[a], 100, 0);
-    q.advance(60);
-    assert_eq!(orders(&mut q, 60), [], "there is no second one");
-    done(&mut q, &first, Fate::Delivered, 60);
-    let second = q.take(a, 60).unwrap();
-    done(&mut q, &second, Fate::Delivered, 70);
-    assert!(q.rest(a));
-    put(&mut q, 3, &[a], 100, 80);
-    assert_eq!(orders(&mut q, 80), [Order::Wake(a)]);
-}
-
-#[test]
-fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_wanted() {
-    let rare = Group { connections_max: 2, ..Group::default() };
-    let all_or_group =
-        [(GroupId(0), Settings { connections_max: 2, ..Settings::default() }), (GroupId(1), grouped([rare]))];
-    for (group, settings) in all_or_group {
-        let mut q = Queue::new(settings, 7, 0);
-        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| q.destination_in(&site(name), group));
-        for (id, to) in [(1, a), (2, b)] {
-            put(&mut q, id, &[to], 100, 0);
-            assert_eq!(orders(&mut q, 0), [Order::Open(to)]);
-            let taken = q.take(to, 0).unwrap();
-            done(&mut q, &taken, Fate::Delivered, 0);
-            assert!(!q.is_contended(to) && q.rest(to));
-        }
-        put(&mut q, 3, &[c], 100, 10);
-        let first = match orders(&mut q, 10)[..] {
-            [Order::Wake(first)] => first,
-            ref orders => panic!("{orders:?}"),
-        };
-        assert!(q.is_contended(first), "it is to leave");
-        put(&mut q, 4, &[c], 100, 11);
-        assert_eq!(orders(&mut q, 11), [], "one is on its way");
-        put(&mut q, 5, &[d], 100, 12);
-        let second = if first == a { b } else { a };
-        assert_eq!(orders(&mut q, 12), [Order::Wake(second)]);
-        for (gone, next) in [(first, c), (second, d)] {
-            q.connection_closed(gone, 20);
-            assert_eq!(orders(&mut q, 20), [Order::Open(next)]);
-        }
-    }
-}
-
-#[test]
-fn a_slow_connection_does_not_hold_up_the_next_message() {
-    let mut q = new();
-    let a = q.destination(&site("a"));
-    put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    q.take(a, 0).unwrap();
-    put(&mut q, 2, &[a], 100, 5);
-    assert_eq!(orders(&mut q, 5), []);
-    assert_eq!(q.next_wake(), Some(55));
-    q.advance(55);
-    assert_eq!(orders(&mut q, 55), [Order::Open(a)]);
 }
 
 #[test]
