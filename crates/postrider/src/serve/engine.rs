@@ -18,7 +18,7 @@ use policy::Policy;
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use report::Ledger;
 use route::Table;
-use spool::{Entry, Recovered, Refused, Spool, Ticket, Transaction};
+use spool::{Change, Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
@@ -420,16 +420,51 @@ impl Engine {
     /// Writes a transaction that must not be lost, as soon as the spool takes it. When it cannot, the
     /// daemon ends: perhaps no session waits for anything that would tell.
     pub(crate) async fn persist(&self, transaction: Transaction) -> Result<(), spool::SpoolFailure> {
+        self.offer(|| self.spool.submit(transaction.clone()).map(Some)).await.map(drop)
+    }
+
+    /// The same for what is to be looked at again each time. False when there is nothing to write.
+    async fn offer(
+        &self,
+        submit: impl Fn() -> Result<Option<Ticket>, Refused>,
+    ) -> Result<bool, spool::SpoolFailure> {
         let stored = loop {
-            match self.spool.submit(transaction.clone()) {
-                Ok(ticket) => break self.spool.durable(ticket).await,
+            match submit() {
+                Ok(Some(ticket)) => break self.spool.durable(ticket).await,
+                Ok(None) => return Ok(false),
                 Err(Refused::Poisoned) => {
                     break Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
                 }
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
             }
         };
-        stored.inspect_err(|failure| self.spool_failed(failure))
+        stored.inspect_err(|failure| self.spool_failed(failure)).map(|()| true)
+    }
+
+    /// An operator holds a message or lets it go. Queue and spool learn of it together: of two such wishes the
+    /// same one is the last for both, and the spool hears nothing of a message that has ended. False when
+    /// there is none.
+    pub(crate) async fn amend(
+        self: &Arc<Self>,
+        id: QueueId,
+        change: Change,
+    ) -> Result<bool, spool::SpoolFailure> {
+        let submit = || {
+            let now = self.now();
+            let mut state = self.lock();
+            if state.queue.message(id).is_none() {
+                return Ok(None);
+            }
+            let ticket = self.spool.submit(vec![Entry::Amend { id, change }])?;
+            if change == Change::Hold {
+                state.queue.hold(id)
+            } else {
+                state.queue.release(id, now)
+            };
+            self.follow_orders(state, now);
+            Ok(Some(ticket))
+        };
+        self.offer(submit).await
     }
 
     /// Makes a message of our own durable and queues it.

@@ -9,7 +9,7 @@ use crate::control::{
 };
 use mail::{Content, Message, QueueId, SharedMessage, UnixMillis};
 use queue::{MessageView, UnitView, Verdict};
-use spool::{Change, Entry};
+use spool::Change;
 use std::sync::Arc;
 
 impl Target for Daemon {
@@ -121,14 +121,7 @@ impl Daemon {
             Action::Hold => Change::Hold,
             Action::Release => Change::Release,
         };
-        if engine.lock().queue.message(id).is_none() {
-            return Ok(false);
-        }
-        engine.persist(vec![Entry::Amend { id, change }]).await.map_err(|f| failed(&f))?;
-        let mut state = engine.lock();
-        let found = if change == Change::Hold { state.queue.hold(id) } else { state.queue.release(id, now) };
-        engine.follow_orders(state, now);
-        Ok(found)
+        engine.amend(id, change).await.map_err(|f| failed(&f))
     }
 
     /// What is in flight ends its attempt; the rest ends now.

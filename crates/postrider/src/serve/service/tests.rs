@@ -17,8 +17,8 @@ use queue::Verdict;
 use reception::Client;
 use report::Ledger;
 use spool::{
-    Durable, Entry, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
-    Transaction,
+    Change, Durable, Entry, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
+    Ticket, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -234,6 +234,26 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     ends().await.expect("the daemon ends");
     assert!(desk.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
     ends().await.expect("the daemon ends");
+}
+
+#[tokio::test]
+async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    let message = SharedMessage::new(message(1));
+    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+    engine.enqueue(&message);
+    let is_held = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].status == queue::Status::Held;
+    for change in [Change::Hold, Change::Release, Change::Hold] {
+        let engine = engine.clone();
+        tokio::spawn(async move { engine.amend(QueueId(1), change).await });
+        // The disk has not answered yet.
+        until(|| is_held() == (change == Change::Hold)).await;
+    }
+    let (gone, changes) = (QueueId(2), spool.kept.pressure().transaction_count);
+    assert!(!engine.amend(gone, Change::Hold).await.unwrap());
+    assert_eq!(spool.kept.pressure().transaction_count, changes, "the spool heard nothing of it");
 }
 
 #[tokio::test]
