@@ -417,6 +417,26 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
 }
 
 #[test]
+fn what_an_operator_deleted_does_not_come_back_with_the_next_start() {
+    // Nothing stays in memory, and nobody listens there.
+    let settings = "[reception]\nmax_memory = \"1MiB\"\n[[route]]\ndomains = [\"*\"]\n\
+                    smarthost = \"127.0.0.1:9\"\ntls = \"off\"\n";
+    let daemon = Postrider::start(settings);
+    let mut client = Client::connect(daemon.address).unwrap();
+    let content = b"Subject: a line of a message that is not large\r\n".repeat(80);
+    for _ in 0..300 {
+        assert_eq!(client.send("a@a.test", &["b@b.test"], &content).unwrap().0, 250);
+    }
+    drop(client);
+    assert_eq!(daemon.ask(&["queue", "delete", "--sender", "a@a.test"]), "300 messages deleted\n");
+    let address = daemon.address;
+    let (dir, status) = daemon.stop();
+    assert!(status.success(), "{status}");
+    let daemon = Postrider::start_in(dir, address, settings);
+    assert_eq!(daemon.ask(&["queue", "count"]), "0\n");
+}
+
+#[test]
 fn success_is_reported_by_whoever_knows_of_it() {
     let sink = Sink::start();
     let route = format!("[[route]]\ndomains = [\"b.test\"]\nsmarthost = \"{}\"\n", sink.address);

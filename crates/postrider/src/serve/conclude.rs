@@ -7,7 +7,10 @@ use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedM
 use queue::{Aged, DestinationId, Taken, Verdict};
 use report::dsn;
 use spool::{Change, Entry, Refused, SpoolFailure, Ticket, Transaction};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 use tokio::sync::Semaphore;
 
 /// Who may hold a message that is concluded: thousands that expire together, or fail together, are not in
@@ -17,13 +20,46 @@ pub(crate) struct Turns {
     reading: Semaphore,
     reporting: Arc<Semaphore>,
     warning: Semaphore,
+    /// What is decided and the spool may not know yet.
+    open_count: Arc<AtomicUsize>,
+}
+
+/// One of those.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Turns {
+    /// What the daemon would forget if it ended now.
+    pub(crate) fn open_count(&self) -> usize {
+        self.open_count.load(Ordering::Relaxed)
+    }
+
+    fn open(&self) -> Open {
+        self.open_count.fetch_add(1, Ordering::Relaxed);
+        Open(self.open_count.clone())
+    }
+}
+
+/// Goes on with what is decided by itself; the daemon waits for it before it ends.
+fn go_on(engine: &Arc<Engine>, work: impl Future<Output = ()> + Send + 'static) {
+    let open = engine.turns.open();
+    tokio::spawn(async move {
+        work.await;
+        drop(open);
+    });
 }
 
 impl Default for Turns {
     fn default() -> Self {
         // As many reports as share a commit with profit; the content of each is a megabyte at most.
         let reporting = Arc::new(Semaphore::new(32));
-        Self { reading: Semaphore::new(16), reporting, warning: Semaphore::new(16) }
+        let (reading, warning) = (Semaphore::new(16), Semaphore::new(16));
+        Self { reading, reporting, warning, open_count: Arc::default() }
     }
 }
 
@@ -133,12 +169,12 @@ fn last_words(state: &State, taken: &Taken) -> Option<Arc<Outcome>> {
 
 /// The message has to be read back first.
 fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
-    let engine = engine.clone();
-    tokio::spawn(async move {
-        let _turn = engine.turns.reading.acquire().await;
-        match engine.read(conclusion.taken.id).await {
-            Ok(message) => conclude(&engine, conclusion, message),
-            Err(failure) => unread(&engine, &conclusion, &failure),
+    let own = engine.clone();
+    go_on(engine, async move {
+        let _turn = own.turns.reading.acquire().await;
+        match own.read(conclusion.taken.id).await {
+            Ok(message) => conclude(&own, conclusion, message),
+            Err(failure) => unread(&own, &conclusion, &failure),
         }
     });
 }
@@ -195,20 +231,20 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
 /// At once if there is a turn; else the message is let go, and read back when there is. What was delivered
 /// does not wait: stopped before the spool knows of it, we would deliver it again.
 fn report_in_turn(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedMessage) {
-    let engine = engine.clone();
+    let own = engine.clone();
     let turn = engine.turns.reporting.clone().try_acquire_owned().ok();
     if turn.is_some() || conclusion.results.iter().any(|(_, outcome)| outcome.fate == Fate::Delivered) {
-        tokio::spawn(async move {
-            conclude_with_report(&engine, conclusion, message).await;
+        go_on(engine, async move {
+            conclude_with_report(&own, conclusion, message).await;
             drop(turn);
         });
         return;
     }
-    tokio::spawn(async move {
-        let _turn = engine.turns.reporting.acquire().await;
-        match engine.read(conclusion.taken.id).await {
-            Ok(message) => conclude_with_report(&engine, conclusion, message).await,
-            Err(failure) => unread(&engine, &conclusion, &failure),
+    go_on(engine, async move {
+        let _turn = own.turns.reporting.acquire().await;
+        match own.read(conclusion.taken.id).await {
+            Ok(message) => conclude_with_report(&own, conclusion, message).await,
+            Err(failure) => unread(&own, &conclusion, &failure),
         }
     });
 }
@@ -347,9 +383,9 @@ fn ending(id: QueueId, cause: Cause, results: Vec<(u32, Outcome)>, last: bool) -
 /// An outcome the spool had no room for: losing it would only repeat an attempt after a crash, but
 /// its message would stay in the spool.
 fn offer_again(engine: &Arc<Engine>, transaction: Transaction) {
-    let engine = engine.clone();
-    tokio::spawn(async move {
-        if let Err(failure) = engine.persist(transaction).await {
+    let own = engine.clone();
+    go_on(engine, async move {
+        if let Err(failure) = own.persist(transaction).await {
             tracing::error!("store an outcome: {failure}");
         }
     });

@@ -266,11 +266,16 @@ impl Daemon {
             look.tick().await;
             let sessions = self.reception.budget().session_count();
             let connections = self.engine.connection_count();
-            if sessions == 0 && connections == 0 {
+            // What an operator was told is done, and outcomes that are still to be stored.
+            let open = self.engine.turns.open_count();
+            if sessions == 0 && connections == 0 && open == 0 {
                 return;
             }
             if tokio::time::Instant::now() >= until {
-                tracing::warn!("stopping with {sessions} sessions and {connections} deliveries cut off");
+                tracing::warn!(
+                    "stopping with {sessions} sessions and {connections} deliveries cut off, and {open} outcomes \
+                     not stored"
+                );
                 return;
             }
         }
