@@ -3,7 +3,11 @@
 mod common;
 
 use common::{BINARY, Postrider, client::Client, until};
-use std::{fs, process::Command};
+use std::{
+    fs::{self, File},
+    net::TcpStream,
+    process::{Command, Stdio},
+};
 
 /// `postrider reload`: its exit code, and what it says.
 fn reload(daemon: &Postrider) -> (Option<i32>, String) {
@@ -53,4 +57,30 @@ fn what_takes_a_restart_stays_as_it_runs_and_is_told_until_it_is_taken_back() {
     until("it is where it was", || daemon.mailbox("x").len() == 1);
     rename(&daemon, "mx.test", "data");
     assert_eq!(reload(&daemon), (Some(0), "reloaded\n".to_owned()));
+}
+
+#[test]
+fn a_hangup_while_the_daemon_starts_does_not_end_it() {
+    let (dir, address) = (tempfile::tempdir().unwrap(), common::free_address());
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
+         [spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n[log]\nfile = \"mail.log\"\n"
+    );
+    fs::write(dir.path().join("postrider.toml"), text).unwrap();
+    // The start waits here until somebody reads, behind the listeners and before it is done.
+    let log = dir.path().join("mail.log");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let mut serve = Command::new(BINARY);
+    serve.args(["serve", "--config", "postrider.toml"]).current_dir(dir.path());
+    let mut daemon = serve.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it listens", || TcpStream::connect(address).is_ok());
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    // Waits for nobody, whatever became of the daemon.
+    let read = File::options().read(true).write(true).open(&log).unwrap();
+    let is_served = Client::connect(address).is_ok();
+    let ended = daemon.try_wait().unwrap();
+    let _ = (daemon.kill(), daemon.wait());
+    assert!(is_served, "{ended:?}");
+    drop(read);
 }

@@ -31,7 +31,7 @@ use std::{
 };
 use tokio::{
     net::{TcpSocket, UnixListener},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 
 /// Connections that may wait to be accepted.
@@ -85,6 +85,12 @@ pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
 
 fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
     let (begun, runtime) = (Instant::now(), workers.main());
+    // The first of all: to who does not expect it, SIGHUP is the end. One that comes while the queue is read
+    // is obeyed afterwards; SIGTERM and SIGINT end a start as they find it.
+    let hangup = {
+        let _context = runtime.enter();
+        signal(SignalKind::hangup()).map_err(|e| watching(&e))?
+    };
     // Everything that another process may have comes first: what is refused costs no recovery.
     let listeners = {
         let _context = runtime.enter();
@@ -146,9 +152,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         "{} starts with {recovered} messages in its queue, after {took} ms",
         daemon.started.hostname
     );
-    let exit = runtime.block_on(daemon.clone().operate(listeners, control, submit));
+    let exit = runtime.block_on(daemon.clone().operate(hangup, listeners, control, submit));
     spool.close();
     exit
+}
+
+fn watching(e: &io::Error) -> String {
+    format!("watch for signals and sockets: {e}")
 }
 
 /// The allocator looks for memory to give back to the system when something large is freed: a daemon with
@@ -198,20 +208,19 @@ impl Daemon {
     /// Runs everything until a signal or a failure ends it.
     async fn operate(
         self: Arc<Self>,
+        mut hangup: Signal,
         listeners: Vec<Listener>,
         control: std::os::unix::net::UnixListener,
         submit: std::os::unix::net::UnixListener,
     ) -> Result<Exit, String> {
         let settings = &self.started;
-        let say = |e: io::Error| format!("watch for signals and sockets: {e}");
-        let mut terminate = signal(SignalKind::terminate()).map_err(say)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(say)?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(say)?;
-        let (control, submit) =
-            (UnixListener::from_std(control).map_err(say)?, UnixListener::from_std(submit).map_err(say)?);
+        let mut terminate = signal(SignalKind::terminate()).map_err(|e| watching(&e))?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| watching(&e))?;
+        let control = UnixListener::from_std(control).map_err(|e| watching(&e))?;
+        let submit = UnixListener::from_std(submit).map_err(|e| watching(&e))?;
         let access = if settings.control.group.is_some() { Access::Permissions } else { Access::Owner };
         for listener in listeners {
-            let address = listener.socket.local_addr().map_err(say)?;
+            let address = listener.socket.local_addr().map_err(|e| watching(&e))?;
             tracing::info!("listening on {address}");
             let listening = self.reception.clone().listen(listener);
             tokio::spawn(async move {
