@@ -281,10 +281,15 @@ impl Engine {
     }
 
     /// New settings, routes and couriers for what begins from now on.
-    pub(crate) fn replace(&self, current: Current) {
+    pub(crate) fn replace(self: &Arc<Self>, current: Current) {
         let settings = wiring::queue_settings(&current.settings);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(current);
-        self.lock().queue.set_settings(settings);
+        let now = self.now();
+        let mut state = self.lock();
+        state.queue.set_settings(settings);
+        // More connections may be allowed, and messages may grow old sooner.
+        self.follow_orders(state, now);
+        self.timer.notify_one();
     }
 
     /// Sends what waits already where the routes lead now; what is in flight, once its attempt has ended.
@@ -306,14 +311,14 @@ impl Engine {
 
     /// Gives those that could not be moved yet.
     async fn reroute_each(self: &Arc<Self>, ids: Vec<QueueId>) -> Vec<QueueId> {
-        let current = self.current();
         let (mut count, mut left) = (0, Vec::new());
         for id in ids {
             // Gone meanwhile, or unreadable, which its next attempt will report.
             let Ok(message) = self.read(id).await else { continue };
-            let ways: Vec<_> = current.ways(&message).collect();
             let now = self.now();
             let mut state = self.lock();
+            // Behind the lock: another reload may have begun since, and its routes must not be undone.
+            let ways: Vec<_> = self.current().ways(&message).collect();
             let sites: Vec<_> =
                 ways.iter().map(|(name, group)| state.queue.destination_in(name, *group)).collect();
             let rerouted = state.queue.reroute(id, |index| sites[index as usize], now);
@@ -372,10 +377,16 @@ impl Engine {
 
     /// Queues a message that is durable.
     pub(crate) fn enqueue(self: &Arc<Self>, message: &SharedMessage) {
-        let ways: Vec<_> = self.current().ways(message).collect();
+        let current = self.current();
+        let mut ways: Vec<_> = current.ways(message).collect();
         self.ledger.accepted(ways.len() as u64);
         let now = self.now();
         let mut state = self.lock();
+        // A reload that came between looks at what is in the queue, and would miss this.
+        let newest = self.current();
+        if !Arc::ptr_eq(&current, &newest) {
+            ways = newest.ways(message).collect();
+        }
         let mut rows = Vec::with_capacity(ways.len());
         for (index, (name, group)) in (0..).zip(&ways) {
             rows.push((index, state.queue.destination_in(name, *group), 0, None));

@@ -4,7 +4,7 @@ use super::{CHUNK_BYTES, Desk, Service};
 use crate::serve::{
     clock::Clock,
     conclude,
-    engine::{Engine, State},
+    engine::{Current, Engine, State},
     journal::Journal,
     wiring,
 };
@@ -22,6 +22,7 @@ use spool::{
 };
 use std::{
     sync::{Arc, Mutex, Weak},
+    task::{Context, Waker},
     time::Duration,
 };
 use tokio::sync::watch;
@@ -254,6 +255,41 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let (gone, changes) = (QueueId(2), spool.kept.pressure().transaction_count);
     assert!(!engine.amend(gone, Change::Hold).await.unwrap());
     assert_eq!(spool.kept.pressure().transaction_count, changes, "the spool heard nothing of it");
+}
+
+/// All mail goes there.
+fn routed(dir: &std::path::Path, target: &str) -> Current {
+    let path = dir.join("postrider.toml");
+    let text = format!(
+        "hostname = \"host.test\"\ndata_dir = \"data\"\n[[route]]\ndomains = [\"*\"]\n{target}\n\
+         [log]\nfile = \"mail.log\"\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    wiring::current(config::load(Some(&path)).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    let message = SharedMessage::new(message(1));
+    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+    engine.enqueue(&message);
+    engine.lock().queue.hold(QueueId(1));
+    let destination = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].destination.to_string();
+    engine.replace(routed(dir.path(), "discard = true"));
+    engine.clone().reroute().await;
+    let discarded = destination();
+    engine.replace(routed(dir.path(), "lmtp = \"unix:/none\""));
+    let mut slow = Box::pin(engine.clone().reroute());
+    {
+        let _slow_disk = spool.read.lock().unwrap();
+        assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        engine.replace(routed(dir.path(), "discard = true"));
+    }
+    slow.await;
+    assert_eq!(destination(), discarded);
 }
 
 #[tokio::test]
