@@ -107,17 +107,20 @@ pub fn compose(
     let is_utf8 =
         rows.iter().any(|(recipient, _)| !recipient.path.as_str().is_ascii()) || !sender.as_str().is_ascii();
     let mut text = String::with_capacity(4096);
-    header(&mut text, kind, original, facts, id, is_utf8);
     explanation(&mut text, kind, &rows, facts, id);
     status(&mut text, kind, original, &rows, facts, id, is_utf8);
+    let mut parts = text.into_bytes();
+    returned(&mut parts, kind, original, facts, id);
+    let mut text = String::with_capacity(1024 + parts.len());
+    header(&mut text, kind, original, facts, id, (is_utf8, encoding(&parts)));
     let mut bytes = text.into_bytes();
-    returned(&mut bytes, kind, original, facts, id);
+    bytes.append(&mut parts);
     let mut envelope = Envelope::new(ReversePath::Null);
     let mut recipient = Recipient::new(ForwardPath::Mailbox(sender.clone()));
     recipient.notify = mail::Notify::NEVER;
     envelope.recipients = vec![recipient];
     envelope.smtputf8 = is_utf8;
-    if bytes.iter().any(|b| *b >= 0x80) {
+    if !bytes.is_ascii() {
         envelope.body = mail::BodyType::EightBit;
     }
     Some(Message {
@@ -133,7 +136,20 @@ fn boundary(id: QueueId) -> String {
     format!("{id}=_dsn")
 }
 
-fn header(out: &mut String, kind: Kind, original: &Message, facts: &Facts<'_>, id: QueueId, is_utf8: bool) {
+/// The field that names the encoding, where it is not the usual one. What contains a part of 8 bits has 8 bits
+/// itself (RFC 2045 §6.4).
+fn encoding(bytes: &[u8]) -> &'static str {
+    if bytes.is_ascii() { "" } else { "Content-Transfer-Encoding: 8bit\r\n" }
+}
+
+fn header(
+    out: &mut String,
+    kind: Kind,
+    original: &Message,
+    facts: &Facts<'_>,
+    id: QueueId,
+    (is_utf8, encoding): (bool, &str),
+) {
     let host = facts.reporting_mta;
     let date = facts.now.rfc5322();
     let _ = write!(
@@ -146,7 +162,8 @@ fn header(out: &mut String, kind: Kind, original: &Message, facts: &Facts<'_>, i
          Message-ID: <{id}@{host}>\r\n\
          Auto-Submitted: auto-replied\r\n\
          MIME-Version: 1.0\r\n\
-         Content-Type: multipart/report; report-type={report};\r\n\tboundary=\"{boundary}\"\r\n",
+         Content-Type: multipart/report; report-type={report};\r\n\tboundary=\"{boundary}\"\r\n\
+         {encoding}",
         to = original.envelope.reverse_path,
         subject = kind.subject(),
         report = if is_utf8 { "global-delivery-status" } else { "delivery-status" },
@@ -165,20 +182,18 @@ fn explanation(
     facts: &Facts<'_>,
     id: QueueId,
 ) {
+    let mut text = format!("This is the mail system at {}.\r\n\r\n{}\r\n", facts.reporting_mta, kind.words());
+    for (recipient, outcome) in rows {
+        let _ = write!(text, "<{}>:\r\n", recipient.path);
+        wrapped(&mut text, &saying(outcome, rows.len(), facts.relay));
+    }
     let _ = write!(
         out,
         "--{}\r\nContent-Description: Notification\r\nContent-Type: text/plain; charset=utf-8\r\n\
-         Content-Transfer-Encoding: 8bit\r\n\r\n\
-         This is the mail system at {}.\r\n\r\n{}\r\n",
+         {}\r\n{text}\r\n",
         boundary(id),
-        facts.reporting_mta,
-        kind.words(),
+        encoding(text.as_bytes()),
     );
-    for (recipient, outcome) in rows {
-        let _ = write!(out, "<{}>:\r\n", recipient.path);
-        wrapped(out, &saying(outcome, rows.len(), facts.relay));
-    }
-    out.push_str("\r\n");
 }
 
 /// `mx.example.com[192.0.2.1]:25 said: 550 5.1.1 no such user`.
@@ -240,23 +255,24 @@ fn status(
     is_utf8: bool,
 ) {
     let media = if is_utf8 { "message/global-delivery-status" } else { "message/delivery-status" };
-    let _ = write!(
-        out,
-        "--{}\r\nContent-Description: Delivery report\r\nContent-Type: {media}\r\n{}\r\n\
-         Reporting-MTA: dns; {}\r\nX-Postrider-Queue-ID: {}\r\nArrival-Date: {}\r\n",
-        boundary(id),
-        if is_utf8 { "Content-Transfer-Encoding: 8bit\r\n" } else { "" },
+    let mut text = format!(
+        "Reporting-MTA: dns; {}\r\nX-Postrider-Queue-ID: {}\r\nArrival-Date: {}\r\n",
         facts.reporting_mta,
         original.id,
         original.arrived.rfc5322(),
     );
     if let Some(envid) = &original.envelope.envid {
-        let _ = write!(out, "Original-Envelope-Id: {}\r\n", ascii(envid));
+        let _ = write!(text, "Original-Envelope-Id: {}\r\n", ascii(envid));
     }
     for (recipient, outcome) in rows {
-        one_recipient(out, kind, recipient, outcome, rows.len(), facts);
+        one_recipient(&mut text, kind, recipient, outcome, rows.len(), facts, is_utf8);
     }
-    out.push_str("\r\n");
+    let _ = write!(
+        out,
+        "--{}\r\nContent-Description: Delivery report\r\nContent-Type: {media}\r\n{}\r\n{text}\r\n",
+        boundary(id),
+        encoding(text.as_bytes()),
+    );
 }
 
 fn one_recipient(
@@ -266,10 +282,13 @@ fn one_recipient(
     outcome: &Outcome,
     row_count: usize,
     facts: &Facts<'_>,
+    is_utf8: bool,
 ) {
     out.push_str("\r\n");
     if let Some(orcpt) = &recipient.orcpt {
-        let _ = write!(out, "Original-Recipient: {}\r\n", clean(orcpt));
+        let orcpt = clean(orcpt);
+        let orcpt = if is_utf8 { orcpt } else { escaped(&orcpt) };
+        let _ = write!(out, "Original-Recipient: {orcpt}\r\n");
     }
     let address = recipient.path.as_str();
     let address_type = if address.is_ascii() { "rfc822" } else { "utf-8" };
@@ -307,14 +326,13 @@ fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>
         && original.content.size_bytes() == facts.content.len() as u64
         && facts.content.len() <= RETURNED_MAX_BYTES;
     let content = if whole { Cow::Borrowed(facts.content) } else { Cow::Owned(header_of(facts.content)) };
-    let is_8bit = content.iter().any(|b| *b >= 0x80);
     let media = match (whole, original.content.facts.has_utf8_header) {
         (true, false) => "message/rfc822",
         (true, true) => "message/global",
         (false, false) => "text/rfc822-headers",
         (false, true) => "message/global-headers",
     };
-    let encoding = if is_8bit { "Content-Transfer-Encoding: 8bit\r\n" } else { "" };
+    let encoding = encoding(&content);
     let description = if whole { "Undelivered message" } else { "Header of the message" };
     let head = format!(
         "--{0}\r\nContent-Description: {description}\r\nContent-Type: {media}\r\n{encoding}\r\n",
@@ -363,7 +381,16 @@ fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// The same, for fields that are ASCII only.
+/// An internationalized address in a report that is none (RFC 6533 §3): `j\x{F6}rg@example.com`.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let _ = if c.is_ascii() { write!(out, "{c}") } else { write!(out, "\\x{{{:X}}}", u32::from(c)) };
+    }
+    out
+}
+
+/// The same as [`clean`], for fields that are ASCII only.
 fn ascii(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii() && !c.is_control() { c } else { '?' }).collect()
 }

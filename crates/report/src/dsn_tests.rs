@@ -118,6 +118,29 @@ fn a_delay_says_how_long_it_is_tried() {
 }
 
 #[test]
+fn what_contains_8_bits_says_so_at_each_level_and_nothing_else_does() {
+    let encoding = "Content-Transfer-Encoding: 8bit\r\n";
+    let (report, text) = bounce(Kind::Failed, &original(Notify::default())).unwrap();
+    assert!(!text.contains(encoding) && report.envelope.body == mail::BodyType::SevenBit, "{text}");
+    let mut message = original(Notify::default());
+    message.content = Content::from_bytes("Subject: hello\r\n\r\nGrüße\r\n".to_owned());
+    let (report, text) = bounce(Kind::Failed, &message).unwrap();
+    assert_eq!(report.envelope.body, mail::BodyType::EightBit);
+    let heads: Vec<&str> = text.split("\r\n\r\n").filter(|head| head.contains(encoding.trim())).collect();
+    assert_eq!(heads.len(), 2, "{text}");
+    assert!(heads[0].contains("multipart/report") && heads[1].contains("message/rfc822"), "{text}");
+}
+
+#[test]
+fn an_original_recipient_in_utf8_stays_ascii_in_a_report_that_any_server_takes() {
+    let mut message = original(Notify::default());
+    message.envelope.recipients[0].orcpt = Some("utf-8;jörg@b.test".into());
+    let (report, text) = bounce(Kind::Failed, &message).unwrap();
+    assert!(text.is_ascii() && !report.envelope.smtputf8, "{text}");
+    assert!(text.contains("Original-Recipient: utf-8;j\\x{F6}rg@b.test\r\n"), "{text}");
+}
+
+#[test]
 fn utf8_addresses_make_the_report_a_global_one() {
     let mut message = original(Notify::default());
     message.envelope.reverse_path = ReversePath::parse("jörg@a.test", true).unwrap();
