@@ -667,12 +667,22 @@ impl Queue {
     /// while other connections work. Gives when it is tried again.
     pub fn unreachable(&mut self, id: DestinationId, reason: Outcome, now: Millis) -> Option<Millis> {
         let random = self.next_random();
-        self.sites[id.0 as usize].failed(&self.settings, now, reason, random);
+        let site = &mut self.sites[id.0 as usize];
+        // This one will not take anything.
+        site.fresh_count = site.fresh_count.saturating_sub(1);
+        site.failed(&self.settings, now, reason, random);
         if let Health::Suspended { until, .. } = self.site(id).health {
             self.set_timer(id, until);
             return Some(until);
         }
         None
+    }
+
+    /// The destination is known to take no mail: nobody waits for it to come back, and every unit may be taken.
+    pub fn is_no_destination(&mut self, id: DestinationId) {
+        let site = self.site_mut(id);
+        site.fresh_count = site.fresh_count.saturating_sub(1);
+        site.health = Health::Up;
     }
 
     // ---- time ----

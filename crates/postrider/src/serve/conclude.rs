@@ -102,6 +102,7 @@ pub(crate) fn tried(
 /// Null MX, or no such domain: every recipient that waits for the destination fails.
 pub(crate) fn all_failed(engine: &Arc<Engine>, site: DestinationId, outcome: &Outcome, attempt: &Attempt) {
     let now = engine.now();
+    engine.lock().queue.is_no_destination(site);
     loop {
         let taken = engine.lock().queue.take(site, now);
         let Some(taken) = taken else { return };

@@ -234,3 +234,37 @@ fn a_closed_queue_orders_no_connection() {
     q.advance(1_000_000_000);
     assert_eq!((orders(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
 }
+
+#[test]
+fn a_connection_that_was_never_made_is_not_waited_for() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    let slow = q.take(a, 0).unwrap();
+    put(&mut q, 2, &[a], 100, 0);
+    q.advance(60);
+    assert_eq!(orders(&mut q, 60), [Order::Open(a)]);
+    assert_eq!(q.unreachable(a, down(), 70), None, "the other one works");
+    q.connection_closed(a, 70);
+    assert_eq!(orders(&mut q, 70), [Order::Open(a)], "and will for long: the second message wants another");
+    done(&mut q, &slow, Fate::Delivered, 80);
+}
+
+#[test]
+fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    for id in 0..3 {
+        put(&mut q, id, &[a], 100, 0);
+    }
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    let until = q.unreachable(a, down(), 0).unwrap();
+    q.connection_closed(a, 0);
+    q.advance(until);
+    assert_eq!(orders(&mut q, until), [Order::Open(a)]);
+    q.is_no_destination(a);
+    assert_eq!(std::iter::from_fn(|| q.take(a, until)).count(), 3);
+    q.connection_closed(a, until);
+    assert_eq!(orders(&mut q, until), []);
+}
