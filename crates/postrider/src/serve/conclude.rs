@@ -4,7 +4,7 @@
 
 use super::engine::{Engine, State};
 use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Aged, DestinationId, Taken, Verdict};
+use queue::{Aged, DestinationId, Millis, Settlement, Taken, Verdict};
 use report::dsn;
 use spool::{Change, Entry, Refused, SpoolFailure, Ticket, Transaction};
 use std::sync::{
@@ -76,9 +76,11 @@ pub(crate) enum Cause {
     Deleted,
 }
 
-/// One unit and what became of its recipients.
+/// Units of one message that end together, and what became of their recipients: its sender hears of all in one
+/// report.
 struct Conclusion {
-    taken: Taken,
+    id: QueueId,
+    taken: Vec<Taken>,
     results: Vec<(u32, Outcome)>,
     attempt: Attempt,
     cause: Cause,
@@ -92,7 +94,7 @@ pub(crate) fn tried(
     results: Vec<(u32, Outcome)>,
     attempt: Attempt,
 ) {
-    let conclusion = Conclusion { taken, results, attempt, cause: Cause::Tried };
+    let conclusion = Conclusion { id: taken.id, taken: vec![taken], results, attempt, cause: Cause::Tried };
     match message {
         Some(message) => conclude(engine, conclusion, message),
         None => later(engine, conclusion),
@@ -107,7 +109,8 @@ pub(crate) fn all_failed(engine: &Arc<Engine>, site: DestinationId, outcome: &Ou
         let taken = engine.lock().queue.take(site, now);
         let Some(taken) = taken else { return };
         let results = all(&taken, outcome);
-        later(engine, Conclusion { taken, results, attempt: attempt.clone(), cause: Cause::Tried });
+        let (id, taken, attempt) = (taken.id, vec![taken], attempt.clone());
+        later(engine, Conclusion { id, taken, results, attempt, cause: Cause::Tried });
     }
 }
 
@@ -115,10 +118,8 @@ pub(crate) fn all_failed(engine: &Arc<Engine>, site: DestinationId, outcome: &Ou
 pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
     match aged {
         Aged::Expired(units) => {
-            for taken in units {
-                let outcome = expired(last_words(&engine.lock(), &taken).as_deref());
-                fail(engine, taken, &outcome, Cause::Expired);
-            }
+            let outcome_of = |taken: &Taken| expired(last_words(&engine.lock(), taken).as_deref());
+            fail(engine, units, outcome_of, Cause::Expired);
         }
         Aged::Delayed(id, recipients) => {
             let engine = engine.clone();
@@ -128,20 +129,27 @@ pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
 }
 
 /// What an operator decided of recipients is done.
-pub(crate) fn condemned(engine: &Arc<Engine>, seized: Vec<(Taken, Verdict)>) {
-    for (taken, verdict) in seized {
+pub(crate) fn condemned(engine: &Arc<Engine>, mut seized: Vec<(Taken, Verdict)>) {
+    let which = |(taken, verdict): &(Taken, Verdict)| (taken.id, *verdict == Verdict::Deleted);
+    seized.sort_by_key(which);
+    let mut rest = seized.into_iter().peekable();
+    while let Some((first, verdict)) = rest.next() {
+        let id = first.id;
+        let together = std::iter::from_fn(|| rest.next_if(|next| (next.0.id, next.1) == (id, verdict)));
+        let taken = std::iter::once(first).chain(together.map(|next| next.0)).collect();
         let (text, cause) = match verdict {
             Verdict::Returned => ("returned by the postmaster", Cause::Bounced),
             Verdict::Deleted => ("deleted by the postmaster", Cause::Deleted),
         };
-        fail(engine, taken, &Outcome::failed(Enhanced(5, 7, 0), text), cause);
+        fail(engine, taken, |_| Outcome::failed(Enhanced(5, 7, 0), text), cause);
     }
 }
 
-/// The unit's recipients fail with this outcome.
-fn fail(engine: &Arc<Engine>, taken: Taken, outcome: &Outcome, cause: Cause) {
-    let results = all(&taken, outcome);
-    later(engine, Conclusion { taken, results, attempt: Attempt::default(), cause });
+/// These units of one message fail, each with its outcome.
+fn fail(engine: &Arc<Engine>, taken: Vec<Taken>, outcome_of: impl Fn(&Taken) -> Outcome, cause: Cause) {
+    let Some(id) = taken.first().map(|first| first.id) else { return };
+    let results = taken.iter().flat_map(|taken| all(taken, &outcome_of(taken))).collect();
+    later(engine, Conclusion { id, taken, results, attempt: Attempt::default(), cause });
 }
 
 fn all(taken: &Taken, outcome: &Outcome) -> Vec<(u32, Outcome)> {
@@ -173,7 +181,7 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
     let own = engine.clone();
     go_on(engine, async move {
         let _turn = own.turns.reading.acquire().await;
-        match own.read(conclusion.taken.id).await {
+        match own.read(conclusion.id).await {
             Ok(message) => conclude(&own, conclusion, message),
             Err(failure) => unread(&own, &conclusion, &failure),
         }
@@ -182,27 +190,26 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
 
 /// Without its envelope nothing can be concluded: it stays, and is tried again. But to delete it needs none.
 fn unread(engine: &Arc<Engine>, conclusion: &Conclusion, failure: &SpoolFailure) {
-    let id = conclusion.taken.id;
+    let id = conclusion.id;
     tracing::error!("read {id} from the spool: {failure}");
     let is_deleted = conclusion.cause == Cause::Deleted;
     let results = if is_deleted {
         conclusion.results.clone()
     } else {
-        all(
-            &conclusion.taken,
-            &Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}")),
-        )
+        let text = format!("read from the spool: {failure}");
+        let outcome = Outcome::deferred(Enhanced(4, 3, 0), text);
+        conclusion.taken.iter().flat_map(|taken| all(taken, &outcome)).collect()
     };
     let now = engine.now();
-    let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, outcome.fate)).collect();
+    let recipient_count = results.len() as u64;
     let mut state = engine.lock();
-    let settlement = state.queue.settle(conclusion.taken.unit, &fates, false, now);
+    let settlement = settle_units(&mut state, &conclusion.taken, &results, false, now);
     state.remember(id, &results, settlement.last);
     let transaction = is_deleted.then(|| vec![ending(id, conclusion.cause, results, settlement.last)]);
     let submitted = transaction.map(|t| engine.spool.submit(t.clone()).map_err(|_| t));
     engine.follow_orders(state, now);
     if is_deleted {
-        engine.ledger.deleted(fates.len() as u64);
+        engine.ledger.deleted(recipient_count);
     }
     if let Some(Err(transaction)) = submitted {
         offer_again(engine, transaction);
@@ -243,7 +250,7 @@ fn report_in_turn(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedM
     }
     go_on(engine, async move {
         let _turn = own.turns.reporting.acquire().await;
-        match own.read(conclusion.taken.id).await {
+        match own.read(conclusion.id).await {
             Ok(message) => conclude_with_report(&own, conclusion, message).await,
             Err(failure) => unread(&own, &conclusion, &failure),
         }
@@ -252,7 +259,7 @@ fn report_in_turn(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedM
 
 /// A deferral beyond the message's time is a failure.
 fn give_up_on_the_old(engine: &Engine, conclusion: &mut Conclusion) {
-    if !engine.lock().queue.is_over(conclusion.taken.unit, engine.now()) {
+    if !engine.lock().queue.is_over(conclusion.taken[0].unit, engine.now()) {
         return;
     }
     for (_, outcome) in &mut conclusion.results {
@@ -355,10 +362,9 @@ fn settle(
 ) -> Result<Ticket, (Refused, Transaction)> {
     let now = engine.now();
     let id = message.id;
-    let fates: Vec<(u32, Fate)> = conclusion.results.iter().map(|(index, o)| (*index, o.fate)).collect();
     let reached = conclusion.cause == Cause::Tried && !conclusion.attempt.relay.is_empty();
     let mut state = engine.lock();
-    let settlement = state.queue.settle(conclusion.taken.unit, &fates, reached, now);
+    let settlement = settle_units(&mut state, &conclusion.taken, &conclusion.results, reached, now);
     state.remember(id, &conclusion.results, settlement.last);
     // Its content is wanted again only after a while, and can be read back.
     if settlement.last || settlement.retry_at.is_some() {
@@ -371,6 +377,31 @@ fn settle(
     record(engine, conclusion, message, settlement.last);
     condemned(engine, settlement.seized);
     submitted
+}
+
+/// Each unit learns of its own recipients.
+fn settle_units(
+    state: &mut State,
+    taken: &[Taken],
+    results: &[(u32, Outcome)],
+    reached: bool,
+    now: Millis,
+) -> Settlement {
+    let mut fates: Vec<(u32, Fate)> = results.iter().map(|(index, o)| (*index, o.fate)).collect();
+    if let [one] = taken {
+        return state.queue.settle(one.unit, &fates, reached, now);
+    }
+    fates.sort_unstable_by_key(|fate| fate.0);
+    let fate_of = |index: &u32| Some(fates[fates.binary_search_by_key(index, |fate| fate.0).ok()?]);
+    let mut whole = Settlement::default();
+    for one in taken {
+        let own: Vec<_> = one.recipients.as_slice().iter().filter_map(fate_of).collect();
+        let settlement = state.queue.settle(one.unit, &own, reached, now);
+        whole.last = settlement.last;
+        whole.retry_at = whole.retry_at.or(settlement.retry_at);
+        whole.seized.extend(settlement.seized);
+    }
+    whole
 }
 
 /// What the spool is told.

@@ -13,7 +13,7 @@ use mail::{
     Content, Envelope, Facts, ForwardPath, IdSource, Message, Part, Place, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use queue::Verdict;
+use queue::{Aged, Verdict};
 use reception::Client;
 use report::Ledger;
 use spool::{
@@ -257,11 +257,11 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     assert_eq!(spool.kept.pressure().transaction_count, changes, "the spool heard nothing of it");
 }
 
-/// All mail goes there.
-fn routed(dir: &std::path::Path, target: &str) -> Current {
+/// Mail for these domains goes there.
+fn routed(dir: &std::path::Path, domains: &str, target: &str) -> Current {
     let path = dir.join("postrider.toml");
     let text = format!(
-        "hostname = \"host.test\"\ndata_dir = \"data\"\n[[route]]\ndomains = [\"*\"]\n{target}\n\
+        "hostname = \"host.test\"\ndata_dir = \"data\"\n[[route]]\ndomains = [\"{domains}\"]\n{target}\n\
          [log]\nfile = \"mail.log\"\n"
     );
     std::fs::write(&path, text).unwrap();
@@ -278,18 +278,48 @@ async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message
     engine.enqueue(&message);
     engine.lock().queue.hold(QueueId(1));
     let destination = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].destination.to_string();
-    engine.replace(routed(dir.path(), "discard = true"));
+    engine.replace(routed(dir.path(), "*", "discard = true"));
     engine.clone().reroute().await;
     let discarded = destination();
-    engine.replace(routed(dir.path(), "lmtp = \"unix:/none\""));
+    engine.replace(routed(dir.path(), "*", "lmtp = \"unix:/none\""));
     let mut slow = Box::pin(engine.clone().reroute());
     {
         let _slow_disk = spool.read.lock().unwrap();
         assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        engine.replace(routed(dir.path(), "discard = true"));
+        engine.replace(routed(dir.path(), "*", "discard = true"));
     }
     slow.await;
     assert_eq!(destination(), discarded);
+}
+
+#[tokio::test]
+async fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    spool.answered.send_replace(true);
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    engine.replace(routed(dir.path(), "b.test", "smarthost = \"127.0.0.1:9\"\ntls = \"off\""));
+    for (count, is_expired) in [(1, false), (2, true)] {
+        let mut message = message(count);
+        let to = |n: u64| Recipient::new(ForwardPath::parse(&format!("c@d{n}.test"), false).unwrap());
+        message.envelope.recipients = (0..20).map(to).collect();
+        let message = SharedMessage::new(message);
+        engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+        engine.enqueue(&message);
+        let (id, verdict) = (message.id, Verdict::Returned);
+        let taken = engine.lock().queue.seize(id, |_| true, verdict, engine.now()).unwrap();
+        assert_eq!(taken.len(), 20, "each is a destination of its own");
+        if is_expired {
+            conclude::aged(engine, Aged::Expired(taken));
+        } else {
+            conclude::condemned(engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
+        }
+        until(|| engine.ledger.snapshot().accepted >= count * 21).await;
+        let all = engine.ledger.snapshot();
+        assert_eq!((all.bounced, all.expired), (20, if is_expired { 20 } else { 0 }));
+        assert_eq!((all.accepted, all.queued), (count * 21, count));
+        assert!(engine.lock().queue.message(id).is_none() && spool.kept.read(id).is_err());
+    }
 }
 
 #[tokio::test]
