@@ -63,15 +63,13 @@ impl Default for Turns {
     }
 }
 
-/// Why a unit is concluded: the ledger has a column for each.
+/// Why a unit is concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// An attempt ended.
     Tried,
-    /// Its time is over.
-    Expired,
-    /// An operator returned it to its sender.
-    Bounced,
+    /// Its time is over, or an operator returned it to its sender.
+    Ended,
     /// An operator threw it away.
     Deleted,
 }
@@ -119,7 +117,7 @@ pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
     match aged {
         Aged::Expired(units) => {
             let outcome_of = |taken: &Taken| expired(last_words(&engine.lock(), taken).as_deref());
-            fail(engine, units, outcome_of, Cause::Expired);
+            fail(engine, units, outcome_of, Cause::Ended);
         }
         Aged::Delayed(id, recipients) => {
             let engine = engine.clone();
@@ -138,7 +136,7 @@ pub(crate) fn condemned(engine: &Arc<Engine>, mut seized: Vec<(Taken, Verdict)>)
         let together = std::iter::from_fn(|| rest.next_if(|next| (next.0.id, next.1) == (id, verdict)));
         let taken = std::iter::once(first).chain(together.map(|next| next.0)).collect();
         let (text, cause) = match verdict {
-            Verdict::Returned => ("returned by the postmaster", Cause::Bounced),
+            Verdict::Returned => ("returned by the postmaster", Cause::Ended),
             Verdict::Deleted => ("deleted by the postmaster", Cause::Deleted),
         };
         fail(engine, taken, |_| Outcome::failed(Enhanced(5, 7, 0), text), cause);
@@ -156,13 +154,16 @@ fn all(taken: &Taken, outcome: &Outcome) -> Vec<(u32, Outcome)> {
     taken.recipients.as_slice().iter().map(|index| (*index, outcome.clone())).collect()
 }
 
-/// 4.4.7, with what was last heard.
+/// Delivery time expired (RFC 3463 §3.5).
+const EXPIRED: Enhanced = Enhanced(5, 4, 7);
+
+/// It, with what was last heard.
 fn expired(last: Option<&Outcome>) -> Outcome {
     let text = match last {
         Some(last) => format!("could not be delivered in time; the last attempt: {}", last.text),
         None => "could not be delivered in time".to_owned(),
     };
-    Outcome::failed(Enhanced(5, 4, 7), text)
+    Outcome::failed(EXPIRED, text)
 }
 
 fn last_words(state: &State, taken: &Taken) -> Option<Arc<Outcome>> {
@@ -265,7 +266,6 @@ fn give_up_on_the_old(engine: &Engine, conclusion: &mut Conclusion) {
     for (_, outcome) in &mut conclusion.results {
         if outcome.fate == Fate::Deferred {
             *outcome = expired(Some(outcome));
-            conclusion.cause = Cause::Expired;
         }
     }
 }
@@ -429,7 +429,10 @@ fn record(engine: &Engine, conclusion: &Conclusion, message: &SharedMessage, las
         match (conclusion.cause, outcome.fate) {
             (_, Fate::Deferred) => {}
             (Cause::Deleted, _) => engine.ledger.deleted(1),
-            (Cause::Expired, Fate::Failed) => engine.ledger.expired(1),
+            // Some may have expired in the attempt that failed for others.
+            (_, Fate::Failed) if outcome.status == EXPIRED && !outcome.from_remote => {
+                engine.ledger.expired(1);
+            }
             (_, Fate::Failed) => engine.ledger.bounced(1),
             (_, Fate::Delivered) => engine.ledger.delivered(1),
         }

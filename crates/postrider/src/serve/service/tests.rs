@@ -4,21 +4,21 @@ use super::{CHUNK_BYTES, Desk, Service};
 use crate::serve::{
     clock::Clock,
     conclude,
-    engine::{Current, Engine, State},
+    engine::{Current, Engine, State, Waits},
     journal::Journal,
     wiring,
 };
 use bytes::Bytes;
 use mail::{
-    Content, Envelope, Facts, ForwardPath, IdSource, Message, Part, Place, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    Attempt, Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place,
+    QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use queue::{Aged, Verdict};
 use reception::Client;
 use report::Ledger;
 use spool::{
-    Change, Durable, Entry, NullSpool, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
-    Ticket, Transaction,
+    Change, Durable, Entry, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Ticket, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -320,6 +320,36 @@ async fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
         assert_eq!((all.accepted, all.queued), (count * 21, count));
         assert!(engine.lock().queue.message(id).is_none() && spool.kept.read(id).is_err());
     }
+}
+
+#[tokio::test]
+async fn in_the_last_attempt_of_an_old_message_some_fail_and_the_others_expire() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    spool.answered.send_replace(true);
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    let ten_days_ms = 10 * 86_400_000;
+    let mut old = Message { arrived: UnixMillis(UnixMillis::now().0 - ten_days_ms), ..message(1) };
+    old.envelope.recipients = vec![old.envelope.recipients[0].clone(); 2];
+    let message = SharedMessage::new(old);
+    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+    let recipients = vec![RecipientState::default(); 2];
+    let found = Recovered { message: message.clone(), recipients, held: false };
+    let taken = {
+        let (current, mut state) = (engine.current(), engine.lock());
+        let settings = wiring::queue_settings(&current.settings);
+        engine.ledger.accepted(state.restore(&found, &current, &settings, &engine.clock, Waits::AsBefore));
+        let (name, group) = current.ways(&message).next().unwrap();
+        let site = state.queue.destination_in(&name, group);
+        state.queue.take(site, engine.now()).unwrap()
+    };
+    let unknown = Outcome { from_remote: true, ..Outcome::failed(Enhanced(5, 1, 1), "550 no such user") };
+    let results = vec![(0, unknown), (1, Outcome::deferred(Enhanced(4, 2, 2), "452 mailbox full"))];
+    let attempt = Attempt { relay: "mx.d.test[192.0.2.1]:25".into(), ..Attempt::default() };
+    conclude::tried(engine, taken, Some(message), results, attempt);
+    until(|| engine.ledger.snapshot().accepted == 3).await;
+    let all = engine.ledger.snapshot();
+    assert_eq!((all.bounced, all.expired, all.queued), (1, 1, 1));
 }
 
 #[tokio::test]
