@@ -119,8 +119,16 @@ pub(crate) fn read(
 
 fn syntax_problem(error: &toml::de::Error) -> Problem {
     let label = error.message().to_owned();
-    let help = Some("a line is `key = value`, `[section]` or `# comment`; text stands in quotes".to_owned());
-    Problem { what: "this is not TOML".to_owned(), label, help, span: error.span() }
+    // As the library words it: `a_key_that_is_set_twice_is_shown` sees to it that it still does.
+    let (what, help) = match label.as_str() {
+        "duplicate key" => {
+            ("this is set twice", "keep one of the two; a second route begins with a [[route]] of its own")
+        }
+        _ => {
+            ("this is not TOML", "a line is `key = value`, `[section]` or `# comment`; text stands in quotes")
+        }
+    };
+    Problem { what: what.to_owned(), label, help: Some(help.to_owned()), span: error.span() }
 }
 
 /// The folder that relative paths start at; absolute, so that they mean the same for every command.

@@ -4,6 +4,7 @@ use crate::{
     choice::did_you_mean,
     listing::{Effective, Origin},
     problem::line_and_column,
+    schema::schema,
     value::{Context, Value},
 };
 use toml::{
@@ -135,7 +136,11 @@ impl<'s> Reading<'s> {
                 _ => format!("there is no key `{}` in `{path}`", name.get_ref()),
             };
             let near = did_you_mean(name.get_ref(), known.iter().copied());
-            let label = near.map_or("unknown key".to_owned(), |near| format!("did you mean `{near}`?"));
+            let label = match (homes_of(name.get_ref()), near) {
+                (Some(homes), _) => format!("it belongs {homes}"),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => "unknown key".to_owned(),
+            };
             self.cx.problem(name.span(), what, &label, format!("it knows {}", known.join(", ")));
         }
     }
@@ -180,6 +185,18 @@ impl<'s> Reading<'s> {
     pub(crate) fn origin(&self, path: &str) -> Option<&Origin> {
         self.effective.iter().find(|e| e.path == path).map(|e| &e.origin)
     }
+}
+
+/// Where a key of this name may stand: TOML gives all that follows a `[section]` to it.
+fn homes_of(key: &str) -> Option<String> {
+    let sections = schema();
+    let homes = sections.iter().filter(|section| section.keys.iter().any(|known| known.name == key));
+    let named = homes.map(|section| match (section.name, section.repeated) {
+        ("", _) => "before the first section".to_owned(),
+        (name, false) => format!("below [{name}]"),
+        (name, true) => format!("below [[{name}]]"),
+    });
+    named.reduce(|first, next| format!("{first} or {next}"))
 }
 
 /// Reads the keys of one section.

@@ -35,6 +35,20 @@ fn a_broken_line_is_shown_alone() {
 }
 
 #[test]
+fn a_key_that_is_set_twice_is_shown() {
+    let twice = "hostname = \"a.test\"\nhostname = \"b.test\"\n";
+    let sections = "[queue]\nexpire = \"1d\"\n[relay]\n[queue]\norder = \"time\"\n";
+    golden("twice.txt", &format!("{}\n{}", problems(twice), problems(sections)));
+}
+
+#[test]
+fn a_key_in_another_section_is_told_where_it_belongs() {
+    let text = "max_sessions = 5\n[relay]\nhostname = \"mx.test\"\n[delivery]\nretry_min = \"5m\"\n\
+                [limits]\nlisten = []\n";
+    golden("astray.txt", &problems(text));
+}
+
+#[test]
 fn an_open_relay_and_a_loop_are_seen() {
     let text = "[relay]\nnetworks = [\"0.0.0.0/0\"]\n[[listen]]\naddress = \"0.0.0.0:25\"\n\
                 [[route]]\ndomains = [\"a\"]\nsmarthost = \"192.0.2.1:25\"\n\
