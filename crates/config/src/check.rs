@@ -5,14 +5,19 @@ mod spool;
 use crate::{
     certificate::{self, Unusable},
     choice::LogFormat,
+    group::QueueGroup,
     listing::{Effective, Origin},
     load::Purpose,
     route::{LmtpTarget, Target},
     section::Reading,
-    settings::Settings,
+    settings::{Queue, Settings},
     units::{ByteSize, show_duration},
 };
 use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, time::Duration};
+
+/// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
+/// fails, and is tried again for ever.
+const WORKERS_MAX: usize = 1024;
 
 /// The kernel takes 107 bytes (`sun_path` with its final NUL; unix(7)); the daemon makes a socket
 /// under a name that is one longer.
@@ -267,6 +272,10 @@ impl Check<'_, '_> {
         self.at_least("reception.max_sessions_per_client", &s.reception.max_sessions_per_client, &1);
         self.at_least("reception.max_memory", &s.reception.max_memory, &ByteSize(1 << 20));
         self.at_least("dns.attempts", &s.dns.attempts, &1);
+        if s.workers.count > WORKERS_MAX {
+            let help = format!("write {WORKERS_MAX} or less, or 0 for one each processor");
+            self.problem("workers.count", "`workers.count` is too large".to_owned(), "", &help);
+        }
     }
 
     fn durations(&mut self, s: &Settings) {
@@ -287,17 +296,37 @@ impl Check<'_, '_> {
             ("dns.timeout", s.dns.timeout),
         ];
         for (path, value) in zero_is_wrong {
-            if value.is_zero() {
-                self.problem(
-                    path,
-                    format!("`{path}` is too small"),
-                    "no time at all",
-                    "write \"1s\" or more",
-                );
-            }
+            self.not_zero(path, value);
         }
         self.ordered(("queue.retry_min", s.queue.retry_min), ("queue.retry_max", s.queue.retry_max));
         self.ordered(("queue.delay_warning", s.queue.delay_warning), ("queue.expire", s.queue.expire));
+        for (number, group) in s.queue_groups.iter().enumerate() {
+            self.group_waits(number, group, &s.queue);
+        }
+    }
+
+    fn not_zero(&mut self, path: &str, value: Duration) {
+        if value.is_zero() {
+            self.problem(path, format!("`{path}` is too small"), "no time at all", "write \"1s\" or more");
+        }
+    }
+
+    /// What a group leaves out it has from `[queue]`: with one of two waits it must fit the other there.
+    fn group_waits(&mut self, number: usize, group: &QueueGroup, queue: &Queue) {
+        let own = |key: &str| format!("queue_group[{number}].{key}");
+        let (own_min, own_max) = (own("retry_min"), own("retry_max"));
+        for (path, value) in [(&own_min, group.retry_min), (&own_max, group.retry_max)] {
+            if let Some(value) = value {
+                self.not_zero(path, value);
+            }
+        }
+        let min = group.retry_min.map_or(("queue.retry_min", queue.retry_min), |own| (&own_min, own));
+        let max = group.retry_max.map_or(("queue.retry_max", queue.retry_max), |own| (&own_max, own));
+        // [queue] was looked at for itself, and zero was told.
+        let has_own = group.retry_min.is_some() || group.retry_max.is_some();
+        if has_own && !max.1.is_zero() {
+            self.ordered(min, max);
+        }
     }
 
     /// The smaller must not be over the larger; the complaint goes to the one that was set.

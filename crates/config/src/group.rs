@@ -166,11 +166,5 @@ impl Reading<'_> {
                 self.cx.problem(span(key), what, "nothing would ever leave", "write 1 or more".to_owned());
             }
         }
-        if let (Some(min), Some(max)) = (keys.retry_min, keys.retry_max)
-            && min > max
-        {
-            let what = "`retry_min` is longer than `retry_max`".to_owned();
-            self.cx.problem(span("retry_min"), what, "longer", "write a shorter one".to_owned());
-        }
     }
 }

@@ -442,7 +442,7 @@ section! {
 section! {
     /// Threads.
     pub Workers = "workers" {
-        /// How many; 0 for one each processor. As few of them as are enough have sessions.
+        /// How many, 1024 at most; 0 for one each processor. As few of them as are enough have sessions.
         count: usize = "0",
     }
 }

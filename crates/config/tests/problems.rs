@@ -49,6 +49,25 @@ fn a_key_in_another_section_is_told_where_it_belongs() {
 }
 
 #[test]
+fn a_queue_group_waits_as_sensibly_as_the_queue() {
+    let group = |keys: &str| {
+        problems(&format!("[[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\n{keys}\n"))
+    };
+    let all = [
+        group("retry_min = 0\nretry_max = 0"),
+        group("retry_min = \"2h\""),
+        group("retry_max = \"1m\""),
+        group("retry_max = \"3h\"\n[queue]\nretry_min = \"4h\"\nretry_max = \"5h\""),
+    ];
+    golden("waits.txt", &all.join("\n"));
+}
+
+#[test]
+fn more_workers_than_a_start_could_make_are_refused() {
+    golden("workers.txt", &problems("[workers]\ncount = 1025\n"));
+}
+
+#[test]
 fn an_open_relay_and_a_loop_are_seen() {
     let text = "[relay]\nnetworks = [\"0.0.0.0/0\"]\n[[listen]]\naddress = \"0.0.0.0:25\"\n\
                 [[route]]\ndomains = [\"a\"]\nsmarthost = \"192.0.2.1:25\"\n\
