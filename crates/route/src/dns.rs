@@ -63,7 +63,8 @@ impl Dns {
         };
         let options = builder.options_mut();
         options.timeout = settings.timeout;
-        options.attempts = settings.attempts.max(1);
+        // The resolver counts the times it asks again.
+        options.attempts = settings.attempts.saturating_sub(1);
         options.cache_size = 10_000;
         // What the zone says holds, but not for ever, and an absence not for long.
         options.positive_max_ttl = Some(Duration::from_secs(86_400));

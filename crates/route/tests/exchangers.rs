@@ -131,10 +131,14 @@ fn fake_dns() -> FakeDns {
 }
 
 fn router(dns: &FakeDns) -> Router {
+    patient_router(dns, 1)
+}
+
+fn patient_router(dns: &FakeDns, attempts: usize) -> Router {
     let settings = DnsSettings {
         name_servers: vec![dns.address],
         timeout: Duration::from_millis(200),
-        attempts: 1,
+        attempts,
         hosts: HashMap::from([("fixed.test".to_owned(), vec!["198.51.100.7".parse().unwrap()])]),
     };
     let here = RouterSettings {
@@ -152,6 +156,15 @@ fn names(hosts: &[Host]) -> Vec<&str> {
 fn verdict(result: Result<Vec<Host>, Outcome>) -> (Fate, String) {
     let outcome = result.unwrap_err();
     (outcome.fate, outcome.status.to_string())
+}
+
+#[tokio::test]
+async fn a_question_is_asked_as_often_as_it_says() {
+    for attempts in [1, 2, 3] {
+        let dns = fake_dns();
+        patient_router(&dns, attempts).exchangers("broken.test").await.unwrap_err();
+        assert_eq!(dns.questions.load(Ordering::Relaxed), attempts);
+    }
 }
 
 #[tokio::test]
