@@ -258,6 +258,12 @@ fn the_binary_is_known_by_its_other_names() {
         assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
     }
     assert!(stderr(&called("newaliases", &["-v"])).contains("nothing to rebuild"));
+    for output in [called("sendmail", &["--help"]), called("mailq", &["--help"])] {
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && said.starts_with("Usage: sendmail ") && said.contains("  -qRtext ")
+        );
+    }
     let output = called("sendmail", &["-bd", "-v"]);
     assert!(output.status.code() == Some(64) && stderr(&output).contains("postrider serve"));
     assert_eq!(called("sendmail", &["-q"]).status.code(), Some(69));

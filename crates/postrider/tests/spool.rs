@@ -213,7 +213,7 @@ fn messages_move_to_another_engine_and_back_with_their_past() {
     let ids = daemon.ask(&["queue", "list", "--ids"]);
     daemon.ask(&["queue", "hold", ids.lines().next().unwrap()]);
     let refused = daemon.try_ask(&["spool", "convert", "--to", "directories", "--into", "/nowhere/x"]);
-    assert!(refused.unwrap_err().contains("is another process using it"));
+    assert!(refused.unwrap_err().contains("the daemon is running, and has the spool"));
     let (dir, status) = daemon.stop();
     assert!(status.success());
 

@@ -68,6 +68,7 @@ pub(crate) fn run(personality: Personality, arguments: &[OsString]) -> ExitCode 
     let ended =
         Options::parse(arguments).map_err(|text| CliError::new(Exit::Usage, text)).and_then(|mut options| {
             match personality {
+                _ if options.mode == Mode::Help => {}
                 Personality::Sendmail => {}
                 Personality::Mailq => options.mode = Mode::ListQueue,
                 Personality::Newaliases => options.mode = Mode::InitAliases,
@@ -88,6 +89,10 @@ fn perform(options: &Options) -> Result<Exit, CliError> {
             if options.verbose {
                 complain("newaliases", "maps are read as they are: there is nothing to rebuild");
             }
+            return Ok(Exit::Ok);
+        }
+        Mode::Help => {
+            io::stdout().write_all(options::help().as_bytes())?;
             return Ok(Exit::Ok);
         }
         Mode::Refused(why) => return Err(CliError::new(Exit::Usage, *why)),

@@ -22,6 +22,8 @@ pub(super) enum Mode {
     InitAliases,
     /// `-q…`: these now, or all.
     Flush(Selection),
+    /// `--help`: tell of these options.
+    Help,
     /// Known, and not done here: why.
     Refused(&'static str),
 }
@@ -80,7 +82,7 @@ const MAYBE_VALUE: &str = "dq";
 const IGNORED: &str = "ALOXdehpGUcmnsx";
 
 /// What sendmail(1) says of them: an example, and what it does.
-pub(crate) const DOCS: [(&str, &str); 20] = [
+pub(crate) const DOCS: [(&str, &str); 21] = [
     ("-t", "Take recipients from To, Cc and Bcc, or from their Resent- forms, beside those named."),
     ("-i", "A line with a lone dot does not end the message. Also -oi, -O IgnoreDots=true."),
     ("-f address", "The envelope sender; <> for none. Also -r."),
@@ -97,6 +99,7 @@ pub(crate) const DOCS: [(&str, &str); 20] = [
     ("-V id", "An envelope id that reports carry."),
     ("-v", "Say on standard error what became of the message."),
     ("-C file", "The configuration file."),
+    ("--help", "Tell of these options."),
     ("-bm", "Take in a message. The default."),
     ("-bs", "Speak SMTP on standard input and output with the running daemon."),
     ("-bp", "List the queue, as mailq(1) does."),
@@ -109,6 +112,15 @@ pub(crate) const DOCS: [(&str, &str); 20] = [
     ("-oem", "Like other -o options, -A, -G, -L, -O, -U, -X, -h, -m, -n and -p: ignored."),
 ];
 
+/// For who asks by `--help`.
+pub(super) fn help() -> String {
+    let mut text = "Usage: sendmail [options] [recipients]\n       mailq\n       newaliases\n\n".to_owned();
+    for (option, what) in DOCS {
+        text.push_str(&format!("  {option:<20} {what}\n"));
+    }
+    text
+}
+
 impl Options {
     /// Reads the arguments behind the name. The error is for the user.
     pub(super) fn parse(arguments: &[OsString]) -> Result<Self, String> {
@@ -120,6 +132,7 @@ impl Options {
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             match word.strip_prefix('-') {
+                Some("-help") => return Ok(Self { mode: Mode::Help, ..Self::default() }),
                 Some("-") => {
                     options.recipients.extend(words.by_ref().map(str::to_owned));
                 }

@@ -1,7 +1,7 @@
 //! `postrider spool convert`: every message moved into a spool of another engine.
 
 use super::Ending;
-use crate::{cli::CliError, serve::wiring, sysexits::Exit};
+use crate::{cli::CliError, control::client::Client, serve::wiring, sysexits::Exit};
 use config::{Engine, Settings};
 use spool::{Recovered, Spool, SpoolFailure, Ticket, carry};
 use std::{io::Write, path::Path, time::Duration};
@@ -23,6 +23,10 @@ pub(super) fn run(
     if old.engine == engine {
         let text = format!("the spool's engine is \"{}\" already", engine.as_str());
         return Err(CliError::new(Exit::Usage, text));
+    }
+    if Client::connect(&settings.control.socket).is_ok() {
+        let text = "the daemon is running, and has the spool: stop it first";
+        return Err(CliError::new(Exit::TempFail, text));
     }
     let say = |text: String| CliError::new(Exit::Unavailable, text);
     let (from, messages) = open(&old).map_err(say)?;
