@@ -231,7 +231,7 @@ section! {
         errors: u32 = "20",
         /// Refused recipients a session. More: 421 4.7.0.
         refused_recipients: u32 = "20",
-        /// NOOP, RSET, VRFY, HELP and the like between transactions. More: 421 4.7.0.
+        /// EHLO, NOOP, RSET, VRFY and HELP since the last message. More: 421 4.7.0.
         junk_commands: u32 = "100",
         /// `Received` fields in a message. More: 554 5.4.6.
         hops: u32 = "50",
@@ -258,7 +258,7 @@ section! {
     pub Reception = "reception" {
         /// Connections at a time. More: 421 4.3.2.
         max_sessions: usize = "10000",
-        /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.7.0.
+        /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.3.2.
         max_sessions_per_client: usize = "50",
         /// Memory for content that is arriving or not yet handed on. When it is used up MAIL is answered
         /// with 452 4.3.1, and what arrives goes to the disk in small pieces.
@@ -320,8 +320,9 @@ section! {
         max_messages: usize = "10000000",
         /// Which of the messages for one destination goes first: `fair` and `none` as they became
         /// ready (`fair` lets small ones overtake bulk), `priority` by Sendmail's formula,
-        /// `filename` by queue id, `modification`, `random`, `time` (oldest first), `deadline`.
-        /// Between destinations it is always fair.
+        /// `filename` by queue id, `modification` (unchanged the longest), `random`, `time`
+        /// (oldest), `deadline` (soonest to expire), `host` by destination, which within one is no
+        /// order. Between destinations it is always fair.
         order: SortOrder = "\"fair\"",
     }
 }
@@ -406,7 +407,7 @@ section! {
     pub Dns = "dns" {
         /// Name servers to ask; those of /etc/resolv.conf when the list is empty.
         nameservers: Vec<NameServer> = "[]",
-        /// For one answer.
+        /// For one answer. What may have been lost is sent again meanwhile.
         timeout: Duration = "\"5s\"",
         /// Times a question is asked.
         attempts: usize = "3",

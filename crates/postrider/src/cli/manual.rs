@@ -71,7 +71,7 @@ const SENDMAIL: &str = "\
 .SH DESCRIPTION
 \\fBsendmail\\fR reads a message on standard input, to its end or to a line with a lone dot, and hands it to
 the running daemon. It adds From, Date and Message-ID where they are missing and removes Bcc. While the
-daemon is down the message is kept in the drop directory, on disk, and taken in later.
+daemon is down, or has no room, the message is kept in the drop directory, on disk, and taken in later.
 .PP
 \\fBmailq\\fR lists the queue: * an attempt is under way, ! an operator holds it.
 .SH OPTIONS
