@@ -3,7 +3,7 @@
 pub(crate) mod args;
 mod daemon;
 mod manual;
-mod offline;
+pub(crate) mod offline;
 mod owner;
 mod print;
 pub(crate) mod queue;

@@ -110,7 +110,7 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
 }
 
 /// Where the configuration sends it now; the daemon decides anew when it starts.
-fn destination(path: &ForwardPath, settings: &Settings) -> String {
+pub(crate) fn destination(path: &ForwardPath, settings: &Settings) -> String {
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster);
     let key = mailbox.domain().key();
     match settings.route(&key).map(|(_, route)| &route.target) {

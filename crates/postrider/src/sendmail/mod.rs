@@ -6,6 +6,7 @@ mod bs;
 pub(crate) mod message;
 pub(crate) mod options;
 mod user;
+mod verify;
 
 use crate::{
     cli::{self, CliError, complain},
@@ -96,7 +97,7 @@ fn perform(options: &Options) -> Result<Exit, CliError> {
             return Ok(Exit::Ok);
         }
         Mode::Refused(why) => return Err(CliError::new(Exit::Usage, *why)),
-        Mode::Smtp | Mode::ListQueue | Mode::Flush(_) => {}
+        Mode::Smtp | Mode::Verify | Mode::ListQueue | Mode::Flush(_) => {}
     }
     let settings = cli::load_config(options.config.as_deref(), Purpose::Ask)?;
     match &options.mode {
@@ -108,6 +109,7 @@ fn perform(options: &Options) -> Result<Exit, CliError> {
         }
         Mode::Flush(selection) => flush(&settings, selection),
         Mode::Smtp => bs::run(&settings),
+        Mode::Verify => verify::run(&options.recipients, &settings, &mut io::stdout().lock()),
         _ => deliver(options, &settings),
     }
 }

@@ -16,6 +16,8 @@ pub(super) enum Mode {
     Deliver,
     /// `-bs`: speak SMTP on standard input and output.
     Smtp,
+    /// `-bv`: tell where mail for the addresses goes.
+    Verify,
     /// `-bp`: mailq.
     ListQueue,
     /// `-bi`, `-I`: newaliases.
@@ -82,7 +84,7 @@ const MAYBE_VALUE: &str = "dq";
 const IGNORED: &str = "ALOXdehpGUcmnsx";
 
 /// What sendmail(1) says of them: an example, and what it does.
-pub(crate) const DOCS: [(&str, &str); 21] = [
+pub(crate) const DOCS: [(&str, &str); 22] = [
     ("-t", "Take recipients from To, Cc and Bcc, or from their Resent- forms, beside those named."),
     ("-i", "A line with a lone dot does not end the message. Also -oi, -O IgnoreDots=true."),
     ("-f address", "The envelope sender; <> for none. Also -r."),
@@ -102,6 +104,10 @@ pub(crate) const DOCS: [(&str, &str); 21] = [
     ("--help", "Tell of these options."),
     ("-bm", "Take in a message. The default."),
     ("-bs", "Speak SMTP on standard input and output with the running daemon."),
+    (
+        "-bv",
+        "Tell where mail for the addresses named goes, by the configuration alone: no name is looked up.",
+    ),
     ("-bp", "List the queue, as mailq(1) does."),
     ("-bi", "Succeed, as newaliases(1) does: maps are read as they are."),
     ("-q", "Try all queued messages now. An interval behind it is ignored."),
@@ -236,7 +242,8 @@ fn mode(value: &str) -> Result<Mode, String> {
         "p" => Mode::ListQueue,
         "i" => Mode::InitAliases,
         "d" | "D" | "l" => Mode::Refused("the daemon is started by `postrider serve`"),
-        "v" | "t" => Mode::Refused("addresses are not tested here; see `postrider config show`"),
+        "v" => Mode::Verify,
+        "t" => Mode::Refused("there are no rules to rewrite by: name addresses behind -bv"),
         "h" | "H" => {
             Mode::Refused("there are no host status files; see `postrider queue list --status suspended`")
         }
