@@ -52,6 +52,7 @@ fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, C
         );
         return Err(CliError::new(Exit::NoInput, text));
     }
+    settings.spools().iter().try_for_each(|spool| permitted(&spool.path))?;
     let report = wiring::inspect(settings, found).map_err(|failure| {
         let text = format!("the daemon is not running, and its spool says: {failure}");
         CliError::new(Exit::Unavailable, text)
@@ -109,6 +110,22 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
     }
 }
 
+/// May this user look into the spool there? What else is wrong with it, who reads it finds out.
+pub(super) fn permitted(spool: &Path) -> Result<(), CliError> {
+    let dir = folder(spool);
+    refused(dir, std::fs::read_dir(dir).map(drop))
+}
+
+fn refused(dir: &Path, read: io::Result<()>) -> Result<(), CliError> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let text = "permission denied: only root and the daemon's own user may look into the spool";
+            Err(CliError::new(Exit::NoPerm, format!("{}: {text}", dir.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Where the configuration sends it now; the daemon decides anew when it starts.
 pub(crate) fn destination(path: &ForwardPath, settings: &Settings) -> String {
     let mailbox = path.mailbox().unwrap_or(&settings.postmaster);
@@ -148,6 +165,13 @@ mod tests {
             RecipientState::default(),
         ];
         Recovered { message: message.into(), recipients, held }
+    }
+
+    #[test]
+    fn who_may_not_look_into_the_spool_is_told_so_by_the_exit_code() {
+        let denied = refused(Path::new("/spool"), Err(io::ErrorKind::PermissionDenied.into())).unwrap_err();
+        assert!(denied.exit == Exit::NoPerm && denied.text.starts_with("/spool: permission denied: "));
+        assert!(refused(Path::new("/spool"), Err(io::ErrorKind::NotFound.into())).is_ok());
     }
 
     #[test]

@@ -8,7 +8,7 @@ mod salvage;
 use super::{
     CliError, Ending,
     args::{NewEngine, SpoolCommand},
-    owner,
+    offline, owner,
 };
 use crate::sysexits::Exit;
 use config::{Engine, Settings};
@@ -19,7 +19,10 @@ use std::{io::Write, path::Path};
 pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Write) -> Ending {
     let dir = |path: &Option<std::path::PathBuf>| path.clone().unwrap_or_else(|| settings.spool.path.clone());
     match command {
-        SpoolCommand::Check { path: Some(path), json } => check::run(path, *json, out),
+        SpoolCommand::Check { path: Some(path), json } => {
+            offline::permitted(path)?;
+            check::run(path, *json, out)
+        }
         SpoolCommand::Check { path: None, json } => check_all(settings, *json, out),
         SpoolCommand::Dump { path, id, content } => {
             dump::run(log_only(settings, &dir(path))?, id.as_deref(), *content, out)
@@ -43,6 +46,7 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
 fn check_all(settings: &Settings, json: bool, out: &mut dyn Write) -> Ending {
     let mut worst = Exit::Ok;
     for spool in settings.spools() {
+        offline::permitted(&spool.path)?;
         match check::run(&spool.path, json, out)? {
             Exit::Ok => {}
             exit => worst = exit,
@@ -53,6 +57,7 @@ fn check_all(settings: &Settings, json: bool, out: &mut dyn Write) -> Ending {
 
 /// Only a log has an order in which to show it.
 fn log_only<'a>(settings: &Settings, dir: &'a Path) -> Result<&'a Path, CliError> {
+    offline::permitted(dir)?;
     if settings.spool.engine == Engine::Log || dir != settings.spool.path {
         return Ok(dir);
     }
