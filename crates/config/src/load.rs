@@ -64,8 +64,10 @@ pub(crate) fn source_of(path: &Path) -> Result<String, Problems> {
         let what = format!("read {}: {error}", path.display());
         let help = match error.kind() {
             io::ErrorKind::PermissionDenied => "let this user read it, or run this as one who may",
-            io::ErrorKind::IsADirectory => "name the file in this folder behind --config",
-            _ => "name an existing file behind --config",
+            io::ErrorKind::IsADirectory => {
+                "name the file in this folder, behind --config or in POSTRIDER_CONFIG"
+            }
+            _ => "name an existing file, behind --config or in POSTRIDER_CONFIG",
         };
         let help = Some(help.to_owned());
         Problems::new(path, "", vec![Problem { what, label: String::new(), help, span: None }])
