@@ -152,6 +152,10 @@ impl Queue {
         open: &mut Vec<u32>,
         now: Millis,
     ) -> Vec<(Taken, Verdict)> {
+        // Hardly ever is there any.
+        if self.verdicts.is_empty() {
+            return Vec::new();
+        }
         let Some(verdicts) = self.verdicts.remove(&unit) else { return Vec::new() };
         let mut seized = Vec::new();
         for verdict in [Verdict::Returned, Verdict::Deleted] {

@@ -23,7 +23,8 @@ struct Members {
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     by_turn: BTreeMap<Turn, VecDeque<(GroupId, DestinationId)>>,
-    groups: BTreeMap<GroupId, Members>,
+    /// By group; as many as had anything to say.
+    groups: Vec<Members>,
     /// Destinations in rings that want their first connection.
     first_count: usize,
     /// Parked ones of all groups that do.
@@ -37,9 +38,17 @@ impl Rings {
         self.first_count += usize::from(is_first);
     }
 
+    fn members(&mut self, group: GroupId) -> &mut Members {
+        let at = usize::from(group.0);
+        if at >= self.groups.len() {
+            self.groups.resize_with(at + 1, Members::default);
+        }
+        &mut self.groups[at]
+    }
+
     /// One that wanted another connection has lost all it had: it wants its first.
     pub(crate) fn wants_first_now(&mut self, settings: &Settings, group: GroupId, id: DestinationId) {
-        let members = self.groups.entry(group).or_default();
+        let members = self.members(group);
         let parked = members.parked.iter().position(|one| *one == (false, id));
         let was_there = match parked {
             Some(at) => members.parked.remove(at).is_some(),
@@ -63,29 +72,29 @@ impl Rings {
                 continue;
             };
             self.first_count -= usize::from(is_first);
-            let members = self.groups.entry(group).or_default();
+            let members = self.members(group);
             if members.connection_count < settings.group(group).connections_max.max(1) {
                 return Some(id);
             }
             members.parked_first_count += usize::from(is_first);
-            self.parked_first_count += usize::from(is_first);
             members.parked.push_back((is_first, id));
+            self.parked_first_count += usize::from(is_first);
         }
     }
 
     pub(crate) fn opened(&mut self, group: GroupId) {
-        self.groups.entry(group).or_default().connection_count += 1;
+        self.members(group).connection_count += 1;
     }
 
     pub(crate) fn closed(&mut self, settings: &Settings, group: GroupId) {
-        let members = self.groups.entry(group).or_default();
+        let members = self.members(group);
         members.connection_count = members.connection_count.saturating_sub(1);
         self.unpark(settings, group);
     }
 
     /// The group may have another connection: the next that is parked is asked.
     pub(crate) fn unpark(&mut self, settings: &Settings, group: GroupId) {
-        let members = self.groups.entry(group).or_default();
+        let members = self.members(group);
         if let Some((is_first, id)) = members.parked.pop_front() {
             members.parked_first_count -= usize::from(is_first);
             self.parked_first_count -= usize::from(is_first);
@@ -96,9 +105,8 @@ impl Rings {
     /// More connections may be allowed than before.
     pub(crate) fn unpark_all(&mut self, settings: &Settings) {
         self.parked_first_count = 0;
-        let groups: Vec<GroupId> = self.groups.keys().copied().collect();
-        for group in groups {
-            let members = self.groups.entry(group).or_default();
+        for group in (0..).map(GroupId).take(self.groups.len()) {
+            let members = self.members(group);
             members.parked_first_count = 0;
             for (is_first, id) in std::mem::take(&mut members.parked) {
                 self.push(settings, group, is_first, id);
@@ -108,12 +116,12 @@ impl Rings {
 
     /// One of the group's connections rests.
     pub(crate) fn rested(&mut self, group: GroupId) {
-        self.groups.entry(group).or_default().idle_count += 1;
+        self.members(group).idle_count += 1;
     }
 
     /// It does not any more.
     pub(crate) fn stirred(&mut self, group: GroupId) {
-        let members = self.groups.entry(group).or_default();
+        let members = self.members(group);
         members.idle_count = members.idle_count.saturating_sub(1);
     }
 
@@ -124,7 +132,7 @@ impl Rings {
             return None;
         }
         let may = |members: &Members| members.idle_count > 0 && (is_wanted || members.parked_first_count > 0);
-        self.groups.iter().find(|(_, members)| may(members)).map(|(group, _)| *group)
+        (0..).map(GroupId).zip(&self.groups).find(|(_, members)| may(members)).map(|(group, _)| group)
     }
 
     /// How many want their first connection and have to wait for it.
@@ -139,6 +147,6 @@ impl Rings {
 
     /// Does one of this group that may not have it?
     pub(crate) fn is_group_contended(&self, group: GroupId) -> bool {
-        self.groups.get(&group).is_some_and(|members| members.parked_first_count > 0)
+        self.groups.get(usize::from(group.0)).is_some_and(|members| members.parked_first_count > 0)
     }
 }
