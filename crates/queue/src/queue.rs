@@ -20,6 +20,9 @@ use std::{
     time::Duration,
 };
 
+/// After a start nothing expires untried for so long.
+const RESPITE: Millis = 3_600_000;
+
 /// A message as it enters the queue.
 #[derive(Debug)]
 pub struct Arrival<'a> {
@@ -91,6 +94,8 @@ pub struct Queue {
     by_name: Vec<HashMap<Destination, DestinationId>>,
     /// Numbers given out since something was last queued.
     promised: Vec<DestinationId>,
+    /// When this life began.
+    begun: Millis,
     wheel: Wheel,
     ages: Ages,
     /// What was decided of recipients in flight.
@@ -124,6 +129,7 @@ impl Queue {
             sites: Vec::new(),
             by_name: Vec::new(),
             promised: Vec::new(),
+            begun: now,
             wheel: Wheel::new(now),
             ages: Ages::default(),
             verdicts: BTreeMap::new(),
@@ -717,8 +723,7 @@ impl Queue {
             let recipients = self.recipients_of(message);
             return Some(Aged::Delayed(self.messages[message].id, recipients));
         }
-        let expire = self.settings.expire;
-        while let Some(message) = self.ages.oldest_old().filter(|m| self.is_aged(*m, expire, now)) {
+        while let Some(message) = self.ages.oldest_old().filter(|m| now >= self.expires_at(*m)) {
             self.ages.put(&mut self.messages, message, Age::Unlisted);
             if self.messages[message].held {
                 continue;
@@ -731,6 +736,14 @@ impl Queue {
         None
     }
 
+    /// What was there at the start may have been so for days in which nobody tried it: it has some time to be
+    /// tried, and expires by its age once that is deferred.
+    fn expires_at(&self, message: u32) -> Millis {
+        let (arrived, expire) = (self.messages[message].arrived, millis(self.settings.expire));
+        let earliest = if arrived < self.begun { self.begun + expire.min(RESPITE) } else { arrived };
+        earliest.max(arrived + expire)
+    }
+
     fn is_aged(&self, message: u32, age: Duration, now: Millis) -> bool {
         now - self.messages[message].arrived >= millis(age)
     }
@@ -739,7 +752,7 @@ impl Queue {
     pub fn next_wake(&self) -> Option<Millis> {
         let after = |m: u32, age: Duration| self.messages[m].arrived + millis(age);
         let warned = self.ages.oldest_young().map(|m| after(m, self.settings.delay_warning));
-        let expired = self.ages.oldest_old().map(|m| after(m, self.settings.expire));
+        let expired = self.ages.oldest_old().map(|m| self.expires_at(m));
         let timer = self.timers.first().map(|t| t.0);
         [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
     }

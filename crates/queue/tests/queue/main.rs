@@ -598,21 +598,38 @@ fn an_attempt_that_never_began_does_not_save_a_message_from_its_expiry() {
 
 #[test]
 fn messages_expire_by_their_age_and_not_by_the_order_they_were_found_in() {
-    let mut q = Queue::new(brief(), 7, 0);
+    let settings = Settings { expire: Duration::from_secs(7200), ..brief() };
+    let mut q = Queue::new(settings, 7, 0);
     let a = q.destination(&site("a"));
-    for (id, arrived) in [(1, -10_000), (2, -90_000), (3, -50_000)] {
+    for (id, arrived) in [(1, -1_000_000), (2, -3_500_000), (3, -2_000_000)] {
         put(&mut q, id, &[a], 100, arrived);
     }
-    let expired = |aged: Vec<Aged>| -> Vec<u64> {
-        let units = aged.into_iter().filter_map(|aged| match aged {
-            Aged::Expired(units) => Some(units[0].id.0),
-            Aged::Delayed(..) => None,
-        });
-        units.collect()
-    };
-    assert_eq!(expired(aged(&mut q, 10_000)), [2]);
-    assert_eq!(q.next_wake(), Some(50_000));
-    assert_eq!(expired(aged(&mut q, 90_000)), [3, 1]);
+    assert_eq!(expired(&mut q, 3_700_000), [2]);
+    assert_eq!(q.next_wake(), Some(5_200_000));
+    assert_eq!(expired(&mut q, 6_200_000), [3, 1]);
+}
+
+fn expired(q: &mut Queue, now: Millis) -> Vec<u64> {
+    let units = aged(q, now).into_iter().filter_map(|aged| match aged {
+        Aged::Expired(units) => Some(units[0].id.0),
+        Aged::Delayed(..) => None,
+    });
+    units.collect()
+}
+
+#[test]
+fn what_is_found_at_the_start_is_tried_before_it_expires() {
+    let mut q = Queue::new(Settings { expire: Duration::from_secs(86_400), ..brief() }, 7, 1000);
+    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    put(&mut q, 1, &[a], 100, -90_000_000);
+    put(&mut q, 2, &[b], 100, -90_000_000);
+    assert_eq!(expired(&mut q, 1000), [0; 0]);
+    let taken = q.take(a, 1000).unwrap();
+    assert!(q.is_over(taken.unit, 2000), "its deferral is the end");
+    assert!(done(&mut q, &taken, Fate::Failed, 2000).last);
+    // The other's destination is down, and nobody can try it.
+    assert_eq!((expired(&mut q, 3_600_999), q.next_wake()), (vec![], Some(3_601_000)));
+    assert_eq!(expired(&mut q, 3_601_000), [2]);
 }
 
 #[test]
