@@ -165,9 +165,9 @@ section! {
         /// `{domain}` for the part behind it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
         /// Local parts that exist; mail for others is refused with 550 5.1.1, and what programs on this
-        /// machine send to them is returned. Postmaster always exists: where it is not among these, its mail
-        /// goes to the address in `postmaster`, as does what programs on this machine send to `root`. When
-        /// this is left out, everyone exists.
+        /// machine send to them is returned, where it would go into a Maildir. Postmaster always exists: where
+        /// it is not among these, its mail goes to the address in `postmaster`, as does what programs on this
+        /// machine send to `root`. When this is left out, everyone exists.
         users: Option<Vec<Word>> = "",
     }
 }
@@ -309,7 +309,8 @@ section! {
         retry_min: Duration = "\"300s\"",
         /// Longest wait.
         retry_max: Duration = "\"4000s\"",
-        /// Age at which a message that could not be delivered goes back.
+        /// Age at which a message that could not be delivered goes back. What is found at a start is tried
+        /// once before.
         expire: Duration = "\"5d\"",
         /// Age at which its sender is told that it is late; 0 for never.
         delay_warning: Duration = "\"4h\"",

@@ -24,7 +24,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) const UNFINISHED: &str = ".new";
 /// How the name of a segment ends that is damaged and holds nothing else that is needed.
 const DAMAGED: &str = ".bad";
-const NO_ROOM: &str = "prepare a segment: the disk has no room for one";
 /// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the
 /// disk and the processors are there for mail. Else in large ones.
 const PIECE_BYTES: u64 = 128 * 1024;
@@ -161,19 +160,28 @@ impl Pool {
             if self.by_hand {
                 drop(state);
                 if !self.work() {
-                    return Err(NO_ROOM.to_owned());
+                    return Err(self.no_room());
                 }
                 state = self.lock();
                 continue;
             }
             let is_out_of_room = state.no_room && (state.given_back.is_empty() || state.is_stuck);
             if (!there_is_room || state.is_ending) && is_out_of_room {
-                return Err(NO_ROOM.to_owned());
+                return Err(self.no_room());
             }
             state.is_awaited = true;
             self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    fn no_room(&self) -> String {
+        let Room { segment_bytes, max_bytes, min_free_bytes } = self.room;
+        let limit = if max_bytes > 0 { format!(", of {max_bytes} in all") } else { String::new() };
+        format!(
+            "prepare a segment: the disk has no room for one: {segment_bytes} bytes{limit}, besides {min_free_bytes} \
+             that stay free (spool.segment_size, max_size, min_free)"
+        )
     }
 
     /// Returns when as many are ready as are kept ready, or no more can be.
