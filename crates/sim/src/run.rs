@@ -313,7 +313,7 @@ fn poll(mut wait: Durable) -> Poll<Result<(), SpoolFailure>> {
 }
 
 fn is_no_room(failure: &SpoolFailure) -> bool {
-    failure.to_string().ends_with("no room for one")
+    failure.to_string().contains("no room for one")
 }
 
 /// Why there was no recovery.

@@ -2,15 +2,15 @@
 //! senders of what failed get a DSN. A permanent failure commits {outcome, DSN} in one transaction,
 //! so that neither exists without the other after a crash.
 
-use super::engine::{Engine, State};
+use super::{
+    engine::{Engine, State},
+    held::Held,
+};
 use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Aged, DestinationId, Millis, Settlement, Taken, Verdict};
 use report::dsn;
 use spool::{Change, Entry, Refused, SpoolFailure, Ticket, Transaction};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 /// Who may hold a message that is concluded: thousands that expire together, or fail together, are not in
@@ -21,33 +21,19 @@ pub(crate) struct Turns {
     reporting: Arc<Semaphore>,
     warning: Semaphore,
     /// What is decided and the spool may not know yet.
-    open_count: Arc<AtomicUsize>,
-}
-
-/// One of those.
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    open: Held,
 }
 
 impl Turns {
     /// What the daemon would forget if it ended now.
     pub(crate) fn open_count(&self) -> usize {
-        self.open_count.load(Ordering::Relaxed)
-    }
-
-    fn open(&self) -> Open {
-        self.open_count.fetch_add(1, Ordering::Relaxed);
-        Open(self.open_count.clone())
+        self.open.count()
     }
 }
 
 /// Goes on with what is decided by itself; the daemon waits for it before it ends.
 fn go_on(engine: &Arc<Engine>, work: impl Future<Output = ()> + Send + 'static) {
-    let open = engine.turns.open();
+    let open = engine.turns.open.hold();
     tokio::spawn(async move {
         work.await;
         drop(open);
@@ -59,7 +45,7 @@ impl Default for Turns {
         // As many reports as share a commit with profit; the content of each is a megabyte at most.
         let reporting = Arc::new(Semaphore::new(32));
         let (reading, warning) = (Semaphore::new(16), Semaphore::new(16));
-        Self { reading, reporting, warning, open_count: Arc::default() }
+        Self { reading, reporting, warning, open: Held::default() }
     }
 }
 

@@ -4,6 +4,7 @@ mod clock;
 mod conclude;
 mod counter;
 mod engine;
+mod held;
 mod jobs;
 mod journal;
 mod operator;

@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::engine::Engine;
+use super::{
+    engine::Engine,
+    held::{Held, Hold},
+};
 use crate::control::Refusal;
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
@@ -11,10 +14,7 @@ use reception::{Client, Service, Unstored};
 use smtp::server::replies;
 use spool::{Entry, Refused, Ticket};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio::time::timeout;
@@ -29,21 +29,12 @@ const BEHIND: Duration = Duration::from_millis(5);
 pub(crate) struct Desk {
     pub(crate) engine: Arc<Engine>,
     /// Messages whose clients were told to try again and that may still be stored.
-    late_count: Arc<AtomicUsize>,
-}
-
-/// One of them.
-struct Late(Arc<AtomicUsize>);
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    late: Held,
 }
 
 impl Desk {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, late_count: Arc::default() }
+        Self { engine, late: Held::default() }
     }
 
     fn patience(&self) -> Duration {
@@ -51,12 +42,13 @@ impl Desk {
     }
 
     /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
-    fn late(&self, id: QueueId) -> Late {
+    fn late(&self, id: QueueId) -> Hold {
         tracing::warn!("{id}: the disk does not say that it is stored: its sender is told to try again");
-        if self.late_count.fetch_add(1, Ordering::Relaxed) == 0 {
+        let late = self.late.hold();
+        if self.late.count() == 1 {
             tracing::error!("the disk has not answered for {:?}: no mail is taken", self.patience());
         }
-        Late(self.late_count.clone())
+        late
     }
 
     /// A message that is stored after all is ours, and its client does not know it: better delivered
@@ -149,7 +141,7 @@ impl Desk {
         if pressure.poisoned {
             return Err(replies::LOCAL_ERROR);
         }
-        if self.late_count.load(Ordering::Relaxed) > 0 {
+        if self.late.count() > 0 {
             return Err(replies::SPOOL_BUSY);
         }
         let is_full = pressure.free_bytes == 0;

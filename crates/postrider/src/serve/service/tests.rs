@@ -177,7 +177,7 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     assert!(!refusal.permanent && refusal.text.contains("does not answer"), "{}", refusal.text);
     answer.send_replace(true);
     until(|| desk.engine.ledger.snapshot().accepted == 1).await;
-    until(|| desk.late_count.load(std::sync::atomic::Ordering::Relaxed) == 0).await;
+    until(|| desk.late.count() == 0).await;
     assert!(desk.accept_local(message(2)).await.is_ok());
 }
 
