@@ -26,7 +26,7 @@ const SEEN: [Mutation; 5] = [
 #[test]
 fn broken_promises_of_the_spool_are_noticed_from_outside() {
     for mutation in SEEN {
-        let noticed = (1..=60).find_map(|seed| run(seed, mutation).err().map(|what| (seed, what)));
+        let noticed = (1..=200).find_map(|seed| run(seed, mutation).err().map(|what| (seed, what)));
         println!("{mutation:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutation:?} went unnoticed")));
     }
 }
