@@ -2,7 +2,7 @@
 
 use crate::{
     DestinationId, Millis, Queue, Recipients, Taken,
-    message::{Place, Standing, Unit, UnitId},
+    message::{Place, Unit, UnitId},
     ready::Tables,
 };
 use mail::QueueId;
@@ -171,21 +171,9 @@ impl Queue {
 
     /// A new unit in flight with some of another's recipients, which the other is to lose.
     fn part(&mut self, from: UnitId, recipients: &[u32], now: Millis) -> Taken {
-        let entry = &self.units[from];
-        let (due, message, destination) = (entry.due, entry.message, entry.destination);
-        let standing = Standing::new(Place::Held, entry.attempt_count());
-        let unit = self.units.insert(Unit {
-            recipients: Recipients::new(recipients),
-            due,
-            message,
-            destination,
-            sibling: self.messages[message].units,
-            link: crate::list::Link::default(),
-            slot: 0,
-            standing,
-        });
-        self.messages[message].units = unit;
-        self.site_mut(DestinationId(destination)).unit_count += 1;
+        let Unit { due, message, destination, .. } = self.units[from];
+        let (attempt_count, destination) = (self.units[from].attempt_count(), DestinationId(destination));
+        let unit = self.new_unit(message, Recipients::new(recipients), destination, attempt_count, due);
         self.launch(unit, now)
     }
 }

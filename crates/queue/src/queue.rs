@@ -315,9 +315,28 @@ impl Queue {
         arrival: &Arrival<'_>,
         now: Millis,
     ) {
+        let unit = self.new_unit(message, recipients, destination, attempt_count, due.unwrap_or(now));
+        if arrival.held {
+            return;
+        }
+        match due {
+            Some(due) if due > now => self.put_waiting(unit, due),
+            _ => self.put_ready(unit, now, false),
+        }
+    }
+
+    /// In no list yet.
+    pub(crate) fn new_unit(
+        &mut self,
+        message: u32,
+        recipients: Recipients,
+        destination: DestinationId,
+        attempt_count: u16,
+        due: Millis,
+    ) -> UnitId {
         let unit = self.units.insert(Unit {
             recipients,
-            due: due.unwrap_or(now),
+            due,
             message,
             destination: destination.0,
             sibling: self.messages[message].units,
@@ -327,13 +346,7 @@ impl Queue {
         });
         self.messages[message].units = unit;
         self.site_mut(destination).unit_count += 1;
-        if arrival.held {
-            return;
-        }
-        match due {
-            Some(due) if due > now => self.put_waiting(unit, due),
-            _ => self.put_ready(unit, now, false),
-        }
+        unit
     }
 
     // ---- a unit's places ----

@@ -3,7 +3,6 @@
 //! something is submitted: what one thread submits before it waits shares a commit and a wake-up.
 
 use crate::{Entry, Refused, Ticket};
-use mail::{Fate, Outcome};
 use std::{
     collections::VecDeque,
     sync::{
@@ -69,11 +68,7 @@ pub(crate) fn nature(transaction: &[Entry]) -> (bool, Haste) {
         // Reports on what leaves may use the reserve; null senders from elsewhere may not.
         Entry::Accept(message) => (message.is_report(), Haste::Awaited),
         Entry::Adopt(_) => (false, Haste::Awaited),
-        // That an attempt was in vain frees nothing: without room for it, it is only tried sooner after a crash.
-        Entry::Outcome { results, last, .. } => {
-            let is_end = |(_, outcome): &(u32, Outcome)| outcome.fate != Fate::Deferred;
-            (*last || results.iter().any(is_end), Haste::Rides)
-        }
+        Entry::Outcome { .. } => (!entry.is_in_vain(), Haste::Rides),
         Entry::Amend { .. } => (true, Haste::Now),
     };
     let natures = transaction.iter().map(of);

@@ -34,7 +34,7 @@ pub use null::NullSpool;
 pub use several::{Chooser, Several};
 
 use bytes::Bytes;
-use mail::{Envelope, Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{Envelope, Fate, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use std::{fmt, future::Future, pin::Pin};
 
 /// Names a submitted transaction; those of one lane grow in the order of submission.
@@ -66,6 +66,14 @@ pub enum Entry {
         /// What changes.
         change: Change,
     },
+}
+
+impl Entry {
+    /// Only that attempts were in vain. It frees nothing: without room for it, it is only tried sooner after a crash.
+    pub fn is_in_vain(&self) -> bool {
+        let is_deferred = |(_, outcome): &(u32, Outcome)| outcome.fate == Fate::Deferred;
+        matches!(self, Self::Outcome { results, last: false, .. } if results.iter().all(is_deferred))
+    }
 }
 
 /// What an operator may change of a queued message.

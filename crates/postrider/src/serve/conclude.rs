@@ -217,8 +217,8 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
     }
     match settle(engine, &conclusion, &message, &[]) {
         Ok(_) => {}
-        // It frees no room, and would wait for some in memory. After a crash it is tried sooner, that is all.
-        Err((Refused::Full, _)) if conclusion.results.iter().all(|(_, o)| o.fate == Fate::Deferred) => {}
+        // It would wait for room in memory.
+        Err((Refused::Full, transaction)) if transaction.iter().all(Entry::is_in_vain) => {}
         Err((_, transaction)) => offer_again(engine, transaction),
     }
 }

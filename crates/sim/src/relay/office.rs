@@ -47,10 +47,6 @@ fn ending(id: QueueId, cause: Cause, results: Vec<(u32, Outcome)>, last: bool) -
     }
 }
 
-fn is_in_vain(entry: &Entry) -> bool {
-    matches!(entry, Entry::Outcome { results, last: false, .. } if results.iter().all(|(_, o)| o.fate == Fate::Deferred))
-}
-
 /// What happens once a transaction is durable.
 #[derive(Default)]
 struct After {
@@ -248,7 +244,7 @@ impl Office {
         match self.spool.submit(transaction.clone()) {
             Ok(ticket) => self.waiting.push((ticket, after)),
             // That an attempt was in vain needs no room.
-            Err(Refused::Full) if transaction.iter().all(is_in_vain) => {}
+            Err(Refused::Full) if transaction.iter().all(Entry::is_in_vain) => {}
             Err(Refused::Busy | Refused::Full) => self.offers.push((transaction, after)),
             Err(Refused::Poisoned) => {}
         }

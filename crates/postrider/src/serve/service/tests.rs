@@ -110,6 +110,14 @@ fn message(id: u64) -> Message {
     Message { id: QueueId(id), arrived: UnixMillis::now(), origin: "test".into(), envelope, content }
 }
 
+/// In the spool, and in the queue.
+fn queued(engine: &Arc<Engine>, message: Message) -> SharedMessage {
+    let message = SharedMessage::new(message);
+    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+    engine.enqueue(&message);
+    message
+}
+
 fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
     let spool = Arc::new(Stuck::default());
     (desk_with(dir, spool.clone()), spool.answered.clone())
@@ -242,9 +250,7 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     let engine = &desk_with(dir.path(), spool.clone()).engine;
-    let message = SharedMessage::new(message(1));
-    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    engine.enqueue(&message);
+    queued(engine, message(1));
     let is_held = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].status == queue::Status::Held;
     for change in [Change::Hold, Change::Release, Change::Hold] {
         let engine = engine.clone();
@@ -273,9 +279,7 @@ async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     let engine = &desk_with(dir.path(), spool.clone()).engine;
-    let message = SharedMessage::new(message(1));
-    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    engine.enqueue(&message);
+    queued(engine, message(1));
     engine.lock().queue.hold(QueueId(1));
     let destination = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].destination.to_string();
     engine.replace(routed(dir.path(), "*", "discard = true"));
@@ -303,9 +307,7 @@ async fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
         let mut message = message(count);
         let to = |n: u64| Recipient::new(ForwardPath::parse(&format!("c@d{n}.test"), false).unwrap());
         message.envelope.recipients = (0..20).map(to).collect();
-        let message = SharedMessage::new(message);
-        engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-        engine.enqueue(&message);
+        let message = queued(engine, message);
         let (id, verdict) = (message.id, Verdict::Returned);
         let taken = engine.lock().queue.seize(id, |_| true, verdict, engine.now()).unwrap();
         assert_eq!(taken.len(), 20, "each is a destination of its own");
@@ -357,9 +359,8 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     let engine = &desk_with(dir.path(), spool.clone()).engine;
-    for message in (1..=300).map(|id| SharedMessage::new(message(id))) {
-        engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-        engine.enqueue(&message);
+    for id in 1..=300 {
+        queued(engine, message(id));
     }
     let fail = |id: u64, verdict: Verdict| {
         let taken = engine.lock().queue.seize(QueueId(id), |_| true, verdict, engine.now());
