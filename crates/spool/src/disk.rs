@@ -64,6 +64,18 @@ pub trait Disk: Send + Sync + 'static {
     fn clock(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
+    /// 64 random bits, which nobody can foresee.
+    ///
+    /// # Errors
+    /// What the system says; there are no random bits then.
+    fn random(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
     /// Files that can still be made.
     fn free_files(&self) -> io::Result<u64> {
         Ok(u64::MAX)
@@ -105,6 +117,13 @@ pub trait File: Send + Sync {
     /// The same of what memory holds of it; `WouldBlock` where a disk would have to be waited for.
     fn read_cached(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
+    }
+    /// Reads what the medium has, whatever memory holds of it: for bytes that look damaged.
+    ///
+    /// # Errors
+    /// As for [`File::read_at`].
+    fn read_uncached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_at(offset, buffer)
     }
     /// These bytes will be read soon, one after the other.
     fn will_read(&self, _from: u64, _length: u64) {}
@@ -285,6 +304,41 @@ impl RealFile {
     }
 }
 
+/// One block, where a read past the page cache wants it.
+#[repr(align(4096))]
+struct Block([u8; BLOCK_BYTES]);
+
+const BLOCK_BYTES: usize = 4096;
+
+impl RealFile {
+    /// Reads with `O_DIRECT`, block by block: past the page cache.
+    ///
+    /// # Errors
+    /// `InvalidInput` where the file system cannot.
+    fn read_direct(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let file = fs::File::from(file);
+        let mut block = Box::new(Block([0; BLOCK_BYTES]));
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let skipped = (at % BLOCK_BYTES as u64) as usize;
+            let read = file.read_at(&mut block.0, at - skipped as u64)?;
+            let there = read.saturating_sub(skipped).min(buffer.len() - done);
+            buffer[done..done + there].copy_from_slice(&block.0[skipped..skipped + there]);
+            done += there;
+            if read < BLOCK_BYTES {
+                break;
+            }
+        }
+        Ok(done)
+    }
+}
+
 impl File for RealFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all_at(bytes, offset)
@@ -322,6 +376,16 @@ impl File for RealFile {
         let read = rustix::io::preadv2(&self.0, &mut into, offset, ReadWriteFlags::NOWAIT)?;
         // Less than was asked for: the rest is on the disk, or there is none.
         if read == length { Ok(read) } else { Err(io::ErrorKind::WouldBlock.into()) }
+    }
+
+    fn read_uncached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        // Pages that were not written back stay in memory, and are what the process wrote.
+        let length = std::num::NonZeroU64::new(buffer.len() as u64);
+        let _ = rustix::fs::fadvise(&self.0, offset, length, Advice::DontNeed);
+        match self.read_direct(offset, buffer) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => self.read_at(offset, buffer),
+            read => read,
+        }
     }
 
     fn will_read(&self, from: u64, length: u64) {

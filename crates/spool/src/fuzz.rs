@@ -2,7 +2,7 @@
 //! whatever is in them, so that what stands behind the checksums is reached as well.
 
 use crate::format::{
-    block::{ALIGN, Chain, FIRST_BATCH, SegmentHeader, begin_batch, end_batch, read_batch},
+    block::{ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, begin_batch, end_batch, read_batch},
     message::{read_message, read_results, write_message, write_results},
     record::{self, Kind},
 };
@@ -12,7 +12,7 @@ const KINDS: [Kind; 5] = [Kind::Message, Kind::Outcome, Kind::Done, Kind::Hold, 
 
 /// The segment header, batches and records: whatever is read lies within what was there.
 pub fn framing(bytes: &[u8], position: u64, seed: u64) {
-    let _ = SegmentHeader::decode(bytes);
+    let _ = (SegmentHeader::decode(bytes, HeaderPlace::First), SegmentHeader::decode(bytes, HeaderPlace::Last));
     for whole in [true, false] {
         if let Ok((head, records)) = read_batch(bytes, position, seed, whole) {
             assert!(head.length <= bytes.len());
@@ -73,17 +73,21 @@ pub fn digest(bytes: &[u8], batches: u32, rows: u32) {
 
 /// A segment with these batches of records in it, for recovery to read.
 pub fn segment(batches: &[Vec<(u8, u64, &[u8])>], sequence: u64, size_bytes: usize) -> Vec<u8> {
-    let header = SegmentHeader { sequence, seed: sequence, size_bytes: size_bytes as u64 };
-    let mut out = header.encode();
+    let header = SegmentHeader::new(sequence, sequence, size_bytes as u64);
+    let mut out = header.encode(HeaderPlace::First);
     for (number, records) in (1..).zip(batches) {
         let batch = sealed(records, out.len() as u64, header.seed, sequence * 1000 + number);
-        if out.len() + batch.len() > size_bytes {
+        if (out.len() + batch.len()) as u64 > header.end() {
             break;
         }
         out.extend(batch);
     }
     debug_assert!(out.len() >= FIRST_BATCH as usize);
     out.resize(size_bytes, 0);
+    let copy = HeaderPlace::Last.offset(size_bytes as u64) as usize;
+    if copy >= FIRST_BATCH as usize {
+        out[copy..copy + ALIGN].copy_from_slice(&header.encode(HeaderPlace::Last));
+    }
     out
 }
 

@@ -171,6 +171,11 @@ pub struct RecoveryReport {
     pub torn_bytes: u64,
     /// Places that are corrupt, in words; each was left where it is for `spool salvage`.
     pub corrupt: Vec<String>,
+    /// What the disk did not give back, in words: it was left as it is, and its messages join the queue at a start
+    /// that can read it again.
+    pub unread: Vec<String>,
+    /// Names of the damaged files that were taken out of the log and kept.
+    pub quarantined: Vec<String>,
 }
 
 impl RecoveryReport {
@@ -180,12 +185,29 @@ impl RecoveryReport {
         self.batch_count += other.batch_count;
         self.torn_bytes += other.torn_bytes;
         self.corrupt.extend(other.corrupt);
+        self.unread.extend(other.unread);
+        self.quarantined.extend(other.quarantined);
+    }
+
+    /// Takes note of a message that could not be read.
+    fn note(&mut self, failure: &SpoolFailure) {
+        match failure {
+            SpoolFailure::Io(what) => self.unread.push(what.clone()),
+            other => self.corrupt.push(other.to_string()),
+        }
+    }
+
+    /// Was everything read as it was written? What an earlier start quarantined does not count.
+    pub fn is_complete(&self) -> bool {
+        self.corrupt.is_empty() && self.unread.is_empty()
     }
 
     /// [`Mutation::HushDamage`].
     fn hushed(mut self, mutation: Mutation) -> Self {
         if mutation == Mutation::HushDamage {
             self.corrupt.clear();
+            self.unread.clear();
+            self.quarantined.clear();
             self.torn_bytes = 0;
         }
         self
@@ -269,6 +291,12 @@ pub trait Spool: Send + Sync + 'static {
 
     /// Room, commit latency, health.
     fn pressure(&self) -> Pressure;
+
+    /// What is wrong with the stored bytes, in sentences: what cannot be read, what is quarantined, why room is not
+    /// given back. Empty when all is well.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Bytes that can be accepted until [`Refused::Full`], with those that only the disk knows of. Asks it:
     /// for people who look.

@@ -36,6 +36,18 @@ pub enum Mutation {
     KeepAbandoned,
     /// Mail may use what is left for outcomes.
     SpendReserve,
+    /// A start that could not read everything goes on counting batches, segments and chunks from what it read.
+    ReuseNumbers,
+    /// A segment whose header is zeros counts as free, whatever batches it has.
+    TrustZeroHeader,
+    /// The copy of a segment's header is not used.
+    IgnoreHeaderCopy,
+    /// What the disk cannot read for a moment counts as damaged for good.
+    ReadErrorIsDamage,
+    /// What looks damaged is not read a second time, past the page cache.
+    SkipSecondRead,
+    /// Records that end messages which may come back are freed with their segments.
+    DropTombstones,
 }
 
 impl Mutation {
@@ -55,6 +67,16 @@ impl Mutation {
     /// Every promise on what becomes of the rest when some go bad.
     pub const OF_DAMAGE: [Self; 4] =
         [Self::GiveAgain, Self::StopAtDamage, Self::KeepDamaged, Self::HushDamage];
+
+    /// Every promise on reads that fail, or give back something else, for a moment.
+    pub const OF_READING: [Self; 6] = [
+        Self::ReuseNumbers,
+        Self::TrustZeroHeader,
+        Self::IgnoreHeaderCopy,
+        Self::ReadErrorIsDamage,
+        Self::SkipSecondRead,
+        Self::DropTombstones,
+    ];
 
     /// Every promise on a spool that is full.
     pub const OF_ROOM: [Self; 2] = [Self::KeepAbandoned, Self::SpendReserve];

@@ -114,46 +114,107 @@ fn messages_beside_the_damage_in_their_batch_are_brought_out_of_it() {
     assert_eq!((report.damage.len(), report.recovery.message_count), (1, 2), "{report:?}");
 }
 
-#[test]
-fn a_segment_without_its_header_is_read_all_the_same() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = open(dir.path());
-    let chunk = Bytes::from(vec![b'x'; 30_000]);
-    let place = spool.store(chunk.clone()).unwrap();
-    let part = Part::Stored { place, length_bytes: 30_000 };
-    commit(&spool, vec![Entry::Accept(message(1, Content::new(Facts::default(), [part])))]);
-    commit(&spool, vec![Entry::Accept(small(2))]);
-    drop(spool);
-    damage(dir.path(), "PRSPOOL");
+/// What is live, with the recipients that are done with.
+fn live(dir: &Path) -> Vec<(u64, Vec<bool>)> {
+    let mut live = Vec::new();
+    let settled = |states: &[spool::RecipientState]| states.iter().map(|state| state.settled).collect();
+    spool::inspect(dir, &mut |one| live.push((one.message.id.0, settled(&one.recipients)))).unwrap();
+    live.sort();
+    live
+}
 
-    let (found, report) = salvaged(dir.path());
-    assert_eq!(ids(&found), [1, 2], "{report:?}");
-    assert_eq!(found[0].message.content.in_memory().unwrap(), chunk);
-    assert_eq!(found[0].lost_bytes, 0);
+/// Zeros in place of the header of the first segment that has a text; and in place of its copy.
+fn lose_headers(dir: &Path, text: &str, and_copy: bool) {
+    let path = segments(dir).into_iter().find(|path| offset_of(path, text).is_some()).unwrap();
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    if and_copy {
+        file.write_all_at(&[0; 4096], 256 * 1024 - 4096).unwrap();
+    }
 }
 
 #[test]
-fn what_ended_in_a_later_segment_than_one_without_its_header_is_not_brought_out() {
+fn a_segment_without_its_header_is_read_all_the_same() {
+    for and_copy in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = open(dir.path());
+        let chunk = Bytes::from(vec![b'x'; 30_000]);
+        let place = spool.store(chunk.clone()).unwrap();
+        let part = Part::Stored { place, length_bytes: 30_000 };
+        commit(&spool, vec![Entry::Accept(message(1, Content::new(Facts::default(), [part])))]);
+        commit(&spool, vec![Entry::Accept(small(2))]);
+        drop(spool);
+        lose_headers(dir.path(), "Subject: 2", and_copy);
+
+        let (found, report) = salvaged(dir.path());
+        assert!(found.is_empty() && report.damage.len() == 1, "{report:?}");
+        let spool = open(dir.path());
+        assert_eq!(spool.load(place).unwrap(), chunk);
+        assert_eq!(*spool.read(QueueId(2)).unwrap(), *small(2));
+        // Numbers that the lost header may have had are not used again.
+        commit(&spool, vec![Entry::Accept(small(3))]);
+        drop(spool);
+        assert_eq!(live(dir.path()).iter().map(|one| one.0).collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}
+
+#[test]
+fn what_ended_in_a_later_segment_than_one_without_its_header_does_not_come_back() {
+    for and_copy in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = open(dir.path());
+        (1..=3).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
+        let filler = |id| message(id, Content::from_bytes(vec![b'x'; 30_000]));
+        (10..30).for_each(|id| commit(&spool, vec![Entry::Accept(filler(id))]));
+        let delivered = |index| (index, Outcome::delivered(Enhanced(2, 0, 0), "ok"));
+        let end =
+            |id, results, last| commit(&spool, vec![Entry::Outcome { id: QueueId(id), results, last }]);
+        end(1, vec![delivered(0), delivered(1)], true);
+        end(2, vec![delivered(1)], false);
+        drop(spool);
+        let segments = segments(dir.path());
+        let place = |text| segments.iter().position(|path| offset_of(path, text).is_some()).unwrap();
+        assert!(place("Subject: 1\r\n") == place("Subject: 3\r\n") && segments.len() > 2);
+        lose_headers(dir.path(), "Subject: 1\r\n", and_copy);
+
+        let (found, report) = salvaged(dir.path());
+        assert!(found.is_empty(), "{report:?}");
+        assert_eq!(live(dir.path())[..2], [(2, vec![false, true]), (3, vec![false, false])]);
+        assert_eq!(live(dir.path()).len(), 22);
+    }
+}
+
+/// Messages of whole batches in a quarantined file, and none that was finished before or since.
+#[test]
+fn what_is_neither_live_nor_finished_is_brought_out_of_quarantine() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path());
-    (1..=3).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
-    let filler = |id| message(id, Content::from_bytes(vec![b'x'; 30_000]));
-    (10..30).for_each(|id| commit(&spool, vec![Entry::Accept(filler(id))]));
-    let delivered = |index| (index, Outcome::delivered(Enhanced(2, 0, 0), "ok"));
-    let end = |id, results, last| commit(&spool, vec![Entry::Outcome { id: QueueId(id), results, last }]);
-    end(1, vec![delivered(0), delivered(1)], true);
-    end(2, vec![delivered(1)], false);
+    (1..=4).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
+    let done = |id| vec![Entry::Outcome { id: QueueId(id), results: vec![], last: true }];
+    commit(&spool, done(1));
     drop(spool);
-    let segments = segments(dir.path());
-    let place = |text| segments.iter().position(|path| offset_of(path, text).is_some()).unwrap();
-    assert!(place("Subject: 1\r\n") == place("Subject: 3\r\n") && segments.len() > 2);
-    let first = OpenOptions::new().write(true).open(&segments[place("Subject: 1\r\n")]).unwrap();
-    first.write_all_at(b"#", 0).unwrap();
-
+    damage(dir.path(), "Subject: 2");
+    // It is damaged; what is left in it is ended, so that the next start quarantines it.
+    let spool = open(dir.path());
+    commit(&spool, done(3));
+    commit(&spool, done(4));
+    drop(spool);
+    let spool = open(dir.path());
+    assert_eq!(spool.faults().len(), 1, "{:?}", spool.faults());
+    // However much comes and goes, what was finished stays finished.
+    for id in 10..60 {
+        let filler = message(id, Content::from_bytes(vec![b'x'; 30_000]));
+        commit(&spool, vec![Entry::Accept(filler)]);
+        commit(&spool, done(id));
+    }
+    drop(spool);
     let (found, report) = salvaged(dir.path());
-    assert_eq!(ids(&found)[..2], [2, 3], "{report:?}");
-    let settled = |one: &Salvaged| one.recipients.iter().map(|r| r.settled).collect::<Vec<_>>();
-    assert_eq!((settled(&found[0]), settled(&found[1])), (vec![false, true], vec![false, false]));
+    assert!(found.is_empty(), "2 was not whole: {:?}, {report:?}", ids(&found));
+    // The file is brought back: nothing that was finished comes back with it.
+    let bad = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let bad = bad.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "bad")).unwrap();
+    fs::rename(&bad, bad.with_extension("seg")).unwrap();
+    assert!(live(dir.path()).is_empty(), "{:?}", live(dir.path()));
 }
 
 #[test]
@@ -195,7 +256,7 @@ fn everything_that_was_written_is_seen() {
         Seen::Batch { .. } => batches += 1,
         Seen::Record { is_loose: false, .. } => records += 1,
         Seen::Segment { .. } | Seen::Empty { .. } => {}
-        Seen::Record { .. } | Seen::Damage { .. } | Seen::Torn { .. } => others += 1,
+        Seen::Record { .. } | Seen::Damage { .. } | Seen::Torn { .. } | Seen::Unread { .. } => others += 1,
     })
     .unwrap();
     assert_eq!((batches, records, others), (3, 3, 0));

@@ -5,8 +5,8 @@ use super::wire::{Malformed, Reader, put_u32, put_u64};
 /// Every batch begins and ends at a multiple of this, so that no sector with acknowledged bytes is
 /// written twice.
 pub(crate) const ALIGN: usize = 4096;
-/// The version we write. Others are refused.
-pub(crate) const VERSION: u32 = 1;
+/// The version that is written. Version 1, which has no copy of the header, is read too; others are refused.
+pub(crate) const VERSION: u32 = 2;
 /// Where a segment's first batch begins.
 pub(crate) const FIRST_BATCH: u64 = ALIGN as u64;
 
@@ -14,32 +14,78 @@ const SEGMENT_MAGIC: &[u8; 8] = b"PRSPOOL\0";
 const BATCH_MAGIC: u32 = u32::from_le_bytes(*b"PBAT");
 const END_MAGIC: u32 = u32::from_le_bytes(*b"PEND");
 
-/// A segment's life: from its preparation until its blocks are used again.
+/// The segment is freed: nothing in it is needed.
+const FREED: u32 = 1;
+/// The header is the copy in the segment's last block.
+const COPY: u32 = 2;
+/// What of a header is written.
+const HEADER_BYTES: usize = 44;
+
+/// The header of a segment: one generation, from its preparation until its blocks are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
+    /// Of the format: 1 or 2.
+    pub(crate) version: u32,
+    /// Nothing in the segment is needed: its file is about to be removed.
+    pub(crate) is_freed: bool,
     /// Segments are read in this order.
     pub(crate) sequence: u64,
-    /// Part of every checksum in it.
+    /// Part of every checksum in the segment: 64 random bits, so that no content can imitate a record.
     pub(crate) seed: u64,
-    /// Its length in bytes.
+    /// The segment's length in bytes.
     pub(crate) size_bytes: u64,
+}
+
+/// Which of a segment's two headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeaderPlace {
+    /// The first block.
+    First,
+    /// The copy in the last block, since version 2.
+    Last,
+}
+
+impl HeaderPlace {
+    /// Where the header stands in a segment of so many bytes.
+    pub(crate) fn offset(self, size_bytes: u64) -> u64 {
+        match self {
+            Self::First => 0,
+            Self::Last => size_bytes.saturating_sub(ALIGN as u64) / ALIGN as u64 * ALIGN as u64,
+        }
+    }
 }
 
 /// Why a segment's header is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadHeader {
-    /// No header: never finished being made, or not ours.
+    /// No header: the segment was never finished, is not ours, or is damaged.
     Unreadable,
-    /// Written by another version of this program.
+    /// Another version of this program wrote the header.
     Version(u32),
 }
 
 impl SegmentHeader {
-    /// One block.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// A header of the version that is written.
+    pub(crate) fn new(sequence: u64, seed: u64, size_bytes: u64) -> Self {
+        Self { version: VERSION, is_freed: false, sequence, seed, size_bytes }
+    }
+
+    /// Returns the same header with the mark of a freed segment.
+    pub(crate) fn freed(self) -> Self {
+        Self { version: VERSION, is_freed: true, ..self }
+    }
+
+    /// Where batches end: the last block is the header's copy.
+    pub(crate) fn end(&self) -> u64 {
+        if self.version == 1 { self.size_bytes } else { HeaderPlace::Last.offset(self.size_bytes) }
+    }
+
+    /// Returns one block.
+    pub(crate) fn encode(&self, place: HeaderPlace) -> Vec<u8> {
         let mut out = SEGMENT_MAGIC.to_vec();
-        put_u32(&mut out, VERSION);
-        put_u32(&mut out, 0);
+        put_u32(&mut out, self.version);
+        let copy = if place == HeaderPlace::Last { COPY } else { 0 };
+        put_u32(&mut out, if self.is_freed { FREED | copy } else { copy });
         put_u64(&mut out, self.sequence);
         put_u64(&mut out, self.seed);
         put_u64(&mut out, self.size_bytes);
@@ -49,25 +95,33 @@ impl SegmentHeader {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
+    /// Reads what [`SegmentHeader::encode`] wrote for this place.
+    pub(crate) fn decode(bytes: &[u8], place: HeaderPlace) -> Result<Self, BadHeader> {
         let parse = || -> Result<(u32, Self), Malformed> {
             let mut r = Reader(bytes);
             if r.bytes(8)? != SEGMENT_MAGIC {
                 return Err(Malformed("segment magic"));
             }
-            let version = r.u32()?;
-            r.u32()?;
-            let header = Self { sequence: r.u64()?, seed: r.u64()?, size_bytes: r.u64()? };
-            // In every version: else one bit that flips would be a version of its own, and end the start.
-            if r.u32()? != crc32c::crc32c(&bytes[..40]) {
+            let (version, flags) = (r.u32()?, r.u32()?);
+            let is_freed = flags & FREED != 0;
+            let header =
+                Self { version, is_freed, sequence: r.u64()?, seed: r.u64()?, size_bytes: r.u64()? };
+            // In every version: otherwise one flipped bit would look like another version and end the start.
+            if r.u32()? != crc32c::crc32c(&bytes[..HEADER_BYTES - 4]) {
                 return Err(Malformed("segment header checksum"));
             }
-            Ok((version, header))
+            Ok((flags, header))
         };
         match parse() {
-            Ok((VERSION, header)) => Ok(header),
-            Ok((other, _)) => Err(BadHeader::Version(other)),
-            Err(_) => Err(BadHeader::Unreadable),
+            Ok((0, header)) if header.version == 1 && place == HeaderPlace::First => Ok(header),
+            Ok((flags, header)) if header.version == VERSION => {
+                let found = if flags & COPY == 0 { HeaderPlace::First } else { HeaderPlace::Last };
+                if found == place { Ok(header) } else { Err(BadHeader::Unreadable) }
+            }
+            Ok((_, header)) if header.version > VERSION && place == HeaderPlace::First => {
+                Err(BadHeader::Version(header.version))
+            }
+            Ok(_) | Err(_) => Err(BadHeader::Unreadable),
         }
     }
 }
@@ -264,17 +318,29 @@ mod tests {
 
     #[test]
     fn another_version_is_one_that_says_so_whole_and_a_bit_that_flips_is_damage() {
-        let header = SegmentHeader { sequence: 7, seed: 8, size_bytes: 9 };
-        for bit in 0..40 * 8 {
-            let mut bytes = header.encode();
+        let header = SegmentHeader::new(7, 8, 9);
+        for bit in 0..HEADER_BYTES * 8 {
+            let mut bytes = header.encode(HeaderPlace::First);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(SegmentHeader::decode(&bytes), Err(BadHeader::Unreadable), "bit {bit}");
+            let decoded = SegmentHeader::decode(&bytes, HeaderPlace::First);
+            assert_eq!(decoded, Err(BadHeader::Unreadable), "bit {bit}");
         }
-        let mut newer = header.encode();
-        newer[8] = 2;
-        let sum = crc32c::crc32c(&newer[..40]);
-        newer[40..44].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&newer), Err(BadHeader::Version(2)));
+        let newer = SegmentHeader { version: VERSION + 1, ..header }.encode(HeaderPlace::First);
+        assert_eq!(SegmentHeader::decode(&newer, HeaderPlace::First), Err(BadHeader::Version(VERSION + 1)));
+    }
+
+    #[test]
+    fn a_header_is_read_only_where_it_was_written() {
+        let places = [HeaderPlace::First, HeaderPlace::Last];
+        let old = SegmentHeader { version: 1, ..SegmentHeader::new(7, 8, 9) };
+        for header in [SegmentHeader::new(7, 8, 9), SegmentHeader::new(7, 8, 9).freed()] {
+            for (written, read) in places.into_iter().flat_map(|a| places.map(|b| (a, b))) {
+                let decoded = SegmentHeader::decode(&header.encode(written), read);
+                assert_eq!(decoded.ok(), (written == read).then_some(header), "{written:?} {read:?}");
+            }
+        }
+        assert_eq!(SegmentHeader::decode(&old.encode(HeaderPlace::First), HeaderPlace::First), Ok(old));
+        assert_eq!(old.end(), 9);
     }
 
     proptest! {

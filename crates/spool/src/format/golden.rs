@@ -2,7 +2,9 @@
 //! finds out here; whoever changes both must raise [`super::block::VERSION`].
 
 use super::{
-    block::{ALIGN, Chain, FIRST_BATCH, SegmentHeader, begin_batch, end_batch, read_batch},
+    block::{
+        ALIGN, Chain, FIRST_BATCH, HeaderPlace, SegmentHeader, VERSION, begin_batch, end_batch, read_batch,
+    },
     message::{read_message, read_results, write_message, write_results},
     record::{self, Kind},
 };
@@ -14,8 +16,13 @@ use mail::{
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/spool-format.md");
-pub(crate) const HEADER: SegmentHeader =
-    SegmentHeader { sequence: 7, seed: 0x1122_3344_5566_7788, size_bytes: 64 * 1024 * 1024 };
+pub(crate) const HEADER: SegmentHeader = SegmentHeader {
+    version: VERSION,
+    is_freed: false,
+    sequence: 7,
+    seed: 0x1122_3344_5566_7788,
+    size_bytes: 64 * 1024 * 1024,
+};
 const BATCH: u64 = 42;
 const ID: QueueId = QueueId(0x0123_4567_89ab_cdef);
 
@@ -105,7 +112,13 @@ pub(crate) fn check(from: u64, written: &[u8]) {
 
 #[test]
 fn the_segment_header_is_as_documented() {
-    check(0, &HEADER.encode());
+    check(0, &HEADER.encode(HeaderPlace::First));
+}
+
+#[test]
+fn the_copy_of_the_segment_header_is_as_documented() {
+    let at = HeaderPlace::Last.offset(HEADER.size_bytes);
+    check(at, &HEADER.encode(HeaderPlace::Last));
 }
 
 #[test]

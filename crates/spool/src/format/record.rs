@@ -9,7 +9,7 @@ const HEAD_BYTES: usize = 4 + 1 + 8;
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + 4;
 
 /// What a record says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A message, and perhaps what became of its recipients so far. The name is its queue id.
     Message = 1,

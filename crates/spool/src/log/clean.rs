@@ -4,18 +4,11 @@
 
 use super::{
     Folded, Shared, Work, digest,
-    index::{Index, Location, Slot},
+    index::{Index, Kept, Location, Slot},
     pool::RESERVE,
-    recover::next_batch,
+    retain::each_record,
 };
-use crate::{
-    Mutation, SpoolFailure, Ticket,
-    format::{
-        block::{FIRST_BATCH, read_batch},
-        record::Kind,
-    },
-    inbox::Haste,
-};
+use crate::{Mutation, SpoolFailure, Ticket, format::record::{self, Kind}, inbox::Haste};
 use bytes::Bytes;
 use mail::QueueId;
 use std::{
@@ -49,8 +42,34 @@ pub(crate) struct MovedChunk {
     pub(crate) bytes: Bytes,
 }
 
+/// The records that are kept of a message which is not live, to be written again.
+pub(crate) struct MovedKept {
+    pub(crate) id: u64,
+    pub(crate) kept: Kept,
+    /// Of its notes.
+    pub(crate) bodies: Vec<Vec<u8>>,
+}
+
+impl MovedKept {
+    /// At least what the records take in a batch.
+    pub(crate) fn bytes(&self) -> usize {
+        let bodies: usize = self.bodies.iter().map(|body| record::OVERHEAD_BYTES + body.len()).sum();
+        record::OVERHEAD_BYTES + bodies
+    }
+}
+
+/// Is the oldest segment damaged? What is whole in it is moved, and then it is parked.
+fn is_oldest_damaged(shared: &Shared) -> bool {
+    let index = shared.index();
+    let oldest = index.segments.first_key_value();
+    oldest.is_some_and(|(number, oldest)| *number != index.current && oldest.is_damaged)
+}
+
 /// Is the log too large for what lives in it?
 fn is_due(shared: &Shared) -> bool {
+    if is_oldest_damaged(shared) && shared.mutation != Mutation::KeepDamaged {
+        return true;
+    }
     let size = shared.settings.segment_bytes;
     let live: Vec<u64> = shared.index().segments.values().map(|segment| segment.live_bytes).collect();
     let used = live.len() as u64 * size;
@@ -106,9 +125,7 @@ pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
     }
     let own = shared.clone();
     let run = move || {
-        if let Err(failure) = clean_while_due(&own) {
-            warn(&failure);
-        }
+        own.note_compaction(clean_while_due(&own));
         while !own.inbox.is_drained() && digest::make_one(&own, false) {}
         own.cleaning.store(false, Ordering::Relaxed);
     };
@@ -122,43 +139,65 @@ pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
     }
 }
 
-pub(crate) fn warn(failure: &SpoolFailure) {
+fn warn(failure: &SpoolFailure) {
     tracing::warn!("move messages out of an old segment: {failure}");
 }
 
 fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
     let mut cleaning = Cleaning::of_oldest(shared)?;
-    while let Some(ticket) = cleaning.next(shared) {
+    while let Some(ticket) = cleaning.next(shared)? {
         shared.progress.wait_blocking(ticket)?;
     }
     Ok(())
 }
 
 impl Shared {
-    /// A segment in which nothing is left but what cannot be read would keep all that come after it.
-    fn set_aside(&self, cleaning: &Cleaning) {
-        let number = cleaning.segment;
-        let mut index = self.index();
-        let is_oldest = index.segments.first_key_value().is_some_and(|(oldest, _)| *oldest == number);
-        let left = records_in(&index, number);
-        // One that has become too large for a segment stays, and is whole.
-        let is_lost = |(kind, name): &(Kind, u64)| cleaning.corrupt.contains(&(*kind as u8, *name));
-        if !is_oldest || number == index.current || left.is_empty() || !left.iter().all(is_lost) {
-            return;
+    /// Notes why room cannot be given back now, and tells when that changes. It is tried again when more was
+    /// written.
+    pub(super) fn note_compaction(&self, done: Result<(), SpoolFailure>) {
+        let why = done.err().map(|failure| failure.to_string());
+        let mut faults = self.faults();
+        if faults.compaction != why {
+            match &why {
+                Some(why) => tracing::error!("compaction of the log pauses: {why}"),
+                None => tracing::info!("compaction of the log goes on"),
+            }
+            faults.compaction = why;
         }
-        let Some(mut segment) = index.segments.remove(&number) else { return };
-        let (name, count) = (&segment.name, left.len());
+    }
+
+    /// Parks a segment in which nothing is left but what is damaged: it would keep all that come after it.
+    ///
+    /// # Errors
+    /// When something is left that could not be read for another reason, or a later segment cannot be read.
+    fn park_damaged(&self, cleaning: &mut Cleaning) -> Result<(), SpoolFailure> {
+        let number = cleaning.segment;
+        let (name, count) = {
+            let mut index = self.index();
+            let is_oldest = index.segments.first_key_value().is_some_and(|(oldest, _)| *oldest == number);
+            let left = records_in(&index, number);
+            if let Some(failure) = cleaning.failed.take() {
+                return Err(failure);
+            }
+            // One that has become too large for a segment stays, and is whole.
+            let is_lost = |(kind, name): &(Kind, u64)| cleaning.corrupt.contains(&(*kind as u8, *name));
+            if !is_oldest || number == index.current || !left.iter().all(is_lost) {
+                return Ok(());
+            }
+            let Some(segment) = index.segments.get_mut(&number) else { return Ok(()) };
+            if left.is_empty() && !segment.is_damaged {
+                return Ok(());
+            }
+            segment.is_damaged = true;
+            (segment.name.clone(), left.len())
+        };
+        self.park_oldest(number)?;
         tracing::error!(
-            "{name}: {count} messages, or parts of some, cannot be read; `postrider spool salvage` may bring out more"
+            "{name} is damaged: {count} messages, or parts of some, cannot be read; it is left as it is until the \
+             next start reads it again"
         );
-        segment.is_damaged = true;
-        // Nobody reads what became of them: it must not keep the segments it stands in.
-        let messages = left.iter().filter(|(kind, _)| *kind == Kind::Message);
-        messages.for_each(|(_, name)| index.forget_notes(*name));
-        // In this order, so that none whose end stands in a later one comes back.
-        let mut dead = vec![segment];
-        dead.extend(index.take_dead());
-        self.pool.give_back(dead);
+        self.give_back_dead();
+        Ok(())
     }
 }
 
@@ -170,8 +209,10 @@ pub(crate) struct Cleaning {
     /// What a batch has that cannot be read as a whole may be readable by itself: so what is left in the
     /// segment is moved as the index knows it.
     is_again: bool,
-    /// Of what is left, records that cannot be read.
+    /// Of what is left, records that are damaged.
     corrupt: HashSet<(u8, u64)>,
+    /// Something that the disk did not give back.
+    failed: Option<SpoolFailure>,
 }
 
 /// All that still lives in a segment, as the index knows it.
@@ -179,55 +220,48 @@ fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
     let messages = index.messages.iter().filter(|(_, slot)| slot.at.segment == segment);
     let chunks = index.chunks.iter().filter(|(_, at)| at.segment == segment);
     let records = messages.map(|(id, _)| (Kind::Message, *id));
-    records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).collect()
+    let is_here = |kept: &Kept| kept.locations().any(|at| at.segment == segment);
+    let kept = index.retention.kept.iter().filter(|(_, kept)| is_here(kept)).map(|(id, _)| (Kind::Done, *id));
+    let mut all: Vec<_> = records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).chain(kept).collect();
+    // Maps have no order of their own, and a simulation wants one.
+    all.sort_unstable();
+    all
 }
 
 impl Cleaning {
     /// All that was written to the oldest segment. Nothing when the log has none.
     pub(crate) fn of_oldest(shared: &Shared) -> Result<Self, SpoolFailure> {
-        let Some((segment, header, file, name)) = ({
-            let index = shared.index();
-            index.segments.first_key_value().map(|(n, s)| (*n, s.header, s.file.clone(), s.name.clone()))
-        }) else {
-            return Ok(Self::default());
-        };
-        let mut bytes = vec![0; header.size_bytes as usize];
-        file.read_at(0, &mut bytes).map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
-        let (mut at, mut seen) = (FIRST_BATCH as usize, HashSet::new());
-        let mut records = VecDeque::new();
-        let mut last = 0;
-        while at < bytes.len() {
-            let Ok((head, found)) = read_batch(&bytes[at..], at as u64, header.seed, true) else {
-                // What stands behind damage lives, too.
-                at = next_batch(&bytes, at, header.seed, last).unwrap_or(bytes.len());
-                continue;
-            };
-            last = head.sequence;
-            for (_, _, record) in found {
-                let is_moved = matches!(record.kind, Kind::Message | Kind::Chunk);
-                if is_moved && seen.insert((record.kind as u8, record.name)) {
-                    records.push_back((record.kind, record.name));
-                }
+        let oldest = shared.index().segments.first_key_value().map(|(_, segment)| segment.clone());
+        let Some(oldest) = oldest else { return Ok(Self::default()) };
+        let segment = oldest.number;
+        let (mut seen, mut records) = (HashSet::new(), VecDeque::new());
+        let read = each_record(&oldest, |record| {
+            let is_moved = matches!(record.kind, Kind::Message | Kind::Chunk);
+            if is_moved && seen.insert((record.kind, record.name)) {
+                records.push_back((record.kind, record.name));
             }
-            at += head.padded() as usize;
+        });
+        // What the disk does not give back as a whole is looked for record by record.
+        let is_again = read.is_err();
+        if is_again {
+            records = records_in(&shared.index(), segment).into();
         }
-        Ok(Self { segment, records, ..Self::default() })
+        Ok(Self { segment, records, is_again, ..Self::default() })
     }
 
     /// Has the next records that still live written again; `None` at the end, when all that can be moved
     /// have been.
-    pub(crate) fn next(&mut self, shared: &Shared) -> Option<Ticket> {
+    ///
+    /// # Errors
+    /// At the end, when the disk did not give something back.
+    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<Ticket>, SpoolFailure> {
         loop {
             let ticket = self.next_together(shared);
-            if ticket.is_some() {
-                return ticket;
-            }
-            if shared.mutation == Mutation::KeepDamaged {
-                return None;
+            if ticket.is_some() || shared.mutation == Mutation::KeepDamaged {
+                return Ok(ticket);
             }
             if self.is_again {
-                shared.set_aside(self);
-                return None;
+                return shared.park_damaged(self).map(|()| None);
             }
             *self = Self { segment: self.segment, is_again: true, ..Self::default() };
             self.records = records_in(&shared.index(), self.segment).into();
@@ -250,6 +284,7 @@ impl Cleaning {
         while let Some((kind, name)) = self.records.pop_front() {
             let moved = match kind {
                 Kind::Chunk => move_chunk(shared, self.segment, name),
+                Kind::Done => move_kept(shared, name),
                 _ => move_message(shared, self.segment, name),
             };
             match moved {
@@ -257,10 +292,13 @@ impl Cleaning {
                 Ok(moved) => return moved,
                 // It stays; the others can go.
                 Err(failure) => {
-                    if matches!(failure, SpoolFailure::Corrupt(_)) {
-                        self.corrupt.insert((kind as u8, name));
+                    match failure {
+                        SpoolFailure::Corrupt(_) => {
+                            self.corrupt.insert((kind as u8, name));
+                            warn(&failure);
+                        }
+                        other => self.failed = Some(other),
                     }
-                    warn(&failure);
                 }
             }
         }
@@ -272,7 +310,11 @@ impl Cleaning {
 fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
     let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
     let Some(slot) = slot else { return Ok(None) };
-    let folded = shared.fold(QueueId(name), &slot, true)?;
+    let mut folded = shared.fold(QueueId(name), &slot, true)?;
+    // Written now, the message would be without what only cannot be read for the moment.
+    if let Some(failure) = folded.lost.take_if(|failure| matches!(failure, SpoolFailure::Io(_))) {
+        return Err(failure);
+    }
     let bytes = u64::from(slot.at.length);
     let moved = Moved { name, slot, folded };
     let ticket = shared.inbox.push(shared.inbox.lock(), Work::Move(Box::new(moved)), bytes, Haste::Rides);
@@ -287,5 +329,17 @@ fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<(Ticke
     let moved = MovedChunk { place, at, bytes };
     let ticket =
         shared.inbox.push(shared.inbox.lock(), Work::MoveChunk(Box::new(moved)), length, Haste::Rides);
+    Ok(Some((ticket, length)))
+}
+
+fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+    let kept = shared.index().retention.kept.get(&id).cloned();
+    let Some(kept) = kept else { return Ok(None) };
+    let read = |(kind, at): &(Kind, Location)| shared.record(*at, *kind, id);
+    let bodies = kept.notes.iter().map(read).collect::<Result<_, _>>()?;
+    let moved = MovedKept { id, kept, bodies };
+    let length = moved.bytes() as u64;
+    let ticket =
+        shared.inbox.push(shared.inbox.lock(), Work::MoveKept(Box::new(moved)), length, Haste::Rides);
     Ok(Some((ticket, length)))
 }

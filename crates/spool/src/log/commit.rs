@@ -38,6 +38,8 @@ struct Written {
     chunks: Vec<u64>,
     /// A chunk the index had when it was copied.
     is_copy: bool,
+    /// The first of the records that are kept of a message: those of before go.
+    replaces_kept: bool,
 }
 
 /// What the thread holds: the segment it writes, and its one buffer.
@@ -62,9 +64,9 @@ struct Current {
 impl Current {
     fn of(segment: &Segment) -> Self {
         Self {
-            number: segment.header.sequence as u32,
+            number: segment.number,
             seed: segment.header.seed,
-            size: segment.header.size_bytes,
+            size: segment.header.end(),
             file: segment.file.clone(),
             position: FIRST_BATCH,
         }
@@ -169,6 +171,13 @@ impl Committer {
                         self.moved(&moved);
                     }
                 }
+                Work::MoveKept(moved) => {
+                    self.settle_index_of(moved.id)?;
+                    if self.shared.index().retention.kept.get(&moved.id) == Some(&moved.kept) {
+                        self.make_room(moved.bytes())?;
+                        self.moved_kept(&moved);
+                    }
+                }
                 Work::MoveChunk(moved) => {
                     if self.shared.index().chunks.get(&moved.place) == Some(&moved.at) {
                         self.make_room(moved.bytes.len() + record::OVERHEAD_BYTES)?;
@@ -228,7 +237,7 @@ impl Committer {
         self.chain.add(sum);
         let offset = (self.current.position + start as u64) as u32;
         let length = (self.buffer.len() - start) as u32;
-        self.written.push(Written { kind, name, offset, length, chunks, is_copy: false });
+        self.written.push(Written { kind, name, offset, length, chunks, is_copy: false, replaces_kept: false });
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -269,6 +278,20 @@ impl Committer {
         self.record(Kind::Message, moved.name, chunks, |out| {
             write_message(out, &moved.folded.message, Some(past));
         });
+    }
+
+    /// All records that are kept of a message, in their order.
+    fn moved_kept(&mut self, moved: &super::clean::MovedKept) {
+        let first = self.written.len();
+        for ((kind, _), body) in moved.kept.notes.iter().zip(&moved.bodies) {
+            self.record(*kind, moved.id, Vec::new(), |out| out.extend_from_slice(body));
+        }
+        if moved.kept.done.is_some() {
+            self.record(Kind::Done, moved.id, Vec::new(), |_| {});
+        }
+        if let Some(first) = self.written.get_mut(first) {
+            first.replaces_kept = true;
+        }
     }
 
     /// Before a message's move is judged, what came before it must be in the index: it may have ended it.
@@ -314,6 +337,9 @@ impl Committer {
                 continue;
             }
             let at = Location { segment: current.number, offset: w.offset, length: w.length };
+            if w.replaces_kept {
+                index.forget_kept(w.name);
+            }
             index.apply(w.kind, w.name, at, &w.chunks);
         }
         let free = current.size - current.position;

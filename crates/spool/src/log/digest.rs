@@ -281,7 +281,7 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
     let desk = Desk::default();
     let Some(stretch) = stretches(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let Some(bytes) = encode(&segment.header, &stretch.read(&desk, true)?) else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &stretch.read(&desk, true, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);
@@ -341,7 +341,10 @@ pub(crate) fn fuzz(bytes: &[u8], batches: u32, rows: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{disk::RealDisk, format::golden};
+    use crate::{
+        disk::RealDisk,
+        format::{block::HeaderPlace, golden},
+    };
     use proptest::prelude::*;
 
     #[test]
@@ -361,7 +364,7 @@ mod tests {
         let batches = vec![Batch { sequence: 11, count: 2 }, Batch { sequence: 12, count: 1 }];
         let read =
             Read { start: FIRST_BATCH, end: 12288, batches, rows, torn_bytes: Some(4096), ..Read::default() };
-        let header = SegmentHeader { sequence: 3, seed: 9, size_bytes: 1 << 20 };
+        let header = SegmentHeader::new(3, 9, 1 << 20);
         let out = encode(&header, &read).unwrap();
         let head = Head::decode(&out).unwrap();
         assert_eq!(head.encode(), &out[..HEAD_BYTES]);
@@ -380,10 +383,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let disk = RealDisk::new(dir.path()).unwrap();
         let file = disk.create("7.seg").unwrap();
-        file.write_at(0, &golden::HEADER.encode()).unwrap();
+        file.write_at(0, &golden::HEADER.encode(HeaderPlace::First)).unwrap();
         file.write_at(FIRST_BATCH, &golden::batch()).unwrap();
         let (name, header) = ("7.seg".to_owned(), golden::HEADER);
-        let segment = Segment { name, header, file, live_bytes: 0, is_damaged: false, is_digested: false };
+        let segment = Segment {
+            number: 3,
+            name,
+            header,
+            file,
+            live_bytes: 0,
+            is_damaged: false,
+            is_digested: false,
+            is_marked: false,
+        };
         assert!(write(&disk, &segment).unwrap());
         golden::check(0x10_0000, &std::fs::read(dir.path().join("7.dig")).unwrap());
         assert!(read(&disk, &segment).is_some());

@@ -2,12 +2,17 @@
 //! which it lies. Changes nothing and needs no lock; what another process writes meanwhile may look
 //! like a torn tail.
 
-use super::{patient::Patient, pool::UNFINISHED, recover::next_batch};
+use super::{
+    header::{FoundHeader, find_header},
+    pool::{DAMAGED, UNFINISHED},
+    recover::next_batch,
+    tolerant::{FaultTolerantFile, with_retries},
+};
 use crate::{
-    RecipientState, SpoolFailure,
-    disk::{Disk, File, RealDisk},
+    Mutation, RecipientState, SpoolFailure,
+    disk::{Disk, File as _, RealDisk},
     format::{
-        block::{ALIGN, BadHeader, FIRST_BATCH, SegmentHeader, find_seed, read_batch},
+        block::{FIRST_BATCH, VERSION, read_batch},
         message::{read_message, read_results},
         record::{self, Kind, Record},
     },
@@ -59,6 +64,13 @@ pub enum Seen<'a> {
         /// To this one.
         to: u64,
         /// What is wrong at the first.
+        why: &'a str,
+    },
+    /// The disk does not give back a file, or a part of it, now.
+    Unread {
+        /// Its file.
+        name: &'a str,
+        /// What cannot be read, and the disk's error.
         why: &'a str,
     },
     /// What a crash left behind the last batch: nothing in it was acknowledged.
@@ -144,7 +156,7 @@ pub fn examine(dir: &Path, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFa
         return Err(SpoolFailure::Unusable(format!("{}: no such folder", dir.display())));
     }
     let disk = RealDisk::new(dir).map_err(|e| failed("open", &dir.display().to_string(), &e))?;
-    for file in in_order(&disk)? {
+    for file in in_order(&disk, each)? {
         one_segment(&file, each)?;
     }
     Ok(())
@@ -152,13 +164,22 @@ pub fn examine(dir: &Path, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFa
 
 struct Opened {
     name: String,
-    file: Arc<dyn File>,
-    header: Result<SegmentHeader, BadHeader>,
+    file: Arc<FaultTolerantFile>,
+    size_bytes: u64,
+    header: FoundHeader,
 }
 
 impl Opened {
     fn is_set_aside(&self) -> bool {
         !segment_name(&self.name)
+    }
+
+    /// Its place in the log; of those without a header nothing is known.
+    fn sequence(&self) -> Option<u64> {
+        match self.header {
+            FoundHeader::Sound(header) | FoundHeader::Copied(header) => Some(header.sequence),
+            _ => None,
+        }
     }
 }
 
@@ -170,51 +191,61 @@ fn failed(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
     SpoolFailure::Io(format!("{what} {name}: {e}"))
 }
 
-/// All segments, those without a header last.
-fn in_order(disk: &dyn Disk) -> Result<Vec<Opened>, SpoolFailure> {
+/// All segments, those without a header last. What cannot be opened is passed on at once.
+fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(Seen<'_>)) -> Result<Vec<Opened>, SpoolFailure> {
     let mut names = disk.list().map_err(|e| failed("list", "the spool", &e))?;
-    names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(".bad")));
+    names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(DAMAGED)));
     names.sort_unstable();
-    let open = |name: String| -> Result<Opened, SpoolFailure> {
-        let file = Patient::over(disk.open(&name).map_err(|e| failed("open", &name, &e))?);
-        let mut head = vec![0; ALIGN];
-        let length = file.read_at(0, &mut head).map_err(|e| failed("read", &name, &e))?;
-        let header = SegmentHeader::decode(&head[..length]);
-        if let Err(BadHeader::Version(other)) = header {
-            let known = crate::format::block::VERSION;
-            let text = format!("{name}: format {other}; this version reads and writes {known}");
-            return Err(SpoolFailure::Unusable(text));
-        }
-        Ok(Opened { name, file, header })
-    };
-    let mut opened = names.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    opened.sort_by_key(|o| o.header.map_or(u64::MAX, |header| header.sequence));
+    let mut opened = Vec::new();
+    for name in names {
+        let there = with_retries(|| disk.open(&name)).and_then(|file| Ok((file.len()?, file)));
+        let (size_bytes, file) = match there {
+            Ok(there) => there,
+            // A running daemon has removed it since.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => {
+                each(Seen::Unread { name: &name, why: &format!("it cannot be opened: {e}") });
+                continue;
+            }
+        };
+        let file = FaultTolerantFile::over(file);
+        let header = find_header(&file, size_bytes, Mutation::None).map_err(|other| {
+            SpoolFailure::Unusable(format!(
+                "{name}: format {other}; this version writes {VERSION} and reads what is older"
+            ))
+        })?;
+        opened.push(Opened { name, file, size_bytes, header });
+    }
+    opened.sort_by_key(|o| o.sequence().unwrap_or(u64::MAX));
     Ok(opened)
 }
 
 fn one_segment(opened: &Opened, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFailure> {
-    let Opened { name, file, header } = opened;
-    let length = file.len().map_err(|e| failed("read", name, &e))?;
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-    let read = file.read_at(0, &mut bytes).map_err(|e| failed("read", name, &e))?;
-    bytes.truncate(read);
-    let sequence = header.ok().map(|header| header.sequence);
-    let seed = match header {
-        Ok(header) => Some(header.seed),
-        Err(_) if bytes.iter().take(ALIGN).all(|b| *b == 0) => {
+    let Opened { name, file, size_bytes, header } = opened;
+    let (seed, end) = match header {
+        FoundHeader::Free => {
             each(Seen::Empty { name });
             return Ok(());
         }
-        // Every whole batch tells the seed its checksums were made with.
-        Err(_) => find_seed(&bytes),
+        FoundHeader::Sound(header) | FoundHeader::Copied(header) | FoundHeader::Lost { header, .. } => {
+            (Some(header.seed), header.end())
+        }
+        FoundHeader::Nothing | FoundHeader::Unread => (None, *size_bytes),
     };
-    each(Seen::Segment { name, sequence, size_bytes: length });
-    if header.is_err() {
+    let mut bytes = vec![0; usize::try_from(end.min(*size_bytes)).unwrap_or(usize::MAX)];
+    let read = file.read_at(0, &mut bytes).map_err(|e| failed("read", name, &e))?;
+    bytes.truncate(read);
+    let has_header = matches!(header, FoundHeader::Sound(_));
+    each(Seen::Segment { name, sequence: opened.sequence(), size_bytes: *size_bytes });
+    if !has_header {
         each(Seen::Damage { from: 0, to: FIRST_BATCH, why: "segment header" });
     }
     match seed {
-        Some(seed) => batches(&bytes, seed, opened.is_set_aside() || header.is_err(), each),
-        None => each(Seen::Damage { from: FIRST_BATCH, to: length, why: "no whole batch" }),
+        Some(seed) => batches(&bytes, seed, opened.is_set_aside() || opened.sequence().is_none(), each),
+        None => each(Seen::Damage { from: FIRST_BATCH, to: *size_bytes, why: "no whole batch" }),
+    }
+    if let Some(why) = file.unread() {
+        each(Seen::Unread { name, why: &why });
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::{
     LogSettings, LogSpool, Shared,
-    clean::{self, Cleaning},
+    clean::Cleaning,
     commit::Committer,
     digest,
 };
@@ -51,7 +51,7 @@ impl Hand {
             Some(cleaning) => cleaning,
             None => self.cleaning.insert(Cleaning::of_oldest(shared)?),
         };
-        self.moving = cleaning.next(shared);
+        self.moving = cleaning.next(shared)?;
         Ok(self.moving.is_some())
     }
 }
@@ -98,10 +98,11 @@ impl LogSpool {
                     (hand.cleaning, hand.moving) = (None, None);
                     self.shared.cleaning.store(false, Ordering::Relaxed);
                 }
-                moved.unwrap_or_else(|failure| {
-                    clean::warn(&failure);
-                    false
-                })
+                let has_moved = matches!(moved, Ok(true));
+                if hand.moving.is_none() {
+                    self.shared.note_compaction(moved.map(drop));
+                }
+                has_moved
             }
             Turn::Digest => false,
         }

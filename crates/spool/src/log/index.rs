@@ -66,6 +66,8 @@ pub(crate) struct More {
 /// A segment in use.
 #[derive(Clone)]
 pub(crate) struct Segment {
+    /// Its place in the order of the log, as long as this process has the log open.
+    pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) header: SegmentHeader,
     pub(crate) file: Arc<dyn File>,
@@ -75,11 +77,72 @@ pub(crate) struct Segment {
     pub(crate) is_damaged: bool,
     /// It has a digest, or cannot have one.
     pub(crate) is_digested: bool,
+    /// A file beside it says that it was parked: what came after it may be gone.
+    pub(crate) is_marked: bool,
+}
+
+/// What ended or changed messages that may come back: messages whose records lie in a segment that cannot be read
+/// now, or in a file that was quarantined. Without these records a later start would deliver them once more.
+#[derive(Debug, Default)]
+pub(crate) struct Retention {
+    /// All messages up to this queue id may come back.
+    pub(crate) up_to: u64,
+    /// These may, too; each with the number of the damaged segment whose own records need not be kept, since they
+    /// come back with it, or [`NOWHERE`].
+    pub(crate) ids: HashMap<u64, u32>,
+    /// The records that are kept, by queue id.
+    pub(crate) kept: HashMap<u64, Kept>,
+}
+
+/// The number of no segment.
+pub(crate) const NOWHERE: u32 = 0;
+
+/// The records that are kept of one message which is not live.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Outcomes and holds, in order.
+    pub(crate) notes: Vec<(Kind, Location)>,
+    /// Its tombstone.
+    pub(crate) done: Option<Location>,
+}
+
+impl Kept {
+    pub(crate) fn locations(&self) -> impl Iterator<Item = Location> + '_ {
+        self.notes.iter().map(|(_, at)| *at).chain(self.done)
+    }
+}
+
+impl Retention {
+    /// May this message come back?
+    pub(crate) fn covers(&self, id: u64) -> bool {
+        id <= self.up_to || self.ids.contains_key(&id)
+    }
+
+    /// May it come back without what this segment says of it?
+    pub(crate) fn covers_beside(&self, id: u64, segment: u32) -> bool {
+        id <= self.up_to || self.ids.get(&id).is_some_and(|own| *own != segment)
+    }
+
+    /// Adds a message that lies in a segment which may come back.
+    pub(crate) fn add(&mut self, id: u64, segment: u32) {
+        self.ids.entry(id).and_modify(|own| *own = NOWHERE).or_insert(segment);
+    }
+
+    /// Is there anything that may come back?
+    pub(crate) fn is_on(&self) -> bool {
+        self.up_to > 0 || !self.ids.is_empty()
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct Index {
     pub(crate) segments: BTreeMap<u32, Segment>,
+    /// Segments that are left untouched until a later start: a part of them cannot be read, or is damaged. They
+    /// keep none that come after them, since what ended their messages is kept.
+    pub(crate) parked: BTreeMap<u32, Segment>,
+    pub(crate) retention: Retention,
+    /// The highest queue id that any record names.
+    pub(crate) highest_id: u64,
     pub(crate) messages: ById<Slot>,
     pub(crate) chunks: ById<Location>,
     /// Chunks nobody wants any more that still wait to be written.
@@ -95,22 +158,64 @@ impl Index {
         self.current = number;
     }
 
+    /// A segment in use or parked.
+    pub(crate) fn segment(&self, number: u32) -> Option<&Segment> {
+        self.segments.get(&number).or_else(|| self.parked.get(&number))
+    }
+
+    pub(crate) fn segment_mut(&mut self, number: u32) -> Option<&mut Segment> {
+        self.segments.get_mut(&number).or_else(|| self.parked.get_mut(&number))
+    }
+
+    /// Leaves a segment untouched until a later start.
+    pub(crate) fn park(&mut self, number: u32) {
+        self.parked.extend(self.segments.remove_entry(&number));
+    }
+
     fn keep(&mut self, at: Location) {
-        if let Some(segment) = self.segments.get_mut(&at.segment) {
+        if let Some(segment) = self.segment_mut(at.segment) {
             segment.live_bytes += u64::from(at.length);
         }
     }
 
-    fn release(&mut self, at: Location) {
-        if let Some(segment) = self.segments.get_mut(&at.segment) {
+    pub(crate) fn release(&mut self, at: Location) {
+        if let Some(segment) = self.segment_mut(at.segment) {
             segment.live_bytes -= u64::from(at.length);
         }
     }
 
+    /// Lets go of what is kept of a message that is not live.
+    pub(crate) fn forget_kept(&mut self, id: u64) {
+        if let Some(kept) = self.retention.kept.remove(&id) {
+            kept.locations().for_each(|at| self.release(at));
+        }
+    }
+
+    /// Keeps a record of a message that is not live and may come back.
+    pub(crate) fn retain(&mut self, kind: Kind, id: u64, at: Location) {
+        let kept = self.retention.kept.entry(id).or_default();
+        let replaced = match kind {
+            Kind::Done => kept.done.replace(at),
+            Kind::Outcome | Kind::Hold => {
+                kept.notes.push((kind, at));
+                None
+            }
+            Kind::Message | Kind::Chunk => return,
+        };
+        self.keep(at);
+        replaced.into_iter().for_each(|at| self.release(at));
+    }
+
     /// A record is at a place. `chunks` are those a message record names.
     pub(crate) fn apply(&mut self, kind: Kind, name: u64, at: Location, chunks: &[u64]) {
+        if kind != Kind::Chunk {
+            self.highest_id = self.highest_id.max(name);
+        }
         match kind {
             Kind::Message => {
+                if self.retention.is_on() {
+                    self.forget_kept(name);
+                }
                 // A message that was moved: what is left at its old place is not needed any more.
                 if let Some(old) = self.messages.remove(&name) {
                     self.release_slot(old, false);
@@ -121,16 +226,19 @@ impl Index {
                 self.messages.insert(name, Slot { at, more });
             }
             Kind::Outcome | Kind::Hold => {
-                // Of one whose segment was set aside nobody will read it.
-                let is_there = |slot: &&mut Slot| self.segments.contains_key(&slot.at.segment);
-                if let Some(slot) = self.messages.get_mut(&name).filter(is_there) {
+                if let Some(slot) = self.messages.get_mut(&name) {
                     slot.more.get_or_insert_default().notes.push(at);
                     self.keep(at);
+                } else if self.retention.covers(name) {
+                    self.retain(kind, name, at);
                 }
             }
             Kind::Done => {
                 if let Some(slot) = self.messages.remove(&name) {
                     self.release_slot(slot, true);
+                }
+                if self.retention.covers(name) {
+                    self.retain(kind, name, at);
                 }
             }
             Kind::Chunk => {
@@ -153,13 +261,6 @@ impl Index {
                 more.chunks.iter().for_each(|place| self.forget_chunk(*place));
             }
         }
-    }
-
-    /// What became of a message that cannot be read any more.
-    pub(crate) fn forget_notes(&mut self, name: u64) {
-        let more = self.messages.get_mut(&name).and_then(|slot| slot.more.as_mut());
-        let notes = more.map(|more| std::mem::take(&mut more.notes)).unwrap_or_default();
-        notes.iter().for_each(|at| self.release(*at));
     }
 
     pub(crate) fn forget_chunk(&mut self, place: u64) {
@@ -190,16 +291,18 @@ impl Index {
     }
 
     /// The oldest segments in which nothing lives, but the one that is written to. Only from the old end: a
-    /// record that ends a message stays until the message's own segment is gone.
+    /// record that ends a message stays until the message's own segment is gone. A damaged segment is not used
+    /// again: whoever compacts the log parks it.
     pub(crate) fn take_dead(&mut self) -> Vec<Segment> {
-        self.take_dead_before(self.current)
+        self.take_dead_before(self.current, false)
     }
 
-    /// The same from what lies before a segment.
-    pub(crate) fn take_dead_before(&mut self, first_needed: u32) -> Vec<Segment> {
+    /// Returns the dead segments before a segment. At a start damaged ones are among them, to be quarantined.
+    pub(crate) fn take_dead_before(&mut self, first_needed: u32, is_start: bool) -> Vec<Segment> {
         let mut dead = Vec::new();
         while let Some(oldest) = self.segments.first_entry() {
-            if *oldest.key() == first_needed || oldest.get().live_bytes > 0 {
+            let is_needed = *oldest.key() >= first_needed || oldest.get().live_bytes > 0;
+            if is_needed || oldest.get().is_damaged && !is_start {
                 break;
             }
             dead.push(oldest.remove());

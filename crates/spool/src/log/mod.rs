@@ -4,16 +4,19 @@
 mod clean;
 mod commit;
 pub(crate) mod digest;
+mod epoch;
 pub(crate) mod examine;
 mod hand;
+mod header;
 mod index;
 #[cfg(test)]
 mod parallel_tests;
-mod patient;
 mod pool;
 mod recover;
+mod retain;
 pub(crate) mod salvage;
 mod stretch;
+mod tolerant;
 mod visit;
 mod window;
 
@@ -85,6 +88,17 @@ pub(crate) enum Work {
     Chunk(u64, Bytes),
     Move(Box<clean::Moved>),
     MoveChunk(Box<clean::MovedChunk>),
+    MoveKept(Box<clean::MovedKept>),
+}
+
+/// What is wrong with the stored bytes, for people.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Seen at the start.
+    unread: Vec<String>,
+    quarantined: Vec<String>,
+    /// Why the last compaction could not do its work.
+    compaction: Option<String>,
 }
 
 pub(crate) struct Shared {
@@ -101,10 +115,15 @@ pub(crate) struct Shared {
     poisoned: AtomicBool,
     cleaning: AtomicBool,
     cleaner: Mutex<Option<JoinHandle<()>>>,
+    faults: Mutex<Faults>,
     pub(crate) mutation: Mutation,
 }
 
 impl Shared {
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,10 +132,10 @@ impl Shared {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment,
-    /// besides whose header it has its own and is padded.
+    /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment, which has
+    /// its header twice, and has a header of its own and is padded.
     fn record_bytes_max(&self) -> u64 {
-        self.settings.segment_bytes.saturating_sub(3 * ALIGN as u64)
+        self.settings.segment_bytes.saturating_sub(4 * ALIGN as u64)
     }
 
     /// The bytes of a record, checked.
@@ -133,7 +152,7 @@ impl Shared {
     ) -> Result<Vec<u8>, SpoolFailure> {
         let (file, seed, segment) = {
             let index = self.index();
-            let segment = index.segments.get(&at.segment).ok_or(SpoolFailure::Missing)?;
+            let segment = index.segment(at.segment).ok_or(SpoolFailure::Missing)?;
             (segment.file.clone(), segment.header.seed, segment.name.clone())
         };
         read_record(source, &*file, seed, &segment, at, kind, name)
@@ -182,11 +201,15 @@ impl Shared {
                 }
                 // Better tried once more than never: the message itself is whole.
                 Err(failure) => {
-                    if let Some(segment) = self.index().segments.get_mut(&at.segment) {
+                    if let Some(segment) = self.index().segment_mut(at.segment) {
                         // Who started with its digest did not see that.
                         segment.is_damaged |= matches!(failure, SpoolFailure::Corrupt(_));
                     }
-                    lost = Some(format!("{id}: what became of an attempt is lost: {failure}"));
+                    let text = format!("{id}: what became of an attempt is lost: {failure}");
+                    lost = Some(match failure {
+                        SpoolFailure::Io(_) => SpoolFailure::Io(text),
+                        _ => SpoolFailure::Corrupt(text),
+                    });
                 }
             }
         }
@@ -306,7 +329,8 @@ impl LogSpool {
             min_free_bytes: settings.min_free_bytes,
         };
         let old = std::mem::take(&mut found.empty);
-        let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, found.next_sequence, old);
+        let next = (found.next_sequence, found.next_number);
+        let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, next, old);
         Shared {
             inbox: Inbox::new(settings.queued_bytes_max),
             settings,
@@ -321,6 +345,7 @@ impl LogSpool {
             poisoned: AtomicBool::new(false),
             cleaning: AtomicBool::new(false),
             cleaner: Mutex::default(),
+            faults: Mutex::default(),
             mutation,
         }
     }
@@ -342,16 +367,51 @@ impl LogSpool {
     fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
         let sequence = found.last.as_ref().map_or(1, |last| last.sequence);
         let mut committer = Committer::new(self.shared.clone(), sequence)?;
+        // In an epoch of its own nothing has a number that something had that could not be read.
+        let first = if found.begins_epoch { epoch::first(found.epoch) } else { 0 };
         if self.shared.mutation == Mutation::KeepTail {
             std::mem::swap(&mut found.index, &mut self.shared.index());
             recover::settle_last(found);
             std::mem::swap(&mut found.index, &mut self.shared.index());
-            return Ok(committer.at_sequence(sequence + 1));
+            return Ok(committer.at_sequence(first.max(sequence + 1)));
         }
+        let has_tail = found.last.is_some();
         let records = found.last.take().map_or(Vec::new(), Last::into_records);
         committer.write_again(&records)?;
         self.shared.pool.give_back(found.take_superseded(&mut self.shared.index()));
-        Ok(committer)
+        Ok(committer.at_sequence(first.max(sequence + u64::from(has_tail))))
+    }
+
+    /// Counts on from above everything that was used, where this start could not read all of the log.
+    fn begin_epoch(&self, found: &mut recover::Found) -> Result<(), SpoolFailure> {
+        if !found.is_incomplete() || self.shared.mutation == Mutation::ReuseNumbers {
+            return Ok(());
+        }
+        found.epoch += 1;
+        found.begins_epoch = true;
+        let failed = |e: std::io::Error| SpoolFailure::Io(format!("begin an epoch of the log: {e}"));
+        self.shared.pool.begin_epoch(found.epoch, &found.markers).map_err(failed)?;
+        self.shared.next_chunk.fetch_max(epoch::first_chunk(found.epoch), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes damaged segments in which nothing is left out of the log.
+    fn quarantine(&self, dead: Vec<index::Segment>, report: &mut RecoveryReport) -> Result<(), SpoolFailure> {
+        let set_aside = self.shared.pool.quarantine(dead);
+        let failed = |e: std::io::Error| SpoolFailure::Io(format!("set a damaged segment aside: {e}"));
+        report.quarantined.extend(set_aside.map_err(failed)?);
+        Ok(())
+    }
+
+    /// Begins to keep what ended messages that may come back.
+    fn begin_retention(&self, found: &mut recover::Found) {
+        if self.shared.mutation == Mutation::DropTombstones {
+            return;
+        }
+        let tail = found.last.as_ref().map(|last| last.sequence);
+        let mut index = self.shared.index();
+        index.highest_id = index.highest_id.max(found.highest_id_in_tail());
+        retain::begin_at_start(self.shared.pool.disk(), &mut index, &mut found.report, tail);
     }
 
     /// A record may move between looking it up and reading it: then it is looked up again.
@@ -380,7 +440,7 @@ pub(crate) struct Folded {
     states: Vec<RecipientState>,
     held: bool,
     /// A part of the past that cannot be read.
-    lost: Option<String>,
+    lost: Option<SpoolFailure>,
 }
 
 /// At least what the past of a message takes in a batch.
@@ -421,9 +481,14 @@ fn read_record(
 ) -> Result<Vec<u8>, SpoolFailure> {
     let mut bytes = vec![0; at.length as usize];
     let place = || format!("{segment} at {}", at.offset);
-    let length = source.read(file, u64::from(at.offset), &mut bytes);
-    let length = length.map_err(|e| SpoolFailure::Io(format!("read {}: {e}", place())))?;
-    let read = record::read(&bytes[..length], u64::from(at.offset), seed);
+    let offset = u64::from(at.offset);
+    let failed = |e: std::io::Error| SpoolFailure::Io(format!("read {}: {e}", place()));
+    let mut length = source.read(file, offset, &mut bytes).map_err(failed)?;
+    if matches!(source, Source::Disk) && record::read(&bytes[..length], offset, seed).is_err() {
+        // Perhaps only memory has it wrong.
+        length = file.read_uncached(offset, &mut bytes).map_err(failed)?;
+    }
+    let read = record::read(&bytes[..length], offset, seed);
     let (found, _, _) = read.map_err(|m| SpoolFailure::Corrupt(format!("{}: {}", place(), m.0)))?;
     if found.kind != kind || found.name != name {
         return Err(SpoolFailure::Corrupt(format!("{}: another record than expected", place())));
@@ -516,13 +581,24 @@ impl Spool for LogSpool {
         let by_hand = pool.is_by_hand();
         pool.tidy_names(&found.unfinished)
             .map_err(|e| SpoolFailure::Io(format!("tidy the spool's directory: {e}")))?;
+        // Before anything is written, and before anything is freed.
+        self.begin_epoch(&mut found)?;
+        self.begin_retention(&mut found);
+        self.shared
+            .pool
+            .mark_parked(found.unread_names().iter().map(String::as_str))
+            .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
+        let dead = found.take_dead(&mut self.shared.index());
+        self.quarantine(dead, &mut found.report)?;
         if !by_hand {
             self.start("spool-prepare", move || pool.run())?;
         }
-        self.shared.pool.give_back(found.take_dead(&mut self.shared.index()));
         // Who prepares segments must not outlive a start that failed.
         let committer = self.rewrite_tail(&mut found).inspect_err(|_| self.shared.pool.close())?;
-        self.shared.index().forget_orphans();
+        // A message that names a chunk may be where nothing can be read.
+        if found.report.unread.is_empty() || self.shared.mutation == Mutation::DropTombstones {
+            self.shared.index().forget_orphans();
+        }
         let shared = self.shared.clone();
         if by_hand {
             self.hand = Mutex::new(Some(Hand::new(committer)));
@@ -534,10 +610,33 @@ impl Spool for LogSpool {
             })?;
         }
         self.shared.visit_all(&mut found, visit);
-        // Not before: it moves records away from where they are visited, and their segments go.
-        self.shared.give_back_dead();
+        // Not before: it frees what is visited.
+        let dead = {
+            let mut index = self.shared.index();
+            let current = index.current;
+            index.take_dead_before(current, true)
+        };
+        self.quarantine(dead, &mut found.report)?;
+        {
+            let mut faults = self.shared.faults();
+            faults.unread.clone_from(&found.report.unread);
+            faults.quarantined.clone_from(&found.report.quarantined);
+        }
+        // Not before: it moves records away from where they are visited.
         clean::begin_if_due(&self.shared);
         Ok(found.report.hushed(self.shared.mutation))
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let faults = self.shared.faults();
+        let unread = faults.unread.iter().map(|what| {
+            format!("cannot be read: {what}; it stays as it is, and its messages join the queue at a start that can read it")
+        });
+        let quarantined = faults.quarantined.iter().map(|name| {
+            format!("quarantined: {name}; `postrider spool salvage` brings out what can be proved of it")
+        });
+        let compaction = faults.compaction.iter().map(|why| format!("compaction pauses: {why}"));
+        unread.chain(quarantined).chain(compaction).collect()
     }
 
     fn pressure(&self) -> Pressure {

@@ -1,11 +1,11 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
 //! A thread keeps the pool filled, from segments that were given back where there are any.
 
-use super::{digest, index::Segment, patient::Patient, recover::UNUSED_BYTES};
+use super::{digest, epoch, index::Segment, recover::UNUSED_BYTES};
 use crate::{
     Mutation,
-    disk::{Disk, lacks_room},
-    format::block::{ALIGN, FIRST_BATCH, SegmentHeader},
+    disk::{Disk, File, lacks_room},
+    format::block::{ALIGN, FIRST_BATCH, HeaderPlace, SegmentHeader},
 };
 use std::{
     collections::VecDeque,
@@ -23,7 +23,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How the name of a segment ends that is being made.
 pub(crate) const UNFINISHED: &str = ".new";
 /// How the name of a segment ends that is damaged and holds nothing else that is needed.
-const DAMAGED: &str = ".bad";
+pub(crate) const DAMAGED: &str = ".bad";
+/// How the name of the file ends that says that a segment of the same name was parked.
+const PARKED: &str = ".parked";
 /// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the
 /// disk and the processors are there for mail. Else in large ones.
 const PIECE_BYTES: u64 = 128 * 1024;
@@ -46,6 +48,8 @@ struct State {
     /// Segments that exist, wherever they are.
     segment_count: u64,
     next_sequence: u64,
+    /// What the next segment is called in memory.
+    next_number: u32,
     no_room: bool,
     /// More segments that there was room for when it was last looked, the one that is being made included.
     room_for: u64,
@@ -94,7 +98,7 @@ impl Pool {
         by_hand: bool,
         mutation: Mutation,
         segment_count: u64,
-        next_sequence: u64,
+        (next_sequence, next_number): (u64, u32),
         old: Vec<Segment>,
     ) -> Self {
         let state = State {
@@ -102,6 +106,7 @@ impl Pool {
             given_back: old.into(),
             segment_count,
             next_sequence,
+            next_number,
             no_room: false,
             room_for: u64::MAX,
             is_stuck: false,
@@ -126,6 +131,47 @@ impl Pool {
     pub(crate) fn tidy_names(&self, unfinished: &[String]) -> io::Result<()> {
         unfinished.iter().try_for_each(|name| self.disk.remove(name))?;
         self.sync_names()
+    }
+
+    /// Begins an epoch: the file that says so is durable before any of its numbers is used.
+    pub(crate) fn begin_epoch(&self, epoch: u64, earlier: &[String]) -> io::Result<()> {
+        let name = epoch::marker(epoch);
+        if !earlier.contains(&name) {
+            self.disk.create(&name)?;
+        }
+        self.sync_names()?;
+        // What an earlier one says is said by the new one.
+        earlier.iter().filter(|old| **old != name).try_for_each(|old| done_before(self.disk.remove(old)))?;
+        let mut state = self.lock();
+        state.next_sequence = state.next_sequence.max(epoch::first(epoch));
+        Ok(())
+    }
+
+    /// Says, durably, that what came after these segments may be freed before they are.
+    ///
+    /// # Errors
+    /// When a file cannot be made.
+    pub(crate) fn mark_parked<'a>(&self, names: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        let mut is_new = false;
+        for name in names {
+            match self.disk.create(&parked_mark(name)) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                made => is_new |= made.map(|_| true)?,
+            }
+        }
+        if is_new { self.sync_names() } else { Ok(()) }
+    }
+
+    /// Takes damaged segments out of the log: only at a start, which has read them twice.
+    ///
+    /// # Errors
+    /// When a file cannot be renamed.
+    pub(crate) fn quarantine(&self, dead: Vec<Segment>) -> io::Result<Vec<String>> {
+        let mut waiting: Vec<Segment> = self.lock().given_back.drain(..).collect();
+        waiting.extend(dead);
+        let (damaged, sound): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|old| old.is_damaged);
+        self.give_back(sound);
+        damaged.iter().map(|old| self.set_aside(old)).collect()
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -289,19 +335,19 @@ impl Pool {
         let mut state = self.lock();
         let old = state.given_back.pop_front();
         let (enough, count) = (state.ready.len() >= READY, state.segment_count);
-        let sequence = state.next_sequence;
+        let (sequence, number) = (state.next_sequence, state.next_number);
         state.next_sequence += 1;
+        state.next_number += 1;
         drop(state);
         let made = match &old {
-            Some(old) if old.is_damaged => self.set_aside(old).map(|()| None),
             Some(old) if enough => self.remove(old).map(|()| None),
-            Some(old) => self.renew(old, sequence),
+            Some(old) => self.renew(old, sequence, number),
             None if !self.has_room(count) => {
                 self.lock().no_room = true;
                 self.changed.notify_all();
                 return false;
             }
-            None => self.make(sequence).map(Some),
+            None => self.make(sequence, number).map(Some),
         };
         let had_room = self.note(made, old);
         self.changed.notify_all();
@@ -354,9 +400,9 @@ impl Pool {
     }
 
     /// A new file, zero-filled: blocks that were written before commit in half the time.
-    fn make(&self, sequence: u64) -> io::Result<Segment> {
+    fn make(&self, sequence: u64, number: u32) -> io::Result<Segment> {
         let (unfinished, name) = (format!("{sequence:016x}{UNFINISHED}"), format!("{sequence:016x}.seg"));
-        let made = self.fill(&unfinished, &name, sequence);
+        let made = self.fill(&unfinished, &name, sequence, number);
         match &made {
             Ok(_) => self.lock().segment_count += 1,
             // Half a segment only takes up room.
@@ -365,8 +411,8 @@ impl Pool {
         made
     }
 
-    fn fill(&self, unfinished: &str, name: &str, sequence: u64) -> io::Result<Segment> {
-        let file = Patient::over(self.disk.create(unfinished)?);
+    fn fill(&self, unfinished: &str, name: &str, sequence: u64, number: u32) -> io::Result<Segment> {
+        let file = self.disk.create(unfinished)?;
         let mut at = ALIGN as u64;
         while at < self.room.segment_bytes {
             let piece = if self.has_time() { PIECE_BYTES } else { LARGE_PIECE_BYTES };
@@ -377,8 +423,8 @@ impl Pool {
                 return Err(io::Error::other("the spool is closing"));
             }
         }
-        let header = self.header(sequence);
-        file.write_at(0, &header.encode())?;
+        let header = self.header(sequence)?;
+        write_header(&*file, &header)?;
         file.sync_data()?;
         // A crash may leave a file with what stood in its blocks before, which may have been a segment:
         // so it is called one only now.
@@ -386,12 +432,14 @@ impl Pool {
         // Its name must be there before anything in it is acknowledged.
         self.sync_names()?;
         Ok(Segment {
+            number,
             name: name.to_owned(),
             header,
             file,
             live_bytes: 0,
             is_damaged: false,
             is_digested: false,
+            is_marked: false,
         })
     }
 
@@ -409,14 +457,15 @@ impl Pool {
     }
 
     /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
-    fn renew(&self, old: &Segment, sequence: u64) -> io::Result<Option<Segment>> {
+    fn renew(&self, old: &Segment, sequence: u64, number: u32) -> io::Result<Option<Segment>> {
         if old.header.size_bytes != self.room.segment_bytes || old.file.len()? != self.room.segment_bytes {
             return self.remove(old).map(|()| None);
         }
-        let header = self.header(sequence);
-        old.file.write_at(0, &header.encode())?;
+        let header = self.header(sequence)?;
+        write_header(&*old.file, &header)?;
         old.file.sync_data()?;
         self.forget_digest(old);
+        self.forget_mark(old);
         // A start that finds this much unused need not look through what the earlier life left behind it.
         // Not before the header is durable: the old life must not get holes.
         let cleared = (self.room.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
@@ -425,15 +474,26 @@ impl Pool {
             old.file.sync_data()?;
         }
         let (name, file) = (old.name.clone(), old.file.clone());
-        Ok(Some(Segment { name, header, file, live_bytes: 0, is_damaged: false, is_digested: false }))
+        Ok(Some(Segment {
+            number,
+            name,
+            header,
+            file,
+            live_bytes: 0,
+            is_damaged: false,
+            is_digested: false,
+            is_marked: false,
+        }))
     }
 
-    /// The header goes first, synced: were only the name removed, and a later segment's name with
-    /// it, a crash could bring this one back without what ended its messages.
+    /// Marks a segment as freed, synced, and removes it. Were only the name removed, and a later segment's name
+    /// with it, a crash could bring this one back without what ended its messages.
     fn remove(&self, old: &Segment) -> io::Result<()> {
-        old.file.write_zeros(0, ALIGN as u64)?;
+        let size_bytes = old.file.len()?;
+        write_header(&*old.file, &SegmentHeader { size_bytes, ..old.header }.freed())?;
         old.file.sync_data()?;
         self.forget_digest(old);
+        self.forget_mark(old);
         done_before(self.disk.remove(&old.name))?;
         self.disk.sync_dir()?;
         self.lock().segment_count -= 1;
@@ -441,14 +501,16 @@ impl Pool {
     }
 
     /// Under a name that is not the log's, what is in it can be rescued and does not come back.
-    fn set_aside(&self, old: &Segment) -> io::Result<()> {
+    fn set_aside(&self, old: &Segment) -> io::Result<String> {
         let name = old.name.replace(".seg", DAMAGED);
         tracing::warn!("{} is damaged: kept as {name}", old.name);
         self.forget_digest(old);
+        // Whoever brings the file back brings it to where other segments were.
+        self.mark_parked([old.name.as_str()].into_iter())?;
         done_before(self.disk.rename(&old.name, &name))?;
         self.sync_names()?;
         self.lock().segment_count -= 1;
-        Ok(())
+        Ok(name)
     }
 
     /// Where it stays all the same nobody believes it, and the next start removes it.
@@ -458,18 +520,35 @@ impl Pool {
         }
     }
 
-    fn header(&self, sequence: u64) -> SegmentHeader {
-        let seed = if self.mutation == Mutation::IgnoreSeed { 0 } else { seed(sequence) };
-        SegmentHeader { sequence, seed, size_bytes: self.room.segment_bytes }
+    fn forget_mark(&self, old: &Segment) {
+        if old.is_marked {
+            // One that stays says no more than that segments may be missing after a segment that is gone.
+            let _ = self.disk.remove(&parked_mark(&old.name));
+        }
+    }
+
+    fn header(&self, sequence: u64) -> io::Result<SegmentHeader> {
+        let seed = if self.mutation == Mutation::IgnoreSeed { 0 } else { self.disk.random()? };
+        Ok(SegmentHeader::new(sequence, seed, self.room.segment_bytes))
     }
 }
 
-/// Differs for every life, which the sequence number does already; mixed so that its bits do, too.
-fn seed(sequence: u64) -> u64 {
-    let mut z = sequence.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
+/// The file that says that a segment was parked.
+pub(super) fn parked_mark(segment: &str) -> String {
+    segment.replace(".seg", PARKED)
+}
+
+/// The stem of the segment that a file says was parked, if it is such a file.
+pub(super) fn stem_of_mark(name: &str) -> Option<&str> {
+    name.strip_suffix(PARKED)
+}
+
+/// Writes a header and its copy. The copy goes first: whatever a crash leaves of the two, the newer one counts.
+fn write_header(file: &dyn File, header: &SegmentHeader) -> io::Result<()> {
+    for place in [HeaderPlace::Last, HeaderPlace::First] {
+        file.write_at(place.offset(header.size_bytes), &header.encode(place))?;
+    }
+    Ok(())
 }
 
 /// The name is gone when this was done before, and what came after it failed.

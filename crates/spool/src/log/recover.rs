@@ -7,11 +7,13 @@
 use super::{
     Source,
     digest::{self, Envelopes},
+    epoch,
+    header::{FoundHeader, find_header},
     index::{Index, Location, Segment, chunks_of},
-    patient::Patient,
-    pool::UNFINISHED,
+    pool::{DAMAGED, UNFINISHED, parked_mark, stem_of_mark},
     read_record,
     stretch::{Desk, Kept, Read, Row, Stretch, stretches},
+    tolerant::{FaultTolerantFile, with_retries},
     window::Window,
 };
 use crate::{
@@ -19,7 +21,8 @@ use crate::{
     disk::{Disk, File},
     format::{
         block::{
-            ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, SegmentHeader, VERSION, read_batch, read_head,
+            ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, SegmentHeader, VERSION, read_batch,
+            read_head,
         },
         record::Kind,
     },
@@ -28,6 +31,7 @@ use crate::{
 use std::{
     collections::{HashMap, HashSet},
     io,
+    sync::Arc,
 };
 
 /// How to read.
@@ -88,8 +92,20 @@ pub(crate) struct Found {
     pub(crate) envelopes: HashMap<u32, Envelopes>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
-    /// Segments whose first batch was written and cannot be read: the segment's number and the batch's.
-    unread: Vec<(u64, u64)>,
+    /// Segments whose first batch was written and is damaged: the segment's number and the batch's.
+    lost_first: Vec<(u32, u64)>,
+    /// Batches that are missing, to be judged when all segments were read.
+    gaps: Vec<Gap>,
+    /// Numbers of the batches that were read, as ranges.
+    numbers: Vec<(u64, u64)>,
+    /// By segment: what could not be read of it.
+    readers: HashMap<u32, Arc<FaultTolerantFile>>,
+    /// The highest epoch that anything in the log belongs to.
+    pub(crate) epoch: u64,
+    /// This start begins one.
+    pub(crate) begins_epoch: bool,
+    /// Files whose names say which epoch is in use.
+    pub(crate) markers: Vec<String>,
     /// Segments with the last batch, which was written again since. Who did that may have been killed
     /// before the sync: until it is written once more, these may be the only ones the disk has.
     copies: Vec<u32>,
@@ -98,20 +114,28 @@ pub(crate) struct Found {
     /// Segments that hold nothing but a batch that was written again since.
     superseded: Vec<u32>,
     pub(crate) next_sequence: u64,
+    /// What the next segment is called in memory.
+    pub(crate) next_number: u32,
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
     pub(crate) report: RecoveryReport,
     mutation: Mutation,
 }
 
+/// Batches that are missing between two that were read.
+struct Gap {
+    /// The segment that was read when they were missed.
+    name: String,
+    /// The missing numbers.
+    from: u64,
+    to: u64,
+    /// The segments of the batches before and behind.
+    segments: (u32, u32),
+}
+
 pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Result<Found, SpoolFailure> {
     let mut found = Found { mutation, ..Found::default() };
-    let mut segments = open_segments(disk, &mut found)?;
-    segments.sort_by_key(|s| s.header.sequence);
-    for segment in &segments {
-        found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
-        found.segment_count += 1;
-    }
+    let segments = open_segments(disk, &mut found)?;
     let whole = mutation != Mutation::IgnoreBatchEnd;
     if reading.threads > 1 {
         scan_stretches(disk, segments, &mut found, whole, reading)?;
@@ -123,8 +147,14 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
+    found.note_unread();
     found.read_last()?;
+    found.judge_gaps();
     found.mark_lost_beginning();
+    if found.first.is_none() && !found.report.unread.is_empty() {
+        let why = found.report.unread.join("; ");
+        return Err(SpoolFailure::Io(format!("nothing of the log can be read: {why}")));
+    }
     Ok(found)
 }
 
@@ -143,7 +173,7 @@ fn scan_stretches(
     whole: bool,
     reading: Reading,
 ) -> Result<(), SpoolFailure> {
-    let desk = Desk::default();
+    let (desk, has_second_read) = (Desk::default(), found.mutation != Mutation::SkipSecondRead);
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
         if reading.digests && segment.is_digested {
@@ -166,7 +196,7 @@ fn scan_stretches(
         // One that is not believed is as if nobody had read: the segment is.
         Piece::Digest(number, segment) => (*number, Ok(digest::read(disk, segment).unwrap_or_default())),
         Piece::Stretch(stretch) => {
-            let read = stretch.read(&desk, whole);
+            let read = stretch.read(&desk, whole, has_second_read);
             (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
         }
     };
@@ -185,61 +215,147 @@ fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
     SpoolFailure::Io(format!("{what} {name}: {e}"))
 }
 
+/// Opens all segments, in their order.
+///
+/// # Errors
+/// When the directory cannot be read, or another version of this program wrote a segment.
 fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
-    let mut segments = Vec::new();
-    let names = disk.list().map_err(|e| io_error("list", "the spool", &e))?;
+    let names = with_retries(|| disk.list()).map_err(|e| io_error("list", "the spool", &e))?;
     found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
+    found.markers = names.iter().filter(|name| epoch::of_marker(name).is_some()).cloned().collect();
+    found.epoch = found.markers.iter().filter_map(|name| epoch::of_marker(name)).max().unwrap_or(0);
+    found.report.quarantined = names.iter().filter(|name| name.ends_with(DAMAGED)).cloned().collect();
     let there: HashSet<&String> = names.iter().collect();
     let digests = names.iter().filter_map(|name| digest::segment_of(name));
     // In the order of the names: what is removed first must not be chance.
     let (digested, orphans): (Vec<String>, Vec<_>) = digests.partition(|segment| there.contains(segment));
     let digested: HashSet<String> = digested.into_iter().collect();
     found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
+    let marked: HashSet<String> = names.iter().filter_map(|name| stem_of_mark(name)).map(str::to_owned).collect();
+    let has_segment = |stem: &&String| {
+        [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")))
+    };
+    let mut orphans: Vec<&String> = marked.iter().filter(|stem| !has_segment(stem)).collect();
+    orphans.sort_unstable();
+    found.unfinished.extend(orphans.into_iter().map(|stem| parked_mark(&format!("{stem}.seg"))));
+    let (mut opened, mut headless) = (Vec::new(), Vec::new());
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
         // A new segment is named after its number, and must not take the name of one that is there.
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
         found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
-        let file = disk.open(&name).map_err(|e| io_error("open", &name, &e))?;
-        let file = if found.mutation == Mutation::StopAtDamage { file } else { Patient::over(file) };
-        let mut head = vec![0; ALIGN];
-        let length = file.read_at(0, &mut head).map_err(|e| io_error("read", &name, &e))?;
-        let is_digested = digested.contains(&name);
-        match SegmentHeader::decode(&head[..length]) {
-            Ok(header) => {
-                segments.push(Segment { name, header, file, live_bytes: 0, is_damaged: false, is_digested });
-            }
-            Err(BadHeader::Version(other)) => {
-                let text = format!("{name}: format {other}; this version reads and writes {VERSION}");
-                return Err(SpoolFailure::Unusable(text));
-            }
-            Err(BadHeader::Unreadable) => {
-                let size_bytes = file.len().map_err(|e| io_error("read", &name, &e))?;
-                if has_data(&*file, size_bytes) {
-                    found.report.corrupt.push(format!("{name}: its header cannot be read"));
-                    continue;
-                }
-                // Never finished being made, or about to be removed.
-                found.segment_count += 1;
-                let header = SegmentHeader { sequence: 0, seed: 0, size_bytes };
-                found.empty.push(Segment {
-                    name,
-                    header,
-                    file,
-                    live_bytes: 0,
-                    is_damaged: false,
-                    is_digested,
-                });
-            }
+        found.segment_count += 1;
+        let beside = (digested.contains(&name), marked.contains(name.trim_end_matches(".seg")));
+        match open_segment(disk, &name, beside, found)? {
+            Some((segment, reader, None)) => opened.push((segment, reader)),
+            Some((segment, reader, Some(first_batch))) => headless.push((segment, reader, first_batch)),
+            None => {}
         }
     }
+    opened.sort_by_key(|(segment, _)| segment.header.sequence);
+    for (segment, reader, first_batch) in headless {
+        let at = opened.iter().position(|(other, _)| first_batch_of(other) > Some(first_batch));
+        opened.insert(at.unwrap_or(opened.len()), (segment, reader));
+    }
+    for (segment, _) in &opened {
+        found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
+    }
+    found.epoch = found.epoch.max(epoch::of(found.next_sequence));
+    let numbered = (1..).zip(opened).map(|(number, (segment, reader))| {
+        found.readers.insert(number, reader);
+        Segment { number, ..segment }
+    });
+    let segments: Vec<Segment> = numbered.collect();
+    found.next_number = segments.len() as u32 + 1;
     Ok(segments)
 }
 
-/// A zeroed header stands for a segment that is given up; damage rarely writes zeros only.
-fn has_data(file: &dyn File, size_bytes: u64) -> bool {
-    let mut head = vec![0; ALIGN];
-    let read = file.read_at(0, &mut head).unwrap_or(0);
-    size_bytes > 0 && head[..read].iter().any(|b| *b != 0)
+/// A segment, its file, and the number of its first batch where both of its headers are lost.
+type Opened = (Segment, Arc<FaultTolerantFile>, Option<u64>);
+
+/// Opens one segment; `None` when there is nothing to read in it, or it cannot be read.
+fn open_segment(
+    disk: &dyn Disk,
+    name: &str,
+    (is_digested, is_marked): (bool, bool),
+    found: &mut Found,
+) -> Result<Option<Opened>, SpoolFailure> {
+    let opened = with_retries(|| disk.open(name)).and_then(|file| {
+        let size_bytes = with_retries(|| file.len())?;
+        Ok((file, size_bytes))
+    });
+    let (file, size_bytes) = match opened {
+        Ok(opened) => opened,
+        Err(e) if found.mutation == Mutation::StopAtDamage => return Err(io_error("open", name, &e)),
+        Err(e) => {
+            found.report.unread.push(format!("{name}: it cannot be opened: {e}"));
+            return Ok(None);
+        }
+    };
+    let reader = FaultTolerantFile::over(file.clone());
+    let header = find_header(&reader, size_bytes, found.mutation).map_err(|other| {
+        SpoolFailure::Unusable(format!(
+            "{name}: format {other}; this version writes {VERSION} and reads what is older"
+        ))
+    })?;
+    let is_strict = found.mutation == Mutation::StopAtDamage;
+    let read_by: Arc<dyn File> = if is_strict { file.clone() } else { reader.clone() };
+    let segment = |header: SegmentHeader| Segment {
+        number: 0,
+        name: name.to_owned(),
+        header,
+        file: read_by.clone(),
+        live_bytes: 0,
+        is_damaged: false,
+        is_digested,
+        is_marked,
+    };
+    let damaged = |header| Segment { is_damaged: true, ..segment(header) };
+    let first_block_is_unread = reader.unread().is_some();
+    Ok(match header {
+        FoundHeader::Sound(header) => Some((segment(header), reader, None)),
+        FoundHeader::Copied(header) if first_block_is_unread => Some((segment(header), reader, None)),
+        FoundHeader::Copied(header) => {
+            found.report.corrupt.push(format!("{name}: its header is damaged; the copy of it is used"));
+            Some((damaged(header), reader, None))
+        }
+        FoundHeader::Lost { header, first_batch } => {
+            found.report.corrupt.push(format!("{name}: its header is lost; its batches are read without it"));
+            Some((damaged(header), reader, Some(first_batch)))
+        }
+        FoundHeader::Free => {
+            // Never finished being made, or about to be removed.
+            let header = SegmentHeader::new(0, 0, size_bytes);
+            found.empty.push(Segment { file, ..segment(header) });
+            None
+        }
+        FoundHeader::Nothing => {
+            found.report.corrupt.push(format!("{name}: its header cannot be read, and no batch in it"));
+            None
+        }
+        FoundHeader::Unread => {
+            let why = reader.unread().unwrap_or_default();
+            found.report.unread.push(format!("{name}: {why}"));
+            None
+        }
+    })
+}
+
+/// The number of a segment's first batch, if it can be read.
+fn first_batch_of(segment: &Segment) -> Option<u64> {
+    let mut head = [0; BATCH_HEAD_BYTES];
+    let length = segment.file.read_at(FIRST_BATCH, &mut head).ok()?;
+    read_head(&head[..length], FIRST_BATCH, segment.header.seed).ok().map(|head| head.sequence)
+}
+
+/// Reads the bytes of a batch a second time, past the page cache, into the window.
+pub(super) fn refresh(window: &mut Window, at: u64, seed: u64) -> io::Result<()> {
+    let head = window.refresh(at, ALIGN)?;
+    if let Ok(head) = read_head(head, at, seed)
+        && head.length > ALIGN
+    {
+        window.refresh(at, head.length)?;
+    }
+    Ok(())
 }
 
 fn scan_segment(
@@ -250,13 +366,14 @@ fn scan_segment(
     reads: Vec<Read>,
 ) -> Result<Vec<u8>, SpoolFailure> {
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
-    let end = segment.header.size_bytes.min(length);
+    let end = segment.header.end().min(length);
     let mut window = Window::new(segment.file.clone(), end, buffer);
-    let (number, seed, name) = (segment.header.sequence as u32, segment.header.seed, segment.name.clone());
+    let (number, seed, name) = (segment.number, segment.header.seed, segment.name.clone());
     let failed = |e: io::Error| io_error("read", &name, &e);
     found.index.segments.insert(number, segment);
     let (mut at, mut batches) = (FIRST_BATCH, 0u64);
     let mut reads = reads.into_iter().peekable();
+    let mut refreshed = None;
     while at < end {
         // What was read from exactly here on is what would be read now.
         while reads.next_if(|read| read.start < at).is_some() {}
@@ -279,14 +396,20 @@ fn scan_segment(
                 take_batch(found, &name, head.sequence, number, rows, Some(bodies));
                 at += head.padded();
             }
+            Err(_) if refreshed != Some(at) && found.mutation != Mutation::SkipSecondRead => {
+                refreshed = Some(at);
+                refresh(&mut window, at, seed).map_err(failed)?;
+            }
             Err(why) => {
                 let last = found.last.as_ref().map_or(0, |last| last.sequence);
                 let Some(next) = next_in(&mut window, at, seed, last).map_err(failed)? else {
                     found.report.torn_bytes += torn_bytes(&mut window, at).map_err(failed)?;
                     break;
                 };
-                found.report.corrupt.push(format!("{name}: bytes {at} to {next}: {}", why.0));
-                found.mark_damaged(number);
+                if !found.is_unread(number, at, next) {
+                    found.report.corrupt.push(format!("{name}: bytes {at} to {next}: {}", why.0));
+                    found.mark_damaged(number);
+                }
                 at = next;
             }
         }
@@ -296,7 +419,7 @@ fn scan_segment(
             let head = || BATCH_HEAD_BYTES;
             let first = window.slice_ahead(FIRST_BATCH, BATCH_HEAD_BYTES, head).map_err(failed)?;
             let written = read_head(first, FIRST_BATCH, seed);
-            found.unread.extend(written.map(|head| (u64::from(number), head.sequence)));
+            found.lost_first.extend(written.map(|head| (number, head.sequence)));
             found.empty.extend(found.index.segments.remove(&number));
         }
         1 if found.last_segment() == Some(number) => found.alone.push(number),
@@ -376,6 +499,11 @@ pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     Ok(at - from)
 }
 
+/// May a batch of this number come next?
+fn follows(last: u64, sequence: u64) -> bool {
+    sequence == last + 1 || epoch::of(sequence) > epoch::of(last) && epoch::is_first(sequence)
+}
+
 /// The batch before this one is proven: its sync returned before this one was written. Rows that are
 /// not taken are thrown away by the caller.
 fn take_batch(
@@ -384,45 +512,61 @@ fn take_batch(
     sequence: u64,
     segment: u32,
     rows: impl Iterator<Item = Row>,
-    bodies: Option<Vec<Vec<u8>>>,
+    mut bodies: Option<Vec<Vec<u8>>>,
 ) {
-    if let Some(last) = found.last.as_ref().map(|last| last.sequence) {
-        if sequence < last {
-            rows.for_each(drop);
-            return; // written again after a crash: read already
+    let rows: Vec<Row> = match found.last.as_ref().map(|last| last.sequence) {
+        Some(last) if sequence <= last => {
+            let rows: Vec<Row> = rows.collect();
+            match found.is_copy(name, sequence, segment, &rows, &mut bodies) {
+                // Written again by a start that could not read what follows the first.
+                true if sequence < last => return,
+                true => {
+                    found.copies.extend(found.last_segment());
+                    found.superseded.append(&mut found.alone);
+                }
+                // What ended a message may come before the message now: it is delivered once more then.
+                false if sequence < last => {
+                    rows.iter().for_each(|row| found.apply(row, segment));
+                    return;
+                }
+                false => {
+                    settle_last(found);
+                    found.alone.clear();
+                }
+            }
+            rows
         }
-        if sequence > last + 1 {
-            found.report.corrupt.push(format!(
-                "{name}: batches {} to {} are missing before it",
-                last + 1,
-                sequence - 1
-            ));
-            found.mark_gap(segment);
-        }
-        if sequence > last {
+        Some(last) => {
+            if !follows(last, sequence) {
+                let from = found.last_segment().unwrap_or(0);
+                let name = name.to_owned();
+                found.gaps.push(Gap { name, from: last + 1, to: sequence - 1, segments: (from, segment) });
+                found.mark_gap_end(segment);
+            }
             settle_last(found);
             found.alone.clear();
             found.copies.clear();
-        } else {
-            found.copies.extend(found.last_segment());
+            // The vector of the one before is used again.
+            let mut own = found.last.take().map_or(Vec::new(), |last| last.rows);
+            own.clear();
+            own.extend(rows);
+            own
         }
-        found.superseded.append(&mut found.alone);
-    }
+        None => rows.collect(),
+    };
     found.first.get_or_insert(sequence);
     found.report.batch_count += 1;
-    // The vector of the one before is used again.
-    let mut own = found.last.take().map_or(Vec::new(), |last| last.rows);
-    own.clear();
-    own.extend(rows);
+    found.note_number(sequence);
     // Those that messages name, too: a chunk that is lost must not become another message's.
     let named =
         |row: &Row| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
-    let chunks = own
+    let chunks = rows
         .iter()
         .flat_map(|row| named(row).into_iter().chain((row.kind == Kind::Chunk).then_some(row.name)));
     let behind = chunks.map(|place| place.saturating_add(1)).max();
     found.next_chunk = found.next_chunk.max(behind.unwrap_or(0));
-    found.last = Some(Last { sequence, segment, rows: own, bodies });
+    found.epoch = found.epoch.max(epoch::of(sequence)).max(epoch::of_chunk(found.next_chunk));
+    found.last = Some(Last { sequence, segment, rows, bodies });
 }
 
 #[cfg(test)]
@@ -430,9 +574,9 @@ impl Found {
     /// What only this file knows of it.
     pub(crate) fn told(&self) -> String {
         let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
-        let Self { first, copies, alone, superseded, unfinished, .. } = self;
+        let Self { first, copies, alone, superseded, unfinished, numbers: ranges, .. } = self;
         let numbers = (self.next_sequence, self.next_chunk, self.segment_count);
-        format!("{last:?} {first:?} {copies:?} {alone:?} {superseded:?} {unfinished:?} {numbers:?}")
+        format!("{last:?} {first:?} {copies:?} {alone:?} {superseded:?} {unfinished:?} {numbers:?} {ranges:?}")
     }
 }
 
@@ -445,34 +589,127 @@ impl Found {
     /// The bodies of the last batch, where they were not kept.
     fn read_last(&mut self) -> Result<(), SpoolFailure> {
         let Some(last) = self.last.as_mut().filter(|last| last.bodies.is_none()) else { return Ok(()) };
-        let Some(segment) = self.index.segments.get(&last.segment) else { return Ok(()) };
-        let read = |row: &Row| {
-            let at = Location { segment: last.segment, offset: row.offset, length: row.length };
-            read_record(
-                Source::Disk,
-                &*segment.file,
-                segment.header.seed,
-                &segment.name,
-                at,
-                row.kind,
-                row.name,
-            )
-        };
-        last.bodies = Some(last.rows.iter().map(read).collect::<Result<_, _>>()?);
+        let Some(segment) = self.index.segment(last.segment) else { return Ok(()) };
+        last.bodies = Some(bodies_of(segment, last.segment, &last.rows)?);
         Ok(())
     }
 
+    fn apply(&mut self, row: &Row, segment: u32) {
+        let at = Location { segment, offset: row.offset, length: row.length };
+        self.index.apply(row.kind, row.name, at, &row.chunks);
+    }
+
+    fn is_unread(&self, number: u32, from: u64, to: u64) -> bool {
+        self.mutation != Mutation::ReadErrorIsDamage
+            && self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
+    }
+
+    /// What could not be read stays as it is, and no mail is written to it.
+    fn note_unread(&mut self) {
+        for (number, reader) in std::mem::take(&mut self.readers) {
+            let unread = reader.unread().filter(|_| self.mutation != Mutation::ReadErrorIsDamage);
+            if let Some(why) = &unread {
+                let empty = self.empty.iter().find(|segment| segment.number == number);
+                let name = self.index.segment(number).or(empty).map(|segment| segment.name.clone());
+                self.report.unread.extend(name.map(|name| format!("{name}: {why}")));
+                self.empty.retain(|segment| segment.number != number);
+                self.index.park(number);
+            }
+            // Errors of a running spool are told as they are.
+            let file = if self.mutation == Mutation::ReadErrorIsDamage { reader } else { reader.inner() };
+            if let Some(segment) = self.index.segment_mut(number) {
+                segment.file = file;
+            } else if let Some(segment) = self.empty.iter_mut().find(|segment| segment.number == number) {
+                segment.file = file;
+            }
+        }
+        self.report.unread.sort();
+    }
+
+    fn note_number(&mut self, sequence: u64) {
+        match self.numbers.last_mut() {
+            Some((_, to)) if *to == sequence || *to + 1 == sequence => *to = sequence,
+            _ => self.numbers.push((sequence, sequence)),
+        }
+    }
+
+    /// Segments that this start leaves untouched, as far as they are known by name.
+    pub(crate) fn unread_names(&self) -> Vec<String> {
+        let told = self.report.unread.iter().filter_map(|what| what.split_once(": ").map(|(name, _)| name));
+        let mut names: Vec<String> = told.filter(|name| name.ends_with(".seg")).map(str::to_owned).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Is this batch, whose number was read before or is lower than one that was, a copy of the one that was
+    /// read? A different one is damage, and both are applied.
+    fn is_copy(
+        &mut self,
+        name: &str,
+        sequence: u64,
+        segment: u32,
+        rows: &[Row],
+        bodies: &mut Option<Vec<Vec<u8>>>,
+    ) -> bool {
+        if !self.numbers.iter().any(|(from, to)| (*from..=*to).contains(&sequence)) {
+            return false;
+        }
+        let own = self.index.segment(segment).and_then(|own| {
+            let read = bodies.take().or_else(|| bodies_of(own, segment, rows).ok())?;
+            Some(bodies.insert(read).clone())
+        });
+        let named = |rows: &[Row], bodies: Vec<Vec<u8>>| -> Vec<(Kind, u64, Vec<u8>)> {
+            rows.iter().zip(bodies).map(|(row, body)| (row.kind, row.name, body)).collect()
+        };
+        let own = own.map(|own| named(rows, own));
+        let before = match &mut self.last {
+            Some(last) if last.sequence == sequence => {
+                let read = || bodies_of(self.index.segment(last.segment)?, last.segment, &last.rows).ok();
+                let read = last.bodies.clone().or_else(read);
+                read.map(|bodies| named(&last.rows, bodies))
+            }
+            _ => self.find_batch(sequence, segment),
+        };
+        if before.is_some() && before == own {
+            return true;
+        }
+        self.report.corrupt.push(format!(
+            "{name}: batch {sequence} is there twice with different content: both are taken"
+        ));
+        self.mark_damaged(segment);
+        false
+    }
+
+    /// The records of a batch that was read before, looked for in all segments but one.
+    fn find_batch(&self, sequence: u64, but: u32) -> Option<Vec<(Kind, u64, Vec<u8>)>> {
+        let others = self.index.segments.iter().filter(|(number, _)| **number != but);
+        others.into_iter().find_map(|(_, segment)| {
+            let mut bytes = vec![0; usize::try_from(segment.header.end()).ok()?];
+            let length = segment.file.read_at(0, &mut bytes).ok()?;
+            let blocks = (FIRST_BATCH as usize..length).step_by(ALIGN);
+            blocks.into_iter().find_map(|at| {
+                let seed = segment.header.seed;
+                let head = read_head(&bytes[at..length], at as u64, seed).ok()?;
+                let is_it = head.sequence == sequence;
+                let (_, records) =
+                    is_it.then(|| read_batch(&bytes[at..length], at as u64, seed, true).ok())??;
+                Some(records.iter().map(|(_, _, r)| (r.kind, r.name, r.body.to_vec())).collect())
+            })
+        })
+    }
+
     fn mark_damaged(&mut self, number: u32) {
-        if let Some(segment) = self.index.segments.get_mut(&number) {
+        if let Some(segment) = self.index.segment_mut(number) {
             segment.is_damaged = true;
         }
     }
 
     /// A batch that cannot be read and is older than all that can was not torn: it was proven by those.
     fn mark_lost_beginning(&mut self) {
-        for (number, batch) in std::mem::take(&mut self.unread) {
+        for (number, batch) in std::mem::take(&mut self.lost_first) {
             if self.first.is_some_and(|first| batch < first) {
-                for segment in self.empty.iter_mut().filter(|s| s.header.sequence == number) {
+                for segment in self.empty.iter_mut().filter(|s| s.number == number) {
                     segment.is_damaged = true;
                     self.report.corrupt.push(format!("{}: batch {batch} cannot be read", segment.name));
                 }
@@ -480,38 +717,80 @@ impl Found {
         }
     }
 
-    /// Batches are missing: they were in what looked like the torn tail behind the last one, or in
-    /// segments that looked empty.
-    fn mark_gap(&mut self, before: u32) {
-        if self.index.segments.get(&before).is_some_and(|segment| segment.is_damaged) {
-            return; // they were in this one
+    /// Where damage was found before in the same segment, that is where the missing batches were.
+    fn mark_gap_end(&mut self, before: u32) {
+        if self.index.segment(before).is_some_and(|segment| segment.is_damaged)
+            && let Some(gap) = self.gaps.last_mut()
+        {
+            gap.segments.0 = before;
         }
-        let from = self.last_segment().unwrap_or(0);
-        self.mark_damaged(from);
-        let between = |s: &&mut Segment| (u64::from(from)..u64::from(before)).contains(&s.header.sequence);
-        self.empty.iter_mut().filter(between).for_each(|segment| segment.is_damaged = true);
+    }
+
+    /// Batches are missing: they were in what looked like the torn tail behind the last one, in segments that
+    /// looked empty, or in what cannot be read.
+    fn judge_gaps(&mut self) {
+        for Gap { name, from, to, segments: (first, before) } in std::mem::take(&mut self.gaps) {
+            if self.index.segment(first).is_some_and(|segment| segment.is_marked) {
+                continue; // they were freed while that one was parked
+            }
+            let what = format!("{name}: batches {from} to {to} are missing before it");
+            if !self.report.unread.is_empty() {
+                self.report.unread.push(format!("{what}: they may be in what cannot be read"));
+                continue;
+            }
+            self.report.corrupt.push(what);
+            if first != before {
+                self.mark_damaged(first);
+                let between = |s: &&mut Segment| (first..before).contains(&s.number);
+                self.empty.iter_mut().filter(between).for_each(|segment| segment.is_damaged = true);
+            }
+        }
     }
 
     /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
     /// by batches that are proven.
     pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
         let first_needed = self.copies.iter().copied().chain(self.last_segment()).min();
-        first_needed.map(|number| index.take_dead_before(number)).unwrap_or_default()
+        first_needed.map(|number| index.take_dead_before(number, true)).unwrap_or_default()
     }
 
     /// Segments nobody needs any more once the last batch was written again. Without this every restart
     /// would cost a segment for as long as an older one has a message in it.
     pub(crate) fn take_superseded(&mut self, index: &mut Index) -> Vec<Segment> {
         self.superseded.append(&mut self.alone);
+        let is_free = |index: &Index, number: &u32| {
+            index.segments.get(number).is_some_and(|segment| !segment.is_damaged && segment.live_bytes == 0)
+        };
+        self.superseded.retain(|number| is_free(index, number));
         self.superseded.drain(..).filter_map(|number| index.segments.remove(&number)).collect()
     }
+
+    /// The highest queue id in the last batch, which is not in the index yet.
+    pub(crate) fn highest_id_in_tail(&self) -> u64 {
+        let rows = self.last.iter().flat_map(|last| &last.rows);
+        rows.filter(|row| row.kind != Kind::Chunk).map(|row| row.name).max().unwrap_or(0)
+    }
+
+    /// Could this start not read everything as it was written? Then no number may be used that may have been used.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        let report = &self.report;
+        !report.unread.is_empty() || !report.corrupt.is_empty() || report.torn_bytes > 0
+    }
+}
+
+/// The bodies of a batch's records, read from its segment.
+fn bodies_of(segment: &Segment, number: u32, rows: &[Row]) -> Result<Vec<Vec<u8>>, SpoolFailure> {
+    let read = |row: &Row| {
+        let at = Location { segment: number, offset: row.offset, length: row.length };
+        let (seed, name) = (segment.header.seed, &segment.name);
+        read_record(Source::Disk, &*segment.file, seed, name, at, row.kind, row.name)
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Puts the last batch's records into the index where they stand.
 pub(crate) fn settle_last(found: &mut Found) {
-    let Some(last) = &found.last else { return };
-    for row in &last.rows {
-        let at = Location { segment: last.segment, offset: row.offset, length: row.length };
-        found.index.apply(row.kind, row.name, at, &row.chunks);
-    }
+    let Some(last) = found.last.take() else { return };
+    last.rows.iter().for_each(|row| found.apply(row, last.segment));
+    found.last = Some(last);
 }

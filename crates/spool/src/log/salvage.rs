@@ -158,6 +158,7 @@ impl Heap {
             Seen::Segment { name, .. } => (self.segment, self.in_tail) = (name.to_owned(), false),
             Seen::Empty { .. } | Seen::Batch { .. } => self.in_tail = false,
             Seen::Torn { .. } => self.in_tail = true,
+            Seen::Unread { name, why } => self.report.damage.push(format!("{name}: {why}")),
             Seen::Damage { from, to, why } => {
                 self.in_tail = false;
                 self.report.damage.push(format!("{}: bytes {from} to {to}: {why}", self.segment));
@@ -168,10 +169,7 @@ impl Heap {
                     return;
                 }
                 self.report.loose_count += u64::from(is_loose);
-                // Whole batches of a file that was set aside were read in their time.
-                if is_loose || !self.segment.ends_with(".bad") {
-                    self.take(said);
-                }
+                self.take(said);
             }
         }
     }

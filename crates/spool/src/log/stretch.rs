@@ -5,7 +5,7 @@
 use super::{
     digest::Envelopes,
     index::Segment,
-    recover::{is_zero, next_in, torn_bytes},
+    recover::{is_zero, next_in, refresh, torn_bytes},
     window::Window,
 };
 use crate::{
@@ -122,7 +122,7 @@ impl Desk {
 
 /// A segment from front to back, in stretches of about so many bytes.
 pub(super) fn stretches(number: usize, segment: &Segment, length_bytes: u64) -> io::Result<Vec<Stretch>> {
-    let end = segment.header.size_bytes.min(segment.file.len()?);
+    let end = segment.header.end().min(segment.file.len()?);
     let is_over = Arc::new(AtomicBool::new(false));
     let one = |from: u64| Stretch {
         segment: number,
@@ -148,12 +148,13 @@ impl Stretch {
     }
 
     /// From its first batch up to one that begins behind the stretch, or cannot be read.
-    pub(super) fn read(&self, desk: &Desk, whole: bool) -> io::Result<Read> {
+    /// What looks damaged is read a second time, past the page cache, unless a mutation forbids it.
+    pub(super) fn read(&self, desk: &Desk, whole: bool, has_second_read: bool) -> io::Result<Read> {
         let mut window = Window::new(self.file.clone(), self.end, desk.buffer());
         let mut read = Read { start: self.from, end: self.from, ..Read::default() };
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
-            self.fill(&mut read, &mut window, desk, whole)?;
+            self.fill(&mut read, &mut window, desk, (whole, has_second_read))?;
             // Nobody asks for what stands behind.
             self.is_over.fetch_or(read.torn_bytes.is_some(), Ordering::Relaxed);
         }
@@ -181,13 +182,24 @@ impl Stretch {
         Ok(None)
     }
 
-    fn fill(&self, read: &mut Read, window: &mut Window, desk: &Desk, whole: bool) -> io::Result<()> {
-        let (mut last, mut last_at) = (0, None);
+    fn fill(
+        &self,
+        read: &mut Read,
+        window: &mut Window,
+        desk: &Desk,
+        (whole, has_second_read): (bool, bool),
+    ) -> io::Result<()> {
+        let (mut last, mut last_at, mut refreshed) = (0, None, None);
         while read.end < self.to {
             let at = read.end;
             let length = read_head(window.slice(at, BATCH_HEAD_BYTES)?, at, self.seed)
                 .map_or(BATCH_HEAD_BYTES, |head| head.length);
             let Ok((head, records)) = read_batch(window.slice(at, length)?, at, self.seed, whole) else {
+                if has_second_read && refreshed != Some(at) {
+                    refreshed = Some(at);
+                    refresh(window, at, self.seed)?;
+                    continue;
+                }
                 // Were more known of what stands before it, still less would count as later.
                 let is_end = next_in(window, at, self.seed, last)?.is_none();
                 read.torn_bytes = if is_end { Some(torn_bytes(window, at)?) } else { None };

@@ -36,7 +36,7 @@ struct Kept<'a> {
     digest: Option<&'a Envelopes>,
 }
 /// One that was read, and what of its past could not be; or why not.
-type Visited = Result<(Recovered, Option<String>), SpoolFailure>;
+type Visited = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
 
 impl Shared {
     /// Passes on each one; what cannot be read is reported.
@@ -47,11 +47,11 @@ impl Shared {
         let (desk, report) = (Desk::default(), &mut found.report);
         let mut take = |visited: Visited| match visited {
             Ok((recovered, lost)) => {
-                report.corrupt.extend(lost);
+                lost.iter().for_each(|failure| report.note(failure));
                 report.message_count += 1;
                 visit(recovered);
             }
-            Err(failure) => report.corrupt.push(failure.to_string()),
+            Err(failure) => report.note(&failure),
         };
         let segments = live.chunk_by(|a, b| a.1.at.segment == b.1.at.segment);
         let kept = |segment: &[Live]| Kept {
@@ -77,7 +77,7 @@ impl Shared {
 
     /// Those of a segment, or some of them.
     fn visit_segment(&self, live: &[Live], kept: Kept<'_>, desk: &Desk, take: &mut dyn FnMut(Visited)) {
-        let place = self.index().segments.get(&live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
+        let place = self.index().segment(live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
             let gone =
                 |id: &u64| Err(SpoolFailure::Corrupt(format!("{}: its segment is gone", QueueId(*id))));
@@ -97,12 +97,14 @@ impl Shared {
                 }
                 let read =
                     window.slice_ahead(u64::from(at.offset), at.length as usize, || ahead(&live[number..]));
-                let bytes = read.map_err(|e| SpoolFailure::Io(format!("read {id}: {e}")))?;
-                let (record, ..) = record::read(bytes, u64::from(at.offset), header.seed).map_err(bad)?;
-                if record.kind != Kind::Message || record.name != id.0 {
-                    return Err(SpoolFailure::Corrupt(format!("{id}: another record than expected")));
+                let record = read.ok().and_then(|b| record::read(b, u64::from(at.offset), header.seed).ok());
+                match record {
+                    Some((record, ..)) if record.kind == Kind::Message && record.name == id.0 => {
+                        read_message(id, record.body, false).map_err(bad)
+                    }
+                    // By itself it may be readable, or is read a second time.
+                    _ => read_message(id, &self.record(at, Kind::Message, id.0)?, false).map_err(bad),
                 }
-                read_message(id, record.body, false).map_err(bad)
             });
             take(stored.map(|stored| {
                 let Folded { message, states, held, lost } = self.fold_stored(id, slot, stored);

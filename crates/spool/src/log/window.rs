@@ -60,6 +60,19 @@ impl Window {
     }
 }
 
+impl Window {
+    /// Reads a piece again, past the page cache, and keeps it in place of what was read before.
+    pub(crate) fn refresh(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
+        let left = usize::try_from(self.end.saturating_sub(at)).unwrap_or(usize::MAX);
+        self.bytes.resize(length.min(left), 0);
+        let read = self.file.read_uncached(at, &mut self.bytes);
+        self.bytes.truncate(*read.as_ref().unwrap_or(&0));
+        self.start = at;
+        read?;
+        Ok(&self.bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

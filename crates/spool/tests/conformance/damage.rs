@@ -118,13 +118,27 @@ fn a_damaged_message_does_not_stop_the_log() {
         commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
     }
     assert_eq!(*spool.read(QueueId(2)).unwrap(), *message(2, 1, text("this does not")));
-    assert!(!files(dir.path(), "bad").is_empty());
+    // Only a start quarantines, when it has read the damage itself.
+    assert!(files(dir.path(), "bad").is_empty());
     drop(spool);
-    assert_eq!(open(dir.path()).1.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
+    let (spool, found, report) = open(dir.path());
+    assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
+    let quarantined = files(dir.path(), "bad");
+    assert_eq!((quarantined.len(), report.quarantined.len()), (1, 1), "{report:?}");
+    assert!(spool.faults().iter().any(|fault| fault.contains(&report.quarantined[0])));
+    drop(spool);
+    // At every start until somebody takes the file away.
+    let (spool, found, report) = open(dir.path());
+    assert_eq!((found.len(), report.quarantined.len()), (1, 1), "{report:?}");
+    assert!(report.is_complete(), "{report:?}");
+    drop(spool);
+    std::fs::remove_file(&quarantined[0]).unwrap();
+    let (spool, found, report) = open(dir.path());
+    assert_eq!((found.len(), report.quarantined.len(), spool.faults().len()), (1, 0, 0), "{report:?}");
 }
 
 #[test]
-fn a_block_that_cannot_be_read_is_damage_like_any_other() {
+fn a_block_that_cannot_be_read_takes_only_its_message_along_and_gives_it_back() {
     let dir = tempfile::tempdir().unwrap();
     write_ten(dir.path());
     forget_digests(dir.path());
@@ -136,5 +150,15 @@ fn a_block_that_cannot_be_read_is_damage_like_any_other() {
     let report = spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
     found.sort_unstable();
     assert_eq!(found, [1, 2, 3, 5, 6, 7, 8, 9, 10]);
-    assert!(!report.corrupt.is_empty());
+    assert!(report.corrupt.is_empty() && !report.unread.is_empty(), "{report:?}");
+    assert!(spool.faults()[0].contains("cannot be read"));
+    commit(&spool, vec![Entry::Accept(small(11))]);
+    // What became of a message meanwhile counts when its segment is read again.
+    commit(&spool, vec![Entry::Outcome { id: QueueId(5), results: vec![delivered(0)], last: true }]);
+    drop(spool);
+    let (spool, mut found, report) = open(dir.path());
+    found.sort_unstable_by_key(|r| r.message.id.0);
+    let found: Vec<_> = found.iter().map(|r| r.message.id.0).collect();
+    assert_eq!(found, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]);
+    assert!(report.is_complete() && spool.faults().is_empty(), "{report:?}");
 }

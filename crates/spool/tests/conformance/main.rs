@@ -388,7 +388,8 @@ fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
         // Only the one in use stays.
-        if std::fs::read(&path).unwrap()[4096..].iter().all(|b| *b == 0) {
+        let bytes = std::fs::read(&path).unwrap();
+        if bytes[4096..bytes.len() - 4096].iter().all(|b| *b == 0) {
             std::fs::remove_file(path).unwrap();
         }
     }

@@ -1,0 +1,124 @@
+//! Finds the header of a segment: the first block, its copy in the last block, or what any whole batch tells.
+
+use super::tolerant::FaultTolerantFile;
+use crate::{
+    Mutation,
+    disk::File as _,
+    format::block::{
+        ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, read_batch,
+        read_head,
+    },
+};
+
+/// What is known of a segment from its headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FoundHeader {
+    /// The header, as it was written.
+    Sound(SegmentHeader),
+    /// The first block is damaged or cannot be read; this is the copy.
+    Copied(SegmentHeader),
+    /// Both are lost. A batch told the seed; the segment's place in the log is the one of its first batch.
+    Lost {
+        /// With a sequence of 0.
+        header: SegmentHeader,
+        /// The number of the first batch that can be read.
+        first_batch: u64,
+    },
+    /// Nothing in the file is needed: it was freed, or never finished.
+    Free,
+    /// Neither a header nor a batch, and the file is not empty.
+    Nothing,
+    /// The disk did not give back what would tell.
+    Unread,
+}
+
+/// Reads the headers of a segment of so many bytes.
+///
+/// # Errors
+/// The number of a version that this program does not know.
+pub(super) fn find_header(
+    file: &FaultTolerantFile,
+    size_bytes: u64,
+    mutation: Mutation,
+) -> Result<FoundHeader, u32> {
+    let first = match decode(file, HeaderPlace::First, size_bytes, mutation) {
+        Err(BadHeader::Version(version)) => return Err(version),
+        read => read.ok(),
+    };
+    let last = decode(file, HeaderPlace::Last, size_bytes, mutation).ok();
+    let last = last.filter(|header| header.size_bytes == size_bytes && mutation != Mutation::IgnoreHeaderCopy);
+    let found = match (first, last) {
+        (Some(first), None) => sound(first),
+        (Some(first), Some(last)) if first.version == 1 || last.sequence < first.sequence => sound(first),
+        // Written for a new generation, and the write to the first block is lost: a disk did that, or a crash
+        // before anything was written to the new generation.
+        (Some(first), Some(last)) if last.sequence > first.sequence => sound(last),
+        (Some(first), Some(last)) => {
+            if last.is_freed { FoundHeader::Free } else { sound(first) }
+        }
+        (None, Some(last)) if last.is_freed => FoundHeader::Free,
+        (None, Some(last)) => match lost_header(file, size_bytes) {
+            // The copy is of another generation than the batches.
+            Some(FoundHeader::Lost { header, first_batch }) if header.seed != last.seed => {
+                FoundHeader::Lost { header, first_batch }
+            }
+            _ => FoundHeader::Copied(last),
+        },
+        (None, None) => without_header(file, size_bytes, mutation),
+    };
+    Ok(found)
+}
+
+fn sound(header: SegmentHeader) -> FoundHeader {
+    if header.is_freed { FoundHeader::Free } else { FoundHeader::Sound(header) }
+}
+
+/// A header that looks damaged is read a second time, past the page cache.
+fn decode(
+    file: &FaultTolerantFile,
+    place: HeaderPlace,
+    size_bytes: u64,
+    mutation: Mutation,
+) -> Result<SegmentHeader, BadHeader> {
+    let mut block = vec![0; ALIGN];
+    // The file tolerates errors: what cannot be read is filled with bytes that are no header.
+    let length = file.read_at(place.offset(size_bytes), &mut block).unwrap_or(0);
+    let decoded = SegmentHeader::decode(&block[..length], place);
+    if decoded != Err(BadHeader::Unreadable) || mutation == Mutation::SkipSecondRead {
+        return decoded;
+    }
+    let length = file.read_uncached(place.offset(size_bytes), &mut block).unwrap_or(0);
+    SegmentHeader::decode(&block[..length], place)
+}
+
+/// A block of zeros is what a disk leaves of a header that it lost: only a file without batches is free.
+fn without_header(file: &FaultTolerantFile, size_bytes: u64, mutation: Mutation) -> FoundHeader {
+    let mut block = vec![0; ALIGN];
+    let length = file.read_at(0, &mut block).unwrap_or(0);
+    let is_zero = block[..length].iter().all(|byte| *byte == 0);
+    if is_zero && mutation == Mutation::TrustZeroHeader {
+        return FoundHeader::Free;
+    }
+    match lost_header(file, size_bytes) {
+        Some(lost) => lost,
+        None if file.unread().is_some() => FoundHeader::Unread,
+        None if is_zero => FoundHeader::Free,
+        None => FoundHeader::Nothing,
+    }
+}
+
+/// What the batches of a segment tell of its header.
+fn lost_header(file: &FaultTolerantFile, size_bytes: u64) -> Option<FoundHeader> {
+    let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
+    let length = file.read_at(0, &mut bytes).ok()?;
+    bytes.truncate(length);
+    let seed = find_seed(&bytes)?;
+    let blocks = (FIRST_BATCH as usize..bytes.len()).step_by(ALIGN);
+    let heads = blocks.filter_map(|at| {
+        let head = read_head(bytes.get(at..at + BATCH_HEAD_BYTES)?, at as u64, seed).ok()?;
+        read_batch(&bytes[at..], at as u64, seed, true).is_ok().then_some(head.sequence)
+    });
+    let first_batch = heads.min()?;
+    let header = SegmentHeader { version: 1, ..SegmentHeader::new(0, seed, size_bytes) };
+    Some(FoundHeader::Lost { header, first_batch })
+}
