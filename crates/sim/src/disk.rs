@@ -61,6 +61,8 @@ struct State {
     /// Its wall clock, in milliseconds since 1970.
     clock_ms: u64,
     rng: Rng,
+    /// What the spool asks for; the other stream has been counted on.
+    random: Rng,
 }
 
 impl NameChange {
@@ -201,6 +203,7 @@ impl SimDisk {
             has_met_decay: false,
             clock_ms: START_MS,
             rng: Rng::new(seed),
+            random: Rng::new(seed ^ 0x7261_6e64_6f6d),
         })
     }
 
@@ -235,6 +238,13 @@ impl SimDisk {
     /// Files there are.
     pub fn file_names(&self) -> Vec<String> {
         self.state().names.keys().cloned().collect()
+    }
+
+    /// Files that take room: not the one whose name says which epoch the log is in.
+    pub fn spool_files(&self) -> Vec<String> {
+        let mut names = self.file_names();
+        names.retain(|name| !name.ends_with(".epoch"));
+        names
     }
 
     /// Has the planned cut come?
@@ -286,6 +296,7 @@ impl SimDisk {
     pub fn after_crash(&self, seed: u64) -> Self {
         let (mut state, mut rng) = (self.restarted(), Rng::new(seed));
         state.images.values_mut().for_each(|image| image.cut_power(&mut rng));
+        state.images.values_mut().for_each(Image::drop_cache);
         state.cut_names(&mut rng);
         Self::of(state)
     }

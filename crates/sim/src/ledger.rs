@@ -95,6 +95,14 @@ fn accepted(entry: &Entry) -> Option<u64> {
     }
 }
 
+/// The message that ends here.
+fn ended(entry: &Entry) -> Option<u64> {
+    match entry {
+        Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => Some(id.0),
+        _ => None,
+    }
+}
+
 /// Only what waits keeps its text.
 fn told(outcome: &Outcome) -> (Fate, String) {
     let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
@@ -208,6 +216,26 @@ impl Ledger {
             Ok(Some(unreadable)) => Err(unreadable),
             Err(other) => Err(other),
         }
+    }
+
+    /// The same of a message that can be read by now, whatever was hurt.
+    pub fn compare_all(&self, spool: &dyn Spool, id: QueueId) -> Result<(), String> {
+        self.difference(spool, id)?.map_or(Ok(()), Err)
+    }
+
+    /// Messages whose acceptance is durable.
+    pub fn durable(&self) -> impl Iterator<Item = u64> + '_ {
+        self.lanes.iter().flat_map(Lane::durable)
+    }
+
+    /// Messages whose end was submitted since the last recovery, and those of them whose end is durable.
+    pub fn ends(&self) -> (Vec<u64>, Vec<u64>) {
+        let ends = |transactions: &[(Ticket, Transaction)]| -> Vec<u64> {
+            transactions.iter().flat_map(|(_, t)| t).filter_map(ended).collect()
+        };
+        let all = self.lanes.iter().flat_map(|lane| ends(&lane.submitted));
+        let durable = self.lanes.iter().flat_map(|lane| ends(&lane.submitted[..lane.acknowledged]));
+        (all.collect(), durable.collect())
     }
 
     /// Why it cannot be read, if it cannot; an error when it can, and is another than it was.

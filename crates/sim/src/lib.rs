@@ -64,6 +64,11 @@ pub fn fulls(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summ
     summed(first, count, |seed| run::full(seed, engine, mutation))
 }
 
+/// Runs `count` seeds of a disk whose reads fail for a while, from `first` on.
+pub fn heals(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::heal(seed, engine, mutation))
+}
+
 fn summed(
     first: u64,
     count: u64,

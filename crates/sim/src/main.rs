@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let fulls = if engine == Engine::Both { 0 } else { points.div_ceil(FULL_SHARE) };
     tell(", full", &sim::fulls(seed, fulls, engine, Mutation::None));
     tell(", going bad", &sim::decays(seed, points.div_ceil(BAD_SHARE), engine, Mutation::None));
+    tell(", reads that fail", &sim::heals(seed, points.div_ceil(BAD_SHARE), engine, Mutation::None));
     let (relays, violations) = sim::relays(seed, number("--relays", 200));
     for (seed, what) in &violations {
         println!("{what}\n  cargo xtask sim --seed {seed} --points 0 --relays 1");

@@ -3,12 +3,14 @@
 
 mod decay;
 mod full;
+mod heal;
 mod last;
 mod rot;
 mod sweep;
 
 pub use decay::decay;
 pub use full::full;
+pub use heal::heal;
 pub use sweep::{Swept, sweep};
 
 use crate::{
@@ -152,8 +154,8 @@ impl Run {
     fn life(&mut self) -> Result<(), String> {
         match self.recover() {
             Ok((spool, report)) => {
-                if !report.corrupt.is_empty() {
-                    return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
+                if !report.is_complete() {
+                    return Err(format!("nothing was damaged, but: {report:?}"));
                 }
                 self.work(&spool)
             }
@@ -195,7 +197,7 @@ impl Run {
             }
         });
         let report = report.map_err(failed)?;
-        if self.disk.is_off() || self.has_errors && !report.corrupt.is_empty() {
+        if self.disk.is_off() || self.has_errors && !report.is_complete() {
             return Err(Ended::Crash);
         }
         if let Some(id) = twice {

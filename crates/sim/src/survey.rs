@@ -10,6 +10,8 @@ use std::{collections::BTreeSet, ops::Range};
 pub enum What {
     /// The first bytes of a segment.
     SegmentHeader,
+    /// The copy of them in its last block.
+    HeaderCopy,
     /// The head or the end of a batch.
     BatchFrame,
     /// Length, kind and name of a record.
@@ -116,7 +118,7 @@ fn stem_and_kind(file: &str) -> Option<(&str, &str)> {
     file.rsplit('/').next()?.rsplit_once('.')
 }
 
-fn is_hit(one: &Range<usize>, other: &Range<usize>) -> bool {
+pub(crate) fn is_hit(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
@@ -134,6 +136,8 @@ pub fn spots(disk: &SimDisk) -> Vec<Spot> {
         match kind {
             "seg" if bytes.starts_with(b"PRSPOOL\0") => {
                 spot(What::SegmentHeader, 0..SEGMENT_HEADER);
+                let copy = bytes.len() / PAGE * PAGE - PAGE;
+                spot(What::HeaderCopy, copy..copy + SEGMENT_HEADER);
                 for Batch { sequence, bytes, records } in batches(&bytes) {
                     spot(What::BatchFrame, bytes.start..bytes.start + BATCH_HEAD);
                     spot(What::BatchFrame, bytes.end - BATCH_END..bytes.end);
@@ -156,17 +160,13 @@ pub fn spots(disk: &SimDisk) -> Vec<Spot> {
     all
 }
 
-/// Whose words may be lost when bytes of a file are: a batch is read whole or not at all, and without its
-/// header nothing in a segment.
+/// Whose words may be lost when bytes of a file are: a batch is read whole or not at all.
 pub fn owners(file: &str, content: &[u8], lost: &Range<usize>) -> BTreeSet<Owner> {
     let Some((stem, kind)) = stem_and_kind(file) else { return BTreeSet::new() };
     match kind {
         "seg" => {
-            let hit: Vec<Batch> = if is_hit(&(0..SEGMENT_HEADER), lost) {
-                all_batches(content).collect()
-            } else {
-                batches(content).into_iter().filter(|batch| is_hit(&batch.bytes, lost)).collect()
-            };
+            // Without its headers a segment is read by what its batches tell.
+            let hit = batches(content).into_iter().filter(|batch| is_hit(&batch.bytes, lost));
             hit.into_iter().flat_map(|batch| batch.records).map(|record| record.owner).collect()
         }
         "env" | "msg" => stem.parse::<QueueId>().map(|id| Owner::Message(id.0)).into_iter().collect(),

@@ -137,6 +137,10 @@ impl Disk for SimDisk {
         Duration::from_millis(self.state().clock_ms)
     }
 
+    fn random(&self) -> io::Result<u64> {
+        Ok(self.state().random.bits())
+    }
+
     fn free_bytes(&self) -> io::Result<u64> {
         self.look(|state| Ok(state.capacity_bytes.saturating_sub(state.used_bytes())))
     }
@@ -196,13 +200,19 @@ impl File for SimFile {
             return Err(error);
         }
         let (image, at) = (state.image(self.image)?, offset as usize);
-        let rest = image.now.get(at..).unwrap_or_default();
-        let count = rest.len().min(buffer.len());
-        if image.is_lost(&(at..at + count)) {
-            return Err(eio());
-        }
-        buffer[..count].copy_from_slice(&rest[..count]);
+        let count = image.read(at, buffer)?;
+        image.read_wrong(at, &mut buffer[..count]);
         Ok(count)
+    }
+
+    fn read_uncached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.disk.state();
+        if let Go::Half(error) = state.begin(Deed::Other)? {
+            return Err(error);
+        }
+        let (image, at) = (state.image(self.image)?, offset as usize);
+        image.forget_cached(&(at..at + buffer.len()));
+        image.read(at, buffer)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -16,18 +16,37 @@ pub enum Decay {
     Garbage,
     /// Reading answers EIO until the whole page was written anew.
     Unreadable,
+    /// Reading answers EIO some times, and then what was written.
+    Hiccup,
+    /// Memory has the page wrong; the medium has it right.
+    Cache,
+    /// A sector has zeros.
+    ZeroSector,
+    /// A page has zeros.
+    ZeroPage,
+    /// The last write to a page was never done, although it was synced.
+    LostWrite,
 }
 
 impl Decay {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bit, Self::Garbage, Self::Unreadable];
+    /// Those that stay.
+    pub const LASTING: [Self; 6] = [
+        Self::Bit,
+        Self::Garbage,
+        Self::Unreadable,
+        Self::ZeroSector,
+        Self::ZeroPage,
+        Self::LostWrite,
+    ];
+    /// Those that pass, by themselves or when [`SimDisk::heal`] is called.
+    pub const PASSING: [Self; 3] = [Self::Unreadable, Self::Hiccup, Self::Cache];
 
     /// The bytes that go bad when this one does.
     fn extent(self, at: usize) -> Range<usize> {
         let bytes = match self {
             Self::Bit => 1,
-            Self::Garbage => super::image::SECTOR,
-            Self::Unreadable => PAGE,
+            Self::Garbage | Self::ZeroSector => super::image::SECTOR,
+            Self::Unreadable | Self::Hiccup | Self::Cache | Self::ZeroPage | Self::LostWrite => PAGE,
         };
         let from = at / bytes * bytes;
         from..from + bytes
@@ -53,9 +72,28 @@ impl SimDisk {
         match how {
             Decay::Bit => image.mix(at..at + 1, || 1 << rng.below(8)),
             Decay::Garbage => image.mix(extent.clone(), || rng.bits() as u8),
-            Decay::Unreadable => image.lose_page(at / PAGE),
+            Decay::Unreadable => image.lose_page(at / PAGE, None),
+            Decay::Hiccup => image.lose_page(at / PAGE, Some(1 + rng.below(6) as u32)),
+            Decay::Cache => image.spoil_cache(at / PAGE),
+            Decay::ZeroSector | Decay::ZeroPage => image.revert(&extent, true),
+            Decay::LostWrite => image.revert(&extent, false),
         }
         extent
+    }
+
+    /// Everything can be read again as it was written.
+    pub fn heal(&self) {
+        self.state().images.values_mut().for_each(|image| {
+            image.heal();
+            image.drop_cache();
+        });
+    }
+
+    /// Pages of a file that cannot be read now.
+    pub fn unreadable(&self, path: &str) -> Vec<Range<usize>> {
+        let state = self.state();
+        let image = state.names.get(path).and_then(|id| state.images.get(id));
+        image.map_or(Vec::new(), |image| image.lost_pages().map(|page| page * PAGE..(page + 1) * PAGE).collect())
     }
 
     /// Are these bytes as bad as they became, and nobody has written them anew?

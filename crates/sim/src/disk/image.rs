@@ -2,7 +2,11 @@
 
 use super::PAGE;
 use crate::seed::Rng;
-use std::{collections::BTreeSet, ops::Range};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    ops::Range,
+};
 
 /// What the medium writes whole or not at all, mostly.
 pub(super) const SECTOR: usize = 512;
@@ -17,8 +21,12 @@ pub(super) struct Image {
     unsynced: Vec<Change>,
     /// What stood in its blocks before they were this file's.
     stale: Vec<u8>,
-    /// Pages that cannot be read.
-    lost_pages: BTreeSet<usize>,
+    /// Pages that cannot be read; of those that heal by themselves, how many attempts fail yet.
+    lost_pages: BTreeMap<usize, Option<u32>>,
+    /// Pages that memory holds wrong: the medium has what was written.
+    wrong_pages: BTreeSet<usize>,
+    /// What pages had before they were synced last.
+    before: BTreeMap<usize, Vec<u8>>,
     /// What rotted, until it is written anew.
     rotten: Vec<Range<usize>>,
 }
@@ -56,8 +64,69 @@ impl Image {
         self.rotten.push(range);
     }
 
-    pub(super) fn lose_page(&mut self, page: usize) {
-        self.lost_pages.insert(page);
+    /// Reading a page fails from now on: so many times, or until it is written anew.
+    pub(super) fn lose_page(&mut self, page: usize, times: Option<u32>) {
+        self.lost_pages.insert(page, times);
+    }
+
+    pub(super) fn lost_pages(&self) -> impl Iterator<Item = usize> + '_ {
+        self.lost_pages.keys().copied()
+    }
+
+    /// Every page can be read again.
+    pub(super) fn heal(&mut self) {
+        self.lost_pages.clear();
+    }
+
+    /// Memory has something else for a page than the medium.
+    pub(super) fn spoil_cache(&mut self, page: usize) {
+        self.wrong_pages.insert(page);
+    }
+
+    pub(super) fn drop_cache(&mut self) {
+        self.wrong_pages.clear();
+    }
+
+    /// Memory lets go of pages.
+    pub(super) fn forget_cached(&mut self, range: &Range<usize>) {
+        self.wrong_pages.retain(|page| page * PAGE >= range.end || (page + 1) * PAGE <= range.start);
+    }
+
+    /// What memory says of bytes that were read.
+    pub(super) fn read_wrong(&self, at: usize, bytes: &mut [u8]) {
+        for (offset, byte) in (at..).zip(bytes) {
+            if self.wrong_pages.contains(&(offset / PAGE)) {
+                *byte ^= 0x55;
+            }
+        }
+    }
+
+    /// A page has zeros from now on, or what it had before it was written last.
+    pub(super) fn revert(&mut self, range: &Range<usize>, to_zeros: bool) {
+        let before = self.before.get(&(range.start / PAGE)).filter(|_| !to_zeros);
+        for at in range.start..range.end.min(self.durable.len()) {
+            let old = before.and_then(|page| page.get(at % PAGE)).copied().unwrap_or(0);
+            self.durable[at] = old;
+            if let Some(byte) = self.now.get_mut(at) {
+                *byte = old;
+            }
+        }
+        self.rotten.push(range.clone());
+    }
+
+    pub(super) fn read(&mut self, at: usize, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = self.now.get(at..).unwrap_or_default();
+        let count = rest.len().min(buffer.len());
+        let range = at..at + count;
+        if self.is_lost(&range) {
+            for (_, times) in self.lost_pages.range_mut(range.start / PAGE..range.end.div_ceil(PAGE)) {
+                *times = times.map(|left| left.saturating_sub(1));
+            }
+            self.lost_pages.retain(|_, times| *times != Some(0));
+            return Err(super::eio());
+        }
+        buffer[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
     }
 
     /// Is there a page in the range that cannot be read?
@@ -73,14 +142,15 @@ impl Image {
 
     /// The same of the pages at its ends, which a write reads before it changes a part of them.
     pub(super) fn is_lost_at_the_ends(&self, range: &Range<usize>) -> bool {
-        let part = |at: usize| !at.is_multiple_of(PAGE) && self.lost_pages.contains(&(at / PAGE));
+        let part = |at: usize| !at.is_multiple_of(PAGE) && self.lost_pages.contains_key(&(at / PAGE));
         part(range.start) || part(range.end)
     }
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         // A disk gives sectors that are written a better place.
         let written = at..at + bytes.len();
-        self.lost_pages.retain(|page| !written.contains(&(page * PAGE)));
+        self.lost_pages.retain(|page, _| !written.contains(&(page * PAGE)));
+        self.wrong_pages.retain(|page| !written.contains(&(page * PAGE)));
         self.rotten.retain(|range| !written.contains(&range.start));
         put(&mut self.now, at, bytes, &[]);
         self.unsynced.push(Change::Write(at, bytes.to_vec()));
@@ -92,7 +162,17 @@ impl Image {
     }
 
     pub(super) fn sync(&mut self) {
-        for change in self.unsynced.drain(..) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        let pages = unsynced.iter().flat_map(|change| match change {
+            Change::Write(at, bytes) => at / PAGE..(at + bytes.len()).div_ceil(PAGE),
+            Change::Cut(_) => 0..0,
+        });
+        for page in pages.collect::<BTreeSet<_>>() {
+            let end = self.durable.len().min((page + 1) * PAGE);
+            let old = self.durable.get(page * PAGE..end).unwrap_or_default().to_vec();
+            self.before.insert(page, old);
+        }
+        for change in unsynced {
             match change {
                 Change::Write(at, bytes) => put(&mut self.durable, at, &bytes, &[]),
                 Change::Cut(length) => self.durable.truncate(length),

@@ -41,12 +41,20 @@ pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Str
         run.decaying_life()?;
         run.crash();
         if run.decays.chance(25) {
-            run.go_bad();
+            run.go_bad(lasting(engine));
         }
     }
     run.rescue()?;
     run.tally.message_count = run.ledger.message_count();
     Ok(run.tally)
+}
+
+/// How bytes go bad for good. Of an append to a queue directory's file that the disk never wrote there is no trace.
+fn lasting(engine: Engine) -> &'static [Decay] {
+    match engine {
+        Engine::Log => &Decay::LASTING,
+        Engine::Directories | Engine::Both => &Decay::LASTING[..3],
+    }
 }
 
 /// Something that went bad.
@@ -57,7 +65,9 @@ pub(super) struct Decayed {
     file: String,
     bytes: Range<usize>,
     /// Messages whose bytes they were.
-    hurt: BTreeSet<u64>,
+    pub(super) hurt: BTreeSet<u64>,
+    /// They were in the newest batch, of which nothing else tells that it was there.
+    is_newest: bool,
 }
 
 impl fmt::Display for Decayed {
@@ -76,7 +86,7 @@ fn delete(id: &u64) -> Entry {
 
 impl Run {
     /// Something that was synced goes bad. What it is comes first: there are many records, and few intents.
-    fn go_bad(&mut self) {
+    pub(super) fn go_bad(&mut self, ways: &[Decay]) {
         let spots = survey::spots(&self.disk);
         let kinds: Vec<What> =
             spots.iter().map(|spot| spot.what).collect::<BTreeSet<_>>().into_iter().collect();
@@ -84,38 +94,25 @@ impl Run {
             return;
         }
         let what = kinds[self.decays.index(kinds.len())];
-        // Without its header nothing in a segment is found, nor known to be.
-        let has_header = |spot: &&Spot| {
-            let is_headless = |one: &Decayed| one.what == What::SegmentHeader && one.file == spot.file;
-            !self.decayed.iter().any(is_headless)
-        };
-        let some: Vec<_> = spots.iter().filter(|spot| spot.what == what).filter(has_header).collect();
-        if some.is_empty() {
-            return;
-        }
+        let some: Vec<&Spot> = spots.iter().filter(|spot| spot.what == what).collect();
         let spot = some[self.decays.index(some.len())];
-        let how = Decay::ALL[self.decays.index(Decay::ALL.len())];
+        let how = ways[self.decays.index(ways.len())];
         let at = spot.bytes.start + self.decays.index(spot.bytes.len());
         let content = self.disk.synced(&spot.file);
         let lost = self.disk.decay(&spot.file, at, how, &mut self.decays);
-        let hurt = self.ledger.hurt(&survey::owners(&spot.file, &content, &lost));
-        self.decayed.push(Decayed { how, what, file: spot.file.clone(), bytes: lost, hurt });
+        let is_newest = spots.iter().any(|one| {
+            one.what == What::LastBatch && one.file == spot.file && survey::is_hit(&one.bytes, &lost)
+        });
+        let owners = survey::owners(&spot.file, &content, &lost);
+        let is_hurt = !matches!(how, Decay::Cache);
+        let hurt = if is_hurt { self.ledger.hurt(&owners) } else { BTreeSet::new() };
+        self.decayed.push(Decayed { how, what, file: spot.file.clone(), bytes: lost, hurt, is_newest });
         self.tally.decay_count += 1;
     }
 
-    fn said(&self, what: &str) -> String {
+    pub(super) fn said(&self, what: &str) -> String {
         let decayed: Vec<String> = self.decayed.iter().map(Decayed::to_string).collect();
         format!("{what}; went bad: {}", decayed.join(", "))
-    }
-
-    /// What was written to a segment after its header went bad is as lost as what stood in it before.
-    fn hurt_behind_headers(&mut self) {
-        for decayed in self.decayed.iter().filter(|one| one.what == What::SegmentHeader) {
-            if self.disk.is_bad(&decayed.file, &decayed.bytes) {
-                let content = self.disk.synced(&decayed.file);
-                self.ledger.hurt(&survey::owners(&decayed.file, &content, &decayed.bytes));
-            }
-        }
     }
 
     fn decaying_life(&mut self) -> Result<(), String> {
@@ -123,33 +120,32 @@ impl Run {
         for _ in 0..MOMENTS {
             self.labour(&spool).map_err(|what| self.said(&what))?;
             if self.decays.chance(30) {
-                self.go_bad();
+                self.go_bad(lasting(self.setup.engine));
             }
         }
         self.finish_work(&spool);
         self.judge_decayed(&spool)
     }
 
-    fn recover_decayed(&mut self) -> Result<(Subject, RecoveryReport), String> {
-        self.hurt_behind_headers();
+    pub(super) fn recover_decayed(&mut self) -> Result<(Subject, RecoveryReport), String> {
         let is_listed = self.listed.chance(25);
         let (spool, report) = self.recover_by(is_listed).map_err(|ended| match ended {
             Ended::Violation(what) => self.said(&what),
             Ended::Crash | Ended::NoRoom => self.said("no start"),
         })?;
-        if !report.corrupt.is_empty() && self.decayed.is_empty() {
-            return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
+        if !report.is_complete() && self.decayed.is_empty() {
+            return Err(format!("nothing was damaged, but: {report:?}"));
         }
         Ok((spool, report))
     }
 
     /// Did it end because it had to write to what cannot be read?
-    fn has_met_decay(&self, spool: &Subject) -> bool {
+    pub(super) fn has_met_decay(&self, spool: &Subject) -> bool {
         spool.pressure().poisoned && self.disk.has_met_decay()
     }
 
     /// What cannot be read is no reason to fail; only a write that needs it is.
-    fn judge_decayed(&self, spool: &Subject) -> Result<(), String> {
+    pub(super) fn judge_decayed(&self, spool: &Subject) -> Result<(), String> {
         match spool.failure() {
             Some(failure) if spool.pressure().poisoned && !self.has_met_decay(spool) => {
                 Err(self.said(&format!("failed for nothing that was written: {failure}")))
@@ -163,16 +159,22 @@ impl Run {
     pub(super) fn judge_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
         let is_told = |(id, _): &(u64, Live)| {
             let name = QueueId(*id).to_string();
-            let by_name = report.corrupt.iter().any(|what| what.contains(&name) || what.contains(".intent"));
+            let mut told = report.corrupt.iter().chain(&report.unread);
+            let by_name = told.any(|what| what.contains(&name) || what.contains(".intent"));
             let is_aside = |one: &Decayed| {
                 one.hurt.contains(id)
                     && one.file.ends_with(".seg")
                     && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
             };
-            if self.decayed.iter().any(is_aside) {
+            // Zeros, or what was there before, in place of the newest batch: as if it had never been written.
+            let is_untold = |one: &Decayed| {
+                let is_silent = matches!(one.how, Decay::ZeroSector | Decay::ZeroPage | Decay::LostWrite);
+                one.hurt.contains(id) && one.is_newest && is_silent
+            };
+            if self.decayed.iter().any(|one| is_aside(one) || is_untold(one)) {
                 return true;
             }
-            let at_all = !report.corrupt.is_empty() || report.torn_bytes > 0;
+            let at_all = !report.is_complete() || report.torn_bytes > 0;
             if self.setup.engine == Engine::Directories { by_name } else { at_all }
         };
         match self.ledger.missing(found).iter().find(|one| !is_told(one)) {
@@ -182,7 +184,7 @@ impl Run {
     }
 
     /// The end: all that is found is delivered, what is lost is deleted, and nothing of it comes again.
-    fn rescue(&mut self) -> Result<(), String> {
+    pub(super) fn rescue(&mut self) -> Result<(), String> {
         // A write that needs a page that cannot be read ends the spool, and another start goes on.
         for _ in 0..=self.decayed.len() {
             let (spool, report) = self.recover_decayed()?;
@@ -213,7 +215,7 @@ impl Run {
             return Ok(false);
         }
         // What waits for an operator keeps nothing else back, however long he takes.
-        if !self.decayed.is_empty() && self.setup.engine == Engine::Log {
+        if !self.decayed.is_empty() && self.setup.engine == Engine::Log && !self.is_unreadable() {
             self.churn(spool)?;
         }
         let lost = self.ledger.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();
@@ -234,7 +236,10 @@ impl Run {
         self.judge_decayed(spool)?;
         let (waiting, live) = (self.ledger.open_count(), spool.pressure().message_count);
         let segments = self.segments_in_use();
-        if waiting > 0 || live > 0 || segments.len() > super::last::SEGMENTS_MAX {
+        // Beside damage what ended messages is kept, too, in some segments.
+        let most = if self.decayed.is_empty() { super::last::SEGMENTS_MAX } else { CHURNED_MAX };
+        let keeps_room = segments.len() > most && !self.is_unreadable();
+        if waiting > 0 || live > 0 || keeps_room {
             return Err(self.said(&format!(
                 "all left, but {waiting} transactions wait, {live} messages are there, and {segments:?}; {report:?}"
             )));
@@ -269,17 +274,23 @@ impl Run {
         }
         let segments = self.segments_in_use();
         if segments.len() > CHURNED_MAX {
-            return Err(self.said(&format!("damage keeps segments that are not needed: {segments:?}")));
+            let faults = spool.faults();
+            return Err(self.said(&format!("damage keeps segments that are not needed: {faults:?} {segments:?}")));
         }
         Ok(())
     }
 
-    /// Segments that are neither set aside nor without a header.
+    /// Is there something that the disk does not give back, so that compaction may pause?
+    pub(super) fn is_unreadable(&self) -> bool {
+        let names = self.disk.file_names();
+        names.iter().any(|name| name.ends_with(".seg") && !self.disk.unreadable(name).is_empty())
+    }
+
+    /// Segments that are neither set aside nor parked.
     fn segments_in_use(&self) -> Vec<String> {
-        let is_lost = |name: &String| {
-            self.decayed.iter().any(|one| one.what == What::SegmentHeader && one.file == **name)
-        };
-        let names = self.disk.file_names().into_iter();
-        names.filter(|name| name.ends_with(".seg") && !is_lost(name)).collect()
+        let names = self.disk.file_names();
+        let has = |name: &str, mark| names.contains(&name.replace(".seg", mark));
+        let is_parked = |name: &String| has(name, ".unread") || has(name, ".damaged");
+        names.iter().filter(|name| name.ends_with(".seg") && !is_parked(name)).cloned().collect()
     }
 }

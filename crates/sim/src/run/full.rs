@@ -110,7 +110,7 @@ impl Run {
         if waiting > 0 || live > 0 {
             return Err(format!("all left, but {waiting} transactions wait and {live} messages are there"));
         }
-        let files = self.disk.file_names();
+        let files = self.disk.spool_files();
         if files.len() > files_max(self.setup.engine) {
             return Err(format!("all left, and these files keep their room: {files:?}"));
         }

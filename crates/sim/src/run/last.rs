@@ -41,7 +41,7 @@ impl Run {
         }
         while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {}
         self.note_durable(&spool);
-        let (left, files) = (self.ledger.open_count(), self.disk.file_names());
+        let (left, files) = (self.ledger.open_count(), self.disk.spool_files());
         if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.engine) {
             return Err(format!(
                 "all was delivered, but {left} transactions wait and these files remain: {files:?}"

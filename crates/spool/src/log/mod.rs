@@ -40,8 +40,9 @@ use hand::Hand;
 pub use hand::Turn;
 use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
-use pool::{Pool, Room};
+use pool::{Mark, Pool, Room};
 use recover::{Last, Reading};
+use tolerant::with_retries;
 use std::{
     path::Path,
     sync::{
@@ -182,17 +183,23 @@ impl Shared {
     fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
-        let mut lost = None;
+        let (mut lost, mut noted) = (None, Vec::new());
         for at in slot.more.iter().flat_map(|more| &more.notes) {
             if let Ok(body) = self.record(*at, Kind::Hold, id.0) {
                 held = body == [1];
                 continue;
             }
             let bad = |m: Malformed| SpoolFailure::Corrupt(m.0.to_owned());
-            let read =
-                self.record(*at, Kind::Outcome, id.0).and_then(|body| read_results(&body).map_err(bad));
+            let read = self.record(*at, Kind::Outcome, id.0).and_then(|body| {
+                let read = read_results(&body).map_err(bad)?;
+                // What is kept of a message that cannot be read is written again as it was.
+                let is_copy = noted.contains(&body);
+                noted.push(body);
+                Ok((is_copy, read))
+            });
             match read {
-                Ok((when, results)) => {
+                Ok((true, _)) => {}
+                Ok((false, (when, results))) => {
                     for (index, outcome) in results {
                         if let Some(state) = states.get_mut(index as usize) {
                             fold(state, when, outcome);
@@ -483,10 +490,14 @@ fn read_record(
     let place = || format!("{segment} at {}", at.offset);
     let offset = u64::from(at.offset);
     let failed = |e: std::io::Error| SpoolFailure::Io(format!("read {}: {e}", place()));
-    let mut length = source.read(file, offset, &mut bytes).map_err(failed)?;
+    let mut length = match source {
+        Source::Disk => with_retries(|| source.read(file, offset, &mut bytes)),
+        Source::Cache => source.read(file, offset, &mut bytes),
+    }
+    .map_err(failed)?;
     if matches!(source, Source::Disk) && record::read(&bytes[..length], offset, seed).is_err() {
         // Perhaps only memory has it wrong.
-        length = file.read_uncached(offset, &mut bytes).map_err(failed)?;
+        length = with_retries(|| file.read_uncached(offset, &mut bytes)).map_err(failed)?;
     }
     let read = record::read(&bytes[..length], offset, seed);
     let (found, _, _) = read.map_err(|m| SpoolFailure::Corrupt(format!("{}: {}", place(), m.0)))?;
@@ -586,7 +597,7 @@ impl Spool for LogSpool {
         self.begin_retention(&mut found);
         self.shared
             .pool
-            .mark_parked(found.unread_names().iter().map(String::as_str))
+            .mark_parked(found.unread_names().iter().map(String::as_str), Mark::Unread)
             .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
         let dead = found.take_dead(&mut self.shared.index());
         self.quarantine(dead, &mut found.report)?;

@@ -24,8 +24,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) const UNFINISHED: &str = ".new";
 /// How the name of a segment ends that is damaged and holds nothing else that is needed.
 pub(crate) const DAMAGED: &str = ".bad";
-/// How the name of the file ends that says that a segment of the same name was parked.
-const PARKED: &str = ".parked";
+/// How the names of the files end that say why a segment of the same name was parked.
+const MARKS: [&str; 2] = [".unread", ".damaged"];
 /// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the
 /// disk and the processors are there for mail. Else in large ones.
 const PIECE_BYTES: u64 = 128 * 1024;
@@ -151,10 +151,14 @@ impl Pool {
     ///
     /// # Errors
     /// When a file cannot be made.
-    pub(crate) fn mark_parked<'a>(&self, names: impl Iterator<Item = &'a str>) -> io::Result<()> {
+    pub(crate) fn mark_parked<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+        why: Mark,
+    ) -> io::Result<()> {
         let mut is_new = false;
         for name in names {
-            match self.disk.create(&parked_mark(name)) {
+            match self.disk.create(&mark_of(name, why)) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 made => is_new |= made.map(|_| true)?,
             }
@@ -506,7 +510,7 @@ impl Pool {
         tracing::warn!("{} is damaged: kept as {name}", old.name);
         self.forget_digest(old);
         // Whoever brings the file back brings it to where other segments were.
-        self.mark_parked([old.name.as_str()].into_iter())?;
+        self.mark_parked([old.name.as_str()].into_iter(), Mark::Damaged)?;
         done_before(self.disk.rename(&old.name, &name))?;
         self.sync_names()?;
         self.lock().segment_count -= 1;
@@ -521,9 +525,9 @@ impl Pool {
     }
 
     fn forget_mark(&self, old: &Segment) {
+        // One that stays goes at the next start, when its segment is gone; a segment that is used again was sound.
         if old.is_marked {
-            // One that stays says no more than that segments may be missing after a segment that is gone.
-            let _ = self.disk.remove(&parked_mark(&old.name));
+            let _ = self.disk.remove(&mark_of(&old.name, Mark::Unread));
         }
     }
 
@@ -533,14 +537,25 @@ impl Pool {
     }
 }
 
-/// The file that says that a segment was parked.
-pub(super) fn parked_mark(segment: &str) -> String {
-    segment.replace(".seg", PARKED)
+/// Why a segment was parked. It decides what a later start may do with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Mark {
+    /// A part of it could not be read: it is used again when all of it can be.
+    Unread,
+    /// A part of it is damaged: it is quarantined when nothing in it is needed.
+    Damaged,
 }
 
-/// The stem of the segment that a file says was parked, if it is such a file.
-pub(super) fn stem_of_mark(name: &str) -> Option<&str> {
-    name.strip_suffix(PARKED)
+/// The file that says that a segment was parked, and why.
+pub(super) fn mark_of(segment: &str, why: Mark) -> String {
+    segment.replace(".seg", MARKS[why as usize])
+}
+
+/// The stem of the segment that a file says was parked, and why, if it is such a file.
+pub(super) fn parse_mark(name: &str) -> Option<(&str, Mark)> {
+    [Mark::Unread, Mark::Damaged]
+        .into_iter()
+        .find_map(|why| Some((name.strip_suffix(MARKS[why as usize])?, why)))
 }
 
 /// Writes a header and its copy. The copy goes first: whatever a crash leaves of the two, the newer one counts.

@@ -10,7 +10,7 @@ use super::{
     epoch,
     header::{FoundHeader, find_header},
     index::{Index, Location, Segment, chunks_of},
-    pool::{DAMAGED, UNFINISHED, parked_mark, stem_of_mark},
+    pool::{DAMAGED, Mark, UNFINISHED, parse_mark},
     read_record,
     stretch::{Desk, Kept, Read, Row, Stretch, stretches},
     tolerant::{FaultTolerantFile, with_retries},
@@ -224,6 +224,9 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
     found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
     found.markers = names.iter().filter(|name| epoch::of_marker(name).is_some()).cloned().collect();
     found.epoch = found.markers.iter().filter_map(|name| epoch::of_marker(name)).max().unwrap_or(0);
+    let current = epoch::marker(found.epoch);
+    found.unfinished.extend(found.markers.iter().filter(|name| **name != current).cloned());
+    found.markers.retain(|name| *name == current);
     found.report.quarantined = names.iter().filter(|name| name.ends_with(DAMAGED)).cloned().collect();
     let there: HashSet<&String> = names.iter().collect();
     let digests = names.iter().filter_map(|name| digest::segment_of(name));
@@ -231,21 +234,23 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
     let (digested, orphans): (Vec<String>, Vec<_>) = digests.partition(|segment| there.contains(segment));
     let digested: HashSet<String> = digested.into_iter().collect();
     found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
-    let marked: HashSet<String> = names.iter().filter_map(|name| stem_of_mark(name)).map(str::to_owned).collect();
-    let has_segment = |stem: &&String| {
+    let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
+    let has_segment = |stem: &str| {
         [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")))
     };
-    let mut orphans: Vec<&String> = marked.iter().filter(|stem| !has_segment(stem)).collect();
-    orphans.sort_unstable();
-    found.unfinished.extend(orphans.into_iter().map(|stem| parked_mark(&format!("{stem}.seg"))));
+    let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
+    found.unfinished.extend(orphans.map(|(name, _)| name.clone()));
+    let marked: HashSet<(String, Mark)> = marks.map(|(_, (stem, why))| (stem.to_owned(), why)).collect();
     let (mut opened, mut headless) = (Vec::new(), Vec::new());
     for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
         // A new segment is named after its number, and must not take the name of one that is there.
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
         found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
         found.segment_count += 1;
-        let beside = (digested.contains(&name), marked.contains(name.trim_end_matches(".seg")));
-        match open_segment(disk, &name, beside, found)? {
+        let is_digested = digested.contains(&name);
+        let marks = [Mark::Unread, Mark::Damaged]
+            .map(|why| marked.contains(&(name.trim_end_matches(".seg").to_owned(), why)));
+        match open_segment(disk, &name, is_digested, marks, found)? {
             Some((segment, reader, None)) => opened.push((segment, reader)),
             Some((segment, reader, Some(first_batch))) => headless.push((segment, reader, first_batch)),
             None => {}
@@ -276,7 +281,8 @@ type Opened = (Segment, Arc<FaultTolerantFile>, Option<u64>);
 fn open_segment(
     disk: &dyn Disk,
     name: &str,
-    (is_digested, is_marked): (bool, bool),
+    is_digested: bool,
+    [is_unread, is_damaged]: [bool; 2],
     found: &mut Found,
 ) -> Result<Option<Opened>, SpoolFailure> {
     let opened = with_retries(|| disk.open(name)).and_then(|file| {
@@ -305,18 +311,24 @@ fn open_segment(
         header,
         file: read_by.clone(),
         live_bytes: 0,
-        is_damaged: false,
+        is_damaged,
         is_digested,
-        is_marked,
+        is_marked: is_unread || is_damaged,
     };
     let damaged = |header| Segment { is_damaged: true, ..segment(header) };
     let first_block_is_unread = reader.unread().is_some();
+    if is_damaged {
+        found.report.corrupt.push(format!("{name}: it is damaged, as was found before"));
+    }
     Ok(match header {
         FoundHeader::Sound(header) => Some((segment(header), reader, None)),
         FoundHeader::Copied(header) if first_block_is_unread => Some((segment(header), reader, None)),
         FoundHeader::Copied(header) => {
             found.report.corrupt.push(format!("{name}: its header is damaged; the copy of it is used"));
             Some((damaged(header), reader, None))
+        }
+        FoundHeader::Lost { header, first_batch } if first_block_is_unread => {
+            Some((segment(header), reader, Some(first_batch)))
         }
         FoundHeader::Lost { header, first_batch } => {
             found.report.corrupt.push(format!("{name}: its header is lost; its batches are read without it"));

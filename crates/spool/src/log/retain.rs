@@ -5,6 +5,7 @@
 use super::{
     Shared,
     index::{Index, Kept, Location, NOWHERE, Segment},
+    pool::Mark,
     recover::next_batch,
 };
 use crate::{
@@ -199,7 +200,7 @@ impl Shared {
             })?;
         }
         let name = segment_name(&self.index(), number);
-        let marked = self.pool.mark_parked(name.iter().map(String::as_str));
+        let marked = self.pool.mark_parked(name.iter().map(String::as_str), Mark::Damaged);
         marked.map_err(|e| SpoolFailure::Io(format!("mark a segment as parked: {e}")))?;
         let mut index = self.index();
         if self.mutation != Mutation::DropTombstones {

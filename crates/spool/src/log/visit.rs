@@ -124,6 +124,10 @@ impl Shared {
         let Some(more) = &slot.more else { return Ok(()) };
         let index = self.index();
         match more.chunks.iter().find(|place| !index.chunks.contains_key(place)) {
+            // Perhaps it lies where nothing can be read now.
+            Some(place) if !index.parked.is_empty() || index.retention.up_to > 0 => {
+                Err(SpoolFailure::Io(format!("{id}: chunk {place} of its content cannot be read")))
+            }
             Some(place) => {
                 Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")))
             }

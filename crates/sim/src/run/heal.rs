@@ -1,0 +1,129 @@
+//! Reads fail, or give back something else, for a while: while the spool works, compacts and starts. When the disk
+//! gives everything back, all messages are there that were accepted and not ended, and none that was ended.
+
+use super::{Ended, Run, Subject, Tally};
+use crate::{disk::Decay, engine::Engine, ledger::Queue};
+use mail::QueueId;
+use spool::{Mutation, RecoveryReport};
+use std::collections::BTreeSet;
+
+/// Restarts before everything can be read again.
+const LIVES: u64 = 5;
+/// Steps of the workload between two moments at which reads may begin to fail, or to work again.
+const STEPS: u64 = 30;
+/// Such moments between two restarts.
+const MOMENTS: u64 = 3;
+
+/// Runs a seed; an error says which promise was broken.
+///
+/// # Errors
+/// In words.
+pub fn heal(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, engine, mutation);
+    run.make_room();
+    run.workload = run.workload.slow();
+    run.steps = STEPS;
+    let mut known = Known::default();
+    for _ in 0..LIVES {
+        run.failing_life(&mut known)?;
+        run.crash();
+        if run.decays.chance(40) {
+            run.go_bad(&Decay::PASSING);
+        }
+        if run.decays.chance(25) {
+            run.disk.heal();
+        }
+    }
+    run.disk.heal();
+    run.healed(&known)?;
+    run.rescue()?;
+    run.tally.message_count = run.ledger.message_count();
+    Ok(run.tally)
+}
+
+/// What is known of messages, whatever a start could read.
+#[derive(Default)]
+struct Known {
+    /// Their acceptance is durable.
+    accepted: BTreeSet<u64>,
+    /// Their end was submitted.
+    ended: BTreeSet<u64>,
+    /// Their end is durable, and no start has brought them back since.
+    gone: BTreeSet<u64>,
+}
+
+impl Run {
+    /// From a start until a crash; a start that can read nothing is none.
+    fn failing_life(&mut self, known: &mut Known) -> Result<(), String> {
+        let is_listed = self.listed.chance(25);
+        let spool = match self.recover_by(is_listed) {
+            Ok((spool, report)) => {
+                self.judge_reading(&report)?;
+                spool
+            }
+            Err(Ended::Crash | Ended::NoRoom) => return Err(self.said("no start")),
+            Err(Ended::Violation(what)) if what.contains("nothing of the log can be read") => {
+                self.disk.heal();
+                return Ok(());
+            }
+            Err(Ended::Violation(what)) => return Err(self.said(&what)),
+        };
+        // What came back because its end could not be read may be delivered once more.
+        let back: Vec<u64> = known.gone.iter().filter(|id| self.ledger.latest().contains_key(*id)).copied().collect();
+        back.iter().for_each(|id| {
+            known.gone.remove(id);
+        });
+        for _ in 0..MOMENTS {
+            self.labour(&spool).map_err(|what| self.said(&what))?;
+            if self.decays.chance(30) {
+                self.go_bad(&Decay::PASSING);
+            }
+            if self.decays.chance(20) {
+                self.disk.heal();
+            }
+        }
+        self.finish_work(&spool);
+        self.judge_decayed(&spool)?;
+        self.note_known(known);
+        Ok(())
+    }
+
+    /// An error of the disk is no damage.
+    fn judge_reading(&self, report: &RecoveryReport) -> Result<(), String> {
+        let is_sound = report.corrupt.is_empty() && report.quarantined.is_empty();
+        // In queue directories the name of the file is told, and the disk's error.
+        let is_told = self.setup.engine != Engine::Log;
+        if is_sound || is_told { Ok(()) } else { Err(self.said(&format!("nothing is damaged, but: {report:?}"))) }
+    }
+
+    fn note_known(&self, known: &mut Known) {
+        known.accepted.extend(self.ledger.durable());
+        let (ended, durable) = self.ledger.ends();
+        known.ended.extend(ended);
+        known.gone.extend(durable);
+    }
+
+    /// Everything can be read again.
+    fn healed(&mut self, known: &Known) -> Result<(), String> {
+        let (spool, report) = self.recover_decayed()?;
+        if !report.is_complete() || !report.quarantined.is_empty() {
+            return Err(self.said(&format!("everything can be read, but: {report:?}")));
+        }
+        let found = self.ledger.latest().clone();
+        let is_open = |id: &&u64| !known.ended.contains(id) && !found.contains_key(id);
+        if let Some(id) = known.accepted.iter().find(is_open) {
+            return Err(self.said(&format!("{id} was accepted, did not end, and is gone: {report:?}")));
+        }
+        if let Some(id) = known.gone.iter().find(|id| found.contains_key(id)) {
+            return Err(self.said(&format!("{id} was ended, and is there again: {report:?}")));
+        }
+        self.all_whole(&spool, &found)
+    }
+
+    fn all_whole(&self, spool: &Subject, found: &Queue) -> Result<(), String> {
+        found.keys().try_for_each(|id| {
+            let whole = self.ledger.compare_all(&**spool, QueueId(*id));
+            whole.map_err(|what| self.said(&what))
+        })
+    }
+}
