@@ -22,8 +22,8 @@ use spool::{Change, Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -137,8 +137,8 @@ pub(crate) struct Engine {
     pub(crate) closing: watch::Sender<bool>,
     /// The spool can promise nothing any more: the process must end.
     pub(crate) failed: Notify,
-    /// That was told.
-    has_failed: AtomicBool,
+    /// The first failure of the spool.
+    failure: OnceLock<String>,
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// From handing a message to the spool until it is durable.
@@ -258,7 +258,7 @@ impl Engine {
             journal,
             closing: watch::Sender::new(false),
             failed: Notify::new(),
-            has_failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
             state: Mutex::new(state),
             conflicts: AtomicU64::new(0),
             queue_create: Phase::default(),
@@ -356,10 +356,17 @@ impl Engine {
     /// A commit failed: what was written before is safe, but nothing more can be promised until the
     /// spool was recovered.
     pub(crate) fn spool_failed(&self, failure: &spool::SpoolFailure) {
-        if !self.has_failed.swap(true, Ordering::Relaxed) {
+        if self.failure.set(failure.to_string()).is_ok() {
             tracing::error!("the spool failed, and the daemon ends: {failure}");
         }
         self.failed.notify_one();
+    }
+
+    /// Why the spool failed, if it did.
+    pub(crate) fn spool_failure(&self) -> Option<String> {
+        let is_poisoned = || self.spool.pressure().poisoned;
+        let unnoticed = || is_poisoned().then(|| spool::Refused::Poisoned.to_string());
+        self.failure.get().cloned().or_else(unnoticed)
     }
 
     /// Begins nothing new; what is under way may end.

@@ -26,7 +26,7 @@ use std::{
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -40,6 +40,10 @@ const BACKLOG: u32 = 4096;
 const MEMORY_KEPT: Duration = Duration::from_millis(1500);
 /// More than it keeps for the next who asks.
 const LARGE_BYTES: usize = 1 << 20;
+/// After a failure of the spool, sessions and deliveries may go on for so long: nothing they do can be recorded.
+const FAILURE_GRACE: Duration = Duration::from_millis(500);
+/// After a failure, the threads of the spool may take so long to end: the disk may not answer them.
+const FAILURE_CLOSE: Duration = Duration::from_millis(250);
 /// While stopping, what is still open is looked at this often.
 const STOP_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -152,9 +156,28 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         "{} starts with {recovered} messages in its queue, after {took} ms",
         daemon.started.hostname
     );
-    let exit = runtime.block_on(daemon.clone().operate(hangup, listeners, control, submit));
+    let exit = runtime.block_on(daemon.clone().operate(hangup, listeners, control, submit))?;
+    if exit == Exit::IoErr {
+        close_failed(spool);
+        return Ok(exit);
+    }
     spool.close();
-    exit
+    // The last commit, of outcomes that no caller waited for, may have failed.
+    Ok(if spool.pressure().poisoned { Exit::IoErr } else { exit })
+}
+
+/// Closes a spool that has failed; does not wait for a disk that does not answer.
+fn close_failed(spool: Arc<dyn Spool>) {
+    let (done, closed) = mpsc::channel();
+    let close = move || {
+        spool.close();
+        let _ = done.send(());
+    };
+    if let Err(e) = std::thread::Builder::new().name("spool-close".to_owned()).spawn(close) {
+        tracing::warn!("start the spool-close thread: {e}");
+    } else if closed.recv_timeout(FAILURE_CLOSE).is_err() {
+        tracing::warn!("the disk does not answer: the process ends without closing the spool");
+    }
 }
 
 fn watching(e: &io::Error) -> String {
@@ -241,8 +264,13 @@ impl Daemon {
             let state = self.engine.lock();
             self.engine.follow_orders(state, now);
         }
-        let exit = loop {
+        let mut spool_failed = self.engine.spool.failed();
+        let mut exit = loop {
             tokio::select! {
+                failure = &mut spool_failed => {
+                    self.engine.spool_failed(&failure);
+                    break Exit::IoErr;
+                }
                 _ = terminate.recv() => break Exit::Ok,
                 _ = interrupt.recv() => break Exit::Ok,
                 () = self.engine.failed.notified() => break Exit::IoErr,
@@ -252,10 +280,19 @@ impl Daemon {
                 },
             }
         };
-        tokio::select! {
-            () = self.stop(self.engine.current().settings.reception.grace) => {}
-            _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
-            _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+        if exit == Exit::Ok {
+            tokio::select! {
+                () = self.stop(self.engine.current().settings.reception.grace) => {}
+                failure = &mut spool_failed => {
+                    self.engine.spool_failed(&failure);
+                    exit = Exit::IoErr;
+                }
+                _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+                _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+            }
+        }
+        if exit == Exit::IoErr {
+            self.stop(FAILURE_GRACE).await;
         }
         for path in [&settings.control.socket, &settings.control.submit_socket] {
             let _ = fs::remove_file(path);

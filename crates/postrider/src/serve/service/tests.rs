@@ -6,7 +6,7 @@ use crate::serve::{
     conclude,
     engine::{Current, Engine, State, Waits},
     journal::Journal,
-    wiring,
+    operator, wiring,
 };
 use bytes::Bytes;
 use mail::{
@@ -17,8 +17,8 @@ use queue::{Aged, Verdict};
 use reception::Client;
 use report::Ledger;
 use spool::{
-    Change, Durable, Entry, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Ticket, Transaction,
+    Change, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused,
+    Spool, SpoolFailure, Ticket, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -83,6 +83,9 @@ impl Spool for Stuck {
     }
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
         if *self.answered.borrow() { self.kept.reached(ticket) } else { None }
+    }
+    fn failed(&self) -> Failed {
+        self.kept.failed()
     }
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         let message = SharedMessage::new((*self.kept.read(id)?).clone());
@@ -243,6 +246,15 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     ends().await.expect("the daemon ends");
     assert!(desk.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
     ends().await.expect("the daemon ends");
+}
+
+#[tokio::test]
+async fn status_names_the_failure_of_the_spool() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, _answer) = desk(dir.path());
+    assert_eq!(operator::gauges(&desk.engine).failure, None);
+    desk.engine.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
+    assert_eq!(operator::gauges(&desk.engine).failure.as_deref(), Some("sync the log: EIO"));
 }
 
 #[tokio::test]
