@@ -112,7 +112,7 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     assert_eq!(opened, 5, "the window's start");
     for _ in 0..opened {
         q.unreachable(a, down(), 10);
-        q.connection_closed(a, 10);
+        q.connection_closed(a, true, 10);
     }
     assert_eq!(orders(&mut q, 20), []);
     let Status::Suspended(until, _) = q.message(QueueId(500)).unwrap().units[0].status.clone() else {
@@ -145,7 +145,7 @@ fn the_wait_for_a_dead_destination_grows_to_its_limit() {
         q.advance(now);
         assert_eq!(orders(&mut q, now), [Order::Open(a)]);
         let until = q.unreachable(a, down(), now).unwrap();
-        q.connection_closed(a, now);
+        q.connection_closed(a, true, now);
         waits.push(until - now);
         now = until;
     }
@@ -461,7 +461,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 let open = book.connections.entry(id.0).or_default();
                 if *open > 0 {
                     *open -= 1;
-                    q.connection_closed(id, now);
+                    q.connection_closed(id, now % 2 == 0, now);
                 }
             }
             Op::Hold(id) => {
