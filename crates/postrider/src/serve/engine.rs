@@ -196,12 +196,16 @@ impl State {
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
+        if rows.is_empty() {
+            // In the queue nothing would ever end it.
+            return 0;
+        }
         let size_bytes = message.content.size_bytes();
         self.queue.insert(
             &Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows },
             now,
         );
-        if !notes.is_empty() && !rows.is_empty() {
+        if !notes.is_empty() {
             self.notes.insert(message.id, notes);
         }
         rows.len() as u64
@@ -446,17 +450,29 @@ impl Engine {
         &self,
         submit: impl Fn() -> Result<Option<Ticket>, Refused>,
     ) -> Result<bool, spool::SpoolFailure> {
-        let stored = loop {
+        let submitted = self.submit_when_possible(submit).await;
+        let stored = match submitted {
+            Ok(Some(ticket)) => self.spool.durable(ticket).await.map(|()| true),
+            Ok(None) => Ok(false),
+            Err(failure) => Err(failure),
+        };
+        stored.inspect_err(|failure| self.spool_failed(failure))
+    }
+
+    /// Calls `submit` again while the spool has no room. Returns the ticket without waiting for the commit.
+    pub(crate) async fn submit_when_possible(
+        &self,
+        submit: impl Fn() -> Result<Option<Ticket>, Refused>,
+    ) -> Result<Option<Ticket>, spool::SpoolFailure> {
+        loop {
             match submit() {
-                Ok(Some(ticket)) => break self.spool.durable(ticket).await,
-                Ok(None) => return Ok(false),
+                Ok(ticket) => return Ok(ticket),
                 Err(Refused::Poisoned) => {
-                    break Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
+                    return Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
                 }
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
             }
-        };
-        stored.inspect_err(|failure| self.spool_failed(failure)).map(|()| true)
+        }
     }
 
     /// An operator holds a message or lets it go. Queue and spool learn of it together: of two such wishes the

@@ -3,9 +3,11 @@
 use super::{
     Daemon,
     clock::Clock,
+    conclude,
     counter::Counters,
     engine::{Engine, State, Waits},
     journal::Journal,
+    recovery::Recovery,
     service::Desk,
     tls, wiring,
     workers::{self, Workers},
@@ -19,7 +21,7 @@ use mail::IdSource;
 use reception::{Crew, Listener, Reception, TlsMode};
 use report::Ledger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spool::{Change, Entry, Spool};
+use spool::Spool;
 use std::{
     fs, io,
     net::{SocketAddr, TcpListener},
@@ -114,25 +116,23 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     };
     let queue_settings = wiring::queue_settings(&settings);
     let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(&settings));
-    let mut leftovers = Vec::new();
+    let mut recovery = Recovery {
+        current: &current,
+        settings: &queue_settings,
+        clock: &clock,
+        ids: &ids,
+        ledger: &ledger,
+        waits: Waits::AsBefore,
+        finished: Vec::new(),
+    };
     let report = spool
-        .recover(&mut |found| {
-            ids.never_before(found.message.id);
-            let count = state.restore(&found, &current, &queue_settings, &clock, Waits::AsBefore);
-            ledger.accepted(count);
-            if count == 0 {
-                leftovers.push(found.message.id);
-            }
-        })
+        .recover(&mut |found| recovery.take_in(&mut state, &found))
         .map_err(|e| format!("recover the spool: {e}"))?;
+    let finished = recovery.finished;
     for problem in &report.corrupt {
         tracing::error!("the spool is damaged: {problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
-    for id in leftovers {
-        // Its last outcome was stored without the word that it was the last.
-        let _ = spool.submit(vec![Entry::Amend { id, change: Change::Delete }]);
-    }
     let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);
     let lane_count = spool.lane_count();
     engine.counters = Counters::new(workers.handles().len(), lane_count);
@@ -142,6 +142,10 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
             let engine = engine.clone();
             worker.spawn(async move { engine.counters.serve(number, lane, &engine.spool).await });
         }
+    }
+    {
+        let _context = runtime.enter();
+        conclude::end_finished(&engine, finished);
     }
     let desk = Arc::new(Desk::new(engine.clone()));
     let reception = {
