@@ -572,6 +572,31 @@ fn brief() -> Settings {
 }
 
 #[test]
+fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
+    for is_tried in [false, true] {
+        let mut q = new();
+        let a = q.destination(&site("a"));
+        put(&mut q, 1, &[a], 100, 0);
+        orders(&mut q, 0);
+        let taken = q.take(a, 0).unwrap();
+        assert!(q.hold(QueueId(1)));
+        assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::InFlight);
+        if is_tried {
+            let settlement = done(&mut q, &taken, Fate::Deferred, 1);
+            assert_eq!((settlement.last, settlement.retry_at), (false, None));
+        } else {
+            assert_eq!(q.put_back(taken.unit, 1), []);
+        }
+        assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::Held);
+        q.flush(2);
+        q.advance(1_000_000);
+        assert_eq!(q.take(a, 1_000_000), None);
+        assert!(q.release(QueueId(1), 1_000_000));
+        assert_eq!(q.take(a, 1_000_000).unwrap().attempt_count, u16::from(is_tried));
+    }
+}
+
+#[test]
 fn what_was_held_when_its_time_was_over_expires_once_it_is_released() {
     let mut q = Queue::new(brief(), 7, 0);
     let a = q.destination(&site("a"));

@@ -11,6 +11,8 @@ mod index;
 mod parallel_tests;
 mod patient;
 mod pool;
+#[cfg(test)]
+mod pool_tests;
 mod recover;
 pub(crate) mod salvage;
 mod stretch;
