@@ -31,6 +31,8 @@ pub(crate) struct Site {
     pub(crate) health: Health,
     /// In the ring of destinations that want a connection.
     pub(crate) in_ring: bool,
+    /// It was forgotten, and its number is to be given to another destination.
+    pub(crate) is_vacant: bool,
     /// When it is to be looked at again.
     pub(crate) timer: Option<Millis>,
     /// Bytes its connections may still serve while others wait for one.
@@ -72,6 +74,7 @@ impl Site {
             limit,
             health: Health::Up,
             in_ring: false,
+            is_vacant: false,
             timer: None,
             quantum_bytes: 0,
         }
@@ -150,10 +153,21 @@ impl Site {
         self.health = Health::Suspended { since, until, reason: Box::new(reason) };
     }
 
-    /// The time has come, or an operator asks: one probe.
-    pub(crate) fn resume(&mut self) {
+    /// The time has come, or an operator asks: one probe. Without mail nothing could be tried, and the
+    /// destination is as if it was new.
+    pub(crate) fn resume(&mut self, settings: &Settings) {
         if let Health::Suspended { since, .. } = self.health {
             self.health = Health::Probing { since };
+            self.forget_probe(settings);
+        }
+    }
+
+    /// Ends a probe that has neither mail nor a connection.
+    pub(crate) fn forget_probe(&mut self, settings: &Settings) {
+        if self.unit_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
+            self.health = Health::Up;
+            let group = settings.group(self.group);
+            self.window = f64::from(group.initial_concurrency.clamp(1, self.limit));
         }
     }
 }

@@ -18,6 +18,7 @@ mod list;
 mod message;
 mod operators;
 mod order;
+mod places;
 mod queue;
 mod ready;
 mod reroute;

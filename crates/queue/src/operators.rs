@@ -57,7 +57,7 @@ impl Queue {
     }
 
     fn revive(&mut self, id: DestinationId, now: Millis) {
-        self.site_mut(id).resume();
+        self.resume(id);
         self.check(id, now);
     }
 

@@ -91,9 +91,11 @@ pub struct Queue {
     pub(crate) units: Slab<Unit>,
     pub(crate) sites: Vec<Site>,
     /// By group.
-    by_name: Vec<HashMap<Destination, DestinationId>>,
+    pub(crate) by_name: Vec<HashMap<Destination, DestinationId>>,
+    /// Numbers of forgotten destinations, to be given to others.
+    pub(crate) vacant: Vec<DestinationId>,
     /// Numbers given out since something was last queued.
-    promised: Vec<DestinationId>,
+    pub(crate) promised: Vec<DestinationId>,
     /// When this life began.
     begun: Millis,
     wheel: Wheel,
@@ -128,6 +130,7 @@ impl Queue {
             units: Slab::default(),
             sites: Vec::new(),
             by_name: Vec::new(),
+            vacant: Vec::new(),
             promised: Vec::new(),
             begun: now,
             wheel: Wheel::new(now),
@@ -202,44 +205,6 @@ impl Queue {
         id
     }
 
-    fn new_site(&mut self, name: &Destination, group: GroupId) -> DestinationId {
-        let site = Site::new(name.clone(), group, &self.settings);
-        // Places of destinations nobody uses are taken again, so that the table stays bounded by
-        // what is queued.
-        let free = (self.sites.len() >= 1024).then(|| self.unused_site()).flatten();
-        let id = match free {
-            Some(id) => {
-                let old = &self.sites[id.0 as usize];
-                self.by_name[usize::from(old.group.0)].remove(&old.name);
-                self.sites[id.0 as usize] = site;
-                id
-            }
-            None => {
-                self.sites.push(site);
-                DestinationId(self.sites.len() as u32 - 1)
-            }
-        };
-        if self.by_name.len() <= usize::from(group.0) {
-            self.by_name.resize_with(usize::from(group.0) + 1, HashMap::new);
-        }
-        self.by_name[usize::from(group.0)].insert(name.clone(), id);
-        id
-    }
-
-    /// What the numbers were given out for is queued, or will not be.
-    pub(crate) fn promises_are_kept(&mut self) {
-        for id in self.promised.drain(..) {
-            self.sites[id.0 as usize].is_promised = false;
-        }
-    }
-
-    /// Looks at a few places, not at all of them.
-    fn unused_site(&mut self) -> Option<DestinationId> {
-        let start = self.next_random_u64() as usize % self.sites.len();
-        let mut near = (0..16).map(|i| (start + i) % self.sites.len());
-        near.find(|at| self.sites[*at].is_unused()).map(|at| DestinationId(at as u32))
-    }
-
     /// Its name.
     pub fn destination_name(&self, id: DestinationId) -> &Destination {
         &self.site(id).name
@@ -253,7 +218,7 @@ impl Queue {
         &mut self.sites[id.0 as usize]
     }
 
-    fn next_random_u64(&mut self) -> u64 {
+    pub(crate) fn next_random_u64(&mut self) -> u64 {
         // xorshift64: jitter needs no more.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -396,7 +361,7 @@ impl Queue {
     /// Removes a unit for good; true when it was its message's last.
     pub(crate) fn remove_unit(&mut self, unit: UnitId) -> bool {
         let Unit { message, sibling, destination, .. } = self.units.remove(unit);
-        self.sites[destination as usize].unit_count -= 1;
+        self.count_out(DestinationId(destination));
         let first = self.messages[message].units;
         if first == unit {
             self.messages[message].units = sibling;
@@ -516,6 +481,7 @@ impl Queue {
                 // Its turn is another one's of its group, and it may have to be asked again later.
                 self.rings.unpark(&self.settings, self.sites[id.0 as usize].group);
                 self.check(id, now);
+                self.forget_if_unused(id);
                 continue;
             }
             self.connection_count += 1;
@@ -564,13 +530,17 @@ impl Queue {
             || self.connection_count >= self.settings.connections_max && self.rings.wants_first()
     }
 
-    /// An opened connection is gone, or was never made.
-    pub fn connection_closed(&mut self, id: DestinationId, now: Millis) {
+    /// An opened connection is gone, or was never made. `has_taken`: it took a unit, or [`Queue::unreachable`]
+    /// or [`Queue::is_no_destination`] was called for it; otherwise it still counts as one that will take one.
+    pub fn connection_closed(&mut self, id: DestinationId, has_taken: bool, now: Millis) {
         self.connection_count -= 1;
         self.leaving_count = self.leaving_count.saturating_sub(1);
         self.rings.closed(&self.settings, self.sites[id.0 as usize].group);
         let site = self.site_mut(id);
         site.connection_count -= 1;
+        if !has_taken {
+            site.fresh_count = site.fresh_count.saturating_sub(1);
+        }
         site.fresh_count = site.fresh_count.min(site.connection_count);
         if site.connection_count == 0
             && matches!(site.health, Health::Probing { .. })
@@ -584,6 +554,7 @@ impl Queue {
             self.rings.wants_first_now(&self.settings, self.sites[id.0 as usize].group, id);
         }
         self.check(id, now);
+        self.forget_if_unused(id);
     }
 
     /// The next unit for a connection of this destination: small ones first, but not for ever.
@@ -721,9 +692,10 @@ impl Queue {
             let site = self.site_mut(id);
             site.timer = None;
             if matches!(site.health, Health::Suspended { until, .. } if until <= now) {
-                site.resume();
+                self.resume(id);
             }
             self.check(id, now);
+            self.forget_if_unused(id);
         }
     }
 

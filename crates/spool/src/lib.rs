@@ -138,6 +138,9 @@ impl std::error::Error for SpoolFailure {}
 /// Resolves once everything up to its ticket would survive a power cut, or never will.
 pub type Durable = Pin<Box<dyn Future<Output = Result<(), SpoolFailure>> + Send>>;
 
+/// Resolves to the failure after which the spool stores nothing more.
+pub type Failed = Pin<Box<dyn Future<Output = SpoolFailure> + Send>>;
+
 /// A live message as recovery found it.
 #[derive(Debug, Clone)]
 pub struct Recovered {
@@ -267,6 +270,10 @@ pub trait Spool: Send + Sync + 'static {
 
     /// What [`Spool::durable`] would resolve to, if it would at once.
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>>;
+
+    /// Resolves when the spool can store nothing more: a write or sync failed, a thread of the spool panicked,
+    /// or the spool was closed. Resolves even if no caller waits for a ticket. A daemon must end then.
+    fn failed(&self) -> Failed;
 
     /// A stored message: envelope, and content whose small parts are in memory and whose large ones
     /// are named. May block on the disk.

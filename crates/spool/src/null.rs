@@ -1,8 +1,8 @@
 //! Keeps everything in memory and calls it durable at once: the laboratory's ceiling, never for mail.
 
 use crate::{
-    Change, Durable, Entry, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
-    Transaction,
+    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
+    Ticket, Transaction,
 };
 use bytes::Bytes;
 use mail::{Place, QueueId, SharedMessage};
@@ -84,6 +84,10 @@ impl Spool for NullSpool {
 
     fn reached(&self, _: Ticket) -> Option<Result<(), SpoolFailure>> {
         Some(Ok(()))
+    }
+
+    fn failed(&self) -> Failed {
+        Box::pin(std::future::pending())
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {

@@ -2,8 +2,9 @@
 
 use crate::SpoolFailure;
 use std::{
+    any::Any,
     collections::BTreeMap,
-    panic::resume_unwind,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
     thread,
 };
@@ -14,13 +15,25 @@ pub(crate) fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get().min(8))
 }
 
-/// One that works by itself.
+/// Starts a thread that works by itself. If `run` panics, the thread calls `on_panic` with the reason: other
+/// threads wait for what this one does, and must learn that it does nothing more.
 pub(crate) fn start_thread(
     name: &str,
     run: impl FnOnce() + Send + 'static,
+    on_panic: impl FnOnce(SpoolFailure) + Send + 'static,
 ) -> Result<thread::JoinHandle<()>, SpoolFailure> {
-    let started = thread::Builder::new().name(name.to_owned()).spawn(run);
+    let own_name = name.to_owned();
+    let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+            on_panic(SpoolFailure::Io(format!("the {own_name} thread panicked: {}", panic_text(&*panic))));
+        }
+    });
     started.map_err(|e| SpoolFailure::Io(format!("start the {name} thread: {e}")))
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 /// What the threads and the taker share.

@@ -1,6 +1,6 @@
 //! How far commits have come, and who waits for them.
 
-use crate::{Durable, SpoolFailure, Ticket};
+use crate::{Durable, Failed, SpoolFailure, Ticket};
 use std::{
     future::Future,
     pin::Pin,
@@ -71,6 +71,18 @@ impl Progress {
 
     pub(crate) fn wait(self: &Arc<Self>, ticket: Ticket) -> Durable {
         Box::pin(Wait { progress: self.clone(), ticket })
+    }
+
+    /// Resolves to the failure, once there is one.
+    pub(crate) fn wait_for_failure(self: &Arc<Self>) -> Failed {
+        // No commit has this ticket, so only a failure ends the wait.
+        let wait = self.wait(Ticket(u64::MAX));
+        Box::pin(async move {
+            match wait.await {
+                Err(failure) => failure,
+                Ok(()) => std::future::pending().await,
+            }
+        })
     }
 }
 

@@ -170,6 +170,9 @@ impl Spool for Broken {
     fn reached(&self, _: spool::Ticket) -> Option<Result<(), SpoolFailure>> {
         Some(Err(SpoolFailure::Io("gone".to_owned())))
     }
+    fn failed(&self) -> spool::Failed {
+        Box::pin(std::future::ready(SpoolFailure::Io("gone".to_owned())))
+    }
     fn read(&self, _: QueueId) -> Result<SharedMessage, SpoolFailure> {
         Err(SpoolFailure::Missing)
     }
@@ -193,6 +196,7 @@ fn one_that_fails_fails_what_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
     let mut spool = Several::new(vec![log(dir.path()), Box::new(Broken)], Box::new(|e| e.recipients.len()));
     spool.recover(&mut |_| {}).unwrap();
+    assert_eq!(wait(spool.failed()).to_string(), "gone");
     let none = |id| {
         let Entry::Accept(message) = small(id, "else.test") else { unreachable!() };
         let envelope = Envelope::new(ReversePath::Null);

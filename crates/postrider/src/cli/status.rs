@@ -26,14 +26,18 @@ pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Endin
     if json {
         let mut value = serde_json::to_value(ledger).map_err(std::io::Error::from)?;
         value["balances"] = ledger.balances().into();
-        value["spool"] = serde_json::to_value(gauges).map_err(std::io::Error::from)?;
+        value["spool"] = serde_json::to_value(&gauges).map_err(std::io::Error::from)?;
         writeln!(out, "{value}")?;
     } else {
         table(&ledger, out)?;
         spool_table(&gauges, out)?;
     }
-    // For monitors: a recipient that is nowhere is a fault of ours.
-    Ok(if ledger.balances() { Exit::Ok } else { Exit::Software })
+    // For monitors: a recipient that is nowhere is a fault of ours, and a daemon whose spool failed ends.
+    Ok(match gauges.failure {
+        Some(_) => Exit::IoErr,
+        None if ledger.balances() => Exit::Ok,
+        None => Exit::Software,
+    })
 }
 
 fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
@@ -54,6 +58,9 @@ fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
+    if let Some(failure) = &g.failure {
+        writeln!(out, "THE SPOOL HAS FAILED, and the daemon ends: {}", print::plain(failure))?;
+    }
     let per_commit = g.transactions as f64 / g.commits.max(1) as f64;
     writeln!(out, "\nspool      {:>12} messages, {} bytes free", g.messages, g.free_bytes)?;
     let (commits, sync) = (g.commits, g.last_sync_us);

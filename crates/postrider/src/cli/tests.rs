@@ -217,6 +217,18 @@ fn the_counters_are_shown_and_judged() {
 }
 
 #[test]
+fn status_says_that_the_spool_has_failed() {
+    let daemon = Daemon::serving(Memory::with(2));
+    *daemon.target.failure.lock().unwrap() = Some("sync the log: Input/output error".to_owned());
+    let (exit, said) = run_line(&daemon, "postrider status").unwrap_err();
+    let expected = "THE SPOOL HAS FAILED, and the daemon ends: sync the log: Input/output error\n";
+    assert!(exit == Exit::IoErr && said.contains(expected), "{said}");
+    let (exit, said) = run_line(&daemon, "postrider status --json").unwrap_err();
+    let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(exit == Exit::IoErr && json["spool"]["failure"] == "sync the log: Input/output error", "{said}");
+}
+
+#[test]
 fn hostile_text_cannot_steer_the_terminal() {
     let memory = Memory::with(1);
     {

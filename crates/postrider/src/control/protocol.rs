@@ -292,9 +292,11 @@ pub(crate) struct Ledger {
     pub(crate) queued: u64,
 }
 
-/// Speed and room, as numbers that a monitor can draw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// Health, speed and room of the spool; the numbers are what a monitor can draw.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Gauges {
+    /// Why the spool failed, if it did: the daemon stores nothing more, and ends.
+    pub(crate) failure: Option<String>,
     /// Messages in the spool.
     pub(crate) messages: u64,
     /// Transactions that became durable since the start.

@@ -56,6 +56,8 @@ pub(crate) struct Memory {
     pub(crate) refuse: Mutex<Option<Refusal>>,
     /// Recipients that got lost.
     pub(crate) lost: Mutex<u64>,
+    /// Why the spool failed.
+    pub(crate) failure: Mutex<Option<String>>,
 }
 
 impl Memory {
@@ -104,7 +106,7 @@ impl Target for Memory {
     }
 
     fn gauges(&self) -> Gauges {
-        Gauges::default()
+        Gauges { failure: self.failure.lock().unwrap().clone(), ..Gauges::default() }
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

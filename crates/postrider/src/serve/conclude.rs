@@ -85,6 +85,28 @@ pub(crate) fn tried(
     }
 }
 
+/// Ends messages whose recipients were all finished when the spool was recovered. Returns at once.
+pub(crate) fn end_finished(engine: &Arc<Engine>, ids: Vec<QueueId>) {
+    if ids.is_empty() {
+        return;
+    }
+    let own = engine.clone();
+    go_on(engine, async move {
+        for id in ids {
+            // One transaction each: messages of one transaction must be in the same spool.
+            let end = || own.spool.submit(vec![Entry::Outcome { id, results: vec![], last: true }]).map(Some);
+            match own.submit_when_possible(end).await {
+                Ok(_) => own.journal.removed(id),
+                // The daemon watches the spool, and ends.
+                Err(failure) => {
+                    tracing::error!("end {id}, which has no recipients left: {failure}");
+                    return;
+                }
+            }
+        }
+    });
+}
+
 /// Null MX, or no such domain: every recipient that waits for the destination fails.
 pub(crate) fn all_failed(engine: &Arc<Engine>, site: DestinationId, outcome: &Outcome, attempt: &Attempt) {
     let now = engine.now();

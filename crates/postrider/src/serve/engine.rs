@@ -22,8 +22,8 @@ use spool::{Change, Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -137,8 +137,8 @@ pub(crate) struct Engine {
     pub(crate) closing: watch::Sender<bool>,
     /// The spool can promise nothing any more: the process must end.
     pub(crate) failed: Notify,
-    /// That was told.
-    has_failed: AtomicBool,
+    /// The first failure of the spool.
+    failure: OnceLock<String>,
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// From handing a message to the spool until it is durable.
@@ -196,12 +196,16 @@ impl State {
             });
             rows.push((index, site, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
+        if rows.is_empty() {
+            // In the queue nothing would ever end it.
+            return 0;
+        }
         let size_bytes = message.content.size_bytes();
         self.queue.insert(
             &Arrival { id: message.id, arrived, size_bytes, held: found.held, recipients: &rows },
             now,
         );
-        if !notes.is_empty() && !rows.is_empty() {
+        if !notes.is_empty() {
             self.notes.insert(message.id, notes);
         }
         rows.len() as u64
@@ -258,7 +262,7 @@ impl Engine {
             journal,
             closing: watch::Sender::new(false),
             failed: Notify::new(),
-            has_failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
             state: Mutex::new(state),
             conflicts: AtomicU64::new(0),
             queue_create: Phase::default(),
@@ -356,10 +360,17 @@ impl Engine {
     /// A commit failed: what was written before is safe, but nothing more can be promised until the
     /// spool was recovered.
     pub(crate) fn spool_failed(&self, failure: &spool::SpoolFailure) {
-        if !self.has_failed.swap(true, Ordering::Relaxed) {
+        if self.failure.set(failure.to_string()).is_ok() {
             tracing::error!("the spool failed, and the daemon ends: {failure}");
         }
         self.failed.notify_one();
+    }
+
+    /// Why the spool failed, if it did.
+    pub(crate) fn spool_failure(&self) -> Option<String> {
+        let is_poisoned = || self.spool.pressure().poisoned;
+        let unnoticed = || is_poisoned().then(|| spool::Refused::Poisoned.to_string());
+        self.failure.get().cloned().or_else(unnoticed)
     }
 
     /// Begins nothing new; what is under way may end.
@@ -439,17 +450,29 @@ impl Engine {
         &self,
         submit: impl Fn() -> Result<Option<Ticket>, Refused>,
     ) -> Result<bool, spool::SpoolFailure> {
-        let stored = loop {
+        let submitted = self.submit_when_possible(submit).await;
+        let stored = match submitted {
+            Ok(Some(ticket)) => self.spool.durable(ticket).await.map(|()| true),
+            Ok(None) => Ok(false),
+            Err(failure) => Err(failure),
+        };
+        stored.inspect_err(|failure| self.spool_failed(failure))
+    }
+
+    /// Calls `submit` again while the spool has no room. Returns the ticket without waiting for the commit.
+    pub(crate) async fn submit_when_possible(
+        &self,
+        submit: impl Fn() -> Result<Option<Ticket>, Refused>,
+    ) -> Result<Option<Ticket>, spool::SpoolFailure> {
+        loop {
             match submit() {
-                Ok(Some(ticket)) => break self.spool.durable(ticket).await,
-                Ok(None) => return Ok(false),
+                Ok(ticket) => return Ok(ticket),
                 Err(Refused::Poisoned) => {
-                    break Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
+                    return Err(spool::SpoolFailure::Io(Refused::Poisoned.to_string()));
                 }
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(OFFER_AGAIN).await,
             }
-        };
-        stored.inspect_err(|failure| self.spool_failed(failure)).map(|()| true)
+        }
     }
 
     /// An operator holds a message or lets it go. Queue and spool learn of it together: of two such wishes the

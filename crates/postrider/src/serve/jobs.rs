@@ -16,7 +16,13 @@ use tokio::sync::Notify;
 pub(crate) fn open(engine: &Arc<Engine>, site: DestinationId, name: Destination) {
     let engine = engine.clone();
     tokio::spawn(async move {
-        let jobs = SiteJobs { engine, site, in_hand: Mutex::default(), has_begun: AtomicBool::new(false) };
+        let jobs = SiteJobs {
+            engine,
+            site,
+            in_hand: Mutex::default(),
+            has_begun: AtomicBool::new(false),
+            has_taken: AtomicBool::new(false),
+        };
         let courier = jobs.engine.current().courier.clone();
         tokio::select! {
             () = courier.serve(&name, &jobs) => {}
@@ -39,6 +45,8 @@ pub(crate) struct SiteJobs {
     in_hand: Mutex<Vec<Hand>>,
     /// It has asked for a job: it is connected.
     has_begun: AtomicBool,
+    /// It has taken a unit, or found no host: see [`queue::Queue::connection_closed`].
+    has_taken: AtomicBool,
 }
 
 impl SiteJobs {
@@ -76,6 +84,7 @@ impl Jobs for SiteJobs {
         let now = self.engine.now();
         let mut state = self.engine.lock();
         let taken = state.queue.take(self.site, now)?;
+        self.has_taken.store(true, Ordering::Relaxed);
         let message = state.residents.get(taken.id);
         drop(state);
         let job = Job {
@@ -142,6 +151,7 @@ impl Jobs for SiteJobs {
     }
 
     fn unreachable(&self, outcome: Outcome, attempt: &Attempt) {
+        self.has_taken.store(true, Ordering::Relaxed);
         if outcome.fate == Fate::Failed {
             conclude::all_failed(&self.engine, self.site, &outcome, attempt);
             return;
@@ -163,7 +173,7 @@ impl Drop for SiteJobs {
         let now = self.engine.now();
         let mut state = self.engine.lock();
         let seized = hands.into_iter().flat_map(|hand| state.queue.put_back(hand.taken.unit, now)).collect();
-        state.queue.connection_closed(self.site, now);
+        state.queue.connection_closed(self.site, self.has_taken.load(Ordering::Relaxed), now);
         self.engine.follow_orders(state, now);
         conclude::condemned(&self.engine, seized);
     }

@@ -10,6 +10,7 @@ mod journal;
 mod operator;
 mod phases;
 pub(crate) mod queue_run;
+mod recovery;
 mod residents;
 mod service;
 mod start;

@@ -57,20 +57,7 @@ impl Target for Daemon {
     }
 
     fn gauges(&self) -> Gauges {
-        let pressure = self.engine.spool.pressure();
-        let (queue_create_count, queue_create_mean_us, queue_create_max_us) = self.engine.queue_create.sums();
-        Gauges {
-            messages: pressure.message_count,
-            transactions: pressure.transaction_count,
-            commits: pressure.commit_count,
-            last_sync_us: pressure.last_sync_us,
-            queued_bytes: pressure.queued_bytes,
-            free_bytes: self.engine.spool.room_bytes(),
-            queue_create_count,
-            queue_create_mean_us,
-            queue_create_max_us,
-            lock_conflicts: self.engine.conflict_count(),
-        }
+        gauges(&self.engine)
     }
 
     fn ledger(&self) -> Ledger {
@@ -132,6 +119,25 @@ impl Daemon {
         let Some(taken) = taken else { return false };
         conclude::condemned(&self.engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
         true
+    }
+}
+
+/// Speed, room and health of the spool.
+pub(super) fn gauges(engine: &Engine) -> Gauges {
+    let pressure = engine.spool.pressure();
+    let (queue_create_count, queue_create_mean_us, queue_create_max_us) = engine.queue_create.sums();
+    Gauges {
+        failure: engine.spool_failure(),
+        messages: pressure.message_count,
+        transactions: pressure.transaction_count,
+        commits: pressure.commit_count,
+        last_sync_us: pressure.last_sync_us,
+        queued_bytes: pressure.queued_bytes,
+        free_bytes: engine.spool.room_bytes(),
+        queue_create_count,
+        queue_create_mean_us,
+        queue_create_max_us,
+        lock_conflicts: engine.conflict_count(),
     }
 }
 

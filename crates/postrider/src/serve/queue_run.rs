@@ -6,8 +6,10 @@ mod gather;
 
 use super::{
     clock::Clock,
+    conclude,
     engine::{Current, Engine, State, Waits},
     journal::Journal,
+    recovery::Recovery,
     start, wiring,
 };
 use crate::sysexits::Exit;
@@ -156,17 +158,24 @@ fn deliver(
     let context = runtime.enter();
     let (clock, ids, ledger) = (Clock::start(), IdSource::default(), Ledger::default());
     let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(settings));
+    let mut finished = Vec::new();
     let (spool, mut feed): (Arc<dyn Spool>, _) = match (source, items) {
         (Source::Listed(spool), Items::Listed(listed)) => {
             listed.iter().for_each(|one| ids.never_before(one.id));
             (spool.clone(), Some(Feed::new(spool, listed, queue_settings)))
         }
         (Source::Recovered(spool), Items::Read(items)) => {
-            for item in &items {
-                ids.never_before(item.found.message.id);
-                let count = state.restore(&item.found, &current, &queue_settings, &clock, Waits::NoMore);
-                ledger.accepted(count);
-            }
+            let mut recovery = Recovery {
+                current: &current,
+                settings: &queue_settings,
+                clock: &clock,
+                ids: &ids,
+                ledger: &ledger,
+                waits: Waits::NoMore,
+                finished: Vec::new(),
+            };
+            items.iter().for_each(|item| recovery.take_in(&mut state, &item.found));
+            finished = recovery.finished;
             (Arc::from(spool), None)
         }
         _ => return Ok(()), // only looked at
@@ -174,6 +183,8 @@ fn deliver(
     let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
     drop(context);
     runtime.block_on(async {
+        let mut spool_failed = engine.spool.failed();
+        conclude::end_finished(&engine, finished);
         tokio::spawn(engine.clone().run_timer());
         let now = engine.now();
         engine.follow_orders(engine.lock(), now);
@@ -182,12 +193,15 @@ fn deliver(
             if let Some(feed) = &mut feed {
                 feed.fill(&engine).await?;
             }
-            if feed.as_ref().is_none_or(Feed::is_over) && engine.lock().queue.busy_count() == 0 {
+            let is_read = feed.as_ref().is_none_or(Feed::is_over);
+            // What is decided must be handed to the spool before it is closed.
+            if is_read && engine.lock().queue.busy_count() == 0 && engine.turns.open_count() == 0 {
                 break;
             }
             tokio::select! {
                 _ = look.tick() => {}
                 () = engine.failed.notified() => return Err("the spool failed".to_owned()),
+                failure = &mut spool_failed => return Err(format!("the spool failed: {failure}")),
             }
         }
         engine.close();

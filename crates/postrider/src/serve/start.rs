@@ -3,9 +3,11 @@
 use super::{
     Daemon,
     clock::Clock,
+    conclude,
     counter::Counters,
     engine::{Engine, State, Waits},
     journal::Journal,
+    recovery::Recovery,
     service::Desk,
     tls, wiring,
     workers::{self, Workers},
@@ -19,14 +21,14 @@ use mail::IdSource;
 use reception::{Crew, Listener, Reception, TlsMode};
 use report::Ledger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use spool::{Change, Entry, Spool};
+use spool::Spool;
 use std::{
     fs, io,
     net::{SocketAddr, TcpListener},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 use tokio::{
@@ -40,6 +42,10 @@ const BACKLOG: u32 = 4096;
 const MEMORY_KEPT: Duration = Duration::from_millis(1500);
 /// More than it keeps for the next who asks.
 const LARGE_BYTES: usize = 1 << 20;
+/// After a failure of the spool, sessions and deliveries may go on for so long: nothing they do can be recorded.
+const FAILURE_GRACE: Duration = Duration::from_millis(500);
+/// After a failure, the threads of the spool may take so long to end: the disk may not answer them.
+const FAILURE_CLOSE: Duration = Duration::from_millis(250);
 /// While stopping, what is still open is looked at this often.
 const STOP_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -110,25 +116,23 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     };
     let queue_settings = wiring::queue_settings(&settings);
     let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(&settings));
-    let mut leftovers = Vec::new();
+    let mut recovery = Recovery {
+        current: &current,
+        settings: &queue_settings,
+        clock: &clock,
+        ids: &ids,
+        ledger: &ledger,
+        waits: Waits::AsBefore,
+        finished: Vec::new(),
+    };
     let report = spool
-        .recover(&mut |found| {
-            ids.never_before(found.message.id);
-            let count = state.restore(&found, &current, &queue_settings, &clock, Waits::AsBefore);
-            ledger.accepted(count);
-            if count == 0 {
-                leftovers.push(found.message.id);
-            }
-        })
+        .recover(&mut |found| recovery.take_in(&mut state, &found))
         .map_err(|e| format!("recover the spool: {e}"))?;
+    let finished = recovery.finished;
     for problem in &report.corrupt {
         tracing::error!("the spool is damaged: {problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
-    for id in leftovers {
-        // Its last outcome was stored without the word that it was the last.
-        let _ = spool.submit(vec![Entry::Amend { id, change: Change::Delete }]);
-    }
     let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);
     let lane_count = spool.lane_count();
     engine.counters = Counters::new(workers.handles().len(), lane_count);
@@ -138,6 +142,10 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
             let engine = engine.clone();
             worker.spawn(async move { engine.counters.serve(number, lane, &engine.spool).await });
         }
+    }
+    {
+        let _context = runtime.enter();
+        conclude::end_finished(&engine, finished);
     }
     let desk = Arc::new(Desk::new(engine.clone()));
     let reception = {
@@ -152,9 +160,28 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         "{} starts with {recovered} messages in its queue, after {took} ms",
         daemon.started.hostname
     );
-    let exit = runtime.block_on(daemon.clone().operate(hangup, listeners, control, submit));
+    let exit = runtime.block_on(daemon.clone().operate(hangup, listeners, control, submit))?;
+    if exit == Exit::IoErr {
+        close_failed(spool);
+        return Ok(exit);
+    }
     spool.close();
-    exit
+    // The last commit, of outcomes that no caller waited for, may have failed.
+    Ok(if spool.pressure().poisoned { Exit::IoErr } else { exit })
+}
+
+/// Closes a spool that has failed; does not wait for a disk that does not answer.
+fn close_failed(spool: Arc<dyn Spool>) {
+    let (done, closed) = mpsc::channel();
+    let close = move || {
+        spool.close();
+        let _ = done.send(());
+    };
+    if let Err(e) = std::thread::Builder::new().name("spool-close".to_owned()).spawn(close) {
+        tracing::warn!("start the spool-close thread: {e}");
+    } else if closed.recv_timeout(FAILURE_CLOSE).is_err() {
+        tracing::warn!("the disk does not answer: the process ends without closing the spool");
+    }
 }
 
 fn watching(e: &io::Error) -> String {
@@ -241,8 +268,13 @@ impl Daemon {
             let state = self.engine.lock();
             self.engine.follow_orders(state, now);
         }
-        let exit = loop {
+        let mut spool_failed = self.engine.spool.failed();
+        let mut exit = loop {
             tokio::select! {
+                failure = &mut spool_failed => {
+                    self.engine.spool_failed(&failure);
+                    break Exit::IoErr;
+                }
                 _ = terminate.recv() => break Exit::Ok,
                 _ = interrupt.recv() => break Exit::Ok,
                 () = self.engine.failed.notified() => break Exit::IoErr,
@@ -252,10 +284,19 @@ impl Daemon {
                 },
             }
         };
-        tokio::select! {
-            () = self.stop(self.engine.current().settings.reception.grace) => {}
-            _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
-            _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+        if exit == Exit::Ok {
+            tokio::select! {
+                () = self.stop(self.engine.current().settings.reception.grace) => {}
+                failure = &mut spool_failed => {
+                    self.engine.spool_failed(&failure);
+                    exit = Exit::IoErr;
+                }
+                _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+                _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+            }
+        }
+        if exit == Exit::IoErr {
+            self.stop(FAILURE_GRACE).await;
         }
         for path in [&settings.control.socket, &settings.control.submit_socket] {
             let _ = fs::remove_file(path);

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses its part
 
 pub mod client;
+pub mod faults;
 pub mod sink;
 
 use std::{
@@ -65,8 +66,18 @@ impl Postrider {
 
     /// The same in a folder where one may have run before.
     pub fn start_in(dir: TempDir, address: SocketAddr, more: &str) -> Self {
+        Self::start_with(dir, address, more, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn start_with(
+        dir: TempDir,
+        address: SocketAddr,
+        more: &str,
+        environment: &[(&'static str, PathBuf)],
+    ) -> Self {
         configure(dir.path(), address, more);
-        let child = launch(dir.path());
+        let child = launch(dir.path(), environment);
         Self { dir, address, child }
     }
 
@@ -157,10 +168,11 @@ fn configure(dir: &Path, address: SocketAddr, more: &str) {
 }
 
 /// Starts the daemon in this folder and waits until it listens.
-fn launch(dir: &Path) -> Child {
+fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
     let mut child = Command::new(BINARY)
         .args(["serve", "--config", "postrider.toml"])
         .current_dir(dir)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -18,7 +18,7 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
         served += 1;
     }
     assert_eq!((served, q.is_contended(a)), (10, true));
-    q.connection_closed(a, 1);
+    q.connection_closed(a, true, 1);
     assert_eq!(orders(&mut q, 1), [Order::Open(b)]);
 }
 
@@ -38,7 +38,7 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
         while let Some(taken) = q.take(opened, 1) {
             done(&mut q, &taken, Fate::Delivered, 1);
         }
-        q.connection_closed(opened, 1);
+        q.connection_closed(opened, true, 1);
         match orders(&mut q, 1)[..] {
             [Order::Open(next)] => opened = next,
             ref orders => panic!("{orders:?}"),
@@ -62,7 +62,7 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
     assert!(q.is_contended(a) && !q.is_contended(other), "b waits for the group's only runner");
     let taken = q.take(a, 0).unwrap();
     done(&mut q, &taken, Fate::Delivered, 0);
-    q.connection_closed(a, 0);
+    q.connection_closed(a, true, 0);
     assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
     assert!(!q.is_contended(b));
 }
@@ -79,7 +79,7 @@ fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
     let taken = q.take(a, 0).unwrap();
     q.hold(QueueId(2));
     done(&mut q, &taken, Fate::Delivered, 0);
-    q.connection_closed(a, 0);
+    q.connection_closed(a, true, 0);
     assert_eq!(orders(&mut q, 0), [Order::Open(c)], "b is held");
 }
 
@@ -97,7 +97,7 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
     assert_eq!(orders(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
     let third = q.take(a, 60).unwrap();
     put(&mut q, 4, &[a], 100, 60);
-    q.connection_closed(b, 60);
+    q.connection_closed(b, true, 60);
     assert_eq!(orders(&mut q, 60), [], "the fourth has not waited yet");
     q.advance(120);
     assert_eq!(orders(&mut q, 120), [Order::Open(a)]);
@@ -186,7 +186,7 @@ fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_w
         let second = if first == a { b } else { a };
         assert_eq!(orders(&mut q, 12), [Order::Wake(second)]);
         for (gone, next) in [(first, c), (second, d)] {
-            q.connection_closed(gone, 20);
+            q.connection_closed(gone, true, 20);
             assert_eq!(orders(&mut q, 20), [Order::Open(next)]);
         }
     }
@@ -215,7 +215,7 @@ fn one_failed_connection_among_many_only_narrows_the_window() {
     }
     assert_eq!(orders(&mut q, 0).len(), 5);
     assert_eq!(q.unreachable(a, down(), 1), None);
-    q.connection_closed(a, 1);
+    q.connection_closed(a, true, 1);
     assert!(q.take(a, 1).is_some());
 }
 
@@ -230,7 +230,7 @@ fn a_closed_queue_orders_no_connection() {
     assert_eq!(orders(&mut q, 0), []);
     let taken = q.take(a, 0).unwrap();
     done(&mut q, &taken, Fate::Deferred, 1);
-    q.connection_closed(a, 1);
+    q.connection_closed(a, true, 1);
     q.advance(1_000_000_000);
     assert_eq!((orders(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
 }
@@ -246,7 +246,7 @@ fn a_connection_that_was_never_made_is_not_waited_for() {
     q.advance(60);
     assert_eq!(orders(&mut q, 60), [Order::Open(a)]);
     assert_eq!(q.unreachable(a, down(), 70), None, "the other one works");
-    q.connection_closed(a, 70);
+    q.connection_closed(a, true, 70);
     assert_eq!(orders(&mut q, 70), [Order::Open(a)], "and will for long: the second message wants another");
     done(&mut q, &slow, Fate::Delivered, 80);
 }
@@ -260,11 +260,31 @@ fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
     }
     assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
     let until = q.unreachable(a, down(), 0).unwrap();
-    q.connection_closed(a, 0);
+    q.connection_closed(a, true, 0);
     q.advance(until);
     assert_eq!(orders(&mut q, until), [Order::Open(a)]);
     q.is_no_destination(a);
     assert_eq!(std::iter::from_fn(|| q.take(a, until)).count(), 3);
-    q.connection_closed(a, until);
+    q.connection_closed(a, true, until);
     assert_eq!(orders(&mut q, until), []);
+}
+
+#[test]
+fn a_connection_that_took_nothing_leaves_no_place_beside_a_slow_one() {
+    let mut q = new();
+    let a = q.destination(&site("a"));
+    put(&mut q, 1, &[a], 100, 0);
+    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    let slow = q.take(a, 0).unwrap();
+    put(&mut q, 2, &[a], 100, 0);
+    q.advance(60);
+    assert_eq!(orders(&mut q, 60), [Order::Open(a)]);
+    // The second message is gone before the second connection can take it.
+    assert!(q.hold(QueueId(2)));
+    assert_eq!(q.take(a, 60), None);
+    q.connection_closed(a, false, 62);
+    put(&mut q, 3, &[a], 100, 63);
+    q.advance(120);
+    assert_eq!(orders(&mut q, 120), [Order::Open(a)], "the slow connection holds up the third message");
+    done(&mut q, &slow, Fate::Delivered, 121);
 }

@@ -112,7 +112,7 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     assert_eq!(opened, 5, "the window's start");
     for _ in 0..opened {
         q.unreachable(a, down(), 10);
-        q.connection_closed(a, 10);
+        q.connection_closed(a, true, 10);
     }
     assert_eq!(orders(&mut q, 20), []);
     let Status::Suspended(until, _) = q.message(QueueId(500)).unwrap().units[0].status.clone() else {
@@ -145,7 +145,7 @@ fn the_wait_for_a_dead_destination_grows_to_its_limit() {
         q.advance(now);
         assert_eq!(orders(&mut q, now), [Order::Open(a)]);
         let until = q.unreachable(a, down(), now).unwrap();
-        q.connection_closed(a, now);
+        q.connection_closed(a, true, now);
         waits.push(until - now);
         now = until;
     }
@@ -461,7 +461,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 let open = book.connections.entry(id.0).or_default();
                 if *open > 0 {
                     *open -= 1;
-                    q.connection_closed(id, now);
+                    q.connection_closed(id, now % 2 == 0, now);
                 }
             }
             Op::Hold(id) => {
@@ -569,6 +569,31 @@ fn aged(q: &mut Queue, now: Millis) -> Vec<Aged> {
 fn brief() -> Settings {
     let (delay_warning, expire) = (Duration::from_secs(10), Duration::from_secs(100));
     Settings { delay_warning, expire, ..Settings::default() }
+}
+
+#[test]
+fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
+    for is_tried in [false, true] {
+        let mut q = new();
+        let a = q.destination(&site("a"));
+        put(&mut q, 1, &[a], 100, 0);
+        orders(&mut q, 0);
+        let taken = q.take(a, 0).unwrap();
+        assert!(q.hold(QueueId(1)));
+        assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::InFlight);
+        if is_tried {
+            let settlement = done(&mut q, &taken, Fate::Deferred, 1);
+            assert_eq!((settlement.last, settlement.retry_at), (false, None));
+        } else {
+            assert_eq!(q.put_back(taken.unit, 1), []);
+        }
+        assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::Held);
+        q.flush(2);
+        q.advance(1_000_000);
+        assert_eq!(q.take(a, 1_000_000), None);
+        assert!(q.release(QueueId(1), 1_000_000));
+        assert_eq!(q.take(a, 1_000_000).unwrap().attempt_count, u16::from(is_tried));
+    }
 }
 
 #[test]

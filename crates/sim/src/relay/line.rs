@@ -25,6 +25,8 @@ pub(super) struct Line {
     next_name: u64,
     last_heard: Millis,
     is_greeted: bool,
+    /// It has taken a unit, or was refused.
+    has_taken: bool,
 }
 
 /// What becomes of a line after a step.
@@ -53,6 +55,7 @@ impl Line {
             next_name: 0,
             last_heard: now,
             is_greeted: false,
+            has_taken: false,
         }
     }
 
@@ -75,7 +78,7 @@ impl Line {
         let hands = self.hands.drain(..);
         let seized = hands.flat_map(|(_, taken, _)| office.queue.put_back(taken.unit, now)).collect();
         office.condemned(seized, truth);
-        office.queue.connection_closed(self.site, now);
+        office.queue.connection_closed(self.site, self.has_taken, now);
         None
     }
 
@@ -123,6 +126,7 @@ impl Line {
     fn begin(&mut self, office: &mut Office, truth: &mut Truth, now: Millis) {
         while self.connection.can_begin() {
             let Some(taken) = office.queue.take(self.site, now) else { return };
+            self.has_taken = true;
             let Ok(message) = office.spool.read(taken.id) else {
                 let unreadable = Outcome::deferred(Enhanced(4, 3, 0), "cannot be read");
                 let results = taken.recipients.as_slice().iter().map(|i| (*i, unreadable.clone())).collect();
@@ -175,6 +179,7 @@ impl Line {
         }
         if !self.is_greeted {
             office.queue.unreachable(self.site, outcome, now);
+            self.has_taken = true;
         }
     }
 }

@@ -413,7 +413,7 @@ impl Office {
         if rng.chance(5) && !is_well {
             let refused = Outcome::deferred(Enhanced(4, 4, 1), "connection refused");
             self.queue.unreachable(site, refused, self.now);
-            self.queue.connection_closed(site, self.now);
+            self.queue.connection_closed(site, true, self.now);
             return;
         }
         let domain = self.queue.destination_name(site).target.as_ref().into();

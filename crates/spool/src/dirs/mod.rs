@@ -50,7 +50,7 @@ pub use listed::Listed;
 pub use queues::{Choice, QueueDirectory};
 
 use crate::{
-    Durable, Entry, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    Durable, Entry, Failed, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Ticket, Transaction,
     disk::RealDisk,
     inbox::{self, Haste, Line},
@@ -140,9 +140,13 @@ impl DirSpool {
             crate::sched::raise();
             committer.run();
         };
+        let start = |name, run: Box<dyn FnOnce() + Send>| {
+            let shared = self.shared.clone();
+            crate::parallel::start_thread(name, run, move |failure| shared.poison(failure))
+        };
         let shared = self.shared.clone();
-        let commit = crate::parallel::start_thread("spool-commit", run)?;
-        let room = crate::parallel::start_thread("spool-room", move || shared.watch_room())?;
+        let commit = start("spool-commit", Box::new(run))?;
+        let room = start("spool-room", Box::new(move || shared.watch_room()))?;
         self.threads = Mutex::new(vec![commit, room]);
         Ok(())
     }
@@ -245,6 +249,10 @@ impl Spool for DirSpool {
         self.shared.progress.look(ticket)
     }
 
+    fn failed(&self) -> Failed {
+        self.shared.progress.wait_for_failure()
+    }
+
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         self.shared.read(id).map(SharedMessage::new)
     }
@@ -279,7 +287,7 @@ impl Spool for DirSpool {
         self.shared.inbox.close();
         self.shared.closing.begin();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        // A thread that panicked has said so.
+        // A thread that panicked has poisoned the spool.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

@@ -171,8 +171,11 @@ impl Shared {
         self.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 
+    /// Ends the spool. Only the first failure is reported.
     pub(super) fn poison(&self, failure: SpoolFailure) {
-        self.poisoned.store(true, Ordering::Relaxed);
+        if self.poisoned.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.inbox.poison();
         tracing::error!("the spool has failed and accepts nothing more: {failure}");
         self.progress.fail(failure);

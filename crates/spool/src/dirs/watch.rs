@@ -4,7 +4,7 @@
 use super::{Shared, written::Unwritten};
 use crate::SpoolFailure;
 use std::{
-    sync::{Condvar, Mutex, PoisonError},
+    sync::{Condvar, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -54,6 +54,7 @@ impl Shared {
         if self.room.set_lacking(true) {
             tracing::error!("{}: no mail is taken until it has", unwritten.failure);
         }
-        if self.closing.wait(LOOK_EVERY) { Ok(()) } else { Err(unwritten.failure) }
+        let may_retry = self.closing.wait(LOOK_EVERY) && !self.poisoned.load(Ordering::Relaxed);
+        if may_retry { Ok(()) } else { Err(unwritten.failure) }
     }
 }

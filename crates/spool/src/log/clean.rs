@@ -129,11 +129,12 @@ pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
         while !own.inbox.is_drained() && digest::make_one(&own, false) {}
         own.cleaning.store(false, Ordering::Relaxed);
     };
-    match std::thread::Builder::new().name("spool-clean".to_owned()).spawn(run) {
+    let poisoned = shared.clone();
+    match crate::parallel::start_thread("spool-clean", run, move |failure| poisoned.poison(failure)) {
         // The one before has said that it is through.
         Ok(thread) => *shared.cleaner() = Some(thread),
-        Err(e) => {
-            tracing::warn!("start the cleaning thread: {e}");
+        Err(failure) => {
+            tracing::warn!("{failure}");
             shared.cleaning.store(false, Ordering::Relaxed);
         }
     }

@@ -12,6 +12,8 @@ mod index;
 #[cfg(test)]
 mod parallel_tests;
 mod pool;
+#[cfg(test)]
+mod pool_tests;
 mod recover;
 mod retain;
 pub(crate) mod salvage;
@@ -21,8 +23,8 @@ mod visit;
 mod window;
 
 use crate::{
-    Durable, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
-    Transaction,
+    Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
+    Ticket, Transaction,
     disk::{Disk, File, RealDisk},
     format::{
         block::ALIGN,
@@ -244,9 +246,14 @@ impl Shared {
         self.progress.publish(ticket);
     }
 
+    /// Ends the log. Only the first failure is reported. The pool is closed, so that a commit thread that
+    /// waits for a segment ends.
     fn poison(&self, failure: SpoolFailure) {
-        self.poisoned.store(true, Ordering::Relaxed);
+        if self.poisoned.swap(true, Ordering::Relaxed) {
+            return;
+        }
         self.inbox.poison();
+        self.pool.close();
         tracing::error!("the spool has failed and accepts nothing more: {failure}");
         self.progress.fail(failure);
     }
@@ -365,7 +372,8 @@ impl LogSpool {
     }
 
     fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SpoolFailure> {
-        let thread = crate::parallel::start_thread(name, run)?;
+        let shared = self.shared.clone();
+        let thread = crate::parallel::start_thread(name, run, move |failure| shared.poison(failure))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
     }
@@ -562,6 +570,10 @@ impl Spool for LogSpool {
         self.shared.progress.look(ticket)
     }
 
+    fn failed(&self) -> Failed {
+        self.shared.progress.wait_for_failure()
+    }
+
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         self.retrying(|| self.shared.message(Source::Disk, id))
     }
@@ -675,7 +687,7 @@ impl Spool for LogSpool {
         self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A thread that panicked has said so.
+            // A thread that panicked has poisoned the log.
             let _ = thread.join();
         }
         // The cleaner, too: it holds the disk, and with it the lock. Nothing it waits for comes any more.

@@ -8,14 +8,16 @@
 mod places;
 
 use crate::{
-    Change, Durable, Entry, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure, Ticket,
-    Transaction,
+    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
+    Ticket, Transaction,
 };
 use bytes::Bytes;
 use mail::{Envelope, Place, QueueId, SharedMessage};
 use std::{
     collections::HashMap,
+    future::poll_fn,
     sync::{Mutex, MutexGuard, PoisonError},
+    task::Poll,
 };
 
 /// Which store a new message goes to, counted from 0.
@@ -168,6 +170,18 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
         let (home, own) = places::inner_ticket(ticket);
         self.stores[home].reached(own)
+    }
+
+    /// The failure of the first store that fails.
+    fn failed(&self) -> Failed {
+        let mut stores: Vec<Failed> = self.stores.iter().map(|store| store.failed()).collect();
+        Box::pin(poll_fn(move |cx| {
+            let first = stores.iter_mut().find_map(|store| match store.as_mut().poll(cx) {
+                Poll::Ready(failure) => Some(failure),
+                Poll::Pending => None,
+            });
+            first.map_or(Poll::Pending, Poll::Ready)
+        }))
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {

@@ -175,3 +175,24 @@ fn who_waits_for_ready_segments_gets_all_that_there_is_room_for() {
         spool.close();
     }
 }
+
+#[test]
+fn a_log_that_was_nearly_full_has_all_its_room_again_when_its_mail_has_left() {
+    const SEGMENT: u64 = 256 * 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = Engine::Log.open_with(dir.path(), 30 * SEGMENT);
+    let mut next = 1;
+    for _ in 0..3 {
+        let first = next;
+        while spool.room_bytes() > 10 * SEGMENT {
+            commit(&*spool, vec![Entry::Accept(filling(next))]);
+            next += 1;
+        }
+        for id in first..next {
+            let ended = Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true };
+            commit(&*spool, vec![ended]);
+        }
+        // All but the segment in use, the ready ones and some that are still to be cleaned.
+        soon("the room does not come back", || (spool.room_bytes() >= 20 * SEGMENT).then_some(()));
+    }
+}

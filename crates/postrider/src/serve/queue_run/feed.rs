@@ -1,7 +1,11 @@
 //! Opens envelopes when their turn comes, as fast as messages leave.
 
 use super::gather::tell_damage;
-use crate::serve::engine::{Engine, Waits};
+use crate::serve::{
+    conclude,
+    engine::{Engine, Waits},
+    recovery::Recovery,
+};
 use mail::QueueId;
 use spool::{DirSpool, Listed};
 use std::{sync::Arc, vec};
@@ -41,12 +45,20 @@ impl Feed {
             let (found, report) = opened.map_err(|e| format!("open an envelope: {e}"))?;
             tell_damage(&report);
             let (current, now) = (engine.current(), engine.now());
+            let mut recovery = Recovery {
+                current: &current,
+                settings: &self.settings,
+                clock: &engine.clock,
+                ids: &engine.ids,
+                ledger: &engine.ledger,
+                waits: Waits::NoMore,
+                finished: Vec::new(),
+            };
             let mut state = engine.lock();
-            for found in found {
-                let count = state.restore(&found, &current, &self.settings, &engine.clock, Waits::NoMore);
-                engine.ledger.accepted(count);
-            }
+            found.iter().for_each(|found| recovery.take_in(&mut state, found));
+            let finished = recovery.finished;
             engine.follow_orders(state, now);
+            conclude::end_finished(engine, finished);
         }
         Ok(())
     }

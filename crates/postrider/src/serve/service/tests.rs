@@ -6,7 +6,7 @@ use crate::serve::{
     conclude,
     engine::{Current, Engine, State, Waits},
     journal::Journal,
-    wiring,
+    operator, wiring,
 };
 use bytes::Bytes;
 use mail::{
@@ -17,8 +17,8 @@ use queue::{Aged, Verdict};
 use reception::Client;
 use report::Ledger;
 use spool::{
-    Change, Durable, Entry, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Ticket, Transaction,
+    Change, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused,
+    Spool, SpoolFailure, Ticket, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -83,6 +83,9 @@ impl Spool for Stuck {
     }
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
         if *self.answered.borrow() { self.kept.reached(ticket) } else { None }
+    }
+    fn failed(&self) -> Failed {
+        self.kept.failed()
     }
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         let message = SharedMessage::new((*self.kept.read(id)?).clone());
@@ -246,6 +249,15 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
 }
 
 #[tokio::test]
+async fn status_names_the_failure_of_the_spool() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, _answer) = desk(dir.path());
+    assert_eq!(operator::gauges(&desk.engine).failure, None);
+    desk.engine.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
+    assert_eq!(operator::gauges(&desk.engine).failure.as_deref(), Some("sync the log: EIO"));
+}
+
+#[tokio::test]
 async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
@@ -377,4 +389,69 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
     spool.answered.send_replace(true);
     until(|| engine.ledger.snapshot().bounced == 299).await;
     until(|| engine.ledger.snapshot().accepted == 300 + 299).await;
+}
+
+/// A unit of a queued message, as a connection takes it.
+fn take_one(engine: &Arc<Engine>, message: &Message) -> queue::Taken {
+    let (name, group) = engine.current().ways(message).next().unwrap();
+    let mut state = engine.lock();
+    let site = state.queue.destination_in(&name, group);
+    state.queue.take(site, engine.now()).unwrap()
+}
+
+#[tokio::test]
+async fn an_outcome_that_a_busy_spool_refused_is_stored_when_it_has_room() {
+    let delivered = || Outcome::delivered(Enhanced(2, 0, 0), "250 ok");
+    let failed = || Outcome::failed(Enhanced(5, 1, 1), "550 no such user");
+    for (outcome, reports) in [(delivered(), 0), (failed(), 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Arc::new(Stuck::default());
+        spool.answered.send_replace(true);
+        let engine = &desk_with(dir.path(), spool.clone()).engine;
+        let message = queued(engine, message(1));
+        let taken = take_one(engine, &message);
+        *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
+        conclude::tried(engine, taken, Some(message), vec![(0, outcome)], Attempt::default());
+        until(|| engine.ledger.snapshot().queued == 0).await;
+        assert!(engine.turns.open_count() > 0, "the daemon would end without it");
+        assert!(spool.kept.read(QueueId(1)).is_ok(), "the spool was busy");
+        *spool.line.lock().unwrap() = Line::default();
+        until(|| spool.kept.read(QueueId(1)).is_err()).await;
+        until(|| engine.turns.open_count() == 0).await;
+        let all = engine.ledger.snapshot();
+        assert_eq!((all.accepted, all.queued), (1 + reports, reports));
+        assert_eq!(spool.kept.pressure().message_count, reports);
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_spool_has_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    spool.answered.send_replace(true);
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    // In the queue, and nowhere else.
+    engine.enqueue(&SharedMessage::new(message(1)));
+    *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
+    let taken = engine.lock().queue.seize(QueueId(1), |_| true, Verdict::Deleted, engine.now());
+    let seized = taken.unwrap().into_iter().map(|taken| (taken, Verdict::Deleted)).collect();
+    conclude::condemned(engine, seized);
+    until(|| engine.ledger.snapshot().deleted == 1).await;
+    assert_eq!(spool.kept.pressure().transaction_count, 0);
+    *spool.line.lock().unwrap() = Line::default();
+    until(|| spool.kept.pressure().transaction_count == 1).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    spool.answered.send_replace(true);
+    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    spool.submit(vec![Entry::Accept(SharedMessage::new(message(1)))]).unwrap();
+    *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
+    conclude::end_finished(engine, vec![QueueId(1)]);
+    assert!(spool.kept.read(QueueId(1)).is_ok());
+    *spool.line.lock().unwrap() = Line::default();
+    until(|| spool.kept.read(QueueId(1)).is_err()).await;
 }

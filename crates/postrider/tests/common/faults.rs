@@ -1,0 +1,108 @@
+//! System calls of a daemon that fail on command: a library that is loaded before the others stands in place of
+//! `fdatasync`, `fsync` and `pwrite64`, and looks for an order in a directory at each call.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// An order is a file with the name of the call: the number of an error, or `more` for a call that claims to
+/// have written more than it was given, and the name of the one thread it is for, or `*`.
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The error that a call must fail with, 0 for none, -1 for a write that claims too much. */
+static int ordered(const char *call) {
+    const char *dir = getenv("POSTRIDER_TEST_FAULTS");
+    char path[4096], text[64] = {0}, thread[32] = {0}, own[17] = {0};
+    if (!dir) return 0;
+    snprintf(path, sizeof path, "%s/%s", dir, call);
+    int fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    syscall(SYS_read, fd, text, sizeof text - 1);
+    syscall(SYS_close, fd);
+    int error = strncmp(text, "more", 4) == 0 ? -1 : atoi(text);
+    sscanf(text, "%*s %31s", thread);
+    prctl(PR_GET_NAME, own);
+    return strcmp(thread, "*") == 0 || strcmp(thread, own) == 0 ? error : 0;
+}
+
+int fdatasync(int fd) {
+    int error = ordered("fdatasync");
+    if (error > 0) { errno = error; return -1; }
+    return syscall(SYS_fdatasync, fd);
+}
+
+int fsync(int fd) {
+    int error = ordered("fsync");
+    if (error > 0) { errno = error; return -1; }
+    return syscall(SYS_fsync, fd);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset) {
+    int error = ordered("pwrite");
+    if (error > 0) { errno = error; return -1; }
+    ssize_t written = syscall(SYS_pwrite64, fd, bytes, length, offset);
+    return error < 0 ? written + 1 : written;
+}
+"#;
+
+/// The library, and the directory of its orders.
+pub struct Faults(TempDir);
+
+impl Faults {
+    /// Compiles the library; `None` and a word about it where no C compiler is.
+    pub fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("orders")).unwrap();
+        fs::write(dir.path().join("faults.c"), SOURCE).unwrap();
+        let faults = Self(dir);
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", "-O1", "-o"])
+            .arg(faults.library())
+            .arg(faults.0.path().join("faults.c"));
+        match cc.output() {
+            Ok(output) if output.status.success() => Some(faults),
+            Ok(output) => panic!("cc: {}", String::from_utf8_lossy(&output.stderr)),
+            Err(_) => {
+                println!("SKIPPED: failing system calls: there is no C compiler");
+                None
+            }
+        }
+    }
+
+    fn library(&self) -> PathBuf {
+        self.0.path().join("faults.so")
+    }
+
+    fn orders(&self) -> PathBuf {
+        self.0.path().join("orders")
+    }
+
+    /// What a process needs in its environment.
+    pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
+        vec![("LD_PRELOAD", self.library()), ("POSTRIDER_TEST_FAULTS", self.orders())]
+    }
+
+    /// From now on this call fails so, in this thread or in all (`*`).
+    pub fn order(&self, call: &str, how: &str, thread: &str) {
+        let (unfinished, order) = (self.0.path().join("order"), self.orders().join(call));
+        fs::write(&unfinished, format!("{how} {thread}\n")).unwrap();
+        fs::rename(unfinished, order).unwrap();
+    }
+
+    /// The call works again.
+    pub fn withdraw(&self, call: &str) {
+        fs::remove_file(Path::new(&self.orders()).join(call)).unwrap();
+    }
+}

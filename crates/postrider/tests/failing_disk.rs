@@ -1,0 +1,159 @@
+//! The daemon ends by itself when its spool fails, whatever meets the failure.
+
+mod common;
+
+use common::{Postrider, client::Client, faults::Faults, free_address, sink::Sink, until};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+/// The daemon ends within a second of the failure; the rest is for a machine that is busy.
+const ENDS_WITHIN: Duration = Duration::from_secs(8);
+/// EX_IOERR of sysexits.h.
+const IO_ERROR: i32 = 74;
+/// `reception.grace`, which must not be waited for.
+const GRACE: &str = "[reception]\ngrace = \"60s\"\n";
+const LOG: &str = "[log]\nfile = \"mail.log\"\n";
+
+struct Story {
+    daemon: Postrider,
+    faults: Faults,
+    _sink: Sink,
+    /// Of a client in the middle of a message.
+    _client: Client,
+}
+
+/// A daemon with one message that the next hop has deferred, and a client in the middle of another.
+fn begin(reply: &'static str, spool: &str) -> Option<Story> {
+    let faults = Faults::new()?;
+    let sink = Sink::with(move |command| {
+        let command = command.strip_prefix("RCPT TO:<")?;
+        if command.starts_with("x@") { Some(reply.to_owned()) } else { None }
+    });
+    let config =
+        format!("{spool}{GRACE}{LOG}[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n{}", sink.route());
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = Postrider::start_with(dir, free_address(), &config, &faults.environment());
+    let mut client = Client::connect(daemon.address).unwrap();
+    for line in ["MAIL FROM:<b@a.test>", "RCPT TO:<y@b.test>", "DATA"] {
+        client.say(line).unwrap();
+    }
+    Some(Story { daemon, faults, _sink: sink, _client: client })
+}
+
+impl Story {
+    fn send(&self) -> u16 {
+        let sent = Client::connect(self.daemon.address).unwrap().send(
+            "a@a.test",
+            &["x@b.test"],
+            b"Subject: x\r\n\r\nx\r\n",
+        );
+        sent.unwrap().0
+    }
+
+    fn until_deferred(&self) {
+        until("the first attempt is deferred", || {
+            self.daemon.log().iter().any(|line| line["status"] == "deferred")
+        });
+    }
+
+    /// The daemon ends by itself, with 74.
+    fn ends(mut self) {
+        let begun = Instant::now();
+        let mut status = None;
+        until("the daemon ends", || {
+            status = self.daemon.ended();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(IO_ERROR));
+        assert!(begun.elapsed() < ENDS_WITHIN, "it took {:?}", begun.elapsed());
+    }
+}
+
+const DEFERS: &str = "450 4.2.1 Mailbox busy";
+
+fn a_failing_outcome_ends_it(call: &str, spool: &str) {
+    let Some(story) = begin(DEFERS, spool) else { return };
+    assert_eq!(story.send(), 250);
+    story.until_deferred();
+    story.faults.order(call, "5", "*");
+    story.daemon.ask(&["queue", "flush"]);
+    story.ends();
+}
+
+#[test]
+fn a_failed_sync_that_only_an_outcome_meets_ends_the_daemon() {
+    a_failing_outcome_ends_it("fdatasync", "");
+}
+
+#[test]
+fn a_failed_write_that_only_an_outcome_meets_ends_the_daemon() {
+    a_failing_outcome_ends_it("pwrite", "");
+}
+
+#[test]
+fn a_failed_sync_of_an_outcome_in_queue_directories_ends_the_daemon() {
+    a_failing_outcome_ends_it("fdatasync", "engine = \"directories\"\n");
+}
+
+#[test]
+fn a_failed_sync_that_only_a_report_meets_ends_the_daemon() {
+    let Some(story) = begin(DEFERS, "") else { return };
+    assert_eq!(story.send(), 250);
+    story.until_deferred();
+    story.faults.order("fdatasync", "5", "*");
+    // The command may meet the end of the daemon.
+    let _ = story.daemon.try_ask(&["queue", "bounce", "--sender", "a@a.test"]);
+    story.ends();
+}
+
+#[test]
+fn a_failed_sync_while_it_stops_is_an_exit_status_of_74() {
+    let Some(story) = begin(DEFERS, "") else { return };
+    assert_eq!(story.send(), 250);
+    story.until_deferred();
+    story.faults.order("fdatasync", "5", "*");
+    story.daemon.ask(&["queue", "flush"]);
+    story.daemon.signal(rustix::process::Signal::TERM);
+    story.ends();
+}
+
+#[test]
+fn a_panic_of_the_commit_thread_ends_the_daemon() {
+    let Some(story) = begin(DEFERS, "") else { return };
+    story.faults.order("pwrite", "more", "spool-commit");
+    let reply = story.send();
+    assert_eq!(reply / 100, 4, "{reply}");
+    story.ends();
+}
+
+#[test]
+fn a_panic_of_the_thread_that_prepares_segments_ends_the_daemon() {
+    let Some(story) = begin(DEFERS, "") else { return };
+    story.faults.order("pwrite", "more", "spool-prepare");
+    // Segments of 4 MiB are used up until another is prepared.
+    let content = format!("Subject: x\r\n\r\n{}", format!("{}\r\n", "x".repeat(70)).repeat(20_000));
+    let address = story.daemon.address;
+    for _ in 0..50 {
+        let sent = Client::connect(address)
+            .and_then(|mut client| client.send("a@a.test", &["x@b.test"], content.as_bytes()));
+        if !matches!(sent, Ok((250, _))) {
+            break;
+        }
+    }
+    story.ends();
+}
+
+#[test]
+fn orders_for_other_calls_change_nothing() {
+    let Some(story) = begin(DEFERS, "") else { return };
+    story.faults.order("fdatasync", "5", "no-such-thread");
+    assert_eq!(story.send(), 250);
+    story.until_deferred();
+    let Story { daemon, _client: client, .. } = story;
+    drop(client);
+    let (dir, status) = daemon.stop();
+    assert_eq!(status.code(), Some(0));
+    assert!(fs::exists(dir.path().join("mail.log")).unwrap());
+}

@@ -1,0 +1,263 @@
+//! What a restart keeps: holds, times, ids; and that a message without open recipients ends.
+
+mod common;
+
+use common::{BINARY, Postrider, client::Client, free_address, sink::Sink, until};
+use mail::{
+    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+};
+use serde_json::Value;
+use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Spool};
+use std::{
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Mutex, mpsc},
+};
+use tempfile::TempDir;
+
+const LOG: &str = "";
+const DIRECTORIES: &str = "engine = \"directories\"\ndirectories = 2\n";
+const SLOW_RETRY: &str = "[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n";
+
+/// The spool of a daemon that does not run.
+fn spool(dir: &Path, backend: &str) -> Box<dyn Spool> {
+    let path = dir.join("data/spool");
+    let mut spool: Box<dyn Spool> = if backend == LOG {
+        let settings = LogSettings { segment_bytes: 4 << 20, min_free_bytes: 0, ..LogSettings::default() };
+        Box::new(LogSpool::open(&path, settings).unwrap())
+    } else {
+        let settings = DirSettings { min_free_bytes: 0, ..DirSettings::default() };
+        Box::new(DirSpool::open(&path, Layout { directories: 2, hashed: 0 }, settings).unwrap())
+    };
+    spool.recover(&mut |_| ()).unwrap();
+    spool
+}
+
+fn message(id: QueueId, arrived: UnixMillis) -> Message {
+    let mut envelope = Envelope::new(ReversePath::parse("a@a.test", false).unwrap());
+    envelope.recipients = vec![Recipient::new(ForwardPath::parse("x@b.test", false).unwrap())];
+    let content = Content::from_bytes("Subject: x\r\n\r\nx\r\n");
+    Message { id, arrived, origin: "test".into(), envelope, content }
+}
+
+/// A folder whose spool has one message that was delivered without the word that nothing is left of it.
+fn with_a_finished_one(backend: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = spool(dir.path(), backend);
+    let id = QueueId(7);
+    spool.submit(vec![Entry::Accept(message(id, UnixMillis::now()).into())]).unwrap();
+    let delivered = Outcome::delivered(Enhanced(2, 0, 0), "250 ok");
+    spool.submit(vec![Entry::Outcome { id, results: vec![(0, delivered)], last: false }]).unwrap();
+    spool.close();
+    dir
+}
+
+fn ids_in_the_spool(dir: &Path) -> Vec<QueueId> {
+    let mut found = Vec::new();
+    spool::inspect(&dir.join("data/spool"), &mut |one| found.push(one.message.id)).unwrap();
+    found
+}
+
+#[test]
+fn a_recovered_message_whose_recipients_are_all_finished_ends() {
+    for backend in [LOG, DIRECTORIES] {
+        let dir = with_a_finished_one(backend);
+        assert_eq!(ids_in_the_spool(dir.path()), [QueueId(7)]);
+        let daemon = Postrider::start_in(dir, free_address(), backend);
+        assert_eq!(daemon.ask(&["queue", "count"]), "0\n", "{backend}");
+        until("the message has left the spool", || {
+            let said = daemon.ask(&["status", "--json"]);
+            serde_json::from_str::<Value>(&said).unwrap()["spool"]["messages"] == 0
+        });
+        let (dir, status) = daemon.stop();
+        assert!(status.success() && ids_in_the_spool(dir.path()).is_empty(), "{backend}");
+    }
+}
+
+#[test]
+fn a_queue_run_ends_a_message_whose_recipients_are_all_finished() {
+    for (backend, order) in [(LOG, "none"), (DIRECTORIES, "none"), (DIRECTORIES, "priority")] {
+        let dir = with_a_finished_one(backend);
+        let text = format!(
+            "hostname = \"mx.test\"\ndata_dir = \"data\"\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"0B\"\n{backend}"
+        );
+        std::fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        let output = Command::new(BINARY)
+            .args(["queue", "run", "--order", order, "--config", "postrider.toml"])
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(ids_in_the_spool(dir.path()).is_empty(), "{backend} {order}");
+    }
+}
+
+fn show(daemon: &Postrider, id: &str) -> Value {
+    serde_json::from_str(&daemon.ask(&["queue", "show", id, "--json"])).unwrap()
+}
+
+/// Sends a message; its queue id.
+fn send(daemon: &Postrider) -> String {
+    let mut client = Client::connect(daemon.address).unwrap();
+    let (code, text) = client.send("a@a.test", &["x@b.test"], b"Subject: x\r\n\r\nx\r\n").unwrap();
+    assert_eq!(code, 250, "{text}");
+    text.trim().rsplit(' ').next().unwrap().to_owned()
+}
+
+#[test]
+fn ids_go_on_behind_those_in_the_spool_although_the_clock_is_behind_them() {
+    for backend in [LOG, DIRECTORIES] {
+        let dir = tempfile::tempdir().unwrap();
+        let sink = Sink::with(|command| command.starts_with("RCPT").then(|| "450 4.2.1 busy".to_owned()));
+        let ahead = UnixMillis(UnixMillis::now().0 + 10 * 365 * 86_400_000);
+        let old = mail::IdSource::default().next(ahead.0);
+        let before = spool(dir.path(), backend);
+        before.submit(vec![Entry::Accept(message(old, UnixMillis::now()).into())]).unwrap();
+        before.close();
+        drop(before);
+        let daemon =
+            Postrider::start_in(dir, free_address(), &format!("{backend}{}{SLOW_RETRY}", sink.route()));
+        let new: QueueId = send(&daemon).parse().unwrap();
+        assert!(new > old, "{new} comes before {old}");
+    }
+}
+
+fn defers() -> Sink {
+    Sink::with(|command| command.starts_with("RCPT").then(|| "450 4.2.1 Mailbox busy".to_owned()))
+}
+
+fn until_deferred(daemon: &Postrider, id: &str) {
+    until("the attempt is deferred", || show(daemon, id)["recipients"][0]["status"] == "waiting");
+}
+
+#[test]
+fn a_hold_outlives_a_kill_and_so_does_its_release() {
+    for backend in [LOG, DIRECTORIES] {
+        let sink = defers();
+        let config = format!("{backend}{}{SLOW_RETRY}", sink.route());
+        let daemon = Postrider::start(&config);
+        let id = send(&daemon);
+        until_deferred(&daemon, &id);
+        daemon.ask(&["queue", "hold", &id]);
+        let (dir, address) = daemon.kill();
+        let daemon = Postrider::start_in(dir, address, &config);
+        assert_eq!(show(&daemon, &id)["recipients"][0]["status"], "held", "{backend}");
+        daemon.ask(&["queue", "release", &id]);
+        let (dir, address) = daemon.kill();
+        let daemon = Postrider::start_in(dir, address, &config);
+        assert_ne!(show(&daemon, &id)["recipients"][0]["status"], "held", "{backend}");
+    }
+}
+
+#[test]
+fn what_is_held_while_it_is_in_flight_is_held_afterwards_and_after_a_kill() {
+    let (let_go, reply) = mpsc::channel::<()>();
+    let reply = Mutex::new(reply);
+    // The reply waits until the channel is closed.
+    let sink = Sink::with(move |command| {
+        command.starts_with("RCPT").then(|| {
+            let _ = reply.lock().unwrap().recv();
+            "450 4.2.1 Mailbox busy".to_owned()
+        })
+    });
+    let config = format!("{}{SLOW_RETRY}", sink.route());
+    let daemon = Postrider::start(&config);
+    let id = send(&daemon);
+    until("it is in flight", || show(&daemon, &id)["recipients"][0]["status"] == "inflight");
+    daemon.ask(&["queue", "hold", &id]);
+    drop(let_go);
+    until("its attempt has ended", || show(&daemon, &id)["recipients"][0]["status"] != "inflight");
+    let recipient = show(&daemon, &id)["recipients"][0].clone();
+    assert!(recipient["status"] == "held" && recipient["attempt_count"] == 1, "{recipient}");
+    daemon.ask(&["queue", "flush"]);
+    assert_eq!(show(&daemon, &id)["recipients"][0]["status"], "held");
+    let (dir, address) = daemon.kill();
+    let daemon = Postrider::start_in(dir, address, &config);
+    assert_eq!(show(&daemon, &id)["recipients"][0]["status"], "held");
+}
+
+#[test]
+fn arrival_attempts_and_the_next_attempt_are_the_same_after_a_restart() {
+    const HOUR_MS: u64 = 3_600_000;
+    for backend in [LOG, DIRECTORIES] {
+        let sink = defers();
+        let config = format!("{backend}{}{SLOW_RETRY}", sink.route());
+        let daemon = Postrider::start(&config);
+        let before = UnixMillis::now().0;
+        let id = send(&daemon);
+        until_deferred(&daemon, &id);
+        let after = UnixMillis::now().0;
+        let check = |daemon: &Postrider| {
+            let shown = show(daemon, &id);
+            let recipient = &shown["recipients"][0];
+            let arrived = shown["arrived_ms"].as_u64().unwrap();
+            let tried = recipient["last_ms"].as_u64().unwrap();
+            let next = recipient["next_ms"].as_u64().unwrap();
+            assert!((before..=after).contains(&arrived), "{backend}: {shown}");
+            assert!((arrived..=after + 100).contains(&tried), "{backend}: {shown}");
+            // The wait is spread by a part of itself.
+            assert!((HOUR_MS / 2..=HOUR_MS * 3 / 2).contains(&(next - tried)), "{backend}: {shown}");
+            assert_eq!(recipient["attempt_count"], 1, "{backend}: {shown}");
+            (arrived, next)
+        };
+        let (arrived, _) = check(&daemon);
+        let (dir, status) = daemon.stop();
+        assert!(status.success());
+        let daemon = Postrider::start_in(dir, free_address(), &config);
+        assert_eq!(check(&daemon).0, arrived, "{backend}");
+    }
+}
+
+#[test]
+fn mail_of_this_machine_has_the_time_of_its_arrival() {
+    let sink = defers();
+    let daemon = Postrider::start(&format!("{}{SLOW_RETRY}", sink.route()));
+    let before = UnixMillis::now().0;
+    let mut sendmail = Command::new(BINARY)
+        .args(["sendmail", "-f", "a@a.test", "x@b.test"])
+        .env("POSTRIDER_CONFIG", daemon.config())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    sendmail.stdin.take().unwrap().write_all(b"Subject: x\n\nx\n").unwrap();
+    assert!(sendmail.wait().unwrap().success());
+    let arrived =
+        show(&daemon, daemon.ask(&["queue", "list", "--ids"]).trim())["arrived_ms"].as_u64().unwrap();
+    assert!((before..=UnixMillis::now().0).contains(&arrived), "{arrived}");
+}
+
+#[test]
+fn the_next_attempt_of_an_old_message_is_counted_from_its_last_one() {
+    // The wait is as long as the message was old then: a start that counted from itself, or from the arrival, or
+    // that took the message for a new one, would show it.
+    const MINUTE_MS: u64 = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let now = UnixMillis::now().0;
+    let arrived = UnixMillis(now - 150 * MINUTE_MS);
+    let before = spool(dir.path(), LOG);
+    let id = QueueId(9);
+    let recipients = vec![spool::RecipientState {
+        settled: false,
+        attempt_count: 3,
+        last: Some((UnixMillis(now - 30 * MINUTE_MS), Outcome::deferred(Enhanced(4, 2, 1), "busy"))),
+    }];
+    let message = message(id, arrived).into();
+    let found = spool::Recovered { message, recipients, held: false };
+    before.submit(vec![Entry::Adopt(Box::new(found))]).unwrap();
+    before.close();
+    drop(before);
+    let sink = defers();
+    let retry = "[queue]\nretry_min = \"1h\"\nretry_max = \"8h\"\n";
+    let daemon = Postrider::start_in(dir, free_address(), &format!("{}{retry}", sink.route()));
+    let shown = show(&daemon, &id.to_string());
+    let recipient = &shown["recipients"][0];
+    assert_eq!(
+        (&shown["arrived_ms"], &recipient["attempt_count"]),
+        (&arrived.0.into(), &3.into()),
+        "{shown}"
+    );
+    assert_eq!(recipient["last_ms"], now - 30 * MINUTE_MS, "{shown}");
+    let wait_ms = recipient["next_ms"].as_u64().unwrap() - (now - 30 * MINUTE_MS);
+    assert!((96 * MINUTE_MS..=144 * MINUTE_MS).contains(&wait_ms), "{wait_ms}: {shown}");
+}

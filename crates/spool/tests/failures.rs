@@ -1,0 +1,254 @@
+//! A spool whose disk fails or whose thread panics says so by itself, although no caller waits for a ticket.
+
+use bytes::Bytes;
+use mail::{
+    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
+};
+use spool::{
+    Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused, Spool,
+    disk::{Disk, File, RealDisk},
+};
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Wake, Waker},
+    thread::Thread,
+    time::Duration,
+};
+
+/// What the disk does instead of its work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// A sync fails.
+    Sync,
+    /// A write panics in the thread of this name.
+    PanicInWrite(&'static str),
+    /// The question for room panics in the thread of this name.
+    PanicInFreeBytes(&'static str),
+    /// A read panics in the thread of this name.
+    PanicInRead(&'static str),
+}
+
+#[derive(Default)]
+struct Faults(Mutex<Option<Fault>>);
+
+impl Faults {
+    fn set(&self, fault: Fault) {
+        *self.0.lock().unwrap() = Some(fault);
+    }
+
+    fn panics(&self, call: impl Fn(&'static str) -> Fault) {
+        let fault = *self.0.lock().unwrap();
+        let current = std::thread::current();
+        let name = current.name().unwrap_or_default();
+        for known in ["spool-commit", "spool-prepare", "spool-room", "spool-clean"] {
+            if name == known && fault == Some(call(known)) {
+                panic!("the test makes {known} panic");
+            }
+        }
+    }
+}
+
+struct FaultDisk(RealDisk, Arc<Faults>);
+struct FaultFile(Arc<dyn File>, Arc<Faults>);
+
+impl FaultDisk {
+    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FaultFile(file, self.1.clone()))
+    }
+}
+
+impl Disk for FaultDisk {
+    fn lock(&self) -> io::Result<()> {
+        self.0.lock()
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.0.create(name).map(|file| self.file(file))
+    }
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        self.0.open(name).map(|file| self.file(file))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.0.sync_dir()
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        self.0.sync_all()
+    }
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.1.panics(Fault::PanicInFreeBytes);
+        self.0.free_bytes()
+    }
+}
+
+impl File for FaultFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.1.panics(Fault::PanicInWrite);
+        self.0.write_at(offset, bytes)
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.1.panics(Fault::PanicInRead);
+        self.0.read_at(offset, buffer)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        if *self.1.0.lock().unwrap() == Some(Fault::Sync) {
+            return Err(io::Error::from_raw_os_error(5)); // EIO
+        }
+        self.0.sync_data()
+    }
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.truncate(length)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+const SEGMENT: u64 = 256 * 1024;
+
+fn log(dir: &Path) -> (Box<dyn Spool>, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let disk = FaultDisk(RealDisk::new(dir).unwrap(), faults.clone());
+    let settings = LogSettings { segment_bytes: SEGMENT, min_free_bytes: 0, ..LogSettings::default() };
+    let mut spool = LogSpool::on(Arc::new(disk), settings, Mutation::default()).unwrap();
+    spool.recover(&mut |_| {}).unwrap();
+    (Box::new(spool), faults)
+}
+
+fn directories(dir: &Path) -> (Box<dyn Spool>, Arc<Faults>) {
+    let faults = Arc::new(Faults::default());
+    let disk = Arc::new(FaultDisk(RealDisk::new(dir).unwrap(), faults.clone()));
+    let queues = vec![QueueDirectory::flat("q1", disk)];
+    let settings = DirSettings { min_free_bytes: 0, choice: Choice::RoundRobin, ..DirSettings::default() };
+    let mut spool = DirSpool::on(queues, settings, Mutation::default()).unwrap();
+    spool.recover(&mut |_| {}).unwrap();
+    (Box::new(spool), faults)
+}
+
+fn accept(id: u64, length: usize) -> Vec<Entry> {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+    let content = Content::from_bytes(vec![b'x'; length]);
+    let arrived = UnixMillis(id);
+    let message = Message { id: QueueId(id), arrived, origin: "test".into(), envelope, content };
+    vec![Entry::Accept(SharedMessage::new(message))]
+}
+
+fn deferred(id: u64) -> Vec<Entry> {
+    let results = vec![(0, Outcome::deferred(Enhanced(4, 2, 1), "450 mailbox busy"))];
+    vec![Entry::Outcome { id: QueueId(id), results, last: false }]
+}
+
+/// Waits for a future, up to a minute.
+fn wait<T>(mut future: std::pin::Pin<Box<dyn Future<Output = T> + Send>>) -> Option<T> {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return Some(value),
+            Poll::Pending => std::thread::park_timeout(Duration::from_secs(1)),
+        }
+    }
+    None
+}
+
+/// The spool says that it has failed, refuses everything, and ends.
+fn ends(spool: &dyn Spool, expected: &str) {
+    let failure = wait(spool.failed()).expect("no failure is reported").to_string();
+    assert!(failure.contains(expected), "{failure}");
+    assert!(spool.pressure().poisoned);
+    assert_eq!(spool.submit(deferred(1)), Err(Refused::Poisoned));
+    spool.close();
+}
+
+#[test]
+fn a_failed_sync_of_an_outcome_that_no_caller_waits_for_is_reported() {
+    for open in [log, directories] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, faults) = open(dir.path());
+        let ticket = spool.submit(accept(1, 100)).unwrap();
+        wait(spool.durable(ticket)).unwrap().unwrap();
+        faults.set(Fault::Sync);
+        spool.submit(deferred(1)).unwrap();
+        ends(&*spool, "sync ");
+    }
+}
+
+#[test]
+fn a_panic_of_the_commit_thread_is_reported_and_fails_those_who_wait() {
+    for open in [log, directories] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, faults) = open(dir.path());
+        faults.set(Fault::PanicInWrite("spool-commit"));
+        let ticket = spool.submit(accept(1, 100)).unwrap();
+        assert!(wait(spool.durable(ticket)).expect("the wait does not end").is_err());
+        ends(&*spool, "the spool-commit thread panicked: the test makes spool-commit panic");
+    }
+}
+
+#[test]
+fn a_panic_of_the_prepare_thread_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, faults) = log(dir.path());
+    faults.set(Fault::PanicInFreeBytes("spool-prepare"));
+    // Segments are used up until the thread must prepare one.
+    let begun = std::time::Instant::now();
+    for id in 1.. {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no segment is prepared");
+        match spool.submit(accept(id, 100_000)) {
+            Ok(ticket) => match wait(spool.durable(ticket)).expect("the wait does not end") {
+                Ok(()) => {}
+                Err(_) => break,
+            },
+            Err(Refused::Poisoned) => break,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    ends(&*spool, "the spool-prepare thread panicked");
+}
+
+#[test]
+fn a_panic_of_the_thread_that_looks_for_room_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, faults) = directories(dir.path());
+    faults.set(Fault::PanicInFreeBytes("spool-room"));
+    ends(&*spool, "the spool-room thread panicked");
+}
+
+#[test]
+fn a_panic_of_the_cleaning_thread_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, faults) = log(dir.path());
+    faults.set(Fault::PanicInRead("spool-clean"));
+    // One message stays in the oldest segment, and the log grows beyond several times what lives in it.
+    let chunk = Bytes::from(vec![b'x'; 100_000]);
+    let ticket = spool.submit(accept(1, 100)).unwrap();
+    wait(spool.durable(ticket)).unwrap().unwrap();
+    let begun = std::time::Instant::now();
+    while !spool.pressure().poisoned {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the log is not cleaned");
+        if let Ok(place) = spool.store(chunk.clone()) {
+            spool.abandon(&[place]);
+        }
+        if let Ok(ticket) = spool.submit(deferred(1)) {
+            let _ = wait(spool.durable(ticket)).expect("the wait does not end");
+        }
+    }
+    ends(&*spool, "the spool-clean thread panicked");
+}
