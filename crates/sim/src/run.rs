@@ -24,6 +24,7 @@ use crate::{
 use mail::QueueId;
 use spool::{Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, Ticket, Turn};
 use std::{
+    collections::BTreeSet,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -68,6 +69,8 @@ struct Run {
     decays: Rng,
     /// What went bad.
     decayed: Vec<decay::Decayed>,
+    /// Messages that came back because their end could not be read, and may go again when it can.
+    returned: BTreeSet<u64>,
     /// How the wall clock goes wrong, too.
     clocks: Rng,
     /// How it fills, too.
@@ -128,6 +131,7 @@ impl Run {
             digests: Rng::new(seed.rotate_left(32)),
             decays: Rng::new(!seed.rotate_left(32)),
             decayed: Vec::new(),
+            returned: BTreeSet::new(),
             clocks: Rng::new(seed.rotate_left(16)),
             fills: Rng::new(!seed.rotate_left(16)),
             skew: Skew::default(),

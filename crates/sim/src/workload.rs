@@ -23,6 +23,7 @@ pub struct Workload {
     transfers: Vec<Transfer>,
     /// Most messages are large ones.
     is_large: bool,
+    attempt_count: u64,
 }
 
 /// Content that has come so far.
@@ -56,6 +57,7 @@ impl Workload {
             is_slow: false,
             transfers: Vec::new(),
             is_large: false,
+            attempt_count: 0,
         }
     }
 
@@ -270,7 +272,9 @@ impl Workload {
         let open = ledger.latest()[&id.0].open_recipients();
         let mut results = Vec::new();
         for index in open {
-            let attempt = self.rng.below(1000);
+            // No two say the same.
+            self.attempt_count += 1;
+            let attempt = self.attempt_count;
             match self.rng.below(4) {
                 0 => results.push((index, Outcome::delivered(Enhanced(2, 0, 0), "ok"))),
                 1 => {}

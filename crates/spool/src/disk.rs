@@ -304,10 +304,12 @@ impl RealFile {
     }
 }
 
-/// One block, where a read past the page cache wants it.
+/// A buffer where a read past the page cache wants it.
 #[repr(align(4096))]
-struct Block([u8; BLOCK_BYTES]);
+struct Aligned([u8; ALIGNED_BYTES]);
 
+const ALIGNED_BYTES: usize = 128 * 1024;
+/// Reads past the page cache begin at multiples of this.
 const BLOCK_BYTES: usize = 4096;
 
 impl RealFile {
@@ -322,16 +324,17 @@ impl RealFile {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let file = fs::File::from(file);
-        let mut block = Box::new(Block([0; BLOCK_BYTES]));
+        let mut aligned = Box::new(Aligned([0; ALIGNED_BYTES]));
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
             let skipped = (at % BLOCK_BYTES as u64) as usize;
-            let read = file.read_at(&mut block.0, at - skipped as u64)?;
+            let wanted = (skipped + buffer.len() - done).next_multiple_of(BLOCK_BYTES).min(ALIGNED_BYTES);
+            let read = file.read_at(&mut aligned.0[..wanted], at - skipped as u64)?;
             let there = read.saturating_sub(skipped).min(buffer.len() - done);
-            buffer[done..done + there].copy_from_slice(&block.0[skipped..skipped + there]);
+            buffer[done..done + there].copy_from_slice(&aligned.0[skipped..skipped + there]);
             done += there;
-            if read < BLOCK_BYTES {
+            if read < wanted {
                 break;
             }
         }

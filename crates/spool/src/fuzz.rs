@@ -12,7 +12,8 @@ const KINDS: [Kind; 5] = [Kind::Message, Kind::Outcome, Kind::Done, Kind::Hold, 
 
 /// The segment header, batches and records: whatever is read lies within what was there.
 pub fn framing(bytes: &[u8], position: u64, seed: u64) {
-    let _ = (SegmentHeader::decode(bytes, HeaderPlace::First), SegmentHeader::decode(bytes, HeaderPlace::Last));
+    let _ =
+        (SegmentHeader::decode(bytes, HeaderPlace::First), SegmentHeader::decode(bytes, HeaderPlace::Last));
     for whole in [true, false] {
         if let Ok((head, records)) = read_batch(bytes, position, seed, whole) {
             assert!(head.length <= bytes.len());

@@ -192,6 +192,16 @@ impl RecoveryReport {
         self.quarantined.extend(other.quarantined);
     }
 
+    /// What an operator must know, a sentence each.
+    pub fn problems(&self) -> impl Iterator<Item = String> + '_ {
+        let corrupt = self.corrupt.iter().map(|what| format!("the spool is damaged: {what}"));
+        let unread = self.unread.iter().map(|what| format!("the spool cannot be read: {what}"));
+        let quarantined = self.quarantined.iter().map(|name| {
+            format!("the spool has a quarantined segment: {name}; see `postrider spool salvage`")
+        });
+        corrupt.chain(unread).chain(quarantined)
+    }
+
     /// Takes note of a message that could not be read.
     fn note(&mut self, failure: &SpoolFailure) {
         match failure {

@@ -167,8 +167,7 @@ fn what_ended_in_a_later_segment_than_one_without_its_header_does_not_come_back(
         let filler = |id| message(id, Content::from_bytes(vec![b'x'; 30_000]));
         (10..30).for_each(|id| commit(&spool, vec![Entry::Accept(filler(id))]));
         let delivered = |index| (index, Outcome::delivered(Enhanced(2, 0, 0), "ok"));
-        let end =
-            |id, results, last| commit(&spool, vec![Entry::Outcome { id: QueueId(id), results, last }]);
+        let end = |id, results, last| commit(&spool, vec![Entry::Outcome { id: QueueId(id), results, last }]);
         end(1, vec![delivered(0), delivered(1)], true);
         end(2, vec![delivered(1)], false);
         drop(spool);

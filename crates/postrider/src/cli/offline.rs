@@ -60,7 +60,10 @@ fn walk(settings: &Settings, found: &mut dyn FnMut(Recovered)) -> Result<bool, C
     for place in &report.corrupt {
         super::complain("postrider", &format!("corrupt: {place}"));
     }
-    Ok(report.corrupt.is_empty())
+    for place in &report.unread {
+        super::complain("postrider", &format!("cannot be read: {place}"));
+    }
+    Ok(report.is_complete())
 }
 
 /// The folder itself, or the one that queue directories with a pattern are in.

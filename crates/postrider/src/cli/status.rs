@@ -61,6 +61,9 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     if let Some(failure) = &g.failure {
         writeln!(out, "THE SPOOL HAS FAILED, and the daemon ends: {}", print::plain(failure))?;
     }
+    for fault in &g.faults {
+        writeln!(out, "spool fault: {}", print::plain(fault))?;
+    }
     let per_commit = g.transactions as f64 / g.commits.max(1) as f64;
     writeln!(out, "\nspool      {:>12} messages, {} bytes free", g.messages, g.free_bytes)?;
     let (commits, sync) = (g.commits, g.last_sync_us);

@@ -297,6 +297,9 @@ pub(crate) struct Ledger {
 pub(crate) struct Gauges {
     /// Why the spool failed, if it did: the daemon stores nothing more, and ends.
     pub(crate) failure: Option<String>,
+    /// What is wrong with stored bytes: what cannot be read, what is quarantined, why no room is given back.
+    #[serde(default)]
+    pub(crate) faults: Vec<String>,
     /// Messages in the spool.
     pub(crate) messages: u64,
     /// Transactions that became durable since the start.

@@ -128,6 +128,7 @@ pub(super) fn gauges(engine: &Engine) -> Gauges {
     let (queue_create_count, queue_create_mean_us, queue_create_max_us) = engine.queue_create.sums();
     Gauges {
         failure: engine.spool_failure(),
+        faults: engine.spool.faults(),
         messages: pressure.message_count,
         transactions: pressure.transaction_count,
         commits: pressure.commit_count,

@@ -55,13 +55,31 @@ pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
     match start(settings, source) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            eprintln!("postrider: {problem}");
-            Exit::Unavailable.into()
+            eprintln!("postrider: {}", problem.text);
+            problem.exit.into()
         }
     }
 }
 
-fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
+/// Why there is no start, or why it ended.
+struct Problem {
+    text: String,
+    exit: Exit,
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Self {
+        Self { text, exit: Exit::Unavailable }
+    }
+}
+
+impl From<wiring::NotOpened> for Problem {
+    fn from(wiring::NotOpened { text, exit }: wiring::NotOpened) -> Self {
+        Self { text, exit }
+    }
+}
+
+fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
     raise_descriptor_limit();
     prepare_folders(&settings)?;
     let workers = Workers::start(settings.workers.count).map_err(|e| format!("start the workers: {e}"))?;
@@ -89,7 +107,7 @@ pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
     drop_dir::prepare(&settings.control.drop_dir).map_err(|e| fail(&settings.control.drop_dir, e))
 }
 
-fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, String> {
+fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
     let (begun, runtime) = (Instant::now(), workers.main());
     // The first of all: to who does not expect it, SIGHUP is the end. One that comes while the queue is read
     // is obeyed afterwards; SIGTERM and SIGINT end a start as they find it.
@@ -127,10 +145,10 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     };
     let report = spool
         .recover(&mut |found| recovery.take_in(&mut state, &found))
-        .map_err(|e| format!("recover the spool: {e}"))?;
+        .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
     let finished = recovery.finished;
-    for problem in &report.corrupt {
-        tracing::error!("the spool is damaged: {problem}");
+    for problem in report.problems() {
+        tracing::error!("{problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);

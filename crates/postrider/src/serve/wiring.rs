@@ -1,6 +1,7 @@
 //! The configuration's terms turned into each part's own.
 
 use super::{engine::Current, service::CHUNK_BYTES, tls};
+use crate::sysexits::Exit;
 use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
@@ -178,7 +179,7 @@ pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, String> {
+pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     let mut stores = settings.spools().iter().map(store).collect::<Result<Vec<_>, _>>()?;
     if stores.len() == 1 {
         return Ok(stores.remove(0));
@@ -212,7 +213,7 @@ pub(crate) fn domain_key(path: &ForwardPath) -> Cow<'_, str> {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, String> {
+pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
     match s.engine {
         Engine::Null => Ok(Box::new(spool::NullSpool::default())),
         Engine::Directories => Ok(Box::new(queue_directories(s)?)),
@@ -232,7 +233,7 @@ pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, String> {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, String> {
+pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened> {
     let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
     let directories = spool::DirSettings {
         max_bytes: s.max_size.0,
@@ -247,8 +248,34 @@ pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, String> {
     DirSpool::open(&s.path, layout, directories).map_err(|e| not_opened(s, &e))
 }
 
-fn not_opened(spool: &config::Spool, failure: &spool::SpoolFailure) -> String {
-    format!("open the spool {}: {failure}", spool.path.display())
+/// A spool that cannot be opened or recovered.
+#[derive(Debug)]
+pub(crate) struct NotOpened {
+    /// Doing what: why.
+    pub(crate) text: String,
+    /// With what a daemon ends that cannot start for this.
+    pub(crate) exit: Exit,
+}
+
+impl NotOpened {
+    /// A disk that fails is another matter than a spool that this program cannot use.
+    pub(crate) fn new(doing: &str, failure: &spool::SpoolFailure) -> Self {
+        let exit = match failure {
+            spool::SpoolFailure::Io(_) => Exit::IoErr,
+            _ => Exit::Unavailable,
+        };
+        Self { text: format!("{doing}: {failure}"), exit }
+    }
+}
+
+impl From<NotOpened> for String {
+    fn from(why: NotOpened) -> Self {
+        why.text
+    }
+}
+
+fn not_opened(spool: &config::Spool, failure: &spool::SpoolFailure) -> NotOpened {
+    NotOpened::new(&format!("open the spool {}", spool.path.display()), failure)
 }
 
 /// What the spools hold, without opening them.

@@ -30,14 +30,8 @@ pub enum Decay {
 
 impl Decay {
     /// Those that stay.
-    pub const LASTING: [Self; 6] = [
-        Self::Bit,
-        Self::Garbage,
-        Self::Unreadable,
-        Self::ZeroSector,
-        Self::ZeroPage,
-        Self::LostWrite,
-    ];
+    pub const LASTING: [Self; 6] =
+        [Self::Bit, Self::Garbage, Self::Unreadable, Self::ZeroSector, Self::ZeroPage, Self::LostWrite];
     /// Those that pass, by themselves or when [`SimDisk::heal`] is called.
     pub const PASSING: [Self; 3] = [Self::Unreadable, Self::Hiccup, Self::Cache];
 
@@ -93,7 +87,9 @@ impl SimDisk {
     pub fn unreadable(&self, path: &str) -> Vec<Range<usize>> {
         let state = self.state();
         let image = state.names.get(path).and_then(|id| state.images.get(id));
-        image.map_or(Vec::new(), |image| image.lost_pages().map(|page| page * PAGE..(page + 1) * PAGE).collect())
+        image.map_or(Vec::new(), |image| {
+            image.lost_pages().map(|page| page * PAGE..(page + 1) * PAGE).collect()
+        })
     }
 
     /// Are these bytes as bad as they became, and nobody has written them anew?

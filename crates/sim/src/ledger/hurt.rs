@@ -76,7 +76,8 @@ impl Past {
     /// Is it what some of these outcomes come to?
     fn is_part_of(&self, said: &[(Fate, String)]) -> bool {
         let is_settling = |(fate, _): &(Fate, String)| *fate != Fate::Deferred;
-        self.attempt_count as usize <= said.len()
+        // An attempt that is kept while its message cannot be read may be counted twice.
+        self.attempt_count as usize <= 2 * said.len()
             && (!self.settled || said.iter().any(is_settling))
             && self.last.as_ref().is_none_or(|last| said.contains(last))
     }

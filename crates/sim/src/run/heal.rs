@@ -69,10 +69,10 @@ impl Run {
             Err(Ended::Violation(what)) => return Err(self.said(&what)),
         };
         // What came back because its end could not be read may be delivered once more.
-        let back: Vec<u64> = known.gone.iter().filter(|id| self.ledger.latest().contains_key(*id)).copied().collect();
-        back.iter().for_each(|id| {
-            known.gone.remove(id);
-        });
+        let is_back = |id: &&u64| self.ledger.latest().contains_key(*id);
+        let back: Vec<u64> = known.ended.iter().filter(is_back).copied().collect();
+        known.gone.retain(|id| !back.contains(id));
+        self.returned.extend(back);
         for _ in 0..MOMENTS {
             self.labour(&spool).map_err(|what| self.said(&what))?;
             if self.decays.chance(30) {
@@ -93,7 +93,11 @@ impl Run {
         let is_sound = report.corrupt.is_empty() && report.quarantined.is_empty();
         // In queue directories the name of the file is told, and the disk's error.
         let is_told = self.setup.engine != Engine::Log;
-        if is_sound || is_told { Ok(()) } else { Err(self.said(&format!("nothing is damaged, but: {report:?}"))) }
+        if is_sound || is_told {
+            Ok(())
+        } else {
+            Err(self.said(&format!("nothing is damaged, but: {report:?}")))
+        }
     }
 
     fn note_known(&self, known: &mut Known) {
@@ -106,7 +110,10 @@ impl Run {
     /// Everything can be read again.
     fn healed(&mut self, known: &Known) -> Result<(), String> {
         let (spool, report) = self.recover_decayed()?;
-        if !report.is_complete() || !report.quarantined.is_empty() {
+        // One that came back without its content, which went when it ended, is told.
+        let is_known = |what: &String| known.ended.iter().any(|id| what.contains(&QueueId(*id).to_string()));
+        let is_complete = report.unread.is_empty() && report.corrupt.iter().all(is_known);
+        if !is_complete || !report.quarantined.is_empty() {
             return Err(self.said(&format!("everything can be read, but: {report:?}")));
         }
         let found = self.ledger.latest().clone();

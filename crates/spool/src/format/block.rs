@@ -104,8 +104,7 @@ impl SegmentHeader {
             }
             let (version, flags) = (r.u32()?, r.u32()?);
             let is_freed = flags & FREED != 0;
-            let header =
-                Self { version, is_freed, sequence: r.u64()?, seed: r.u64()?, size_bytes: r.u64()? };
+            let header = Self { version, is_freed, sequence: r.u64()?, seed: r.u64()?, size_bytes: r.u64()? };
             // In every version: otherwise one flipped bit would look like another version and end the start.
             if r.u32()? != crc32c::crc32c(&bytes[..HEADER_BYTES - 4]) {
                 return Err(Malformed("segment header checksum"));

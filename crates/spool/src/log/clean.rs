@@ -8,7 +8,11 @@ use super::{
     pool::RESERVE,
     retain::each_record,
 };
-use crate::{Mutation, SpoolFailure, Ticket, format::record::{self, Kind}, inbox::Haste};
+use crate::{
+    Mutation, SpoolFailure, Ticket,
+    format::record::{self, Kind},
+    inbox::Haste,
+};
 use bytes::Bytes;
 use mail::QueueId;
 use std::{
@@ -42,9 +46,11 @@ pub(crate) struct MovedChunk {
     pub(crate) bytes: Bytes,
 }
 
-/// The records that are kept of a message which is not live, to be written again.
+/// The records that are kept of a message which is not live, or whose own record is parked, to be written again.
 pub(crate) struct MovedKept {
     pub(crate) id: u64,
+    /// The message is live, and these are its notes.
+    pub(crate) is_live: bool,
     pub(crate) kept: Kept,
     /// Of its notes.
     pub(crate) bodies: Vec<Vec<u8>>,
@@ -99,18 +105,33 @@ fn is_thin(live: &[u64], size: u64, most_percent: u64) -> bool {
     })
 }
 
-/// A full log is cleaned as long as that gives room.
+/// A segment in which less lives than one part in so many costs next to nothing to compact.
+const SPARSE_SHARE: u64 = 16;
+
+/// After the compaction of a segment: is the next one to be compacted at once? A full log is compacted as long as
+/// that gives room, and any log while that costs little.
+pub(super) fn goes_on(shared: &Shared, compacted: u32) -> bool {
+    let oldest = {
+        let index = shared.index();
+        index.segments.first_key_value().map(|(number, oldest)| (*number, oldest.live_bytes))
+    };
+    let is_worth_it =
+        |live_bytes| shared.pool.spare() == 0 || live_bytes * SPARSE_SHARE <= shared.settings.segment_bytes;
+    oldest.is_some_and(|(number, live_bytes)| number != compacted && is_worth_it(live_bytes))
+        && is_due(shared)
+}
+
 fn clean_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
-    let oldest = || shared.index().segments.first_key_value().map(|(number, _)| *number);
-    while is_due(shared) {
-        let before = oldest();
-        clean(shared)?;
+    if !is_due(shared) {
+        return Ok(());
+    }
+    loop {
+        let compacted = clean(shared)?;
         shared.give_back_dead();
-        if shared.pool.spare() > 0 || oldest() == before {
-            break;
+        if shared.inbox.is_drained() || !goes_on(shared, compacted) {
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Starts a thread that cleans the oldest segment and makes the digests that are due, unless one is at
@@ -144,12 +165,13 @@ fn warn(failure: &SpoolFailure) {
     tracing::warn!("move messages out of an old segment: {failure}");
 }
 
-fn clean(shared: &Shared) -> Result<(), SpoolFailure> {
+/// Compacts the oldest segment; its number.
+fn clean(shared: &Shared) -> Result<u32, SpoolFailure> {
     let mut cleaning = Cleaning::of_oldest(shared)?;
     while let Some(ticket) = cleaning.next(shared)? {
         shared.progress.wait_blocking(ticket)?;
     }
-    Ok(())
+    Ok(cleaning.segment)
 }
 
 impl Shared {
@@ -205,7 +227,7 @@ impl Shared {
 /// What is in a segment, to be moved one by one.
 #[derive(Default)]
 pub(crate) struct Cleaning {
-    segment: u32,
+    pub(super) segment: u32,
     records: VecDeque<(Kind, u64)>,
     /// What a batch has that cannot be read as a whole may be readable by itself: so what is left in the
     /// segment is moved as the index knows it.
@@ -222,8 +244,15 @@ fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
     let chunks = index.chunks.iter().filter(|(_, at)| at.segment == segment);
     let records = messages.map(|(id, _)| (Kind::Message, *id));
     let is_here = |kept: &Kept| kept.locations().any(|at| at.segment == segment);
+    let is_note_here = |slot: &Slot| {
+        let notes = slot.more.iter().flat_map(|more| &more.notes);
+        index.parked.contains_key(&slot.at.segment) && notes.into_iter().any(|at| at.segment == segment)
+    };
+    let noted = index.messages.iter().filter(|_| !index.parked.is_empty());
+    let noted = noted.filter(|(_, slot)| is_note_here(slot)).map(|(id, _)| (Kind::Outcome, *id));
     let kept = index.retention.kept.iter().filter(|(_, kept)| is_here(kept)).map(|(id, _)| (Kind::Done, *id));
-    let mut all: Vec<_> = records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).chain(kept).collect();
+    let mut all: Vec<_> =
+        records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).chain(noted).chain(kept).collect();
     // Maps have no order of their own, and a simulation wants one.
     all.sort_unstable();
     all
@@ -286,21 +315,20 @@ impl Cleaning {
             let moved = match kind {
                 Kind::Chunk => move_chunk(shared, self.segment, name),
                 Kind::Done => move_kept(shared, name),
+                Kind::Outcome => move_notes(shared, name),
                 _ => move_message(shared, self.segment, name),
             };
             match moved {
                 Ok(None) => {}
                 Ok(moved) => return moved,
                 // It stays; the others can go.
-                Err(failure) => {
-                    match failure {
-                        SpoolFailure::Corrupt(_) => {
-                            self.corrupt.insert((kind as u8, name));
-                            warn(&failure);
-                        }
-                        other => self.failed = Some(other),
+                Err(failure) => match failure {
+                    SpoolFailure::Corrupt(_) => {
+                        self.corrupt.insert((kind as u8, name));
+                        warn(&failure);
                     }
-                }
+                    other => self.failed = Some(other),
+                },
             }
         }
         None
@@ -338,9 +366,25 @@ fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFai
     let Some(kept) = kept else { return Ok(None) };
     let read = |(kind, at): &(Kind, Location)| shared.record(*at, *kind, id);
     let bodies = kept.notes.iter().map(read).collect::<Result<_, _>>()?;
-    let moved = MovedKept { id, kept, bodies };
+    Ok(Some(push_kept(shared, MovedKept { id, is_live: false, kept, bodies })))
+}
+
+/// The notes of a message whose own record stays in a parked segment.
+fn move_notes(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+    let slot = shared.index().messages.get(&id).cloned();
+    let Some(more) = slot.and_then(|slot| slot.more) else { return Ok(None) };
+    let (mut kept, mut bodies) = (Kept::default(), Vec::new());
+    for at in &more.notes {
+        let (kind, body) = shared.any_record(*at, id)?;
+        kept.notes.push((kind, *at));
+        bodies.push(body);
+    }
+    Ok(Some(push_kept(shared, MovedKept { id, is_live: true, kept, bodies })))
+}
+
+fn push_kept(shared: &Shared, moved: MovedKept) -> (Ticket, u64) {
     let length = moved.bytes() as u64;
     let ticket =
         shared.inbox.push(shared.inbox.lock(), Work::MoveKept(Box::new(moved)), length, Haste::Rides);
-    Ok(Some((ticket, length)))
+    (ticket, length)
 }

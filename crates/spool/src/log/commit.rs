@@ -173,7 +173,7 @@ impl Committer {
                 }
                 Work::MoveKept(moved) => {
                     self.settle_index_of(moved.id)?;
-                    if self.shared.index().retention.kept.get(&moved.id) == Some(&moved.kept) {
+                    if self.shared.index().has_records(moved.id, moved.is_live, &moved.kept) {
                         self.make_room(moved.bytes())?;
                         self.moved_kept(&moved);
                     }
@@ -237,7 +237,15 @@ impl Committer {
         self.chain.add(sum);
         let offset = (self.current.position + start as u64) as u32;
         let length = (self.buffer.len() - start) as u32;
-        self.written.push(Written { kind, name, offset, length, chunks, is_copy: false, replaces_kept: false });
+        self.written.push(Written {
+            kind,
+            name,
+            offset,
+            length,
+            chunks,
+            is_copy: false,
+            replaces_kept: false,
+        });
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -338,7 +346,7 @@ impl Committer {
             }
             let at = Location { segment: current.number, offset: w.offset, length: w.length };
             if w.replaces_kept {
-                index.forget_kept(w.name);
+                index.forget_records(w.name);
             }
             index.apply(w.kind, w.name, at, &w.chunks);
         }

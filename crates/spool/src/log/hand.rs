@@ -3,7 +3,7 @@
 
 use super::{
     LogSettings, LogSpool, Shared,
-    clean::Cleaning,
+    clean::{self, Cleaning},
     commit::Committer,
     digest,
 };
@@ -95,8 +95,11 @@ impl LogSpool {
             Turn::Clean => {
                 let moved = hand.clean(&self.shared);
                 if moved.is_err() || hand.moving.is_none() {
-                    (hand.cleaning, hand.moving) = (None, None);
-                    self.shared.cleaning.store(false, Ordering::Relaxed);
+                    let compacted = hand.cleaning.take().map(|cleaning| cleaning.segment);
+                    hand.moving = None;
+                    self.shared.give_back_dead();
+                    let goes_on = compacted.is_some_and(|number| clean::goes_on(&self.shared, number));
+                    self.shared.cleaning.store(moved.is_ok() && goes_on, Ordering::Relaxed);
                 }
                 let has_moved = matches!(moved, Ok(true));
                 if hand.moving.is_none() {

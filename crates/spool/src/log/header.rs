@@ -46,7 +46,8 @@ pub(super) fn find_header(
         read => read.ok(),
     };
     let last = decode(file, HeaderPlace::Last, size_bytes, mutation).ok();
-    let last = last.filter(|header| header.size_bytes == size_bytes && mutation != Mutation::IgnoreHeaderCopy);
+    let last =
+        last.filter(|header| header.size_bytes == size_bytes && mutation != Mutation::IgnoreHeaderCopy);
     let found = match (first, last) {
         (Some(first), None) => sound(first),
         (Some(first), Some(last)) if first.version == 1 || last.sequence < first.sequence => sound(first),
@@ -54,11 +55,15 @@ pub(super) fn find_header(
         // before anything was written to the new generation.
         (Some(first), Some(last)) if last.sequence > first.sequence => sound(last),
         (Some(first), Some(last)) => {
-            if last.is_freed { FoundHeader::Free } else { sound(first) }
+            if last.is_freed {
+                FoundHeader::Free
+            } else {
+                sound(first)
+            }
         }
         (None, Some(last)) if last.is_freed => FoundHeader::Free,
         (None, Some(last)) => match lost_header(file, size_bytes) {
-            // The copy is of another generation than the batches.
+            // The copy is of another generation than the first batch.
             Some(FoundHeader::Lost { header, first_batch }) if header.seed != last.seed => {
                 FoundHeader::Lost { header, first_batch }
             }
@@ -101,17 +106,34 @@ fn without_header(file: &FaultTolerantFile, size_bytes: u64, mutation: Mutation)
     }
     match lost_header(file, size_bytes) {
         Some(lost) => lost,
+        // Perhaps its first batch is lost, too: nobody knows of which generation the others are.
+        None if has_batches(file, size_bytes) => FoundHeader::Nothing,
         None if file.unread().is_some() => FoundHeader::Unread,
         None if is_zero => FoundHeader::Free,
         None => FoundHeader::Nothing,
     }
 }
 
-/// What the batches of a segment tell of its header.
-fn lost_header(file: &FaultTolerantFile, size_bytes: u64) -> Option<FoundHeader> {
-    let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
-    let length = file.read_at(0, &mut bytes).ok()?;
+/// All of a segment.
+fn content(file: &FaultTolerantFile, size_bytes: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(size_bytes).unwrap_or(0)];
+    let length = file.read_at(0, &mut bytes).unwrap_or(0);
     bytes.truncate(length);
+    bytes
+}
+
+fn has_batches(file: &FaultTolerantFile, size_bytes: u64) -> bool {
+    find_seed(&content(file, size_bytes)).is_some()
+}
+
+/// What the first batch of a segment tells of its header. Batches that stand elsewhere may be of an earlier generation:
+/// a new one begins with zeros where its first batch will be.
+fn lost_header(file: &FaultTolerantFile, size_bytes: u64) -> Option<FoundHeader> {
+    let bytes = content(file, size_bytes);
+    let first = bytes.get(FIRST_BATCH as usize..)?;
+    if first.get(..ALIGN)?.iter().all(|byte| *byte == 0) {
+        return None;
+    }
     let seed = find_seed(&bytes)?;
     let blocks = (FIRST_BATCH as usize..bytes.len()).step_by(ALIGN);
     let heads = blocks.filter_map(|at| {

@@ -191,6 +191,23 @@ impl Index {
         }
     }
 
+    /// Are these still the records of a message beside its own?
+    pub(crate) fn has_records(&self, id: u64, is_live: bool, records: &Kept) -> bool {
+        if !is_live {
+            return self.retention.kept.get(&id) == Some(records);
+        }
+        let more = self.messages.get(&id).and_then(|slot| slot.more.as_ref());
+        more.is_some_and(|more| more.notes.iter().eq(records.notes.iter().map(|(_, at)| at)))
+    }
+
+    /// Lets go of the records of a message beside its own, which were written again.
+    pub(crate) fn forget_records(&mut self, id: u64) {
+        self.forget_kept(id);
+        let more = self.messages.get_mut(&id).and_then(|slot| slot.more.as_mut());
+        let notes = more.map(|more| std::mem::take(&mut more.notes)).unwrap_or_default();
+        notes.iter().for_each(|at| self.release(*at));
+    }
+
     /// Keeps a record of a message that is not live and may come back.
     pub(crate) fn retain(&mut self, kind: Kind, id: u64, at: Location) {
         let kept = self.retention.kept.entry(id).or_default();

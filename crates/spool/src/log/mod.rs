@@ -41,10 +41,9 @@ use commit::Committer;
 use hand::Hand;
 pub use hand::Turn;
 use index::{Index, Location, Slot};
-use mail::{Message, Part, Place, QueueId, SharedMessage};
+use mail::{Message, Part, Place, QueueId, SharedMessage, UnixMillis};
 use pool::{Mark, Pool, Room};
 use recover::{Last, Reading};
-use tolerant::with_retries;
 use std::{
     path::Path,
     sync::{
@@ -54,6 +53,7 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
+use tolerant::with_retries;
 
 /// What the log was told at start.
 #[derive(Debug, Clone)]
@@ -153,12 +153,32 @@ impl Shared {
         kind: Kind,
         name: u64,
     ) -> Result<Vec<u8>, SpoolFailure> {
+        let (found, body) = self.any_record_from(source, at, name)?;
+        if found == kind { Ok(body) } else { Err(self.unexpected(at)) }
+    }
+
+    /// A record of any kind.
+    fn any_record(&self, at: Location, name: u64) -> Result<(Kind, Vec<u8>), SpoolFailure> {
+        self.any_record_from(Source::Disk, at, name)
+    }
+
+    fn any_record_from(
+        &self,
+        source: Source,
+        at: Location,
+        name: u64,
+    ) -> Result<(Kind, Vec<u8>), SpoolFailure> {
         let (file, seed, segment) = {
             let index = self.index();
             let segment = index.segment(at.segment).ok_or(SpoolFailure::Missing)?;
             (segment.file.clone(), segment.header.seed, segment.name.clone())
         };
-        read_record(source, &*file, seed, &segment, at, kind, name)
+        read_record(source, &*file, seed, &segment, at, name)
+    }
+
+    fn unexpected(&self, at: Location) -> SpoolFailure {
+        let name = self.index().segment(at.segment).map(|segment| segment.name.clone()).unwrap_or_default();
+        SpoolFailure::Corrupt(format!("{name} at {}: another record than expected", at.offset))
     }
 
     fn message(&self, source: Source, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
@@ -185,23 +205,21 @@ impl Shared {
     fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
-        let (mut lost, mut noted) = (None, Vec::new());
-        for at in slot.more.iter().flat_map(|more| &more.notes) {
-            if let Ok(body) = self.record(*at, Kind::Hold, id.0) {
-                held = body == [1];
-                continue;
-            }
+        let mut lost = None;
+        for at in self.latest_notes(id, slot) {
             let bad = |m: Malformed| SpoolFailure::Corrupt(m.0.to_owned());
-            let read = self.record(*at, Kind::Outcome, id.0).and_then(|body| {
-                let read = read_results(&body).map_err(bad)?;
-                // What is kept of a message that cannot be read is written again as it was.
-                let is_copy = noted.contains(&body);
-                noted.push(body);
-                Ok((is_copy, read))
+            let (at, read) = at;
+            let read = read.and_then(|(kind, body)| match kind {
+                Kind::Hold => Ok(Note::Hold(body == [1])),
+                Kind::Outcome => {
+                    let (when, results) = read_results(&body).map_err(bad)?;
+                    Ok(Note::Outcome(when, results))
+                }
+                Kind::Message | Kind::Done | Kind::Chunk => Err(self.unexpected(at)),
             });
             match read {
-                Ok((true, _)) => {}
-                Ok((false, (when, results))) => {
+                Ok(Note::Hold(is_held)) => held = is_held,
+                Ok(Note::Outcome(when, results)) => {
                     for (index, outcome) in results {
                         if let Some(state) = states.get_mut(index as usize) {
                             fold(state, when, outcome);
@@ -223,6 +241,19 @@ impl Shared {
             }
         }
         Folded { message: stored.message, states, held, lost }
+    }
+
+    /// What was noted of a message, read. Notes of a message whose own record is parked are written again as they
+    /// were: of copies the last counts.
+    fn latest_notes(&self, id: QueueId, slot: &Slot) -> Vec<ReadNote> {
+        let notes = slot.more.iter().flat_map(|more| &more.notes);
+        let mut read: Vec<ReadNote> = notes.map(|at| (*at, self.any_record(*at, id.0))).collect();
+        if read.len() > 1 {
+            let later: Vec<bool> = (0..read.len()).map(|n| is_repeated(&read, n)).collect();
+            let mut is_repeated = later.into_iter();
+            read.retain(|_| !is_repeated.next().unwrap_or(false));
+        }
+        read
     }
 
     fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
@@ -484,16 +515,30 @@ impl Source {
     }
 }
 
-/// Reads and checks one record.
+/// What was noted of a message.
+enum Note {
+    Hold(bool),
+    Outcome(UnixMillis, Vec<(u32, mail::Outcome)>),
+}
+
+/// A note as it was read, and where.
+type ReadNote = (Location, Result<(Kind, Vec<u8>), SpoolFailure>);
+
+/// Does the same outcome come again later?
+fn is_repeated(notes: &[ReadNote], number: usize) -> bool {
+    let Ok((Kind::Outcome, body)) = &notes[number].1 else { return false };
+    notes[number + 1..].iter().any(|(_, later)| matches!(later, Ok((Kind::Outcome, other)) if other == body))
+}
+
+/// Reads and checks one record of a message or chunk.
 fn read_record(
     source: Source,
     file: &dyn File,
     seed: u64,
     segment: &str,
     at: Location,
-    kind: Kind,
     name: u64,
-) -> Result<Vec<u8>, SpoolFailure> {
+) -> Result<(Kind, Vec<u8>), SpoolFailure> {
     let mut bytes = vec![0; at.length as usize];
     let place = || format!("{segment} at {}", at.offset);
     let offset = u64::from(at.offset);
@@ -509,14 +554,14 @@ fn read_record(
     }
     let read = record::read(&bytes[..length], offset, seed);
     let (found, _, _) = read.map_err(|m| SpoolFailure::Corrupt(format!("{}: {}", place(), m.0)))?;
-    if found.kind != kind || found.name != name {
+    if found.name != name {
         return Err(SpoolFailure::Corrupt(format!("{}: another record than expected", place())));
     }
-    let body = found.body.len();
+    let (kind, body) = (found.kind, found.body.len());
     let end = bytes.len() - 4;
     bytes.truncate(end);
     bytes.drain(..end - body);
-    Ok(bytes)
+    Ok((kind, bytes))
 }
 
 /// At least what a message takes in a batch.
@@ -607,9 +652,11 @@ impl Spool for LogSpool {
         // Before anything is written, and before anything is freed.
         self.begin_epoch(&mut found)?;
         self.begin_retention(&mut found);
+        let mut unread = found.unopened.clone();
+        unread.extend(self.shared.index().parked.values().map(|segment| segment.name.clone()));
         self.shared
             .pool
-            .mark_parked(found.unread_names().iter().map(String::as_str), Mark::Unread)
+            .mark_parked(unread.iter().map(String::as_str), Mark::Unread)
             .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
         let dead = found.take_dead(&mut self.shared.index());
         self.quarantine(dead, &mut found.report)?;

@@ -151,11 +151,7 @@ impl Pool {
     ///
     /// # Errors
     /// When a file cannot be made.
-    pub(crate) fn mark_parked<'a>(
-        &self,
-        names: impl Iterator<Item = &'a str>,
-        why: Mark,
-    ) -> io::Result<()> {
+    pub(crate) fn mark_parked<'a>(&self, names: impl Iterator<Item = &'a str>, why: Mark) -> io::Result<()> {
         let mut is_new = false;
         for name in names {
             match self.disk.create(&mark_of(name, why)) {
@@ -466,17 +462,17 @@ impl Pool {
             return self.remove(old).map(|()| None);
         }
         let header = self.header(sequence)?;
-        write_header(&*old.file, &header)?;
-        old.file.sync_data()?;
+        // The mark is durable before the earlier generation gets holes, and the holes are before the new generation
+        // begins: of a segment without its header the first batch tells of which generation it is.
+        self.mark_freed(old)?;
         self.forget_digest(old);
         self.forget_mark(old);
-        // A start that finds this much unused need not look through what the earlier life left behind it.
-        // Not before the header is durable: the old life must not get holes.
-        let cleared = (self.room.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
-        if cleared > 0 {
-            old.file.write_zeros(FIRST_BATCH, cleared)?;
-            old.file.sync_data()?;
-        }
+        // A start that finds this much unused need not look through what the earlier generation left behind it.
+        let part = (self.room.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
+        old.file.write_zeros(FIRST_BATCH, part.max(ALIGN as u64))?;
+        old.file.sync_data()?;
+        write_header(&*old.file, &header)?;
+        old.file.sync_data()?;
         let (name, file) = (old.name.clone(), old.file.clone());
         Ok(Some(Segment {
             number,
@@ -490,12 +486,16 @@ impl Pool {
         }))
     }
 
+    fn mark_freed(&self, old: &Segment) -> io::Result<()> {
+        let size_bytes = old.file.len()?;
+        write_header(&*old.file, &SegmentHeader { size_bytes, ..old.header }.freed())?;
+        old.file.sync_data()
+    }
+
     /// Marks a segment as freed, synced, and removes it. Were only the name removed, and a later segment's name
     /// with it, a crash could bring this one back without what ended its messages.
     fn remove(&self, old: &Segment) -> io::Result<()> {
-        let size_bytes = old.file.len()?;
-        write_header(&*old.file, &SegmentHeader { size_bytes, ..old.header }.freed())?;
-        old.file.sync_data()?;
+        self.mark_freed(old)?;
         self.forget_digest(old);
         self.forget_mark(old);
         done_before(self.disk.remove(&old.name))?;

@@ -20,10 +20,7 @@ use crate::{
     Mutation, RecoveryReport, SpoolFailure,
     disk::{Disk, File},
     format::{
-        block::{
-            ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, SegmentHeader, VERSION, read_batch,
-            read_head,
-        },
+        block::{ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, SegmentHeader, VERSION, read_batch, read_head},
         record::Kind,
     },
     parallel::in_order,
@@ -104,6 +101,8 @@ pub(crate) struct Found {
     pub(crate) epoch: u64,
     /// This start begins one.
     pub(crate) begins_epoch: bool,
+    /// Segments of which nothing could be read.
+    pub(crate) unopened: Vec<String>,
     /// Files whose names say which epoch is in use.
     pub(crate) markers: Vec<String>,
     /// Segments with the last batch, which was written again since. Who did that may have been killed
@@ -235,9 +234,8 @@ fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, Spo
     let digested: HashSet<String> = digested.into_iter().collect();
     found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
     let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
-    let has_segment = |stem: &str| {
-        [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")))
-    };
+    let has_segment =
+        |stem: &str| [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")));
     let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
     found.unfinished.extend(orphans.map(|(name, _)| name.clone()));
     let marked: HashSet<(String, Mark)> = marks.map(|(_, (stem, why))| (stem.to_owned(), why)).collect();
@@ -294,6 +292,7 @@ fn open_segment(
         Err(e) if found.mutation == Mutation::StopAtDamage => return Err(io_error("open", name, &e)),
         Err(e) => {
             found.report.unread.push(format!("{name}: it cannot be opened: {e}"));
+            found.unopened.push(name.to_owned());
             return Ok(None);
         }
     };
@@ -347,6 +346,7 @@ fn open_segment(
         FoundHeader::Unread => {
             let why = reader.unread().unwrap_or_default();
             found.report.unread.push(format!("{name}: {why}"));
+            found.unopened.push(name.to_owned());
             None
         }
     })
@@ -414,7 +414,9 @@ fn scan_segment(
             }
             Err(why) => {
                 let last = found.last.as_ref().map_or(0, |last| last.sequence);
-                let Some(next) = next_in(&mut window, at, seed, last).map_err(failed)? else {
+                let second_read = found.mutation != Mutation::SkipSecondRead;
+                let next = next_or_again(&mut window, at, seed, last, second_read).map_err(failed)?;
+                let Some(next) = next else {
                     found.report.torn_bytes += torn_bytes(&mut window, at).map_err(failed)?;
                     break;
                 };
@@ -484,6 +486,22 @@ pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> i
     Ok(None)
 }
 
+/// Looks for a later batch a second time, past the page cache, where something else than unused blocks follows.
+pub(super) fn next_or_again(
+    window: &mut Window,
+    from: u64,
+    seed: u64,
+    last: u64,
+    has_second_read: bool,
+) -> io::Result<Option<u64>> {
+    let next = next_in(window, from, seed, last)?;
+    if next.is_some() || !has_second_read || is_zero(window.slice(from, ALIGN)?) {
+        return Ok(next);
+    }
+    window.refresh(from, DAMAGE_BYTES as usize)?;
+    next_in(window, from, seed, last)
+}
+
 pub(super) fn is_zero(block: &[u8]) -> bool {
     // Without a branch for each byte this is as fast as memory.
     block.chunks(64).all(|piece| piece.iter().fold(0, |sum, byte| sum | byte) == 0)
@@ -511,6 +529,16 @@ pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     Ok(at - from)
 }
 
+/// A batch whose number is not above all that were read before.
+enum Again {
+    /// One that was read has the same records.
+    Copy,
+    /// One that was read has others.
+    Other,
+    /// None with this number was read.
+    First,
+}
+
 /// May a batch of this number come next?
 fn follows(last: u64, sequence: u64) -> bool {
     sequence == last + 1 || epoch::of(sequence) > epoch::of(last) && epoch::is_first(sequence)
@@ -529,19 +557,23 @@ fn take_batch(
     let rows: Vec<Row> = match found.last.as_ref().map(|last| last.sequence) {
         Some(last) if sequence <= last => {
             let rows: Vec<Row> = rows.collect();
-            match found.is_copy(name, sequence, segment, &rows, &mut bodies) {
+            match found.compare_again(name, sequence, segment, &rows, &mut bodies) {
                 // Written again by a start that could not read what follows the first.
-                true if sequence < last => return,
-                true => {
+                Again::Copy if sequence < last => return,
+                Again::First => {
+                    rows.iter().for_each(|row| found.apply_late(row, segment));
+                    return;
+                }
+                Again::Copy => {
                     found.copies.extend(found.last_segment());
                     found.superseded.append(&mut found.alone);
                 }
                 // What ended a message may come before the message now: it is delivered once more then.
-                false if sequence < last => {
+                Again::Other if sequence < last => {
                     rows.iter().for_each(|row| found.apply(row, segment));
                     return;
                 }
-                false => {
+                Again::Other => {
                     settle_last(found);
                     found.alone.clear();
                 }
@@ -588,7 +620,9 @@ impl Found {
         let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
         let Self { first, copies, alone, superseded, unfinished, numbers: ranges, .. } = self;
         let numbers = (self.next_sequence, self.next_chunk, self.segment_count);
-        format!("{last:?} {first:?} {copies:?} {alone:?} {superseded:?} {unfinished:?} {numbers:?} {ranges:?}")
+        format!(
+            "{last:?} {first:?} {copies:?} {alone:?} {superseded:?} {unfinished:?} {numbers:?} {ranges:?}"
+        )
     }
 }
 
@@ -611,6 +645,20 @@ impl Found {
         self.index.apply(row.kind, row.name, at, &row.chunks);
     }
 
+    /// Applies a record of a batch that was written again where later batches could not be read, and whose first
+    /// copy is gone. What the later ones say of its messages they say with what it says.
+    fn apply_late(&mut self, row: &Row, segment: u32) {
+        let is_known = match row.kind {
+            Kind::Message => self.index.messages.contains_key(&row.name),
+            Kind::Chunk => self.index.chunks.contains_key(&row.name),
+            Kind::Outcome | Kind::Hold => true,
+            Kind::Done => false,
+        };
+        if !is_known {
+            self.apply(row, segment);
+        }
+    }
+
     fn is_unread(&self, number: u32, from: u64, to: u64) -> bool {
         self.mutation != Mutation::ReadErrorIsDamage
             && self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
@@ -623,7 +671,9 @@ impl Found {
             if let Some(why) = &unread {
                 let empty = self.empty.iter().find(|segment| segment.number == number);
                 let name = self.index.segment(number).or(empty).map(|segment| segment.name.clone());
-                self.report.unread.extend(name.map(|name| format!("{name}: {why}")));
+                self.report.unread.extend(name.as_ref().map(|name| format!("{name}: {why}")));
+                // Of one that looked empty nothing else is known than its name.
+                self.unopened.extend(name.filter(|_| self.index.segment(number).is_none()));
                 self.empty.retain(|segment| segment.number != number);
                 self.index.park(number);
             }
@@ -645,27 +695,18 @@ impl Found {
         }
     }
 
-    /// Segments that this start leaves untouched, as far as they are known by name.
-    pub(crate) fn unread_names(&self) -> Vec<String> {
-        let told = self.report.unread.iter().filter_map(|what| what.split_once(": ").map(|(name, _)| name));
-        let mut names: Vec<String> = told.filter(|name| name.ends_with(".seg")).map(str::to_owned).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    /// Is this batch, whose number was read before or is lower than one that was, a copy of the one that was
-    /// read? A different one is damage, and both are applied.
-    fn is_copy(
+    /// What a batch is whose number is not above all that were read. A different one is damage, and both are
+    /// applied.
+    fn compare_again(
         &mut self,
         name: &str,
         sequence: u64,
         segment: u32,
         rows: &[Row],
         bodies: &mut Option<Vec<Vec<u8>>>,
-    ) -> bool {
+    ) -> Again {
         if !self.numbers.iter().any(|(from, to)| (*from..=*to).contains(&sequence)) {
-            return false;
+            return Again::First;
         }
         let own = self.index.segment(segment).and_then(|own| {
             let read = bodies.take().or_else(|| bodies_of(own, segment, rows).ok())?;
@@ -683,14 +724,15 @@ impl Found {
             }
             _ => self.find_batch(sequence, segment),
         };
-        if before.is_some() && before == own {
-            return true;
+        // What cannot be read now is not known to be another.
+        if before.is_none() || own.is_none() || before == own {
+            return Again::Copy;
         }
-        self.report.corrupt.push(format!(
-            "{name}: batch {sequence} is there twice with different content: both are taken"
-        ));
+        self.report
+            .corrupt
+            .push(format!("{name}: batch {sequence} is there twice with different content: both are taken"));
         self.mark_damaged(segment);
-        false
+        Again::Other
     }
 
     /// The records of a batch that was read before, looked for in all segments but one.
@@ -795,7 +837,12 @@ fn bodies_of(segment: &Segment, number: u32, rows: &[Row]) -> Result<Vec<Vec<u8>
     let read = |row: &Row| {
         let at = Location { segment: number, offset: row.offset, length: row.length };
         let (seed, name) = (segment.header.seed, &segment.name);
-        read_record(Source::Disk, &*segment.file, seed, name, at, row.kind, row.name)
+        match read_record(Source::Disk, &*segment.file, seed, name, at, row.name)? {
+            (kind, body) if kind == row.kind => Ok(body),
+            _ => {
+                Err(SpoolFailure::Corrupt(format!("{name} at {}: another record than expected", row.offset)))
+            }
+        }
     };
     rows.iter().map(read).collect()
 }

@@ -102,7 +102,9 @@ fn collect(
     for segment in segments {
         each_record(segment, |record| {
             let is_kept = match record.kind {
-                Kind::Done | Kind::Outcome | Kind::Hold => index.retention.covers_beside(record.name, segment.number),
+                Kind::Done | Kind::Outcome | Kind::Hold => {
+                    index.retention.covers_beside(record.name, segment.number)
+                }
                 Kind::Message | Kind::Chunk => false,
             };
             // The batch at the tail is written once more, and what is in it is kept there.
@@ -123,7 +125,8 @@ fn segment_name(index: &Index, number: u32) -> Option<String> {
 fn keep(index: &mut Index, collected: Vec<Placed>) {
     let mut later = std::mem::take(&mut index.retention.kept);
     for Placed { kind, name, at, .. } in collected {
-        let is_known = |kept: &Kept| kept.done == Some(at) || kept.notes.iter().any(|(_, known)| *known == at);
+        let is_known =
+            |kept: &Kept| kept.done == Some(at) || kept.notes.iter().any(|(_, known)| *known == at);
         if index.segments.contains_key(&at.segment)
             && !index.messages.contains_key(&name)
             && !later.get(&name).is_some_and(is_known)

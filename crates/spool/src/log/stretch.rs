@@ -5,7 +5,7 @@
 use super::{
     digest::Envelopes,
     index::Segment,
-    recover::{is_zero, next_in, refresh, torn_bytes},
+    recover::{is_zero, next_or_again, refresh, torn_bytes},
     window::Window,
 };
 use crate::{
@@ -201,7 +201,7 @@ impl Stretch {
                     continue;
                 }
                 // Were more known of what stands before it, still less would count as later.
-                let is_end = next_in(window, at, self.seed, last)?.is_none();
+                let is_end = next_or_again(window, at, self.seed, last, has_second_read)?.is_none();
                 read.torn_bytes = if is_end { Some(torn_bytes(window, at)?) } else { None };
                 break;
             };

@@ -232,6 +232,10 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
         all.reduce(both).unwrap_or_default()
     }
 
+    fn faults(&self) -> Vec<String> {
+        self.stores.iter().flat_map(|store| store.faults()).collect()
+    }
+
     fn room_bytes(&self) -> u64 {
         self.stores.iter().map(|store| store.room_bytes()).min().unwrap_or(0)
     }

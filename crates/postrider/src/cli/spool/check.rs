@@ -22,6 +22,8 @@ struct Count {
     chunks: u64,
     torn_bytes: u64,
     damage: Vec<String>,
+    #[serde(skip)]
+    unread: Vec<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -42,6 +44,10 @@ struct Report<'a> {
     written: Option<Count>,
     live: Live,
     corrupt: Vec<String>,
+    /// What the disk does not give back now.
+    unread: Vec<String>,
+    /// Damaged files that were taken out of the log.
+    quarantined: Vec<String>,
     is_sound: bool,
 }
 
@@ -49,8 +55,13 @@ pub(super) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Ending {
     let written = if spool::has_queue_directories(dir) { None } else { Some(count(dir)?) };
     let (live, recovery) = live(dir)?;
     let is_damaged = written.as_ref().is_some_and(|written| !written.damage.is_empty());
-    let is_sound = !is_damaged && recovery.corrupt.is_empty();
-    let report = Report { path: dir, written, live, corrupt: recovery.corrupt, is_sound };
+    let unread = match &written {
+        Some(written) => written.unread.clone(),
+        None => recovery.unread.clone(),
+    };
+    let RecoveryReport { corrupt, quarantined, .. } = recovery;
+    let is_sound = !is_damaged && corrupt.is_empty() && unread.is_empty() && quarantined.is_empty();
+    let report = Report { path: dir, written, live, corrupt, unread, quarantined, is_sound };
     if json {
         serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
         writeln!(out)?;
@@ -71,6 +82,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
         }
         Seen::Empty { .. } => count.empty_segments += 1,
         Seen::Batch { .. } => count.batches += 1,
+        Seen::Unread { name, why } => count.unread.push(format!("{name}: {why}")),
         Seen::Torn { length, .. } => count.torn_bytes += length,
         Seen::Damage { from, to, why } => {
             count.damage.push(format!("{segment}: bytes {from} to {to}: {why}"));
@@ -115,6 +127,8 @@ fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let damage = report.written.iter().flat_map(|written| &written.damage);
     damage.into_iter().try_for_each(|what| writeln!(out, "damaged: {what}"))?;
     report.corrupt.iter().try_for_each(|what| writeln!(out, "corrupt: {what}"))?;
+    report.unread.iter().try_for_each(|what| writeln!(out, "cannot be read: {what}"))?;
+    report.quarantined.iter().try_for_each(|name| writeln!(out, "quarantined: {name}"))?;
     if report.is_sound {
         writeln!(out, "sound: every record is what was written")
     } else {

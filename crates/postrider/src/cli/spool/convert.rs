@@ -45,7 +45,7 @@ pub(super) fn run(
     from.close();
     let mut count = 0;
     let report = spool::inspect_all(into, &mut |_| count += 1)?;
-    if count != messages.len() || !report.corrupt.is_empty() {
+    if count != messages.len() || !report.is_complete() {
         let all = messages.len();
         let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());
         return Err(CliError::new(Exit::IoErr, text));
@@ -74,7 +74,7 @@ fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), St
     let mut found = Vec::new();
     let report = spool.recover(&mut |one| found.push(one));
     let report = report.map_err(|e| format!("recover {}: {e}", settings.path.display()))?;
-    if let Some(first) = report.corrupt.first() {
+    if let Some(first) = report.corrupt.iter().chain(&report.unread).chain(&report.quarantined).next() {
         return Err(format!("the spool is damaged, see `postrider spool check`: {first}"));
     }
     Ok((spool, found))

@@ -58,10 +58,11 @@ impl Dump<'_> {
             Seen::Damage { from, to, why } if all => {
                 writeln!(self.out, " damage from {from} to {to}: {why}")
             }
+            Seen::Unread { name, why } if all => writeln!(self.out, " unread {name}: {why}"),
             Seen::Torn { from, length } if all => writeln!(self.out, " torn from {from} length {length}"),
             Seen::Record { offset, length, is_loose, said } => self.record(offset, length, is_loose, &said),
             Seen::Segment { .. } | Seen::Empty { .. } | Seen::Batch { .. } => Ok(()),
-            Seen::Damage { .. } | Seen::Torn { .. } => Ok(()),
+            Seen::Damage { .. } | Seen::Unread { .. } | Seen::Torn { .. } => Ok(()),
         }
     }
 

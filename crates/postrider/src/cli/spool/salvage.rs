@@ -29,6 +29,7 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
     let mut text = Vec::new();
     report.damage.iter().try_for_each(|what| writeln!(text, "damaged: {what}"))?;
     report.recovery.corrupt.iter().try_for_each(|what| writeln!(text, "corrupt: {what}"))?;
+    report.recovery.unread.iter().try_for_each(|what| writeln!(text, "cannot be read: {what}"))?;
     written.iter().try_for_each(|line| writeln!(text, "{line}"))?;
     writeln!(
         text,

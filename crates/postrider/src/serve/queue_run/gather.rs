@@ -117,8 +117,8 @@ fn needs_envelopes(order: SortOrder) -> bool {
 }
 
 pub(super) fn tell_damage(report: &RecoveryReport) {
-    for problem in &report.corrupt {
-        crate::cli::complain("postrider", &format!("the spool is damaged: {problem}"));
+    for problem in report.problems() {
+        crate::cli::complain("postrider", &problem);
     }
 }
 
