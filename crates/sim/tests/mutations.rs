@@ -2,7 +2,7 @@
 
 use sim::{
     engine::Engine,
-    run::{Tally, decay, full},
+    run::{Tally, decay, full, heal},
 };
 use spool::Mutation;
 
@@ -48,6 +48,13 @@ fn every_promise_on_what_goes_bad_is_noticed() {
     // What is lost in a queue directory is a file's, which keeps its room and its name for itself.
     let of_the_log = [Mutation::KeepDamaged, Mutation::GiveAgain];
     are_noticed(decay, Engine::Directories, &Mutation::OF_DAMAGE, &of_the_log);
+}
+
+#[test]
+fn every_promise_on_reads_that_fail_for_a_while_is_noticed() {
+    let of_damage = [Mutation::TrustZeroHeader, Mutation::IgnoreHeaderCopy];
+    are_noticed(heal, Engine::Log, &Mutation::OF_READING, &of_damage);
+    are_noticed(decay, Engine::Log, &of_damage, &[]);
 }
 
 #[test]

@@ -40,6 +40,16 @@ fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
 }
 
 #[test]
+fn reads_that_fail_for_a_while_lose_nothing() {
+    for (engine, seeds) in [(Engine::Log, 200), (Engine::Directories, 100), (Engine::Both, 60)] {
+        let summary = sim::heals(1, seeds, engine, Mutation::None);
+        println!("{engine}: {summary}");
+        assert_eq!(summary.violations, []);
+        assert!(summary.tally.decay_count > 4 * seeds, "{summary:?}");
+    }
+}
+
+#[test]
 fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
     for (engine, seeds) in [(Engine::Log, 150), (Engine::Directories, 60)] {
         let summary = sim::fulls(1, seeds, engine, Mutation::None);

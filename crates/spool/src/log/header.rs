@@ -41,6 +41,9 @@ pub(super) fn find_header(
     size_bytes: u64,
     mutation: Mutation,
 ) -> Result<FoundHeader, u32> {
+    if mutation == Mutation::TrustZeroHeader && is_first_block_zero(file) {
+        return Ok(FoundHeader::Free);
+    }
     let first = match decode(file, HeaderPlace::First, size_bytes, mutation) {
         Err(BadHeader::Version(version)) => return Err(version),
         read => read.ok(),
@@ -69,7 +72,7 @@ pub(super) fn find_header(
             }
             _ => FoundHeader::Copied(last),
         },
-        (None, None) => without_header(file, size_bytes, mutation),
+        (None, None) => without_header(file, size_bytes),
     };
     Ok(found)
 }
@@ -97,13 +100,8 @@ fn decode(
 }
 
 /// A block of zeros is what a disk leaves of a header that it lost: only a file without batches is free.
-fn without_header(file: &FaultTolerantFile, size_bytes: u64, mutation: Mutation) -> FoundHeader {
-    let mut block = vec![0; ALIGN];
-    let length = file.read_at(0, &mut block).unwrap_or(0);
-    let is_zero = block[..length].iter().all(|byte| *byte == 0);
-    if is_zero && mutation == Mutation::TrustZeroHeader {
-        return FoundHeader::Free;
-    }
+fn without_header(file: &FaultTolerantFile, size_bytes: u64) -> FoundHeader {
+    let is_zero = is_first_block_zero(file);
     match lost_header(file, size_bytes) {
         Some(lost) => lost,
         // Perhaps its first batch is lost, too: nobody knows of which generation the others are.
@@ -112,6 +110,12 @@ fn without_header(file: &FaultTolerantFile, size_bytes: u64, mutation: Mutation)
         None if is_zero => FoundHeader::Free,
         None => FoundHeader::Nothing,
     }
+}
+
+fn is_first_block_zero(file: &FaultTolerantFile) -> bool {
+    let mut block = vec![0; ALIGN];
+    let length = file.read_at(0, &mut block).unwrap_or(0);
+    block[..length].iter().all(|byte| *byte == 0)
 }
 
 /// All of a segment.

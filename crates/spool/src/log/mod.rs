@@ -437,7 +437,9 @@ impl LogSpool {
         found.begins_epoch = true;
         let failed = |e: std::io::Error| SpoolFailure::Io(format!("begin an epoch of the log: {e}"));
         self.shared.pool.begin_epoch(found.epoch, &found.markers).map_err(failed)?;
-        self.shared.next_chunk.fetch_max(epoch::first_chunk(found.epoch), Ordering::Relaxed);
+        if self.shared.mutation != Mutation::GiveAgain {
+            self.shared.next_chunk.fetch_max(epoch::first_chunk(found.epoch), Ordering::Relaxed);
+        }
         Ok(())
     }
 
