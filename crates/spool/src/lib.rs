@@ -174,6 +174,18 @@ pub struct RecoveryReport {
     pub torn_bytes: u64,
     /// Places that are corrupt, in words; each was left where it is for `spool salvage`.
     pub corrupt: Vec<String>,
+    /// Copies of messages in another spool than the one they were recovered from. They are ended.
+    pub copies: Vec<SecondCopy>,
+}
+
+/// A second copy of a recovered message: a spool directory was copied, for instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecondCopy {
+    /// The message.
+    pub id: QueueId,
+    /// What became of its recipients according to this copy: those that are settled here are not to be
+    /// served again.
+    pub recipients: Vec<RecipientState>,
 }
 
 impl RecoveryReport {
@@ -183,6 +195,7 @@ impl RecoveryReport {
         self.batch_count += other.batch_count;
         self.torn_bytes += other.torn_bytes;
         self.corrupt.extend(other.corrupt);
+        self.copies.extend(other.copies);
     }
 
     /// [`Mutation::HushDamage`].

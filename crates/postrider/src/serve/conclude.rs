@@ -112,23 +112,23 @@ pub(crate) fn tried(
     }
 }
 
-/// Ends messages whose recipients were all finished when the spool was recovered. Returns at once.
-pub(crate) fn end_finished(engine: &Arc<Engine>, ids: Vec<QueueId>) {
-    if ids.is_empty() {
+/// Hands to the spool what followed from its recovery, see [`super::recovery`]. Returns at once.
+pub(crate) fn store_recovered(engine: &Arc<Engine>, entries: Vec<Entry>) {
+    if entries.is_empty() {
         return;
     }
     let own = engine.clone();
     go_on(engine, async move {
-        for id in ids {
+        for entry in entries {
             // One transaction each: messages of one transaction must be in the same spool.
-            let end = || own.spool.submit(vec![Entry::Outcome { id, results: vec![], last: true }]).map(Some);
-            match own.submit_when_possible(end).await {
-                Ok(_) => own.journal.removed(id),
+            let submit = || own.spool.submit(vec![entry.clone()]).map(Some);
+            if let Err(failure) = own.submit_when_possible(submit).await {
                 // The daemon watches the spool, and ends.
-                Err(failure) => {
-                    tracing::error!("end {id}, which has no recipients left: {failure}");
-                    return;
-                }
+                tracing::error!("store what followed from the recovery: {failure}");
+                return;
+            }
+            if let Entry::Outcome { id, last: true, .. } = entry {
+                own.journal.removed(id);
             }
         }
     });

@@ -451,7 +451,8 @@ async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
     let engine = &desk_with(dir.path(), spool.clone()).engine;
     spool.submit(vec![Entry::Accept(SharedMessage::new(message(1)))]).unwrap();
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-    conclude::end_finished(engine, vec![QueueId(1)]);
+    let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
+    conclude::store_recovered(engine, vec![ended]);
     assert!(spool.kept.read(QueueId(1)).is_ok());
     *spool.line.lock().unwrap() = Line::default();
     until(|| spool.kept.read(QueueId(1)).is_err()).await;
