@@ -157,6 +157,20 @@ fn a_panic_of_the_thread_that_prepares_segments_ends_the_daemon() {
 }
 
 #[test]
+fn a_spool_directory_that_is_removed_or_replaced_ends_the_daemon() {
+    for (spool, is_replaced) in [("", false), ("", true), ("engine = \"directories\"\n", true)] {
+        let Some(story) = begin(DEFERS, spool) else { return };
+        assert_eq!(story.send(), 250);
+        let path = story.daemon.dir.path().join("data/spool");
+        fs::rename(&path, story.daemon.dir.path().join("moved")).unwrap();
+        if is_replaced {
+            fs::create_dir(&path).unwrap();
+        }
+        story.ends();
+    }
+}
+
+#[test]
 fn orders_for_other_calls_change_nothing() {
     let Some(story) = begin(DEFERS, "") else { return };
     story.faults.order("fdatasync", "5", "no-such-thread");

@@ -6,6 +6,7 @@
 //! What is due when is `queue`'s business.
 
 mod carry;
+mod closing;
 mod dirs;
 pub mod disk;
 mod format;

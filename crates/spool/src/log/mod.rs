@@ -22,6 +22,7 @@ mod window;
 use crate::{
     Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
     Ticket, Transaction,
+    closing::Closing,
     disk::{Disk, File, RealDisk},
     format::{
         block::ALIGN,
@@ -103,8 +104,12 @@ pub(crate) struct Shared {
     poisoned: AtomicBool,
     cleaning: AtomicBool,
     cleaner: Mutex<Option<JoinHandle<()>>>,
+    closing: Closing,
     pub(crate) mutation: Mutation,
 }
+
+/// How often the spool's directory is looked for under its name.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Shared {
     fn index(&self) -> MutexGuard<'_, Index> {
@@ -228,6 +233,16 @@ impl Shared {
         self.progress.fail(failure);
     }
 
+    /// The thread: until closed or failed.
+    fn watch_place(&self) {
+        while self.closing.wait(LOOK_EVERY) {
+            if let Err(e) = self.pool.disk().check_place() {
+                self.poison(SpoolFailure::Io(format!("look for the spool: {e}")));
+                return;
+            }
+        }
+    }
+
     fn closed(&self) {
         self.inbox.poison();
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
@@ -328,6 +343,7 @@ impl LogSpool {
             poisoned: AtomicBool::new(false),
             cleaning: AtomicBool::new(false),
             cleaner: Mutex::default(),
+            closing: Closing::default(),
             mutation,
         }
     }
@@ -529,7 +545,18 @@ impl Spool for LogSpool {
         pool.tidy_names(&found.unfinished)
             .map_err(|e| SpoolFailure::Io(format!("tidy the spool's directory: {e}")))?;
         if !by_hand {
-            self.start("spool-prepare", move || pool.run())?;
+            let shared = self.shared.clone();
+            self.start("spool-prepare", move || {
+                pool.run();
+                // No commit may come for a segment and meet the failure.
+                if let Some(failure) = pool.failure()
+                    && !shared.closing.is_begun()
+                {
+                    shared.poison(SpoolFailure::Io(failure));
+                }
+            })?;
+            let shared = self.shared.clone();
+            self.start("spool-watch", move || shared.watch_place())?;
         }
         self.shared.pool.give_back(found.take_dead(&mut self.shared.index()));
         // Who prepares segments must not outlive a start that failed.
@@ -574,6 +601,7 @@ impl Spool for LogSpool {
 
     fn close(&self) {
         self.shared.inbox.close();
+        self.shared.closing.begin();
         self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
