@@ -163,6 +163,19 @@ impl RealDisk {
         Ok(Self { path, dir })
     }
 
+    /// What a promise of durability is worth here, if it is worth less than on a disk.
+    pub(crate) fn durability_warning(&self) -> Option<String> {
+        let kind = rustix::fs::fstatfs(&self.dir).ok()?.f_type;
+        // The type differs between architectures; the numbers have 32 bits.
+        let text = weak_file_system(kind as u32)?;
+        Some(format!("{} is on {text}", self.path.display()))
+    }
+
+    /// The number of the file system.
+    pub(crate) fn device(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.dir)?.st_dev)
+    }
+
     /// Passes on each name but `.` and `..`, and whether it is a directory's.
     fn each_entry(&self, each: &mut dyn FnMut(&[u8], bool)) -> io::Result<()> {
         // A descriptor of its own: the position of a reader is the descriptor's.
@@ -177,6 +190,26 @@ impl RealDisk {
             }
         }
         Ok(())
+    }
+}
+
+/// Numbers of `statfs(2)`.
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58f6;
+const OVERLAYFS: u32 = 0x794c_7630;
+
+/// The file systems that keep less than they are asked to, by their numbers.
+fn weak_file_system(kind: u32) -> Option<&'static str> {
+    match kind {
+        TMPFS | RAMFS => Some(
+            "tmpfs, which is memory: queued mail is lost when the machine stops or loses its power. Put the spool on \
+             a disk",
+        ),
+        OVERLAYFS => Some(
+            "overlayfs: queued mail is lost with the container, or with the power if it is mounted \"volatile\" or its \
+             upper layer is in memory. Put the spool on a volume of its own",
+        ),
+        _ => None,
     }
 }
 
@@ -407,6 +440,22 @@ mod tests {
             RealDisk::new(&moved).unwrap().lock().is_err(),
             "the lock is on the directory, not on its name"
         );
+    }
+
+    #[test]
+    fn file_systems_that_lose_mail_are_named() {
+        assert!(weak_file_system(TMPFS).unwrap().contains("tmpfs"));
+        assert!(weak_file_system(OVERLAYFS).unwrap().contains("overlayfs"));
+        let (ext4, xfs, btrfs) = (0xef53, 0x5846_5342, 0x9123_683e);
+        assert_eq!([ext4, xfs, btrfs].map(weak_file_system), [None; 3]);
+        let shared_memory = Path::new("/dev/shm");
+        if !shared_memory.is_dir() {
+            println!("SKIPPED: a spool on tmpfs: there is no /dev/shm");
+            return;
+        }
+        let dir = tempfile::tempdir_in(shared_memory).unwrap();
+        let warning = RealDisk::new(dir.path()).unwrap().durability_warning().unwrap();
+        assert!(warning.starts_with(&format!("{} is on tmpfs", dir.path().display())), "{warning}");
     }
 
     #[test]

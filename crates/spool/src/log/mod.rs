@@ -274,6 +274,7 @@ impl LogSpool {
         }
         let disk =
             RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
+        disk.durability_warning().iter().for_each(|warning| tracing::warn!("{warning}"));
         Self::on(Arc::new(disk), settings, Mutation::default())
     }
 
