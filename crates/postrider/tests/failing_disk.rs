@@ -109,6 +109,17 @@ fn a_failed_sync_that_only_a_report_meets_ends_the_daemon() {
 }
 
 #[test]
+fn a_deletion_that_is_not_stored_is_not_reported_as_done() {
+    let Some(story) = begin(DEFERS, "") else { return };
+    assert_eq!(story.send(), 250);
+    story.until_deferred();
+    story.faults.order("fdatasync", "5", "*");
+    let said = story.daemon.try_ask(&["queue", "delete", "--sender", "a@a.test"]);
+    assert!(said.is_err(), "{said:?}");
+    story.ends();
+}
+
+#[test]
 fn a_failed_sync_while_it_stops_is_an_exit_status_of_74() {
     let Some(story) = begin(DEFERS, "") else { return };
     assert_eq!(story.send(), 250);
@@ -143,6 +154,20 @@ fn a_panic_of_the_thread_that_prepares_segments_ends_the_daemon() {
         }
     }
     story.ends();
+}
+
+#[test]
+fn a_spool_directory_that_is_removed_or_replaced_ends_the_daemon() {
+    for (spool, is_replaced) in [("", false), ("", true), ("engine = \"directories\"\n", true)] {
+        let Some(story) = begin(DEFERS, spool) else { return };
+        assert_eq!(story.send(), 250);
+        let path = story.daemon.dir.path().join("data/spool");
+        fs::rename(&path, story.daemon.dir.path().join("moved")).unwrap();
+        if is_replaced {
+            fs::create_dir(&path).unwrap();
+        }
+        story.ends();
+    }
 }
 
 #[test]

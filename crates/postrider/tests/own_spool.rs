@@ -168,3 +168,66 @@ fn a_groups_spool_is_converted_by_its_name() {
     fs::write(&file, changed).unwrap();
     assert_eq!(counts(dir.path()), [1, 1]);
 }
+
+/// Puts a message for two into both spools of a daemon that does not run. According to the log, the first
+/// recipient was served.
+fn in_both(dir: &Path) {
+    use mail::{
+        Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
+        UnixMillis,
+    };
+    use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Spool};
+    let mut envelope = Envelope::new(ReversePath::parse("a@news.test", false).unwrap());
+    envelope.recipients = ["x@bulk.test", "y@bulk.test"]
+        .map(|address| Recipient::new(ForwardPath::parse(address, false).unwrap()))
+        .into();
+    let content = Content::from_bytes("Subject: copied\r\n\r\nx\r\n");
+    let (id, arrived) = (QueueId(5), UnixMillis::now());
+    let message = Message { id, arrived, origin: "test".into(), envelope, content };
+    let log = LogSettings { segment_bytes: 4 << 20, min_free_bytes: 0, ..LogSettings::default() };
+    let queues = DirSettings { min_free_bytes: 0, ..DirSettings::default() };
+    let mut log = LogSpool::open(&dir.join("data/spool"), log).unwrap();
+    let mut queues = DirSpool::open(&dir.join("disk2/bulk/q*"), Layout::default(), queues).unwrap();
+    let both: [&mut dyn Spool; 2] = [&mut log, &mut queues];
+    for spool in both {
+        spool.recover(&mut |_| ()).unwrap();
+        spool.submit(vec![Entry::Accept(message.clone().into())]).unwrap();
+    }
+    let delivered = Outcome::delivered(Enhanced(2, 0, 0), "250 ok");
+    log.submit(vec![Entry::Outcome { id, results: vec![(0, delivered)], last: false }]).unwrap();
+    log.close();
+    queues.close();
+}
+
+#[test]
+fn a_message_that_two_spools_have_is_delivered_once() {
+    let sink = Sink::start();
+    let dir = folder();
+    in_both(dir.path());
+    let daemon = start(dir, free_address(), sink.address);
+    until("the queue is empty", || daemon.ledger("queued") == 0);
+    let (dir, status) = daemon.stop();
+    assert!(status.success());
+    let served: Vec<Vec<String>> = sink.messages().into_iter().map(|message| message.to).collect();
+    assert_eq!(served, [["y@bulk.test"]], "the log says that the first recipient was served");
+    assert_eq!(counts(dir.path()), [0, 0]);
+    let daemon = start(dir, free_address(), sink.address);
+    assert_eq!((daemon.ledger("accepted"), daemon.ask(&["queue", "count"]).as_str()), (0, "0\n"));
+    assert_eq!(sink.count(), 1);
+}
+
+#[test]
+fn a_queue_run_delivers_a_message_that_two_spools_have_once() {
+    let sink = Sink::start();
+    let dir = folder();
+    in_both(dir.path());
+    let text = format!(
+        "hostname = \"mx.test\"\ndata_dir = \"data\"\n[spool]\nsegment_size = \"4MiB\"\nmin_free = \"16MiB\"\n{}",
+        config(sink.address)
+    );
+    fs::write(dir.path().join("postrider.toml"), text).unwrap();
+    said(dir.path(), &["queue", "run"]);
+    let served: Vec<Vec<String>> = sink.messages().into_iter().map(|message| message.to).collect();
+    assert_eq!(served, [["y@bulk.test"]]);
+    assert_eq!(counts(dir.path()), [0, 0]);
+}

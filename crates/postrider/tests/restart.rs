@@ -9,7 +9,7 @@ use mail::{
 use serde_json::Value;
 use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Spool};
 use std::{
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Command, Stdio},
     sync::{Mutex, mpsc},
@@ -260,4 +260,34 @@ fn the_next_attempt_of_an_old_message_is_counted_from_its_last_one() {
     assert_eq!(recipient["last_ms"], now - 30 * MINUTE_MS, "{shown}");
     let wait_ms = recipient["next_ms"].as_u64().unwrap() - (now - 30 * MINUTE_MS);
     assert!((96 * MINUTE_MS..=144 * MINUTE_MS).contains(&wait_ms), "{wait_ms}: {shown}");
+}
+
+#[test]
+fn a_spool_in_memory_is_named_at_the_start() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        println!("SKIPPED: a spool on tmpfs: there is no /dev/shm");
+        return;
+    };
+    for backend in [LOG, DIRECTORIES] {
+        let text = format!(
+            "hostname = \"mx.test\"\ndata_dir = \"data{}\"\n[[listen]]\naddress = \"{}\"\n[spool]\n\
+             segment_size = \"4MiB\"\nmin_free = \"0B\"\n{backend}",
+            backend.len(),
+            free_address()
+        );
+        std::fs::write(dir.path().join("postrider.toml"), text).unwrap();
+        let mut daemon = Command::new(BINARY)
+            .args(["serve", "--config", "postrider.toml"])
+            .current_dir(dir.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(daemon.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let before: Vec<String> = lines.take_while(|line| !line.contains("listening on")).collect();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let warned =
+            before.iter().filter(|line| line.contains("WARN") && line.contains("is on tmpfs")).count();
+        assert_eq!(warned, 1, "{backend}: {before:#?}");
+    }
 }

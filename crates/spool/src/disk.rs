@@ -3,17 +3,17 @@
 use mail::UnixMillis;
 use rustix::{
     buffer::spare_capacity,
-    fs::{Advice, AtFlags, FileType, Mode, OFlags, RawDir},
-    io::ReadWriteFlags,
+    fs::{Advice, AtFlags, FileType, FlockOperation, Mode, OFlags, RawDir},
+    io::{Errno, ReadWriteFlags},
 };
 use std::{
     fs, io,
     os::{
         fd::AsRawFd as _,
-        unix::fs::{FileExt as _, OpenOptionsExt as _},
+        unix::fs::{DirBuilderExt as _, FileExt as _},
     },
-    path::PathBuf,
-    sync::{Arc, OnceLock},
+    path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -58,6 +58,14 @@ pub trait Disk: Send + Sync + 'static {
     fn sync_dir(&self) -> io::Result<()>;
     /// Makes everything durable that was written to the file system it lies on, names included.
     fn sync_all(&self) -> io::Result<()>;
+    /// Fails when the directory is not under its name any more: it was removed, renamed, or another one, or a mount,
+    /// took its place. What is written then is not found at the next start.
+    ///
+    /// # Errors
+    /// What became of the directory, in words.
+    fn check_place(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Room that is left for us.
     fn free_bytes(&self) -> io::Result<u64>;
     /// The wall clock, since 1970: whoever has another disk may have another time.
@@ -151,15 +159,16 @@ pub(crate) fn lacks_room(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// A directory of the file system.
+/// A directory of the file system. It is opened once: all names are looked up in what was opened then, and the
+/// lock is on it, so that nothing is written to another directory that takes its place.
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
-    lock: OnceLock<fs::File>,
-    /// The directory itself, once many of its files are read: their names need not be looked up from
-    /// the root then.
-    handle: OnceLock<fs::File>,
+    dir: fs::File,
 }
+
+const OPEN_FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl RealDisk {
     /// The directory is made when it is missing, its parents too, readable for its owner only.
@@ -168,61 +177,107 @@ impl RealDisk {
     /// What the file system says.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        if !path.is_dir() {
-            use std::os::unix::fs::DirBuilderExt as _;
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            // Its own name must survive, too.
-            if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-                fs::File::open(parent)?.sync_all()?;
-            }
-        }
-        Ok(Self { path, lock: OnceLock::new(), handle: OnceLock::new() })
+        make_dir(&path)?;
+        let dir = rustix::fs::open(&path, DIR_FLAGS, Mode::empty())?.into();
+        Ok(Self { path, dir })
     }
 
-    fn handle(&self) -> io::Result<&fs::File> {
-        if let Some(handle) = self.handle.get() {
-            return Ok(handle);
-        }
-        let handle = fs::File::open(&self.path)?;
-        Ok(self.handle.get_or_init(|| handle))
-    }
-}
-
-impl Disk for RealDisk {
-    fn lock(&self) -> io::Result<()> {
-        let file = fs::File::open(&self.path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-        // Kept open as long as the disk is: that is the lock.
-        let _ = self.lock.set(file);
-        Ok(())
+    /// What a promise of durability is worth here, if it is worth less than on a disk.
+    pub(crate) fn durability_warning(&self) -> Option<String> {
+        let kind = rustix::fs::fstatfs(&self.dir).ok()?.f_type;
+        // The type differs between architectures; the numbers have 32 bits.
+        let text = weak_file_system(kind as u32)?;
+        Some(format!("{} is on {text}", self.path.display()))
     }
 
-    fn list(&self) -> io::Result<Vec<String>> {
-        let names =
-            fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        names.collect()
+    /// The number of the file system.
+    pub(crate) fn device(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.dir)?.st_dev)
     }
 
-    fn each_name(&self, each: &mut dyn FnMut(&str)) -> io::Result<()> {
-        let dir = fs::File::open(&self.path)?;
+    /// Passes on each name but `.` and `..`, and whether it is a directory's.
+    fn each_entry(&self, each: &mut dyn FnMut(&[u8], bool)) -> io::Result<()> {
+        // A descriptor of its own: the position of a reader is the descriptor's.
+        let dir = rustix::fs::openat(&self.dir, ".", DIR_FLAGS, Mode::empty())?;
         let mut buffer = Vec::with_capacity(LIST_BYTES);
         let mut entries = RawDir::new(&dir, buffer.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            // Names of ours are ASCII.
-            if let Ok(name) = std::str::from_utf8(name)
-                && entry.file_type() != FileType::Directory
-            {
-                each(name);
+            if !matches!(name, b"." | b"..") {
+                each(name, entry.file_type() == FileType::Directory);
             }
         }
         Ok(())
     }
+}
+
+/// Numbers of `statfs(2)`.
+const TMPFS: u32 = 0x0102_1994;
+const RAMFS: u32 = 0x8584_58f6;
+const OVERLAYFS: u32 = 0x794c_7630;
+
+/// The file systems that keep less than they are asked to, by their numbers.
+fn weak_file_system(kind: u32) -> Option<&'static str> {
+    match kind {
+        TMPFS | RAMFS => Some(
+            "tmpfs, which is memory: queued mail is lost when the machine stops or loses its power. Put the spool on \
+             a disk",
+        ),
+        OVERLAYFS => Some(
+            "overlayfs: queued mail is lost with the container, or with the power if it is mounted \"volatile\" or its \
+             upper layer is in memory. Put the spool on a volume of its own",
+        ),
+        _ => None,
+    }
+}
+
+/// Makes a directory that is missing, and its parents, and makes their names durable: mail in a new spool
+/// must not be lost with the name of a directory above it.
+fn make_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Err(io::ErrorKind::NotFound.into()),
+    };
+    make_dir(parent)?;
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        // Another process was faster.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    fs::File::open(parent)?.sync_all()
+}
+
+impl Disk for RealDisk {
+    fn lock(&self) -> io::Result<()> {
+        // It lasts as long as the descriptor.
+        Ok(rustix::fs::flock(&self.dir, FlockOperation::NonBlockingLockExclusive)?)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        self.each_entry(&mut |name, _| names.push(String::from_utf8_lossy(name).into_owned()))?;
+        Ok(names)
+    }
+
+    fn each_name(&self, each: &mut dyn FnMut(&str)) -> io::Result<()> {
+        self.each_entry(&mut |name, is_dir| {
+            // Names of ours are ASCII.
+            if let Ok(name) = std::str::from_utf8(name)
+                && !is_dir
+            {
+                each(name);
+            }
+        })
+    }
 
     fn read(&self, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(self.handle()?, name, flags, Mode::empty())?;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::empty())?;
         let max = usize::try_from(max_bytes).unwrap_or(usize::MAX);
         buffer.clear();
         buffer.reserve(if max <= KNOWN_BYTES { max + 1 } else { SMALL_BYTES });
@@ -240,54 +295,63 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.path.join(name))?;
-        Ok(Arc::new(RealFile(file)))
+        let flags = OPEN_FLAGS | OFlags::CREATE | OFlags::EXCL;
+        let file = rustix::fs::openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Arc::new(RealFile(file.into())))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(no_follow)
-            .open(self.path.join(name))?;
-        Ok(Arc::new(RealFile(file)))
+        let file = rustix::fs::openat(&self.dir, name, OPEN_FLAGS, Mode::empty())?;
+        Ok(Arc::new(RealFile(file.into())))
     }
 
     fn changed(&self, name: &str) -> io::Result<UnixMillis> {
-        let stat = rustix::fs::statat(self.handle()?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let (seconds, nanos) = (u64::try_from(stat.st_mtime).unwrap_or(0), stat.st_mtime_nsec);
         Ok(UnixMillis(seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path.join(from), self.path.join(to))
+        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path.join(name))
+        Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        fs::File::open(&self.path)?.sync_all()
+        self.dir.sync_all()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(fs::File::open(&self.path)?)?)
+        Ok(rustix::fs::syncfs(&self.dir)?)
+    }
+
+    fn check_place(&self) -> io::Result<()> {
+        let own = rustix::fs::fstat(&self.dir)?;
+        let found = match rustix::fs::stat(&self.path) {
+            Ok(found) => found,
+            Err(e @ (Errno::NOENT | Errno::NOTDIR)) => {
+                let text = format!("the directory {} was removed or renamed: {e}", self.path.display());
+                return Err(io::Error::other(text));
+            }
+            Err(e) => return Err(e.into()),
+        };
+        if (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino) {
+            return Ok(());
+        }
+        let text =
+            format!("another directory is at {}: it was replaced or mounted over", self.path.display());
+        Err(io::Error::other(text))
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(&self.path)?;
+        let stat = rustix::fs::fstatvfs(&self.dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     fn free_files(&self) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(&self.path)?;
+        let stat = rustix::fs::fstatvfs(&self.dir)?;
         // File systems that make inodes as they need them say that they have none.
         Ok(if stat.f_files == 0 { u64::MAX } else { stat.f_favail })
     }
@@ -406,5 +470,76 @@ impl File for RealFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_directory_that_was_opened_wherever_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("a/spool"), dir.path().join("moved"));
+        let disk = RealDisk::new(&path).unwrap();
+        disk.lock().unwrap();
+        disk.check_place().unwrap();
+        fs::rename(&path, &moved).unwrap();
+        let removed = disk.check_place().unwrap_err().to_string();
+        assert!(removed.contains("was removed or renamed"), "{removed}");
+        fs::create_dir(&path).unwrap();
+        let replaced = disk.check_place().unwrap_err().to_string();
+        assert!(replaced.contains("another directory is at"), "{replaced}");
+        // The other directory is not touched.
+        disk.create("one").unwrap().write_at(0, b"x").unwrap();
+        disk.rename("one", "two").unwrap();
+        disk.create("three").unwrap();
+        disk.remove("three").unwrap();
+        disk.sync_dir().unwrap();
+        assert_eq!(disk.list().unwrap(), ["two"]);
+        assert_eq!(
+            (fs::read_dir(&path).unwrap().count(), fs::read(moved.join("two")).unwrap()),
+            (0, b"x".to_vec())
+        );
+        assert!(disk.open("two").is_ok() && disk.open("one").is_err());
+        RealDisk::new(&path).unwrap().lock().unwrap();
+        assert!(
+            RealDisk::new(&moved).unwrap().lock().is_err(),
+            "the lock is on the directory, not on its name"
+        );
+    }
+
+    #[test]
+    fn file_systems_that_lose_mail_are_named() {
+        assert!(weak_file_system(TMPFS).unwrap().contains("tmpfs"));
+        assert!(weak_file_system(OVERLAYFS).unwrap().contains("overlayfs"));
+        let (ext4, xfs, btrfs) = (0xef53, 0x5846_5342, 0x9123_683e);
+        assert_eq!([ext4, xfs, btrfs].map(weak_file_system), [None; 3]);
+        let shared_memory = Path::new("/dev/shm");
+        if !shared_memory.is_dir() {
+            println!("SKIPPED: a spool on tmpfs: there is no /dev/shm");
+            return;
+        }
+        let dir = tempfile::tempdir_in(shared_memory).unwrap();
+        let warning = RealDisk::new(dir.path()).unwrap().durability_warning().unwrap();
+        assert!(warning.starts_with(&format!("{} is on tmpfs", dir.path().display())), "{warning}");
+    }
+
+    #[test]
+    fn a_mount_over_the_directory_is_another_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::new(dir.path()).unwrap();
+        let mount = |what: &str, arguments: &[&str]| {
+            let done = std::process::Command::new(what).args(arguments).arg(dir.path()).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        if !mount("mount", &["-t", "tmpfs", "tmpfs"]) {
+            println!("SKIPPED: a mount over a spool: only root can mount");
+            return;
+        }
+        let checked = disk.check_place();
+        assert!(mount("umount", &["--lazy"]));
+        assert!(checked.unwrap_err().to_string().contains("mounted over"));
+        disk.check_place().unwrap();
     }
 }

@@ -6,6 +6,7 @@
 //! What is due when is `queue`'s business.
 
 mod carry;
+mod closing;
 mod dirs;
 pub mod disk;
 mod format;
@@ -179,6 +180,18 @@ pub struct RecoveryReport {
     pub unread: Vec<String>,
     /// Names of the damaged files that were taken out of the log and kept.
     pub quarantined: Vec<String>,
+    /// Copies of messages in another spool than the one they were recovered from. They are ended.
+    pub copies: Vec<SecondCopy>,
+}
+
+/// A second copy of a recovered message: a spool directory was copied, for instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecondCopy {
+    /// The message.
+    pub id: QueueId,
+    /// What became of its recipients according to this copy: those that are settled here are not to be
+    /// served again.
+    pub recipients: Vec<RecipientState>,
 }
 
 impl RecoveryReport {
@@ -190,6 +203,7 @@ impl RecoveryReport {
         self.corrupt.extend(other.corrupt);
         self.unread.extend(other.unread);
         self.quarantined.extend(other.quarantined);
+        self.copies.extend(other.copies);
     }
 
     /// What an operator must know, a sentence each.

@@ -2,10 +2,11 @@
 
 use crate::{Durable, Failed, SpoolFailure, Ticket};
 use std::{
+    collections::BTreeMap,
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -16,31 +17,37 @@ use std::{
 pub(crate) struct Progress {
     durable: AtomicU64,
     failure: OnceLock<SpoolFailure>,
-    waiting: Mutex<Vec<(Ticket, Waker)>>,
+    waiting: Mutex<Waiting>,
+}
+
+/// One waker for each future that is polled and not dropped, however often it is polled.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Numbers given so far; they tell waits for the same ticket apart.
+    number_count: u64,
+    wakers: BTreeMap<(Ticket, u64), Waker>,
 }
 
 impl Progress {
     /// Everything up to `ticket` is durable.
     pub(crate) fn publish(&self, ticket: Ticket) {
         self.durable.store(ticket.0, Ordering::Release);
-        let mut due = Vec::new();
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain_mut(|(wanted, waker)| {
-            let is_due = *wanted <= ticket;
-            if is_due {
-                due.push(std::mem::replace(waker, Waker::noop().clone()));
-            }
-            !is_due
-        });
+        let mut waiting = self.waiting();
+        let later = waiting.wakers.split_off(&(ticket, u64::MAX));
+        let due = std::mem::replace(&mut waiting.wakers, later);
         drop(waiting);
-        due.into_iter().for_each(Waker::wake);
+        due.into_values().for_each(Waker::wake);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nothing more will become durable.
     pub(crate) fn fail(&self, failure: SpoolFailure) {
         let _ = self.failure.set(failure);
-        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        waiting.into_iter().for_each(|(_, waker)| waker.wake());
+        let wakers = std::mem::take(&mut self.waiting().wakers);
+        wakers.into_values().for_each(Waker::wake);
     }
 
     /// What a wait for it would end with, if it would at once.
@@ -53,24 +60,11 @@ impl Progress {
 
     /// For threads of our own.
     pub(crate) fn wait_blocking(self: &Arc<Self>, ticket: Ticket) -> Result<(), SpoolFailure> {
-        struct Unpark(std::thread::Thread);
-        impl std::task::Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut wait = self.wait(ticket);
-        loop {
-            match wait.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(result) => return result,
-                Poll::Pending => std::thread::park(),
-            }
-        }
+        block_on(self.wait(ticket))
     }
 
     pub(crate) fn wait(self: &Arc<Self>, ticket: Ticket) -> Durable {
-        Box::pin(Wait { progress: self.clone(), ticket })
+        Box::pin(Wait { progress: self.clone(), ticket, number: None })
     }
 
     /// Resolves to the failure, once there is one.
@@ -86,24 +80,103 @@ impl Progress {
     }
 }
 
+/// Blocks the thread until the future is ready.
+pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
 struct Wait {
     progress: Arc<Progress>,
     ticket: Ticket,
+    /// Its number among those that wait, once it does.
+    number: Option<u64>,
 }
 
 impl Future for Wait {
     type Output = Result<(), SpoolFailure>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(result) = self.progress.look(self.ticket) {
+        let Self { progress, ticket, number } = self.get_mut();
+        if let Some(result) = progress.look(*ticket) {
             return Poll::Ready(result);
         }
-        let mut waiting = self.progress.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = progress.waiting();
         // Published between the look and the lock?
-        if let Some(result) = self.progress.look(self.ticket) {
+        if let Some(result) = progress.look(*ticket) {
             return Poll::Ready(result);
         }
-        waiting.push((self.ticket, cx.waker().clone()));
+        let number = *number.get_or_insert_with(|| {
+            waiting.number_count += 1;
+            waiting.number_count
+        });
+        let waker = waiting.wakers.entry((*ticket, number)).or_insert_with(|| cx.waker().clone());
+        waker.clone_from(cx.waker());
         Poll::Pending
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.progress.waiting().wakers.remove(&(self.ticket, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_future_has_one_waker_however_often_it_is_polled_and_none_once_it_is_dropped() {
+        let progress = Arc::new(Progress::default());
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waits = [7, 7, 9].map(|ticket| progress.wait(Ticket(ticket)));
+        for _ in 0..1000 {
+            for wait in &mut waits {
+                assert!(wait.as_mut().poll(&mut context).is_pending());
+            }
+        }
+        assert_eq!(progress.waiting().wakers.len(), 3);
+        progress.publish(Ticket(7));
+        assert_eq!(progress.waiting().wakers.len(), 1);
+        let [first, second, third] = &mut waits;
+        assert!(
+            first.as_mut().poll(&mut context).is_ready() && second.as_mut().poll(&mut context).is_ready()
+        );
+        assert!(third.as_mut().poll(&mut context).is_pending());
+        drop(waits);
+        assert_eq!(progress.waiting().wakers.len(), 0);
+    }
+
+    #[test]
+    fn the_waker_of_the_last_poll_is_woken() {
+        struct Counted(AtomicU64);
+        impl std::task::Wake for Counted {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let progress = Arc::new(Progress::default());
+        let counters = [0, 0].map(|count| Arc::new(Counted(AtomicU64::new(count))));
+        let mut wait = progress.wait(Ticket(1));
+        for counter in &counters {
+            let waker = Waker::from(counter.clone());
+            assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        progress.publish(Ticket(1));
+        assert_eq!(counters.map(|counter| counter.0.load(Ordering::Relaxed)), [0, 1]);
     }
 }

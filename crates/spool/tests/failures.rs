@@ -25,6 +25,8 @@ enum Fault {
     Sync,
     /// A write panics in the thread of this name.
     PanicInWrite(&'static str),
+    /// The question for room fails.
+    FreeBytes,
     /// The question for room panics in the thread of this name.
     PanicInFreeBytes(&'static str),
     /// A read panics in the thread of this name.
@@ -85,8 +87,14 @@ impl Disk for FaultDisk {
     fn sync_all(&self) -> io::Result<()> {
         self.0.sync_all()
     }
+    fn check_place(&self) -> io::Result<()> {
+        self.0.check_place()
+    }
     fn free_bytes(&self) -> io::Result<u64> {
         self.1.panics(Fault::PanicInFreeBytes);
+        if *self.1.0.lock().unwrap() == Some(Fault::FreeBytes) {
+            return Err(io::Error::from_raw_os_error(5)); // EIO
+        }
         self.0.free_bytes()
     }
 }
@@ -186,7 +194,8 @@ fn a_failed_sync_of_an_outcome_that_no_caller_waits_for_is_reported() {
         wait(spool.durable(ticket)).unwrap().unwrap();
         faults.set(Fault::Sync);
         spool.submit(deferred(1)).unwrap();
-        ends(&*spool, "sync ");
+        // In the log the thread that prepares segments may meet it first.
+        ends(&*spool, "(os error 5)");
     }
 }
 
@@ -202,12 +211,9 @@ fn a_panic_of_the_commit_thread_is_reported_and_fails_those_who_wait() {
     }
 }
 
-#[test]
-fn a_panic_of_the_prepare_thread_is_reported() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, faults) = log(dir.path());
-    faults.set(Fault::PanicInFreeBytes("spool-prepare"));
-    // Segments are used up until the thread must prepare one.
+/// Uses segments up until the thread that prepares them must make one, and fails. A refusal for want of room
+/// is none of this.
+fn use_up_segments(spool: &dyn Spool) {
     let begun = std::time::Instant::now();
     for id in 1.. {
         assert!(begun.elapsed() < Duration::from_secs(60), "no segment is prepared");
@@ -217,10 +223,61 @@ fn a_panic_of_the_prepare_thread_is_reported() {
                 Err(_) => break,
             },
             Err(Refused::Poisoned) => break,
-            Err(_) => std::thread::yield_now(),
+            Err(Refused::Busy) => std::thread::yield_now(),
+            Err(Refused::Full) => panic!("the disk is not full"),
         }
     }
+}
+
+#[test]
+fn a_panic_of_the_prepare_thread_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, faults) = log(dir.path());
+    faults.set(Fault::PanicInFreeBytes("spool-prepare"));
+    use_up_segments(&*spool);
     ends(&*spool, "the spool-prepare thread panicked");
+}
+
+#[test]
+fn a_disk_that_does_not_tell_its_room_is_a_failure_and_not_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, faults) = log(dir.path());
+    faults.set(Fault::FreeBytes);
+    use_up_segments(&*spool);
+    ends(&*spool, "ask for room: ");
+
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, faults) = directories(dir.path());
+    faults.set(Fault::FreeBytes);
+    ends(&*spool, "ask for room: ");
+}
+
+#[test]
+fn a_spool_whose_directory_is_renamed_removed_or_replaced_fails() {
+    for open in [log, directories] {
+        for is_replaced in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, moved) = (dir.path().join("spool"), dir.path().join("moved"));
+            let (spool, _) = open(&path);
+            std::fs::rename(&path, &moved).unwrap();
+            if is_replaced {
+                std::fs::create_dir(&path).unwrap();
+            }
+            ends(&*spool, if is_replaced { "another directory is at" } else { "was removed or renamed" });
+        }
+    }
+}
+
+#[test]
+fn a_close_while_segments_are_prepared_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = RealDisk::new(dir.path()).unwrap();
+    let settings = LogSettings { segment_bytes: 8 << 20, min_free_bytes: 0, ..LogSettings::default() };
+    let mut spool = LogSpool::on(Arc::new(disk), settings, Mutation::default()).unwrap();
+    spool.recover(&mut |_| {}).unwrap();
+    // The second segment is being made, in small pieces.
+    spool.close();
+    assert!(!spool.pressure().poisoned);
 }
 
 #[test]

@@ -212,3 +212,77 @@ fn one_that_fails_fails_what_it_was_given() {
     assert!(pressure.poisoned && pressure.free_bytes == 7 && pressure.message_count >= 2);
     assert_eq!(spool.store_for(&envelope("else.test"), Bytes::new()), Err(Refused::Poisoned));
 }
+
+/// Two logs; nothing chooses the second.
+fn two_logs(dir: &Path) -> (Several, Vec<u64>, spool::RecoveryReport) {
+    let stores: Vec<Box<dyn Spool>> = ["a", "b"].map(|name| log(&dir.join(name))).into();
+    let names = vec!["/a".to_owned(), "/b".to_owned()];
+    let mut spool = Several::new(stores, Box::new(|_| 0)).with_names(names);
+    let mut found = Vec::new();
+    let report = spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
+    found.sort_unstable();
+    (spool, found, report)
+}
+
+fn in_one(dir: &Path, name: &str) -> Vec<u64> {
+    let mut seen = Vec::new();
+    inspect(&dir.join(name).join("log"), &mut |found| seen.push(found.message.id.0)).unwrap();
+    seen
+}
+
+/// Writes to one of the two alone.
+fn write_to(dir: &Path, name: &str, transactions: Vec<Vec<Entry>>) {
+    let mut spool = log(&dir.join(name));
+    spool.recover(&mut |_| {}).unwrap();
+    for transaction in transactions {
+        let ticket = spool.submit(transaction).unwrap();
+        wait(spool.durable(ticket)).unwrap();
+    }
+    spool.close();
+}
+
+#[test]
+fn a_message_that_is_in_two_stores_is_recovered_once_and_told_and_its_copy_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    write_to(dir.path(), "a", (1..=40).map(|id| vec![small(id, "d.test")]).collect());
+    std::fs::create_dir_all(dir.path().join("b/log")).unwrap();
+    for entry in std::fs::read_dir(dir.path().join("a/log")).unwrap() {
+        let file = entry.unwrap();
+        std::fs::copy(file.path(), dir.path().join("b/log").join(file.file_name())).unwrap();
+    }
+    write_to(dir.path(), "b", vec![vec![small(50, "d.test")]]);
+    let delivered = (0, mail::Outcome::delivered(mail::Enhanced(2, 0, 0), "ok"));
+    let noted = Entry::Outcome { id: QueueId(3), results: vec![delivered], last: false };
+    write_to(dir.path(), "a", vec![vec![noted], vec![small(60, "d.test")]]);
+
+    let (spool, found, report) = two_logs(dir.path());
+    let expected: Vec<u64> = (1..=40).chain([50, 60]).collect();
+    assert_eq!((&found, report.message_count), (&expected, 42));
+    assert_eq!(report.copies.len(), 40);
+    let settled: Vec<u64> =
+        report.copies.iter().filter(|copy| copy.recipients[0].settled).map(|copy| copy.id.0).collect();
+    assert_eq!(settled, [3], "what the copy says of its recipients");
+    assert_eq!(report.corrupt.len(), 21, "not one line for each of a copied spool");
+    assert!(report.corrupt[0].contains("is in /b and in /a: it is delivered once"), "{}", report.corrupt[0]);
+    commit(&spool, vec![ended(1)]);
+    drop(spool);
+    assert_eq!((in_one(dir.path(), "a"), in_one(dir.path(), "b").len()), (vec![60], 40));
+    let (_spool, found, report) = two_logs(dir.path());
+    assert_eq!((found.len(), report.copies.len(), report.corrupt.len()), (41, 0, 0));
+}
+
+#[test]
+fn another_message_with_the_id_of_one_in_another_store_is_told_and_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    write_to(dir.path(), "a", vec![vec![small(1, "d.test")]]);
+    write_to(dir.path(), "b", vec![vec![small(1, "other.test")]]);
+    let (spool, found, report) = two_logs(dir.path());
+    assert_eq!((found, report.copies.len(), report.corrupt.len()), (vec![1], 0, 1));
+    assert!(report.corrupt[0].contains("another message with the id"), "{}", report.corrupt[0]);
+    assert_eq!(spool.read(QueueId(1)).unwrap().envelope, envelope("other.test"));
+    commit(&spool, vec![ended(1)]);
+    drop(spool);
+    let (spool, found, report) = two_logs(dir.path());
+    assert_eq!((found, report.corrupt.len()), (vec![1], 0));
+    assert_eq!(spool.read(QueueId(1)).unwrap().envelope, envelope("d.test"));
+}

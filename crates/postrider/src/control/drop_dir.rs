@@ -6,8 +6,8 @@
 //! because the daemon may be neither their owner nor root. What is in a file, and what kind of file
 //! it is, was decided by some local user: the daemon trusts neither.
 
-use super::submission::{HEADER_BYTES_MAX, Header, Submission, has_too_many, wire_form};
-use mail::{Envelope, UnixMillis};
+use super::submission::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_trusted, wire_form};
+use mail::{BodyType, Envelope, UnixMillis};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat,
 };
@@ -61,7 +61,7 @@ pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Resu
     let draft = format!("{name}{DRAFT_SUFFIX}");
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let mut file = File::from(openat(&folder, &draft, flags, Mode::RUSR | Mode::WUSR)?);
-    let written = write_file(&mut file, envelope, content)
+    let written = write_file(&mut file, &Header::new(envelope, content.len() as u64), content)
         .and_then(|()| Ok(renameat(&folder, &draft, &folder, format!("{name}{SUFFIX}"))?));
     if let Err(error) = written {
         let _ = unlinkat(&folder, &draft, rustix::fs::AtFlags::empty());
@@ -70,14 +70,17 @@ pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Resu
     sync_names(&file, dir)
 }
 
-/// Writes a message under a name of the caller's choice, which must be free. Synced, but for its name.
+/// Writes a message of a spool under a name of the caller's choice, which must be free. Synced, but for its
+/// name. Binary MIME is read back as it is.
 pub(crate) fn write_named(path: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
     let mut file = File::create_new(path)?;
-    write_file(&mut file, envelope, content)
+    let header = Header::new(envelope, content.len() as u64);
+    let verbatim = envelope.body == BodyType::Binary;
+    write_file(&mut file, &Header { verbatim, ..header }, content)
 }
 
-fn write_file(file: &mut File, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
-    let header = Header::new(envelope, content.len() as u64).to_line();
+fn write_file(file: &mut File, header: &Header, content: &[u8]) -> io::Result<()> {
+    let header = header.to_line();
     // A longer one would not be read back.
     if header.len() > HEADER_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many recipients at once"));
@@ -171,6 +174,11 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
     if has_too_many(&envelope, uid) {
         return Err(Unreadable::Bad("too many recipients at once".to_owned()));
     }
+    let is_verbatim = header.verbatim && envelope.body == BodyType::Binary;
+    if header.verbatim && !(is_verbatim && is_trusted(uid)) {
+        let text = "only binarymime of root or of the daemon's own user may be verbatim";
+        return Err(Unreadable::Bad(text.to_owned()));
+    }
     if header.size_bytes > message_bytes_max {
         return Err(Unreadable::Bad("larger than a message may be".to_owned()));
     }
@@ -183,7 +191,8 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
     if content.len() as u64 != header.size_bytes {
         return Err(torn());
     }
-    Ok(Submission { envelope, content: wire_form(content).into(), uid })
+    let content = if is_verbatim { content } else { wire_form(content) };
+    Ok(Submission { envelope, content: content.into(), uid })
 }
 
 /// Removes a file whose message is durable in the spool. It need not be synced: after a crash the
@@ -244,6 +253,37 @@ mod tests {
         }
         let contents: Vec<_> = all(dir.path()).iter().map(|path| read(path, 1000).unwrap().content).collect();
         assert_eq!(contents, [&b"first"[..], b"second"]);
+    }
+
+    #[test]
+    fn binary_mime_of_a_spool_is_read_back_byte_for_byte_and_other_mail_is_not_verbatim() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = b"Content-Type: image/x\r\nContent-Transfer-Encoding: binary\r\n\r\n\0a\nb\rc\0";
+        let binary = Envelope { body: BodyType::Binary, ..envelope() };
+        write_named(&dir.path().join("1.mail"), &binary, content).unwrap();
+        write_named(&dir.path().join("2.mail"), &envelope(), b"a\0\nb").unwrap();
+        let contents: Vec<_> = all(dir.path()).iter().map(|path| read(path, 1000).unwrap().content).collect();
+        assert_eq!(contents, [&content[..], b"a\r\nb"]);
+    }
+
+    #[test]
+    fn a_file_of_another_user_or_of_text_that_claims_to_be_verbatim_is_set_aside() {
+        let with = |body: BodyType| {
+            let envelope = Envelope { body, ..envelope() };
+            let mut bytes = Header { verbatim: true, ..Header::new(&envelope, 2) }.to_line();
+            bytes.extend_from_slice(b"\0\n");
+            bytes
+        };
+        let expected = "only binarymime of root or of the daemon's own user may be verbatim";
+        assert_eq!(why_bad(|path, _| fs::write(path, with(BodyType::SevenBit)).unwrap()), expected);
+        let stranger = rustix::process::geteuid().as_raw() + 1;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1");
+        let bytes = with(BodyType::Binary);
+        fs::write(&path, &bytes).unwrap();
+        let parsed = |uid| parse(File::open(&path).unwrap(), bytes.len() as u64, uid, 1000);
+        assert_eq!(parsed(stranger), Err(Unreadable::Bad(expected.to_owned())));
+        assert_eq!(&parsed(0).unwrap().content[..], b"\0\n");
     }
 
     #[test]

@@ -14,8 +14,12 @@ pub(crate) const RECIPIENTS_MAX: usize = 1000;
 /// More than that? Operators are shown messages whole, many at a time: others must not fill their screens and
 /// the daemon's memory. Root and the daemon's own user may, such as with what was salvaged.
 pub(crate) fn has_too_many(envelope: &Envelope, uid: u32) -> bool {
-    let is_trusted = uid == 0 || uid == rustix::process::geteuid().as_raw();
-    envelope.recipients.len() > RECIPIENTS_MAX && !is_trusted
+    envelope.recipients.len() > RECIPIENTS_MAX && !is_trusted(uid)
+}
+
+/// Is this root or the daemon's own user?
+pub(crate) fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// A message, checked, with all that the daemon needs to accept it.
@@ -23,7 +27,8 @@ pub(crate) fn has_too_many(envelope: &Envelope, uid: u32) -> bool {
 pub(crate) struct Submission {
     /// From whom, for whom.
     pub(crate) envelope: Envelope,
-    /// Header and body; every line ends in CRLF, and there is no other CR or LF, and no NUL.
+    /// Header and body; every line ends in CRLF, and there is no other CR or LF, and no NUL, unless it was written
+    /// down [verbatim](Header::verbatim).
     pub(crate) content: Bytes,
     /// The user whose process handed it in, as the kernel says.
     pub(crate) uid: u32,
@@ -65,6 +70,10 @@ pub(crate) struct Header {
     pub(crate) postrider: u32,
     /// Bytes of content that follow the line.
     pub(crate) size_bytes: u64,
+    /// The content is binary MIME (RFC 3030) as it was in a spool, and is kept as it is: NULs and line ends too.
+    /// Only a file of root or of the daemon's own user may say so, such as one of `spool salvage`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) verbatim: bool,
     /// Reverse-path without brackets.
     pub(crate) sender: String,
     /// Forward-paths.
@@ -107,6 +116,7 @@ impl Header {
         Self {
             postrider: VERSION,
             size_bytes,
+            verbatim: false,
             sender: envelope.reverse_path.as_str().to_owned(),
             recipients: envelope.recipients.iter().map(recipient).collect(),
             body: show_body(envelope.body).to_owned(),

@@ -140,6 +140,9 @@ async fn receive<T: Target>(
     if has_too_many(&envelope, uid) {
         return refuse("550 5.5.3 too many recipients at once".to_owned());
     }
+    if header.verbatim {
+        return refuse("501 5.5.4 only a file in the drop directory may be verbatim".to_owned());
+    }
     if header.size_bytes > shared.message_bytes_max {
         return refuse(format!("552 5.3.4 message larger than {} bytes", shared.message_bytes_max));
     }

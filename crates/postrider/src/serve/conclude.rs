@@ -11,7 +11,7 @@ use queue::{Aged, DestinationId, Millis, Settlement, Taken, Verdict};
 use report::dsn;
 use spool::{Change, Entry, Refused, SpoolFailure, Ticket, Transaction};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// Who may hold a message that is concluded: thousands that expire together, or fail together, are not in
 /// memory together. Each kind has turns of its own. Reading never waits for the spool: what needs no report,
@@ -68,6 +68,32 @@ struct Conclusion {
     results: Vec<(u32, Outcome)>,
     attempt: Attempt,
     cause: Cause,
+    /// For an operator who waits.
+    answer: Answer,
+}
+
+/// Tells an operator who waits for it that a decision is durable, or why it is not.
+#[derive(Default)]
+struct Answer(Option<oneshot::Sender<Result<(), SpoolFailure>>>);
+
+/// Resolves when a decision of an operator is durable.
+pub(crate) type Decided = oneshot::Receiver<Result<(), SpoolFailure>>;
+
+impl Answer {
+    fn send(self, stored: Result<(), SpoolFailure>) {
+        if let Some(waiting) = self.0 {
+            // An operator who has gone away needs no answer.
+            let _ = waiting.send(stored);
+        }
+    }
+
+    /// Answers once the transaction of this ticket is durable.
+    fn send_when_durable(self, engine: &Arc<Engine>, ticket: Ticket) {
+        if self.0.is_some() {
+            let own = engine.clone();
+            go_on(engine, async move { self.send(own.spool.durable(ticket).await) });
+        }
+    }
 }
 
 /// An attempt ended with these outcomes.
@@ -78,30 +104,31 @@ pub(crate) fn tried(
     results: Vec<(u32, Outcome)>,
     attempt: Attempt,
 ) {
-    let conclusion = Conclusion { id: taken.id, taken: vec![taken], results, attempt, cause: Cause::Tried };
+    let (id, taken, answer) = (taken.id, vec![taken], Answer::default());
+    let conclusion = Conclusion { id, taken, results, attempt, cause: Cause::Tried, answer };
     match message {
         Some(message) => conclude(engine, conclusion, message),
         None => later(engine, conclusion),
     }
 }
 
-/// Ends messages whose recipients were all finished when the spool was recovered. Returns at once.
-pub(crate) fn end_finished(engine: &Arc<Engine>, ids: Vec<QueueId>) {
-    if ids.is_empty() {
+/// Hands to the spool what followed from its recovery, see [`super::recovery`]. Returns at once.
+pub(crate) fn store_recovered(engine: &Arc<Engine>, entries: Vec<Entry>) {
+    if entries.is_empty() {
         return;
     }
     let own = engine.clone();
     go_on(engine, async move {
-        for id in ids {
+        for entry in entries {
             // One transaction each: messages of one transaction must be in the same spool.
-            let end = || own.spool.submit(vec![Entry::Outcome { id, results: vec![], last: true }]).map(Some);
-            match own.submit_when_possible(end).await {
-                Ok(_) => own.journal.removed(id),
+            let submit = || own.spool.submit(vec![entry.clone()]).map(Some);
+            if let Err(failure) = own.submit_when_possible(submit).await {
                 // The daemon watches the spool, and ends.
-                Err(failure) => {
-                    tracing::error!("end {id}, which has no recipients left: {failure}");
-                    return;
-                }
+                tracing::error!("store what followed from the recovery: {failure}");
+                return;
+            }
+            if let Entry::Outcome { id, last: true, .. } = entry {
+                own.journal.removed(id);
             }
         }
     });
@@ -116,7 +143,8 @@ pub(crate) fn all_failed(engine: &Arc<Engine>, site: DestinationId, outcome: &Ou
         let Some(taken) = taken else { return };
         let results = all(&taken, outcome);
         let (id, taken, attempt) = (taken.id, vec![taken], attempt.clone());
-        later(engine, Conclusion { id, taken, results, attempt, cause: Cause::Tried });
+        let answer = Answer::default();
+        later(engine, Conclusion { id, taken, results, attempt, cause: Cause::Tried, answer });
     }
 }
 
@@ -125,7 +153,7 @@ pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
     match aged {
         Aged::Expired(units) => {
             let outcome_of = |taken: &Taken| expired(last_words(&engine.lock(), taken).as_deref());
-            fail(engine, units, outcome_of, Cause::Ended);
+            drop(fail(engine, units, outcome_of, Cause::Ended));
         }
         Aged::Delayed(id, recipients) => {
             let engine = engine.clone();
@@ -134,8 +162,10 @@ pub(crate) fn aged(engine: &Arc<Engine>, aged: Aged) {
     }
 }
 
-/// What an operator decided of recipients is done.
-pub(crate) fn condemned(engine: &Arc<Engine>, mut seized: Vec<(Taken, Verdict)>) {
+/// What an operator decided of recipients is done. What is returned resolves when it is durable; the work goes
+/// on if it is dropped.
+pub(crate) fn condemned(engine: &Arc<Engine>, mut seized: Vec<(Taken, Verdict)>) -> Vec<Decided> {
+    let mut all = Vec::new();
     let which = |(taken, verdict): &(Taken, Verdict)| (taken.id, *verdict == Verdict::Deleted);
     seized.sort_by_key(which);
     let mut rest = seized.into_iter().peekable();
@@ -147,15 +177,24 @@ pub(crate) fn condemned(engine: &Arc<Engine>, mut seized: Vec<(Taken, Verdict)>)
             Verdict::Returned => ("returned by the postmaster", Cause::Ended),
             Verdict::Deleted => ("deleted by the postmaster", Cause::Deleted),
         };
-        fail(engine, taken, |_| Outcome::failed(Enhanced(5, 7, 0), text), cause);
+        all.extend(fail(engine, taken, |_| Outcome::failed(Enhanced(5, 7, 0), text), cause));
     }
+    all
 }
 
 /// These units of one message fail, each with its outcome.
-fn fail(engine: &Arc<Engine>, taken: Vec<Taken>, outcome_of: impl Fn(&Taken) -> Outcome, cause: Cause) {
-    let Some(id) = taken.first().map(|first| first.id) else { return };
+fn fail(
+    engine: &Arc<Engine>,
+    taken: Vec<Taken>,
+    outcome_of: impl Fn(&Taken) -> Outcome,
+    cause: Cause,
+) -> Option<Decided> {
+    let id = taken.first()?.id;
     let results = taken.iter().flat_map(|taken| all(taken, &outcome_of(taken))).collect();
-    later(engine, Conclusion { id, taken, results, attempt: Attempt::default(), cause });
+    let (answer, decided) = oneshot::channel();
+    let (attempt, answer) = (Attempt::default(), Answer(Some(answer)));
+    later(engine, Conclusion { id, taken, results, attempt, cause, answer });
+    Some(decided)
 }
 
 fn all(taken: &Taken, outcome: &Outcome) -> Vec<(u32, Outcome)> {
@@ -192,14 +231,14 @@ fn later(engine: &Arc<Engine>, conclusion: Conclusion) {
         let _turn = own.turns.reading.acquire().await;
         match own.read(conclusion.id).await {
             Ok(message) => conclude(&own, conclusion, message),
-            Err(failure) => unread(&own, &conclusion, &failure),
+            Err(failure) => unread(&own, conclusion, &failure),
         }
     });
 }
 
 /// Without its envelope nothing can be concluded: it stays, and is tried again. But to delete it needs none.
-fn unread(engine: &Arc<Engine>, conclusion: &Conclusion, failure: &SpoolFailure) {
-    let id = conclusion.id;
+fn unread(engine: &Arc<Engine>, mut conclusion: Conclusion, failure: &SpoolFailure) {
+    let (id, answer) = (conclusion.id, std::mem::take(&mut conclusion.answer));
     tracing::error!("read {id} from the spool: {failure}");
     let is_deleted = conclusion.cause == Cause::Deleted;
     let results = if is_deleted {
@@ -220,13 +259,15 @@ fn unread(engine: &Arc<Engine>, conclusion: &Conclusion, failure: &SpoolFailure)
     if is_deleted {
         engine.ledger.deleted(recipient_count);
     }
-    if let Some(Err(transaction)) = submitted {
-        offer_again(engine, transaction);
+    match submitted {
+        Some(Ok(ticket)) => answer.send_when_durable(engine, ticket),
+        Some(Err(transaction)) => offer_again(engine, transaction, answer),
+        None => answer.send(Err(failure.clone())),
     }
     if settlement.last {
         engine.journal.removed(id);
     }
-    condemned(engine, settlement.seized);
+    drop(condemned(engine, settlement.seized));
 }
 
 fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMessage) {
@@ -238,10 +279,10 @@ fn conclude(engine: &Arc<Engine>, mut conclusion: Conclusion, message: SharedMes
         return;
     }
     match settle(engine, &conclusion, &message, &[]) {
-        Ok(_) => {}
+        Ok(ticket) => conclusion.answer.send_when_durable(engine, ticket),
         // It would wait for room in memory.
         Err((Refused::Full, transaction)) if transaction.iter().all(Entry::is_in_vain) => {}
-        Err((_, transaction)) => offer_again(engine, transaction),
+        Err((_, transaction)) => offer_again(engine, transaction, conclusion.answer),
     }
 }
 
@@ -261,7 +302,7 @@ fn report_in_turn(engine: &Arc<Engine>, conclusion: Conclusion, message: SharedM
         let _turn = own.turns.reporting.acquire().await;
         match own.read(conclusion.id).await {
             Ok(message) => conclude_with_report(&own, conclusion, message).await,
-            Err(failure) => unread(&own, &conclusion, &failure),
+            Err(failure) => unread(&own, conclusion, &failure),
         }
     });
 }
@@ -309,6 +350,7 @@ async fn conclude_with_report(engine: &Arc<Engine>, conclusion: Conclusion, mess
         Ok(ticket) => engine.spool.durable(ticket).await,
         Err((_, transaction)) => engine.persist(transaction).await,
     };
+    conclusion.answer.send(stored.clone());
     if let Err(failure) = stored {
         tracing::error!("store a delivery status notification: {failure}");
         return;
@@ -383,7 +425,7 @@ fn settle(
     let submitted = engine.spool.submit(transaction.clone()).map_err(|refused| (refused, transaction));
     engine.follow_orders(state, now);
     record(engine, conclusion, message, settlement.last);
-    condemned(engine, settlement.seized);
+    drop(condemned(engine, settlement.seized));
     submitted
 }
 
@@ -422,12 +464,14 @@ fn ending(id: QueueId, cause: Cause, results: Vec<(u32, Outcome)>, last: bool) -
 
 /// An outcome the spool had no room for: losing it would only repeat an attempt after a crash, but
 /// its message would stay in the spool.
-fn offer_again(engine: &Arc<Engine>, transaction: Transaction) {
+fn offer_again(engine: &Arc<Engine>, transaction: Transaction, answer: Answer) {
     let own = engine.clone();
     go_on(engine, async move {
-        if let Err(failure) = own.persist(transaction).await {
+        let stored = own.persist(transaction).await;
+        if let Err(failure) = &stored {
             tracing::error!("store an outcome: {failure}");
         }
+        answer.send(stored);
     });
 }
 

@@ -146,7 +146,7 @@ impl Jobs for SiteJobs {
             let mut state = self.engine.lock();
             let seized = state.queue.put_back(hand.taken.unit, now);
             self.engine.follow_orders(state, now);
-            conclude::condemned(&self.engine, seized);
+            drop(conclude::condemned(&self.engine, seized));
         }
     }
 
@@ -175,7 +175,7 @@ impl Drop for SiteJobs {
         let seized = hands.into_iter().flat_map(|hand| state.queue.put_back(hand.taken.unit, now)).collect();
         state.queue.connection_closed(self.site, self.has_taken.load(Ordering::Relaxed), now);
         self.engine.follow_orders(state, now);
-        conclude::condemned(&self.engine, seized);
+        drop(conclude::condemned(&self.engine, seized));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::control::{
 };
 use mail::{Content, Message, QueueId, SharedMessage, UnixMillis};
 use queue::{MessageView, UnitView, Verdict};
-use spool::Change;
+use spool::{Change, SpoolFailure};
 use std::sync::Arc;
 
 impl Target for Daemon {
@@ -28,7 +28,7 @@ impl Target for Daemon {
     async fn header(&self, id: QueueId, max_bytes: usize) -> Result<Option<Vec<u8>>, Failure> {
         let message = match self.engine.read(id).await {
             Ok(message) => message,
-            Err(spool::SpoolFailure::Missing) => return Ok(None),
+            Err(SpoolFailure::Missing) => return Ok(None),
             Err(failure) => return Err(failed(&failure)),
         };
         let mut header = conclude::content_up_to(&self.engine, &message, max_bytes).await;
@@ -40,9 +40,16 @@ impl Target for Daemon {
     }
 
     async fn apply(&self, action: Action, meant: &[Meant]) -> Result<u64, Failure> {
+        let mut decided = Vec::new();
         let mut count = 0;
         for one in meant {
-            count += u64::from(self.apply_one(action, one).await?);
+            count += u64::from(self.apply_one(action, one, &mut decided).await?);
+        }
+        // After all of them were handed to the spool, so that they share its commits.
+        for one in decided {
+            // Without an answer the daemon ends.
+            let stored = one.await.unwrap_or(Err(SpoolFailure::Io("the daemon ends".to_owned())));
+            stored.map_err(|failure| failed(&failure))?;
         }
         Ok(count)
     }
@@ -91,8 +98,13 @@ impl Target for Daemon {
 }
 
 impl Daemon {
-    /// True when the message was there.
-    async fn apply_one(&self, action: Action, meant: &Meant) -> Result<bool, Failure> {
+    /// True when the message was there. What is still to become durable is added to `decided`.
+    async fn apply_one(
+        &self,
+        action: Action,
+        meant: &Meant,
+        decided: &mut Vec<conclude::Decided>,
+    ) -> Result<bool, Failure> {
         let engine = &self.engine;
         let id = meant.id;
         let now = engine.now();
@@ -103,8 +115,8 @@ impl Daemon {
                 engine.follow_orders(state, now);
                 return Ok(found);
             }
-            Action::Bounce => return Ok(self.seize(meant, Verdict::Returned)),
-            Action::Delete => return Ok(self.seize(meant, Verdict::Deleted)),
+            Action::Bounce => return Ok(self.seize(meant, Verdict::Returned, decided)),
+            Action::Delete => return Ok(self.seize(meant, Verdict::Deleted, decided)),
             Action::Hold => Change::Hold,
             Action::Release => Change::Release,
         };
@@ -112,12 +124,13 @@ impl Daemon {
     }
 
     /// What is in flight ends its attempt; the rest ends now.
-    fn seize(&self, meant: &Meant, verdict: Verdict) -> bool {
+    fn seize(&self, meant: &Meant, verdict: Verdict, decided: &mut Vec<conclude::Decided>) -> bool {
         let is_meant =
             |index: u32| meant.recipients.as_ref().is_none_or(|some| some.binary_search(&index).is_ok());
         let taken = self.engine.lock().queue.seize(meant.id, is_meant, verdict, self.engine.now());
         let Some(taken) = taken else { return false };
-        conclude::condemned(&self.engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
+        let seized = taken.into_iter().map(|taken| (taken, verdict)).collect();
+        decided.extend(conclude::condemned(&self.engine, seized));
         true
     }
 }
@@ -155,7 +168,7 @@ fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMi
     Content::from_bytes(bytes)
 }
 
-fn failed(failure: &spool::SpoolFailure) -> Failure {
+fn failed(failure: &SpoolFailure) -> Failure {
     Failure::Failed { text: failure.to_string() }
 }
 
@@ -200,12 +213,7 @@ fn describe(engine: &Engine, message: &SharedMessage, view: &MessageView, notes:
 }
 
 /// What the queue knows by itself: everything but addresses.
-fn describe_damaged(
-    engine: &Engine,
-    view: &MessageView,
-    notes: &Notes,
-    failure: &spool::SpoolFailure,
-) -> Listed {
+fn describe_damaged(engine: &Engine, view: &MessageView, notes: &Notes, failure: &SpoolFailure) -> Listed {
     let mut left: Vec<u32> = view.units.iter().flat_map(|unit| unit.recipients.iter().copied()).collect();
     left.sort_unstable();
     Listed {

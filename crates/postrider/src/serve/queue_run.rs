@@ -158,13 +158,13 @@ fn deliver(
     let context = runtime.enter();
     let (clock, ids, ledger) = (Clock::start(), IdSource::default(), Ledger::default());
     let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(settings));
-    let mut finished = Vec::new();
+    let mut entries = Vec::new();
     let (spool, mut feed): (Arc<dyn Spool>, _) = match (source, items) {
         (Source::Listed(spool), Items::Listed(listed)) => {
             listed.iter().for_each(|one| ids.never_before(one.id));
             (spool.clone(), Some(Feed::new(spool, listed, queue_settings)))
         }
-        (Source::Recovered(spool), Items::Read(items)) => {
+        (Source::Recovered(spool, copies), Items::Read(items)) => {
             let mut recovery = Recovery {
                 current: &current,
                 settings: &queue_settings,
@@ -172,10 +172,11 @@ fn deliver(
                 ids: &ids,
                 ledger: &ledger,
                 waits: Waits::NoMore,
-                finished: Vec::new(),
+                entries: Vec::new(),
             };
             items.iter().for_each(|item| recovery.take_in(&mut state, &item.found));
-            finished = recovery.finished;
+            copies.iter().for_each(|copy| recovery.merge(&mut state, copy));
+            entries = recovery.entries;
             (Arc::from(spool), None)
         }
         _ => return Ok(()), // only looked at
@@ -184,7 +185,7 @@ fn deliver(
     drop(context);
     runtime.block_on(async {
         let mut spool_failed = engine.spool.failed();
-        conclude::end_finished(&engine, finished);
+        conclude::store_recovered(&engine, entries);
         tokio::spawn(engine.clone().run_timer());
         let now = engine.now();
         engine.follow_orders(engine.lock(), now);

@@ -141,12 +141,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         ids: &ids,
         ledger: &ledger,
         waits: Waits::AsBefore,
-        finished: Vec::new(),
+        entries: Vec::new(),
     };
     let report = spool
         .recover(&mut |found| recovery.take_in(&mut state, &found))
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
-    let finished = recovery.finished;
+    report.copies.iter().for_each(|copy| recovery.merge(&mut state, copy));
+    let entries = recovery.entries;
     for problem in report.problems() {
         tracing::error!("{problem}");
     }
@@ -163,7 +164,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     }
     {
         let _context = runtime.enter();
-        conclude::end_finished(&engine, finished);
+        conclude::store_recovered(&engine, entries);
     }
     let desk = Arc::new(Desk::new(engine.clone()));
     let reception = {

@@ -184,9 +184,10 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     if stores.len() == 1 {
         return Ok(stores.remove(0));
     }
+    let names = settings.spools().iter().map(|spool| spool.path.display().to_string()).collect();
     let settings = settings.clone();
     let choose = move |envelope: &Envelope| settings.spool_of(group_of_mail(&settings, envelope));
-    Ok(Box::new(Several::new(stores, Box::new(choose))))
+    Ok(Box::new(Several::new(stores, Box::new(choose)).with_names(names)))
 }
 
 /// The group that decides where a message is kept: its first recipient's.

@@ -6,6 +6,7 @@ use crate::{
     disk::{Disk, RealDisk},
 };
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -61,7 +62,9 @@ impl DirSpool {
             |home: &Path| split_pattern(path).is_some() || number_of(home) < layout.directories.max(1);
         let queues: io::Result<Vec<_>> =
             found.iter().map(|home| queue(home, is_open(home).then_some(layout.hashed))).collect();
-        let mut spool = Self::on(queues.map_err(failed)?, settings, Mutation::None)?;
+        let queues = queues.map_err(failed)?;
+        warn_of_file_systems(&found).map_err(failed)?;
+        let mut spool = Self::on(queues, settings, Mutation::None)?;
         if split_pattern(path).is_none() {
             spool.lock_folder(path)?;
         }
@@ -76,6 +79,18 @@ impl DirSpool {
         })?);
         Ok(())
     }
+}
+
+/// Once for each file system.
+fn warn_of_file_systems(homes: &[PathBuf]) -> io::Result<()> {
+    let mut seen = BTreeSet::new();
+    for home in homes {
+        let disk = RealDisk::new(home)?;
+        if seen.insert(disk.device()?) {
+            disk.durability_warning().iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
+    }
+    Ok(())
 }
 
 /// For a reader that makes and changes nothing.

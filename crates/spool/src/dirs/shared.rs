@@ -8,9 +8,8 @@ use super::{
     names::Named,
     queues::{Dir, Queues},
     room::{Allowed, Room},
-    watch::Closing,
 };
-use crate::{Mutation, SpoolFailure, Transaction, inbox::Inbox, progress::Progress};
+use crate::{Mutation, SpoolFailure, Transaction, closing::Closing, inbox::Inbox, progress::Progress};
 use bytes::Bytes;
 use mail::{Content, Message, Part, Place, QueueId, UnixMillis};
 use std::{

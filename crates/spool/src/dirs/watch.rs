@@ -3,45 +3,36 @@
 
 use super::{Shared, written::Unwritten};
 use crate::SpoolFailure;
-use std::{
-    sync::{Condvar, Mutex, PoisonError, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 /// The age of what is known of the room while nothing is committed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Whether the spool is being closed, for threads that would wait otherwise.
-#[derive(Default)]
-pub(super) struct Closing {
-    is_closing: Mutex<bool>,
-    bell: Condvar,
-}
-
-impl Closing {
-    /// Nobody waits any more.
-    pub(super) fn begin(&self) {
-        *self.is_closing.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.bell.notify_all();
-    }
-
-    /// Waits so long; `false` when the spool is being closed.
-    fn wait(&self, most: Duration) -> bool {
-        let guard = self.is_closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.bell.wait_timeout_while(guard, most, |is_closing| !*is_closing);
-        !*waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
+/// So many directories are looked at each time, besides those of the queues themselves.
+const PLACES_A_LOOK: usize = 64;
 
 impl Shared {
-    /// The thread: until closed.
+    /// The thread: until closed or failed. A disk that does not tell its room is not full, it is gone.
     pub(super) fn watch_room(&self) {
+        let mut look_count = 0;
         while self.closing.wait(LOOK_EVERY) {
-            // Should the disk be gone, the next commit says so.
-            if let Err(e) = self.look_for_room() {
-                tracing::debug!("ask for room: {e}");
+            if let Err(failure) = self.look(look_count) {
+                self.poison(failure);
+                return;
             }
+            look_count += 1;
         }
+    }
+
+    fn look(&self, look_count: usize) -> Result<(), SpoolFailure> {
+        self.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))?;
+        let dirs = &self.queues.dirs;
+        // All of them in turn: there may be thousands.
+        let first = look_count * PLACES_A_LOOK % dirs.len();
+        let some = dirs.iter().skip(first).take(PLACES_A_LOOK);
+        self.queues.homes().chain(some).try_for_each(|dir| {
+            dir.disk.check_place().map_err(|e| SpoolFailure::Io(format!("look for {}: {e}", dir.name)))
+        })
     }
 
     /// After a write that found no room, and of which nothing is left that counts: no mail is taken, and in a

@@ -25,6 +25,7 @@ mod window;
 use crate::{
     Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
     Ticket, Transaction,
+    closing::Closing,
     disk::{Disk, File, RealDisk},
     format::{
         block::ALIGN,
@@ -119,8 +120,12 @@ pub(crate) struct Shared {
     cleaning: AtomicBool,
     cleaner: Mutex<Option<JoinHandle<()>>>,
     faults: Mutex<Faults>,
+    closing: Closing,
     pub(crate) mutation: Mutation,
 }
+
+/// How often the spool's directory is looked for under its name.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Shared {
     fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -289,6 +294,16 @@ impl Shared {
         self.progress.fail(failure);
     }
 
+    /// The thread: until closed or failed.
+    fn watch_place(&self) {
+        while self.closing.wait(LOOK_EVERY) {
+            if let Err(e) = self.pool.disk().check_place() {
+                self.poison(SpoolFailure::Io(format!("look for the spool: {e}")));
+                return;
+            }
+        }
+    }
+
     fn closed(&self) {
         self.inbox.poison();
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
@@ -320,6 +335,7 @@ impl LogSpool {
         }
         let disk =
             RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
+        disk.durability_warning().iter().for_each(|warning| tracing::warn!("{warning}"));
         Self::on(Arc::new(disk), settings, Mutation::default())
     }
 
@@ -391,6 +407,7 @@ impl LogSpool {
             cleaning: AtomicBool::new(false),
             cleaner: Mutex::default(),
             faults: Mutex::default(),
+            closing: Closing::default(),
             mutation,
         }
     }
@@ -663,7 +680,18 @@ impl Spool for LogSpool {
         let dead = found.take_dead(&mut self.shared.index());
         self.quarantine(dead, &mut found.report)?;
         if !by_hand {
-            self.start("spool-prepare", move || pool.run())?;
+            let shared = self.shared.clone();
+            self.start("spool-prepare", move || {
+                pool.run();
+                // No commit may come for a segment and meet the failure.
+                if let Some(failure) = pool.failure()
+                    && !shared.closing.is_begun()
+                {
+                    shared.poison(SpoolFailure::Io(failure));
+                }
+            })?;
+            let shared = self.shared.clone();
+            self.start("spool-watch", move || shared.watch_place())?;
         }
         // Who prepares segments must not outlive a start that failed.
         let committer = self.rewrite_tail(&mut found).inspect_err(|_| self.shared.pool.close())?;
@@ -733,6 +761,7 @@ impl Spool for LogSpool {
 
     fn close(&self) {
         self.shared.inbox.close();
+        self.shared.closing.begin();
         self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {

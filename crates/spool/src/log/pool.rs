@@ -314,12 +314,18 @@ impl Pool {
     /// What can still be made into segments.
     pub(crate) fn unmade_bytes(&self) -> u64 {
         let segment_count = self.lock().segment_count;
-        self.allowed(self.disk_bytes(), segment_count)
+        // A disk that does not tell its room ends the spool as soon as a segment is prepared.
+        self.allowed(self.disk_bytes().unwrap_or(0), segment_count)
     }
 
     /// What the disk has, besides what must stay free.
-    fn disk_bytes(&self) -> u64 {
-        self.disk.free_bytes().unwrap_or(0).saturating_sub(self.room.min_free_bytes)
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(self.disk.free_bytes()?.saturating_sub(self.room.min_free_bytes))
+    }
+
+    /// Why no more segments are prepared, if an error ended it.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
     }
 
     /// As much of it as may be used beside so many segments.
@@ -342,12 +348,16 @@ impl Pool {
         let made = match &old {
             Some(old) if enough => self.remove(old).map(|()| None),
             Some(old) => self.renew(old, sequence, number),
-            None if !self.has_room(count) => {
-                self.lock().no_room = true;
-                self.changed.notify_all();
-                return false;
-            }
-            None => self.make(sequence, number).map(Some),
+            None => match self.has_room(count) {
+                Ok(true) => self.make(sequence, number).map(Some),
+                Ok(false) => {
+                    self.lock().no_room = true;
+                    self.changed.notify_all();
+                    return false;
+                }
+                // That is not a full disk.
+                Err(e) => Err(io::Error::new(e.kind(), format!("ask for room: {e}"))),
+            },
         };
         let had_room = self.note(made, old);
         self.changed.notify_all();
@@ -381,14 +391,14 @@ impl Pool {
         true
     }
 
-    fn has_room(&self, segment_count: u64) -> bool {
+    fn has_room(&self, segment_count: u64) -> io::Result<bool> {
         let size = self.room.segment_bytes;
-        let disk_bytes = self.disk_bytes();
+        let disk_bytes = self.disk_bytes()?;
         let mut state = self.lock();
         state.room_for = self.allowed(disk_bytes, segment_count) / size;
         // A start needs one, or nothing could be delivered that is in the others.
         let is_first = !state.is_started && state.ready.is_empty();
-        state.room_for > 0 || is_first && disk_bytes >= size
+        Ok(state.room_for > 0 || is_first && disk_bytes >= size)
     }
 
     fn wait_for_room(&self) {

@@ -8,8 +8,8 @@
 mod places;
 
 use crate::{
-    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
-    Ticket, Transaction,
+    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy, Spool,
+    SpoolFailure, Ticket, Transaction, progress::block_on,
 };
 use bytes::Bytes;
 use mail::{Envelope, Place, QueueId, SharedMessage};
@@ -29,6 +29,8 @@ pub struct Several<S: Spool + ?Sized = dyn Spool> {
     stores: Vec<Box<S>>,
     choose: Chooser,
     homes: Mutex<Homes>,
+    /// What the stores are called in messages.
+    names: Vec<String>,
 }
 
 /// Where messages are that are not in the first store.
@@ -40,7 +42,16 @@ impl<S: Spool + ?Sized> Several<S> {
     /// nothing of; their order may change from start to start, as places do not outlive one.
     pub fn new(stores: Vec<Box<S>>, choose: Chooser) -> Self {
         assert!((1..=places::STORES_MAX).contains(&stores.len()), "a place has no more room for its store");
-        Self { stores, choose, homes: Mutex::default() }
+        let names = (0..stores.len()).map(|number| format!("spool {number}")).collect();
+        Self { stores, choose, homes: Mutex::default(), names }
+    }
+
+    /// Gives the stores the names they have in messages, such as their paths.
+    #[must_use]
+    pub fn with_names(mut self, names: Vec<String>) -> Self {
+        assert_eq!(names.len(), self.stores.len(), "each store has a name");
+        self.names = names;
+        self
     }
 
     /// In the order they were given.
@@ -72,6 +83,70 @@ impl<S: Spool + ?Sized> Several<S> {
 
     fn store_in(&self, home: usize, chunk: Bytes) -> Result<Place, Refused> {
         self.stores[home].store(chunk).map(|place| places::outer(place, home))
+    }
+}
+
+/// Messages of a store whose ids another store has as well.
+#[derive(Default)]
+struct Twice {
+    count: u64,
+    copies: Vec<SecondCopy>,
+    told: Vec<String>,
+}
+
+/// More of them are not told one by one.
+const TOLD_MAX: usize = 20;
+
+impl Twice {
+    fn note(&mut self, is_copy: bool, one: Recovered, first: &str, here: &str) {
+        let id = one.message.id;
+        self.count += 1;
+        if is_copy {
+            self.copies.push(SecondCopy { id, recipients: one.recipients });
+        }
+        if self.told.len() == TOLD_MAX {
+            self.told.push(format!("{here}: more messages are in another spool, too"));
+        } else if self.told.len() < TOLD_MAX {
+            self.told.push(if is_copy {
+                format!("{id} is in {first} and in {here}: it is delivered once, and the copy in {here} is removed")
+            } else {
+                format!(
+                    "{here} has another message with the id {id} of one in {first}: it is left alone until a start \
+                     after that one has ended"
+                )
+            });
+        }
+    }
+}
+
+/// Are these two copies of one message? Their content lies in different places.
+fn is_same(one: &SharedMessage, other: &SharedMessage) -> bool {
+    one.arrived == other.arrived
+        && one.origin == other.origin
+        && one.envelope == other.envelope
+        && one.content.facts == other.content.facts
+        && one.content.size_bytes() == other.content.size_bytes()
+}
+
+impl<S: Spool + ?Sized> Several<S> {
+    /// Ends copies in their stores, so that they do not come back at the next start.
+    fn end_copies(&self, copies: &[(usize, QueueId)]) -> Result<(), SpoolFailure> {
+        let mut last = HashMap::new();
+        for (home, id) in copies {
+            loop {
+                let ended = Entry::Outcome { id: *id, results: Vec::new(), last: true };
+                match self.stores[*home].submit(vec![ended]) {
+                    Ok(ticket) => drop(last.insert(*home, ticket)),
+                    Err(Refused::Busy) if last.contains_key(home) => {
+                        block_on(self.stores[*home].durable(last[home]))?;
+                        continue;
+                    }
+                    Err(refused) => return Err(SpoolFailure::Io(format!("end the copy of {id}: {refused}"))),
+                }
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -206,13 +281,31 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
         let mut whole = RecoveryReport::default();
         let homes = self.homes.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (home, store) in self.stores.iter_mut().enumerate() {
-            let report = store.recover(&mut |one| {
-                homes.note(home, (one.message.id, Step::Begins));
+        let names = &self.names;
+        let mut copies = Vec::new();
+        // The first store comes last: the ids of the others are kept anyway, and tell what is there twice.
+        for home in (1..self.stores.len()).chain([0]) {
+            let (before, rest) = self.stores.split_at_mut(home);
+            let Some((store, behind)) = rest.split_first_mut() else { continue };
+            let mut twice = Twice::default();
+            let mut report = store.recover(&mut |one| {
+                let id = one.message.id;
+                if let Some(first) = homes.0.get(&id).copied().map(usize::from) {
+                    let earlier = if first < home { &before[first] } else { &behind[first - home - 1] };
+                    let is_copy = earlier.read(id).is_ok_and(|message| is_same(&message, &one.message));
+                    twice.note(is_copy, one, &names[first], &names[home]);
+                    return;
+                }
+                homes.note(home, (id, Step::Begins));
                 found(Recovered { message: places::outer_message(one.message, home), ..one });
             })?;
+            report.message_count = report.message_count.saturating_sub(twice.count);
+            report.corrupt.extend(twice.told);
+            copies.extend(twice.copies.iter().map(|copy| (home, copy.id)));
+            report.copies = twice.copies;
             whole.add(report);
         }
+        self.end_copies(&copies)?;
         Ok(whole)
     }
 

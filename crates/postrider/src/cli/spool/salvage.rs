@@ -84,3 +84,26 @@ fn bytes(part: &mail::Part) -> &[u8] {
         mail::Part::Stored { .. } => &[],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{BodyType, Content, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
+
+    #[test]
+    fn salvaged_binary_mime_keeps_its_nuls_when_it_is_handed_in_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let content = &b"Subject: x\r\n\r\n\0binary\n\0\r\0"[..];
+        let mut envelope = Envelope::new(ReversePath::Null);
+        envelope.body = BodyType::Binary;
+        envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+        let (id, arrived) = (QueueId(7), UnixMillis(1));
+        let content_of = Content::from_bytes(content);
+        let message = Message { id, arrived, origin: "test".into(), envelope, content: content_of };
+        let recipients = vec![spool::RecipientState::default()];
+        write(dir.path(), &Salvaged { message, recipients, lost_bytes: 0 }).unwrap();
+        let files = drop_dir::list(dir.path(), None, 9).unwrap();
+        let again = drop_dir::read(&files[0], 1000).unwrap();
+        assert_eq!((&again.content[..], again.envelope.body), (content, BodyType::Binary));
+    }
+}

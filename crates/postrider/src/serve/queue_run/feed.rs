@@ -52,13 +52,13 @@ impl Feed {
                 ids: &engine.ids,
                 ledger: &engine.ledger,
                 waits: Waits::NoMore,
-                finished: Vec::new(),
+                entries: Vec::new(),
             };
             let mut state = engine.lock();
             found.iter().for_each(|found| recovery.take_in(&mut state, found));
-            let finished = recovery.finished;
+            let entries = recovery.entries;
             engine.follow_orders(state, now);
-            conclude::end_finished(engine, finished);
+            conclude::store_recovered(engine, entries);
         }
         Ok(())
     }

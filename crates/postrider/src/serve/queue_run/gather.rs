@@ -55,7 +55,8 @@ pub(super) enum Items {
 pub(super) enum Source {
     /// Only looked at.
     Untouched,
-    Recovered(Box<dyn Spool>),
+    /// With second copies of messages.
+    Recovered(Box<dyn Spool>, Vec<spool::SecondCopy>),
     Listed(Arc<DirSpool>),
 }
 
@@ -95,8 +96,9 @@ pub(super) fn read(
         Source::Untouched
     } else {
         let mut spool = wiring::spool(settings)?;
-        tell_damage(&spool.recover(&mut take).map_err(told)?);
-        Source::Recovered(spool)
+        let report = spool.recover(&mut take).map_err(told)?;
+        tell_damage(&report);
+        Source::Recovered(spool, report.copies)
     };
     if by_host {
         met.rank(&mut items);

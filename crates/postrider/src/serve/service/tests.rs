@@ -326,7 +326,7 @@ async fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
         if is_expired {
             conclude::aged(engine, Aged::Expired(taken));
         } else {
-            conclude::condemned(engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
+            let _ = conclude::condemned(engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
         }
         until(|| engine.ledger.snapshot().accepted >= count * 21).await;
         let all = engine.ledger.snapshot();
@@ -376,7 +376,8 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
     }
     let fail = |id: u64, verdict: Verdict| {
         let taken = engine.lock().queue.seize(QueueId(id), |_| true, verdict, engine.now());
-        conclude::condemned(engine, taken.unwrap().into_iter().map(|taken| (taken, verdict)).collect());
+        let _ =
+            conclude::condemned(engine, taken.unwrap().into_iter().map(|taken| (taken, verdict)).collect());
     };
     (1..=299).for_each(|id| fail(id, Verdict::Returned));
     until(|| spool.read.lock().unwrap().len() >= 299).await;
@@ -435,7 +436,7 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
     let taken = engine.lock().queue.seize(QueueId(1), |_| true, Verdict::Deleted, engine.now());
     let seized = taken.unwrap().into_iter().map(|taken| (taken, Verdict::Deleted)).collect();
-    conclude::condemned(engine, seized);
+    let _ = conclude::condemned(engine, seized);
     until(|| engine.ledger.snapshot().deleted == 1).await;
     assert_eq!(spool.kept.pressure().transaction_count, 0);
     *spool.line.lock().unwrap() = Line::default();
@@ -450,8 +451,49 @@ async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
     let engine = &desk_with(dir.path(), spool.clone()).engine;
     spool.submit(vec![Entry::Accept(SharedMessage::new(message(1)))]).unwrap();
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-    conclude::end_finished(engine, vec![QueueId(1)]);
+    let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
+    conclude::store_recovered(engine, vec![ended]);
     assert!(spool.kept.read(QueueId(1)).is_ok());
     *spool.line.lock().unwrap() = Line::default();
     until(|| spool.kept.read(QueueId(1)).is_err()).await;
+}
+
+#[tokio::test]
+async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before() {
+    for (verdict, is_readable) in
+        [(Verdict::Deleted, true), (Verdict::Deleted, false), (Verdict::Returned, true)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Arc::new(Stuck::default());
+        let engine = &desk_with(dir.path(), spool.clone()).engine;
+        if is_readable {
+            queued(engine, message(1));
+        } else {
+            engine.enqueue(&SharedMessage::new(message(1)));
+        }
+        let before = spool.kept.pressure().transaction_count;
+        let taken = engine.lock().queue.seize(QueueId(1), |_| true, verdict, engine.now());
+        let seized = taken.unwrap().into_iter().map(|taken| (taken, verdict)).collect();
+        let mut decided = conclude::condemned(engine, seized);
+        assert_eq!(decided.len(), 1);
+        until(|| spool.kept.pressure().transaction_count > before).await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(decided[0].try_recv().is_err(), "{verdict:?}: the disk has not answered yet");
+        spool.answered.send_replace(true);
+        assert!(decided.remove(0).await.unwrap().is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    let engine = &desk_with(dir.path(), spool).engine;
+    engine.enqueue(&SharedMessage::new(message(1)));
+    let taken = engine.lock().queue.seize(QueueId(1), |_| true, Verdict::Returned, engine.now());
+    let seized = taken.unwrap().into_iter().map(|taken| (taken, Verdict::Returned)).collect();
+    let decided = conclude::condemned(engine, seized).remove(0).await.unwrap();
+    assert!(matches!(decided, Err(SpoolFailure::Missing)), "{decided:?}");
 }

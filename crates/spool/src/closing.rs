@@ -1,0 +1,33 @@
+//! Whether a spool is being closed, for threads of it that would wait otherwise.
+
+use std::{
+    sync::{Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+/// Set once.
+#[derive(Default)]
+pub(crate) struct Closing {
+    is_closing: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Closing {
+    /// Ends all waits.
+    pub(crate) fn begin(&self) {
+        *self.is_closing.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    /// Is the spool being closed?
+    pub(crate) fn is_begun(&self) -> bool {
+        *self.is_closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits so long; `false` when the spool is being closed.
+    pub(crate) fn wait(&self, most: Duration) -> bool {
+        let guard = self.is_closing.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.bell.wait_timeout_while(guard, most, |is_closing| !*is_closing);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
