@@ -2,7 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
+    choice::{BareLf, DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -106,6 +106,15 @@ pub struct Listen {
     pub address: SocketAddr,
     /// How TLS is spoken on it.
     pub tls: ListenTls,
+    /// What is done with a bare CR or LF. `None`: it depends on the client.
+    pub bare_lf: Option<BareLf>,
+}
+
+impl ListenKeys {
+    /// The listener that these keys describe.
+    pub(crate) fn at(&self, address: SocketAddr) -> Listen {
+        Listen { address, tls: self.tls, bare_lf: self.bare_lf }
+    }
 }
 
 /// Whose mail ends here.
@@ -143,6 +152,12 @@ section! {
         /// Whether TLS is offered by STARTTLS (RFC 3207), spoken from the first byte (RFC 8314), or
         /// off. Without a certificate in `[tls]` a self-signed one is made.
         tls: ListenTls = "\"starttls\"",
+        /// What is done with a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` refuses the
+        /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
+        /// replaces a bare LF by CRLF and a bare CR by a space, and what results is stored and relayed; a command
+        /// line may end in LF. In both cases only CRLF.CRLF ends the content. When it is left out, clients in
+        /// `relay.networks` are normalized and others rejected.
+        bare_lf: Option<BareLf> = "",
     }
 }
 

@@ -6,7 +6,7 @@ use reception::{Client, Crew, Listener, Reception, Service, Settings, TlsMode, U
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
-    server::{Capabilities, replies},
+    server::{BareLf, Capabilities, replies},
 };
 use std::{
     collections::BTreeMap,
@@ -133,7 +133,7 @@ async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, ses
     // Its sessions have it too: who does not read them is soon noticed.
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     let port = socket.local_addr().unwrap().port();
-    tokio::spawn(reception.clone().listen(Listener { socket, tls }));
+    tokio::spawn(reception.clone().listen(Listener { socket, tls, bare_lf: None }));
     Server { reception, desk, port, certificate: made.cert.der().clone() }
 }
 
@@ -212,6 +212,28 @@ async fn connect_up_to_data(server: &Server) -> Talker<TcpStream> {
     c.expect("RCPT TO:<a@b>\r\n", "250").await;
     c.expect("DATA\r\n", "354").await;
     c
+}
+
+#[tokio::test]
+async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_otherwise() {
+    use BareLf::{Normalize, Reject};
+    for (trusted, bare_lf, is_taken) in [
+        (true, None, true),
+        (false, None, false),
+        (true, Some(Reject), false),
+        (false, Some(Normalize), true),
+    ] {
+        let desk = Desk { trusted, ..Desk::default() };
+        let mut server = start(desk, Limits::default(), TlsMode::Off, 10).await;
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.port = socket.local_addr().unwrap().port();
+        tokio::spawn(server.reception.clone().listen(Listener { socket, tls: TlsMode::Off, bare_lf }));
+        let mut c = connect_up_to_data(&server).await;
+        c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
+        let messages = server.desk.messages.lock().unwrap();
+        assert_eq!(messages.len(), usize::from(is_taken), "{trusted} {bare_lf:?}");
+        assert!(messages.iter().all(|(_, content)| content.ends_with(b"\r\na\r\n.\r\nb\r\n")));
+    }
 }
 
 #[tokio::test]
