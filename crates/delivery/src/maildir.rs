@@ -62,6 +62,16 @@ async fn deliver<J: Jobs>(
     results
 }
 
+/// Returns whether a Maildir can be named after this mailbox. Where it cannot, mail for it fails for good, and is
+/// better refused than accepted.
+pub fn can_have_maildir(mailbox: &Mailbox) -> bool {
+    let local = mailbox.local();
+    // Hardly any local part has these, and only they can lead to a name that is not safe. A character in lower
+    // case has three times the octets at most.
+    let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
+    !is_odd || folder("", mailbox).is_some()
+}
+
 /// The recipient's Maildir. None when its name would lead anywhere else: a local part is never
 /// trusted to be a file name. What follows a `+` is the user's own business (RFC 5233).
 pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<PathBuf> {
@@ -278,6 +288,7 @@ mod tests {
             ["\"..\"@b.test", "\"../../etc\"@b.test", "a/b@b.test", "\".\"@b.test", "\".hidden\"@b.test"]
         {
             assert_eq!(path(address), None, "{address}");
+            assert!(!can_have_maildir(&Mailbox::parse(address, true).unwrap()), "{address}");
         }
     }
 
@@ -298,6 +309,16 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn whether_a_recipient_can_have_a_maildir_is_known_without_its_name(
+            local in "[a./+ä]{1,8}|\"[a./+ ]{0,8}\"|a{60,64}",
+            domain in "[a-z]{1,3}\\.test|\\[192\\.0\\.2\\.1\\]|bücher\\.test",
+        ) {
+            if let Ok(mailbox) = Mailbox::parse(&format!("{local}@{domain}"), true) {
+                prop_assert_eq!(can_have_maildir(&mailbox), folder("/m/{domain}/{local}", &mailbox).is_some());
+            }
+        }
+
         #[test]
         fn line_ends_are_the_same_at_every_split(text in "[a\r\n]{0,40}", at in 0usize..40) {
             let at = at.min(text.len());

@@ -72,6 +72,28 @@ fn a_listener_normalizes_bare_line_ends_of_trusted_clients_or_refuses_them() {
     assert_eq!(reply.0, 521, "{}", reply.1);
 }
 
+#[test]
+fn an_address_that_cannot_have_a_maildir_is_refused_at_rcpt() {
+    let dead = common::free_address();
+    let route = format!("[[route]]\ndomains = [\"else.test\"]\nsmarthost = \"{dead}\"\n");
+    let daemon = Postrider::start(&route);
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<a@b.test>").unwrap();
+    for (recipient, is_taken) in [
+        ("\"..\"@mx.test", false),
+        ("\"a/b\"@mx.test", false),
+        ("a/b@mx.test", false),
+        ("\".hidden\"@mx.test", false),
+        ("jane+a/b@mx.test", true),
+        ("a/b@else.test", true),
+        ("jane@mx.test", true),
+    ] {
+        let (code, text) = client.say(&format!("RCPT TO:<{recipient}>")).unwrap();
+        assert_eq!(code == 250, is_taken, "{recipient}: {text}");
+        assert!(is_taken || text.starts_with("550 5.1.1"), "{text}");
+    }
+}
+
 /// Sends content without a change, and CRLF.CRLF behind it.
 fn send_as_it_is(daemon: &Postrider, content: &[u8]) -> (u16, String) {
     let mut client = Client::connect(daemon.address).unwrap();

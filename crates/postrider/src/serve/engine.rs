@@ -11,8 +11,8 @@ use super::{
 use bytes::Bytes;
 use delivery::Courier;
 use mail::{
-    Destination, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, Place, QueueId, SharedMessage,
-    UnixMillis,
+    Destination, Enhanced, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, Place, QueueId, Reply,
+    SharedMessage, Transport, UnixMillis,
 };
 use policy::Policy;
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
@@ -114,6 +114,21 @@ impl Current {
         for recipient in envelope.recipients.iter_mut().filter(|recipient| is_meant(&recipient.path)) {
             recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
         }
+    }
+
+    /// Returns whether a Maildir can be named after the recipient, where its mail goes into one.
+    ///
+    /// # Errors
+    /// The reply that refuses it. Mail for it would be returned later.
+    pub(crate) fn is_deliverable(&self, path: &ForwardPath) -> Result<(), Reply> {
+        let Some(mailbox) = path.mailbox().filter(|mailbox| !delivery::can_have_maildir(mailbox)) else {
+            return Ok(());
+        };
+        if self.table.destination(&mailbox.domain().key()).transport != Transport::Maildir {
+            return Ok(());
+        }
+        let text = format!("<{mailbox}>: no mailbox here can have this name");
+        Err(Reply::new(550, Enhanced(5, 1, 1), text))
     }
 
     /// Where each recipient goes, and in which queue group.

@@ -175,7 +175,9 @@ impl Service for Desk {
     }
 
     fn recipient(&self, client: &Client, _envelope: &Envelope, recipient: &Recipient) -> Reply {
-        match self.engine.current().policy.recipient(client.peer.ip(), &recipient.path) {
+        let current = self.engine.current();
+        let verdict = current.policy.recipient(client.peer.ip(), &recipient.path);
+        match verdict.and_then(|()| current.is_deliverable(&recipient.path)) {
             Ok(()) => replies::RECIPIENT_OK,
             Err(reply) => reply,
         }
