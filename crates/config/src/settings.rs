@@ -242,9 +242,9 @@ section! {
         recipients: usize = "1000",
         /// Transactions a session. More: 421 4.7.0.
         transactions: u32 = "100000",
-        /// Erroneous commands a session. More: 421 4.7.0.
+        /// Erroneous commands since the last accepted message. More: 421 4.7.0.
         errors: u32 = "20",
-        /// Refused recipients a session. More: 421 4.7.0.
+        /// Refused recipients since the last accepted message. More: 421 4.7.0.
         refused_recipients: u32 = "20",
         /// EHLO, NOOP, RSET, VRFY and HELP since the last message. More: 421 4.7.0.
         junk_commands: u32 = "100",
