@@ -1,7 +1,10 @@
 //! Drives one session: reads, asks the service, writes, keeps the time.
 
 use crate::{
-    Budget, Client, Crew, Guard, Service, Settings, Unstored, body::Body, stream::Stream, trace::Received,
+    Budget, Client, Crew, Guard, Service, Settings, Unstored,
+    body::Body,
+    stream::Stream,
+    trace::{Received, Word},
 };
 use mail::{Envelope, Message, Reply, UnixMillis};
 use smtp::server::{BareLf, Connection, Step, replies};
@@ -228,7 +231,7 @@ impl<S: Service> Driver<S> {
         let origin = format!(
             "client=[{}] helo={} proto={}",
             self.client.peer.ip(),
-            session.hello().unwrap_or(""),
+            Word(session.hello().unwrap_or("")),
             session.protocol(envelope.smtputf8)
         );
         let id = body.id;
