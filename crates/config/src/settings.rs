@@ -174,7 +174,8 @@ section! {
     /// `[[route]]` for a local domain decides where it goes; without one it goes to `maildir`.
     pub(crate) LocalKeys = "local" {
         /// Domains that are local. The hostname must be one of them, or have a route: mail of this machine's
-        /// own programs, and reports of what they sent, go there.
+        /// own programs, and reports of what they sent, go there. Mail for an address literal of this machine,
+        /// such as `postmaster@[192.0.2.1]`, is for the same user at the hostname.
         domains: Vec<HostName> = "[\"localhost\", \"{hostname}\"]",
         /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
         /// `{domain}` for the part behind it.

@@ -94,6 +94,25 @@ fn an_address_that_cannot_have_a_maildir_is_refused_at_rcpt() {
     }
 }
 
+#[test]
+fn mail_for_an_address_of_this_machine_is_local() {
+    let daemon = Postrider::start(
+        "[local]\ndomains = [\"mx.test\"]\nusers = [\"jane\", \"postmaster\"]\n[relay]\nnetworks = []\n",
+    );
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.say("MAIL FROM:<a@b.test>").unwrap();
+    for (recipient, code) in [("joe@[127.0.0.1]", "550 5.1.1"), ("jane@[192.0.2.1]", "550 5.7.1")] {
+        let (_, text) = client.say(&format!("RCPT TO:<{recipient}>")).unwrap();
+        assert!(text.starts_with(code), "{recipient}: {text}");
+    }
+    client.say("RSET").unwrap();
+    let reply =
+        client.send("a@b.test", &["jane@[127.0.0.1]", "Postmaster@[127.0.0.1]"], b"\r\nx\r\n").unwrap();
+    assert_eq!(reply.0, 250, "{}", reply.1);
+    assert!(only_mail(&daemon, "jane").contains("\nDelivered-To: jane@mx.test\n"));
+    only_mail(&daemon, "postmaster");
+}
+
 /// Sends content without a change, and CRLF.CRLF behind it.
 fn send_as_it_is(daemon: &Postrider, content: &[u8]) -> (u16, String) {
     let mut client = Client::connect(daemon.address).unwrap();

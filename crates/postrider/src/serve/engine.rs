@@ -8,6 +8,7 @@ use super::{
     clock::Clock, conclude::Turns, counter::Counters, journal::Journal, phases::Phase, residents::Residents,
     wiring, workers,
 };
+use crate::own_address;
 use bytes::Bytes;
 use delivery::Courier;
 use mail::{
@@ -21,6 +22,7 @@ use route::Table;
 use spool::{Change, Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
     collections::{HashMap, VecDeque},
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -98,21 +100,32 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Postmaster is a person, too (RFC 5321 §4.5.1).
-    pub(crate) fn name_postmaster(&self, envelope: &mut Envelope) {
-        self.rename(envelope, |path| self.policy.is_for_postmaster(path));
+    /// Postmaster is a person, too (RFC 5321 §4.5.1), and an address of ours is our name. `connected_to` is the
+    /// address at which the client reached us.
+    pub(crate) fn name_postmaster(&self, envelope: &mut Envelope, connected_to: IpAddr) {
+        self.rename(envelope, Some(connected_to), |path| self.policy.is_for_postmaster(path));
     }
 
     /// The same for what begins on this machine, whose programs write to root as well.
     pub(crate) fn name_postmaster_and_root(&self, envelope: &mut Envelope) {
         let is_meant =
             |path: &ForwardPath| self.policy.is_for_postmaster(path) || self.policy.is_for_absent_root(path);
-        self.rename(envelope, is_meant);
+        self.rename(envelope, None, is_meant);
     }
 
-    fn rename(&self, envelope: &mut Envelope, is_meant: impl Fn(&ForwardPath) -> bool) {
-        for recipient in envelope.recipients.iter_mut().filter(|recipient| is_meant(&recipient.path)) {
-            recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
+    fn rename(
+        &self,
+        envelope: &mut Envelope,
+        connected_to: Option<IpAddr>,
+        is_meant: impl Fn(&ForwardPath) -> bool,
+    ) {
+        for recipient in &mut envelope.recipients {
+            if let Some(path) = own_address::resolve(&recipient.path, &self.settings, connected_to) {
+                recipient.path = path;
+            }
+            if is_meant(&recipient.path) {
+                recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
+            }
         }
     }
 
