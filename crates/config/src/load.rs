@@ -250,7 +250,7 @@ impl Reading<'_> {
             }
         }
         let users = keys.users.map(|users| users.into_iter().map(|Word(name)| name).collect());
-        Local { domains, maildir: keys.maildir, users }
+        Local { domains, maildir: keys.maildir, follow_symlinks: keys.follow_symlinks, users }
     }
 
     fn routes(&mut self, root: &DeTable<'_>) -> Vec<Route> {

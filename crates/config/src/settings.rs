@@ -124,6 +124,8 @@ pub struct Local {
     pub domains: Vec<String>,
     /// Where their mail goes.
     pub maildir: MaildirTemplate,
+    /// Whether symbolic links in Maildirs' paths are followed.
+    pub follow_symlinks: bool,
     /// Who there is; none: everyone.
     pub users: Option<Vec<String>>,
 }
@@ -180,6 +182,11 @@ section! {
         /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
         /// `{domain}` for the part behind it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
+        /// Whether mail is delivered through symbolic links in a Maildir's path, from the part that begins with a
+        /// placeholder (without one, from the last part), and to `tmp` and `new` in it. Otherwise such mail is
+        /// deferred, since a user who can make such a link could have mail written elsewhere. Applies to the
+        /// Maildirs of routes, too.
+        follow_symlinks: bool = "false",
         /// Local parts that exist; mail for others is refused with 550 5.1.1, and what programs on this
         /// machine send to them is returned, where it would go into a Maildir. Postmaster always exists: where
         /// it is not among these, its mail goes to the address in `postmaster`, as does what programs on this

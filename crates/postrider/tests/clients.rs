@@ -113,6 +113,26 @@ fn mail_for_an_address_of_this_machine_is_local() {
     only_mail(&daemon, "postmaster");
 }
 
+#[test]
+fn mail_for_a_maildir_behind_a_symbolic_link_waits_until_the_configuration_allows_it() {
+    let daemon = Postrider::start("");
+    let (mail, elsewhere) = (daemon.dir.path().join("data/mail"), daemon.dir.path().join("elsewhere"));
+    fs::create_dir_all(&mail).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, mail.join("jane")).unwrap();
+    let mut client = Client::connect(daemon.address).unwrap();
+    client.send("a@b.test", &["jane@mx.test"], b"\r\nx\r\n").unwrap();
+    let id = daemon.ask(&["queue", "list", "--ids"]).trim().to_owned();
+    until("the first attempt has ended", || daemon.ask(&["why", &id]).contains("symbolic link"));
+    let why = daemon.ask(&["why", &id]);
+    assert!(why.contains("mail/jane is a symbolic link: set follow_symlinks in [local]"), "{why}");
+    daemon.reconfigure("[local]\nfollow_symlinks = true\n");
+    daemon.ask(&["reload"]);
+    daemon.ask(&["queue", "flush"]);
+    only_mail(&daemon, "jane");
+    assert_eq!(fs::read_dir(elsewhere.join("new")).unwrap().count(), 1);
+}
+
 /// Sends content without a change, and CRLF.CRLF behind it.
 fn send_as_it_is(daemon: &Postrider, content: &[u8]) -> (u16, String) {
     let mut client = Client::connect(daemon.address).unwrap();
