@@ -2,6 +2,7 @@
 //!
 //! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
+mod advisories;
 mod bench;
 mod dependencies;
 mod docs;
@@ -14,7 +15,7 @@ mod trained;
 
 use clap::{Parser, Subcommand};
 use shell::{Done, cargo, cargo_command};
-use std::{process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 /// The chores of this repository.
 #[derive(Debug, Parser)]
@@ -37,8 +38,14 @@ enum Verb {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Check format, the rules of the house, clippy, and the licences, sources and bans of all dependencies
+    /// Check format, the rules of the house, clippy, and the licences, sources, bans and known vulnerabilities of
+    /// all dependencies
     Lint,
+    /// Write the list of known vulnerabilities anew, from a checkout of github.com/rustsec/advisory-db
+    Advisories {
+        /// The checkout
+        database: PathBuf,
+    },
     /// Make docs/configuration.md and the man pages from the code
     Docs {
         /// Change nothing; fail when they differ
@@ -113,6 +120,7 @@ fn run(verb: &Verb) -> Done {
         }
         Verb::Test { filter } => test(filter.as_deref()),
         Verb::Lint => lint(),
+        Verb::Advisories { database } => advisories::refresh(database),
         Verb::Docs { check } => docs::run(*check),
         Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
