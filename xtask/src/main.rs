@@ -10,11 +10,12 @@ mod licence;
 mod proof;
 mod setup;
 mod shell;
+mod testing;
 mod tidy;
 mod trained;
 
 use clap::{Parser, Subcommand};
-use shell::{Done, cargo, cargo_command};
+use shell::{Done, cargo};
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 /// The chores of this repository.
@@ -118,7 +119,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Build { trained: false } => {
             cargo(&["build", "--locked", "--release", "--package", "postrider"])
         }
-        Verb::Test { filter } => test(filter.as_deref()),
+        Verb::Test { filter } => testing::run(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
         Verb::Docs { check } => docs::run(*check),
@@ -130,22 +131,6 @@ fn run(verb: &Verb) -> Done {
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }
-}
-
-/// Tests that lack a program say so and pass; all of them are told again at the end, where they are seen.
-fn test(filter: Option<&str>) -> Done {
-    let mut command = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"]);
-    command.args(filter).args(["--", "--show-output"]);
-    let mut skipped = Vec::new();
-    let done = shell::run_watched(&mut command, |line| {
-        if let Some(what) = line.trim_start().strip_prefix("SKIPPED: ") {
-            skipped.push(what.to_owned());
-        }
-    });
-    for what in &skipped {
-        eprintln!("test: SKIPPED: {what}");
-    }
-    done
 }
 
 fn lint() -> Done {
@@ -161,15 +146,16 @@ type Step = (&'static str, fn() -> Done);
 const STEPS: [Step; 6] = [
     ("setup", setup::setup),
     ("lint", lint),
-    ("test", || test(None)),
+    ("test", || testing::run(None)),
     ("docs", || docs::run(true)),
     ("proof", proof::ci),
     ("bench", || bench::run(false)),
 ];
 
-/// Every step, also after one that failed: whoever waits for CI wants to know all of it.
+/// Every step, also after one that failed: whoever waits for CI wants to know all of it. The failures are told
+/// again at the end, step by step.
 fn ci() -> Done {
-    let (mut told, mut failed) = (String::new(), Vec::new());
+    let (mut told, mut failed, mut failures) = (String::new(), Vec::new(), String::new());
     for (name, step) in STEPS {
         eprintln!("\n== {name}");
         let begun = Instant::now();
@@ -179,8 +165,9 @@ fn ci() -> Done {
         if let Err(failure) = done {
             eprintln!("{failure}");
             failed.push(name);
+            failures += &format!("\n== {name} FAILED\n{failure}\n");
         }
     }
-    eprint!("\n== ci\n{told}");
+    eprint!("\n== ci\n{told}{failures}");
     if failed.is_empty() { Ok(()) } else { Err(format!("ci: {} failed", failed.join(" and ")).into()) }
 }
