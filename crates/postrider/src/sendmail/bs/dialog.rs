@@ -469,6 +469,21 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// What a program writes is read the same however the pipe splits it.
+        #[test]
+        fn any_split_is_spoken_the_same(
+            words in proptest::collection::vec("DATA|NOOP|[a. ]{0,3}|\\.", 0..12),
+            ends in proptest::collection::vec("\n|\r\n|\r|", 12),
+        ) {
+            let input: String = words.iter().zip(&ends).map(|(word, end)| format!("{word}{end}")).collect();
+            let whole = talk(&input, 1000, usual, true);
+            for size in SIZES {
+                proptest::prop_assert_eq!(&talk(&input, size, usual, true), &whole, "{}", size);
+            }
+        }
+    }
+
     #[test]
     fn replies_are_found_at_every_split() {
         let text = b"220 a\r\n250-b\r\n250-c\r\n250 d\r\n354\r\n";
