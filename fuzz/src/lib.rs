@@ -17,7 +17,7 @@ use smtp::{
     Limits, command,
     server::{
         Capabilities, Connection, Step,
-        content::{ChunkCheck, DataDecoder, Piece},
+        content::{BareLf, ChunkCheck, ChunkNormalizer, DataDecoder, Piece},
         replies,
     },
 };
@@ -73,11 +73,27 @@ pub fn data_content(bytes: &[u8]) {
         }
         assert_eq!(content, want);
     }
+    let normalizing = || DataDecoder::new(BareLf::Normalize, true);
+    let normalized = decode_with(normalizing(), wire, usize::from(*split).max(1));
+    assert_eq!(normalized, decode_with(normalizing(), wire, wire.len().max(1)));
+    assert_eq!(normalized.is_some(), end.is_some());
+    if let Some((content, _)) = normalized {
+        assert!(!has_bare_cr_or_lf(&content), "{content:?}");
+    }
+}
+
+fn has_bare_cr_or_lf(content: &[u8]) -> bool {
+    let without_pairs = String::from_utf8_lossy(content).replace("\r\n", "");
+    without_pairs.contains(['\r', '\n'])
 }
 
 /// The content and whether it has a fault; none when the end did not come.
 fn decode(wire: &[u8], size: usize) -> Option<(Vec<u8>, bool)> {
-    let (mut decoder, mut buffer, mut content) = (DataDecoder::default(), Vec::new(), Vec::new());
+    decode_with(DataDecoder::default(), wire, size)
+}
+
+fn decode_with(mut decoder: DataDecoder, wire: &[u8], size: usize) -> Option<(Vec<u8>, bool)> {
+    let (mut buffer, mut content) = (Vec::new(), Vec::new());
     for piece in wire.chunks(size) {
         buffer.extend_from_slice(piece);
         loop {
@@ -85,6 +101,10 @@ fn decode(wire: &[u8], size: usize) -> Option<(Vec<u8>, bool)> {
                 Piece::Content { skip, length } => {
                     content.extend_from_slice(&buffer[skip..skip + length]);
                     buffer.drain(..skip + length);
+                }
+                Piece::Instead(replacement) => {
+                    content.extend_from_slice(replacement);
+                    buffer.remove(0);
                 }
                 Piece::End(_) => return Some((content, decoder.fault().is_some())),
                 Piece::More => break,
@@ -106,6 +126,20 @@ pub fn chunk_content(bytes: &[u8]) {
     }
     let facts: Facts = scanner.facts();
     assert_eq!(check.finish().is_some(), facts.is_binary, "{content:?}");
+    let (mut normalizer, mut normalized) = (ChunkNormalizer::default(), Vec::new());
+    for piece in content.chunks(size) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let (text, used) = normalizer.next(rest);
+            normalized.extend_from_slice(text);
+            rest = &rest[used..];
+        }
+    }
+    normalized.extend_from_slice(normalizer.finish().unwrap_or_default());
+    assert!(!has_bare_cr_or_lf(&normalized), "{normalized:?}");
+    if !facts.is_binary {
+        assert_eq!(normalized, content);
+    }
 }
 
 /// A whole session on arbitrary bytes: replies are well formed, nothing is accepted without
@@ -115,6 +149,7 @@ pub fn server_session(bytes: &[u8]) {
     let limits = Limits { message_bytes: 100, command_line_bytes: 200, ..Limits::default() };
     let capabilities = Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0 };
     let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
+    connection.set_bare_lf(if split % 3 == 0 { BareLf::Normalize } else { BareLf::Reject });
     let (mut unread, mut received, mut open) = (Vec::new(), 0, false);
     for piece in wire.chunks(usize::from(split / 2).max(1)) {
         unread.extend_from_slice(piece);

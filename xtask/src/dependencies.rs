@@ -1,8 +1,8 @@
-//! Every crate that is linked in, on any platform: its licence, where it comes from, and those
-//! that must not be there.
+//! Every crate that is linked in, on any platform: its licence, where it comes from, known vulnerabilities, and
+//! those that must not be there.
 
 use crate::{
-    licence,
+    advisories, licence,
     shell::{Done, Failure, cargo_command, output},
 };
 use serde_json::Value;
@@ -58,9 +58,12 @@ pub(crate) fn check() -> Done {
     if packages.len() < tree.len() {
         return Err(Failure(format!("cargo tree has {} crates, metadata {}", tree.len(), packages.len())));
     }
-    let faults = faults(&packages);
+    let mut faults = faults(&packages);
+    let versions = packages.iter().map(|package| (package.name.as_str(), package.version.as_str()));
+    let (vulnerable, list) = advisories::faults(versions)?;
+    faults.extend(vulnerable);
     if faults.is_empty() {
-        eprintln!("dependencies: {} crates, licences, sources and bans are in order", packages.len());
+        eprintln!("dependencies: {} crates, licences, sources, bans and {list} are in order", packages.len());
         return Ok(());
     }
     Err(Failure(format!("dependencies:\n  {}", faults.join("\n  "))))

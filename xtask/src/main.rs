@@ -2,6 +2,7 @@
 //!
 //! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
 
+mod advisories;
 mod bench;
 mod dependencies;
 mod docs;
@@ -9,12 +10,13 @@ mod licence;
 mod proof;
 mod setup;
 mod shell;
+mod testing;
 mod tidy;
 mod trained;
 
 use clap::{Parser, Subcommand};
-use shell::{Done, cargo, cargo_command};
-use std::{process::ExitCode, time::Instant};
+use shell::{Done, cargo};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 /// The chores of this repository.
 #[derive(Debug, Parser)]
@@ -37,8 +39,14 @@ enum Verb {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Check format, the rules of the house, clippy, and the licences, sources and bans of all dependencies
+    /// Check format, the rules of the house, clippy, and the licences, sources, bans and known vulnerabilities of
+    /// all dependencies
     Lint,
+    /// Write the list of known vulnerabilities anew, from a checkout of github.com/rustsec/advisory-db
+    Advisories {
+        /// The checkout
+        database: PathBuf,
+    },
     /// Make docs/configuration.md and the man pages from the code
     Docs {
         /// Change nothing; fail when they differ
@@ -111,8 +119,9 @@ fn run(verb: &Verb) -> Done {
         Verb::Build { trained: false } => {
             cargo(&["build", "--locked", "--release", "--package", "postrider"])
         }
-        Verb::Test { filter } => test(filter.as_deref()),
+        Verb::Test { filter } => testing::run(filter.as_deref()),
         Verb::Lint => lint(),
+        Verb::Advisories { database } => advisories::refresh(database),
         Verb::Docs { check } => docs::run(*check),
         Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
@@ -122,22 +131,6 @@ fn run(verb: &Verb) -> Done {
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
     }
-}
-
-/// Tests that lack a program say so and pass; all of them are told again at the end, where they are seen.
-fn test(filter: Option<&str>) -> Done {
-    let mut command = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"]);
-    command.args(filter).args(["--", "--show-output"]);
-    let mut skipped = Vec::new();
-    let done = shell::run_watched(&mut command, |line| {
-        if let Some(what) = line.trim_start().strip_prefix("SKIPPED: ") {
-            skipped.push(what.to_owned());
-        }
-    });
-    for what in &skipped {
-        eprintln!("test: SKIPPED: {what}");
-    }
-    done
 }
 
 fn lint() -> Done {
@@ -153,15 +146,16 @@ type Step = (&'static str, fn() -> Done);
 const STEPS: [Step; 6] = [
     ("setup", setup::setup),
     ("lint", lint),
-    ("test", || test(None)),
+    ("test", || testing::run(None)),
     ("docs", || docs::run(true)),
     ("proof", proof::ci),
     ("bench", || bench::run(false)),
 ];
 
-/// Every step, also after one that failed: whoever waits for CI wants to know all of it.
+/// Every step, also after one that failed: whoever waits for CI wants to know all of it. The failures are told
+/// again at the end, step by step.
 fn ci() -> Done {
-    let (mut told, mut failed) = (String::new(), Vec::new());
+    let (mut told, mut failed, mut failures) = (String::new(), Vec::new(), String::new());
     for (name, step) in STEPS {
         eprintln!("\n== {name}");
         let begun = Instant::now();
@@ -171,8 +165,9 @@ fn ci() -> Done {
         if let Err(failure) = done {
             eprintln!("{failure}");
             failed.push(name);
+            failures += &format!("\n== {name} FAILED\n{failure}\n");
         }
     }
-    eprint!("\n== ci\n{told}");
+    eprint!("\n== ci\n{told}{failures}");
     if failed.is_empty() { Ok(()) } else { Err(format!("ci: {} failed", failed.join(" and ")).into()) }
 }

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fmt,
-    io::{self, BufRead as _, BufReader, Write as _},
+    io::{self, BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -67,16 +67,26 @@ pub(crate) fn run(command: &mut Command) -> Done {
     }
 }
 
-/// The same, and shows each line of its standard output to `see` as well.
-pub(crate) fn run_watched(command: &mut Command, mut see: impl FnMut(&str)) -> Done {
+/// The same, and shows each line of its output to `see` as well. Both of its outputs go to standard output, so that
+/// their lines keep their order.
+pub(crate) fn run_watched(command: &mut Command, see: impl FnMut(&str)) -> Done {
+    watch(command, &mut io::stdout(), see)
+}
+
+/// The same, with its output passed to `out`.
+pub(crate) fn watch(command: &mut Command, out: &mut dyn io::Write, mut see: impl FnMut(&str)) -> Done {
     let shown = show(command);
     eprintln!("$ {shown}");
     let fail = |error: io::Error| Failure(format!("run `{shown}`: {error}"));
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(fail)?;
-    let mut lines = BufReader::new(child.stdout.take().expect("it was piped"));
-    let (mut line, mut out) = (Vec::new(), io::stdout());
+    let (reader, writer) = io::pipe().map_err(fail)?;
+    command.stdout(writer.try_clone().map_err(fail)?).stderr(writer);
+    let mut child = command.spawn().map_err(fail)?;
+    // The pipe ends when the program has ended, and not with the command.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut lines = BufReader::new(reader);
+    let mut line = Vec::new();
     while lines.read_until(b'\n', &mut line).map_err(fail)? > 0 {
-        // With standard output gone the program's end still counts.
+        // With the output gone the program's end still counts.
         let _ = out.write_all(&line);
         see(&String::from_utf8_lossy(&line));
         line.clear();

@@ -55,6 +55,16 @@ choice! {
 }
 
 choice! {
+    /// What a listener does with a CR or LF that is not part of a CRLF.
+    BareLf: "one of \"reject\" and \"normalize\"" {
+        /// The message is refused.
+        Reject = "reject",
+        /// The CR or LF is replaced.
+        Normalize = "normalize",
+    }
+}
+
+choice! {
     /// Whether mail leaves by TLS.
     RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
         /// Never.

@@ -7,7 +7,7 @@ use crate::{
     problem::{Problem, Problems, line_and_column},
     route::{Route, Target},
     schema::schema,
-    section::{Placeholders, Reading},
+    section::{Placeholders, Reading, Section as _},
     settings::*,
     value::{Context, HostTable, Value, Word},
 };
@@ -221,15 +221,15 @@ impl Reading<'_> {
             let text = "address = \"127.0.0.1:2525\"";
             let table = DeTable::parse(text).expect("the default listener is TOML");
             let keys: ListenKeys = self.section("listen[0]", Some(table.get_ref()));
-            let from = self.effective.len() - 2;
+            let from = self.effective.len() - ListenKeys::DOC.keys.len();
             self.effective[from].origin = Origin::Default;
-            return keys.address.map(|address| Listen { address, tls: keys.tls }).into_iter().collect();
+            return keys.address.map(|address| keys.at(address)).into_iter().collect();
         };
         let mut listen = Vec::new();
         for (number, table) in tables.iter().enumerate() {
             let keys: ListenKeys = self.section(&format!("listen[{number}]"), Some(table.get_ref()));
             match keys.address {
-                Some(address) => listen.push(Listen { address, tls: keys.tls }),
+                Some(address) => listen.push(keys.at(address)),
                 None if table.get_ref().contains_key("address") => {}
                 None => self.missing(table.span(), "address", "address = \"127.0.0.1:25\""),
             }
@@ -250,7 +250,7 @@ impl Reading<'_> {
             }
         }
         let users = keys.users.map(|users| users.into_iter().map(|Word(name)| name).collect());
-        Local { domains, maildir: keys.maildir, users }
+        Local { domains, maildir: keys.maildir, follow_symlinks: keys.follow_symlinks, users }
     }
 
     fn routes(&mut self, root: &DeTable<'_>) -> Vec<Route> {

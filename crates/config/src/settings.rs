@@ -2,7 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
+    choice::{BareLf, DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -106,6 +106,15 @@ pub struct Listen {
     pub address: SocketAddr,
     /// How TLS is spoken on it.
     pub tls: ListenTls,
+    /// What is done with a bare CR or LF. `None`: it depends on the client.
+    pub bare_lf: Option<BareLf>,
+}
+
+impl ListenKeys {
+    /// The listener that these keys describe.
+    pub(crate) fn at(&self, address: SocketAddr) -> Listen {
+        Listen { address, tls: self.tls, bare_lf: self.bare_lf }
+    }
 }
 
 /// Whose mail ends here.
@@ -115,6 +124,8 @@ pub struct Local {
     pub domains: Vec<String>,
     /// Where their mail goes.
     pub maildir: MaildirTemplate,
+    /// Whether symbolic links in Maildirs' paths are followed.
+    pub follow_symlinks: bool,
     /// Who there is; none: everyone.
     pub users: Option<Vec<String>>,
 }
@@ -143,6 +154,12 @@ section! {
         /// Whether TLS is offered by STARTTLS (RFC 3207), spoken from the first byte (RFC 8314), or
         /// off. Without a certificate in `[tls]` a self-signed one is made.
         tls: ListenTls = "\"starttls\"",
+        /// What is done with a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` refuses the
+        /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
+        /// replaces a bare LF by CRLF and a bare CR by a space, and what results is stored and relayed; a command
+        /// line may end in LF. In both cases only CRLF.CRLF ends the content. When it is left out, clients in
+        /// `relay.networks` are normalized and others rejected.
+        bare_lf: Option<BareLf> = "",
     }
 }
 
@@ -159,11 +176,17 @@ section! {
     /// `[[route]]` for a local domain decides where it goes; without one it goes to `maildir`.
     pub(crate) LocalKeys = "local" {
         /// Domains that are local. The hostname must be one of them, or have a route: mail of this machine's
-        /// own programs, and reports of what they sent, go there.
+        /// own programs, and reports of what they sent, go there. Mail for an address literal of this machine,
+        /// such as `postmaster@[192.0.2.1]`, is for the same user at the hostname.
         domains: Vec<HostName> = "[\"localhost\", \"{hostname}\"]",
         /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
         /// `{domain}` for the part behind it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
+        /// Whether mail is delivered through symbolic links in a Maildir's path, from the part that begins with a
+        /// placeholder (without one, from the last part), and to `tmp` and `new` in it. Otherwise such mail is
+        /// deferred, since a user who can make such a link could have mail written elsewhere. Applies to the
+        /// Maildirs of routes, too.
+        follow_symlinks: bool = "false",
         /// Local parts that exist; mail for others is refused with 550 5.1.1, and what programs on this
         /// machine send to them is returned, where it would go into a Maildir. Postmaster always exists: where
         /// it is not among these, its mail goes to the address in `postmaster`, as does what programs on this
@@ -227,9 +250,9 @@ section! {
         recipients: usize = "1000",
         /// Transactions a session. More: 421 4.7.0.
         transactions: u32 = "100000",
-        /// Erroneous commands a session. More: 421 4.7.0.
+        /// Erroneous commands since the last accepted message. More: 421 4.7.0.
         errors: u32 = "20",
-        /// Refused recipients a session. More: 421 4.7.0.
+        /// Refused recipients since the last accepted message. More: 421 4.7.0.
         refused_recipients: u32 = "20",
         /// EHLO, NOOP, RSET, VRFY and HELP since the last message. More: 421 4.7.0.
         junk_commands: u32 = "100",

@@ -19,6 +19,8 @@ use std::{
 pub struct Settings {
     /// Our name in EHLO, and in the names of files in Maildirs.
     pub hello: Box<str>,
+    /// Whether a Maildir's symbolic links are followed.
+    pub follow_symlinks: bool,
     /// The address connections come from.
     pub source_address: Option<IpAddr>,
     /// Messages on one connection before it is renewed.
@@ -59,7 +61,7 @@ impl Courier {
         let rule = Rule::of(destination);
         match &rule.target {
             Target::Discard => discard(jobs),
-            Target::Maildir(template) => maildir::serve(template, &self.settings.hello, jobs).await,
+            Target::Maildir(template) => maildir::serve(template, &self.settings, jobs).await,
             Target::Mx => {
                 let hosts = self.router.exchangers(&destination.target).await;
                 self.over_tcp(hosts, rule.tls, Protocol::Smtp, jobs).await;

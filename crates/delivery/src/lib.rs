@@ -14,4 +14,5 @@ mod tls;
 
 pub use courier::{Courier, Settings};
 pub use jobs::{Job, Jobs};
+pub use maildir::can_have_maildir;
 pub use tls::TlsClient;

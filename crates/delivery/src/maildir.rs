@@ -1,13 +1,19 @@
 //! Delivery into Maildirs: a file of its own for each message, written under `tmp`, synced, renamed
 //! into `new`, and the directory synced before the queue hears of it.
 
-use crate::{Job, Jobs, session::millis};
+use crate::{Job, Jobs, Settings, session::millis};
 use bytes::Bytes;
 use mail::{Attempt, Enhanced, Mailbox, Message, Outcome, Part};
+use rustix::{
+    fs::{self, AtFlags, FileType, Mode, OFlags},
+    io::Errno,
+};
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    ffi::OsStr,
+    fmt,
+    fs::File,
     io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -23,11 +29,11 @@ const NAME_MAX: usize = 255;
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
 /// Delivers what is due, one message after another.
-pub(crate) async fn serve<J: Jobs>(template: &str, hostname: &str, jobs: &J) {
+pub(crate) async fn serve<J: Jobs>(template: &str, settings: &Settings, jobs: &J) {
     while let Some(job) = jobs.take() {
         let begun = Instant::now();
         let results = match jobs.message(&job).await {
-            Ok(message) => deliver(template, hostname, jobs, &job, &message).await,
+            Ok(message) => deliver(template, settings, jobs, &job, &message).await,
             Err(outcome) => job.recipients.iter().map(|index| (*index, outcome.clone())).collect(),
         };
         let attempt = Attempt {
@@ -42,7 +48,7 @@ pub(crate) async fn serve<J: Jobs>(template: &str, hostname: &str, jobs: &J) {
 
 async fn deliver<J: Jobs>(
     template: &str,
-    hostname: &str,
+    settings: &Settings,
     jobs: &J,
     job: &Job,
     message: &Message,
@@ -54,7 +60,7 @@ async fn deliver<J: Jobs>(
             _ if !jobs.knows(recipient) => {
                 Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
             }
-            Some(folder) => store(folder, hostname, jobs, message, recipient.as_str()).await,
+            Some(folder) => store(folder, settings, jobs, message, recipient.as_str()).await,
             None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
         };
         results.push((*index, outcome));
@@ -62,9 +68,28 @@ async fn deliver<J: Jobs>(
     results
 }
 
+/// Returns whether a Maildir can be named after this mailbox. Where it cannot, mail for it fails for good, and is
+/// better refused than accepted.
+pub fn can_have_maildir(mailbox: &Mailbox) -> bool {
+    let local = mailbox.local();
+    // Hardly any local part has these, and only they can lead to a name that is not safe. A character in lower
+    // case has three times the octets at most.
+    let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
+    !is_odd || folder("", mailbox).is_some()
+}
+
+/// The path of a Maildir. Its beginning is what the operator wrote; what follows may be under the control of the
+/// Maildir's user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Octets of the operator's beginning.
+    fixed_bytes: usize,
+}
+
 /// The recipient's Maildir. None when its name would lead anywhere else: a local part is never
 /// trusted to be a file name. What follows a `+` is the user's own business (RFC 5233).
-pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<PathBuf> {
+pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
     let local = mailbox.local_unquoted().to_lowercase();
     let user = match local.split_once('+') {
         Some((user, _)) if !user.is_empty() => user,
@@ -91,22 +116,26 @@ pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<PathBuf> {
         rest = behind;
     }
     path.push_str(rest);
-    Some(PathBuf::from(path))
+    let fixed = template.split('{').next().unwrap_or_default();
+    let fixed = if fixed.len() == template.len() { fixed.trim_end_matches('/') } else { fixed };
+    let fixed_bytes = fixed.rfind('/').map_or(0, |at| at + 1);
+    Some(Folder { path: PathBuf::from(path), fixed_bytes })
 }
 
 /// Writes one file; content that is in the spool is read while earlier pieces are written.
 async fn store<J: Jobs>(
-    folder: PathBuf,
-    hostname: &str,
+    folder: Folder,
+    settings: &Settings,
     jobs: &J,
     message: &Message,
     recipient: &str,
 ) -> Outcome {
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
     let head = format!("Return-Path: <{}>\nDelivered-To: {recipient}\n", message.envelope.reverse_path);
-    let name = file_name(hostname);
-    let shown = folder.display().to_string();
-    let writer = tokio::task::spawn_blocking(move || write(&folder, &name, &head, inlet));
+    let name = file_name(&settings.hello);
+    let shown = folder.path.display().to_string();
+    let may_follow = settings.follow_symlinks;
+    let writer = tokio::task::spawn_blocking(move || write(&folder, may_follow, &name, &head, inlet));
     let mut unread = None;
     for part in message.content.parts() {
         let bytes = match part {
@@ -128,11 +157,14 @@ async fn store<J: Jobs>(
         let _ = pieces.send(None).await;
     }
     drop(pieces);
-    let written = writer.await.unwrap_or_else(|e| Err(io::Error::other(e)));
+    let written = writer.await.unwrap_or_else(|e| Err(io::Error::other(e).into()));
     match (unread, written) {
         (Some(outcome), _) => outcome,
         (None, Ok(())) => Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {shown}")),
-        (None, Err(e)) => {
+        (None, Err(e @ Unwritten::SymbolicLink(_))) => {
+            Outcome::deferred(Enhanced(4, 3, 5), format!("write to Maildir {shown}: {e}"))
+        }
+        (None, Err(Unwritten::Failed(e))) => {
             let status = match e.kind() {
                 io::ErrorKind::QuotaExceeded => Enhanced(4, 2, 2),
                 io::ErrorKind::StorageFull => Enhanced(4, 3, 1),
@@ -151,12 +183,57 @@ fn file_name(hostname: &str) -> String {
     format!("{}.M{}P{}Q{count}.{host}", now.as_secs(), now.subsec_micros(), std::process::id())
 }
 
+/// Why a message is not in a Maildir.
+#[derive(Debug)]
+enum Unwritten {
+    /// The path leads through this symbolic link, which must not be followed.
+    SymbolicLink(PathBuf),
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Unwritten {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Errno> for Unwritten {
+    fn from(error: Errno) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Unwritten {
+    fn is_missing(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl fmt::Display for Unwritten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SymbolicLink(link) => {
+                let link = link.display();
+                write!(f, "{link} is a symbolic link: set follow_symlinks in [local], or make it a folder")
+            }
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
 /// Runs on a thread that may block. The pieces end with `None`; without it the message is not whole,
 /// and nothing is delivered.
-fn write(folder: &Path, name: &str, head: &str, mut pieces: mpsc::Receiver<Option<Bytes>>) -> io::Result<()> {
-    prepare(folder)?;
-    let draft = Draft { path: folder.join("tmp").join(name), keep: false };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft.path)?;
+fn write(
+    folder: &Folder,
+    may_follow: bool,
+    name: &str,
+    head: &str,
+    mut pieces: mpsc::Receiver<Option<Bytes>>,
+) -> Result<(), Unwritten> {
+    let maildir = Maildir::open(folder, may_follow)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = File::from(fs::openat(&maildir.tmp, name, flags, Mode::RUSR | Mode::WUSR)?);
+    let draft = Draft { maildir: &maildir, name, keep: false };
     let mut out = io::BufWriter::with_capacity(64 * 1024, &mut file);
     out.write_all(head.as_bytes())?;
     let mut lines = UnixLines::default();
@@ -165,7 +242,8 @@ fn write(folder: &Path, name: &str, head: &str, mut pieces: mpsc::Receiver<Optio
             Some(Some(bytes)) => lines.write(&bytes, &mut out)?,
             Some(None) => break,
             None => {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read"));
+                let unread = io::Error::new(io::ErrorKind::UnexpectedEof, "the content could not be read");
+                return Err(unread.into());
             }
         }
     }
@@ -175,50 +253,124 @@ fn write(folder: &Path, name: &str, head: &str, mut pieces: mpsc::Receiver<Optio
     file.sync_data()?;
     // Dovecot counts quotas by it, and complains where the file has another.
     let size_bytes = file.metadata()?.len();
-    draft.deliver(&folder.join("new"), &format!("{name},S={size_bytes}"))
+    Ok(draft.deliver(&format!("{name},S={size_bytes}"))?)
 }
 
-/// A file under `tmp`, removed unless it is delivered.
-struct Draft {
+/// The folders of a Maildir. They are opened one below the other, and files are made, moved and removed in what
+/// was opened, so that nobody can put a symbolic link in their place in between.
+struct Maildir {
+    tmp: OwnedFd,
+    new: OwnedFd,
+}
+
+impl Maildir {
+    /// Opens a Maildir, and makes it if it is missing, durably.
+    fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
+        let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
+        let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
+        let mut at = Place { path: fixed.to_owned(), may_follow };
+        let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
+        for name in rest.components() {
+            at.path.push(name);
+            let name = name.as_os_str();
+            dir = match at.open(&dir, name, OFlags::PATH) {
+                Err(e) if e.is_missing() => {
+                    make(&dir, name)?;
+                    at.open(&dir, name, OFlags::PATH)?
+                }
+                opened => opened?,
+            };
+        }
+        let open = || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")? });
+        match open() {
+            Err(e) if e.is_missing() => {
+                ["tmp", "cur", "new"].iter().try_for_each(|name| make(&dir, name.as_ref()))?;
+                open()
+            }
+            opened => opened,
+        }
+    }
+}
+
+/// Where a folder is, for people, and whether symbolic links to it are followed.
+struct Place {
     path: PathBuf,
+    may_follow: bool,
+}
+
+impl Place {
+    /// Opens the folder called `name` in `dir`, which is at this place.
+    fn open(&self, dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd, Unwritten> {
+        let follow = if self.may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let opened =
+            fs::openat(dir, name, access | follow | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let is_link = || {
+            let found = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
+        };
+        match opened {
+            Err(Errno::LOOP | Errno::NOTDIR) if !self.may_follow && is_link() => {
+                Err(Unwritten::SymbolicLink(self.path.clone()))
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Opens a folder below this one, to work in it and to sync it.
+    fn sub(&self, dir: &OwnedFd, name: &str) -> Result<OwnedFd, Unwritten> {
+        let below = Self { path: self.path.join(name), may_follow: self.may_follow };
+        below.open(dir, name.as_ref(), OFlags::RDONLY)
+    }
+}
+
+/// Opens the folder that the operator named, and makes it if it is missing.
+fn open_fixed(path: &Path) -> Result<OwnedFd, Unwritten> {
+    let open = || fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    match open() {
+        Err(Errno::NOENT) => {
+            let mut missing: Vec<&Path> = path.ancestors().take_while(|p| !p.is_dir()).collect();
+            while let Some(folder) = missing.pop() {
+                let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let name = folder.file_name().unwrap_or(OsStr::new("."));
+                make(&fs::open(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name)?;
+            }
+            Ok(open()?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Makes a folder, durably. Another delivery may make it at the same time.
+fn make(dir: &OwnedFd, name: &OsStr) -> Result<(), Unwritten> {
+    match fs::mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fs::fsync(fs::openat(dir, ".", readable, Mode::empty())?)?)
+}
+
+/// A file in `tmp`, removed unless it is delivered.
+struct Draft<'a> {
+    maildir: &'a Maildir,
+    name: &'a str,
     keep: bool,
 }
 
-impl Draft {
-    fn deliver(mut self, new: &Path, name: &str) -> io::Result<()> {
-        fs::rename(&self.path, new.join(name))?;
+impl Draft<'_> {
+    fn deliver(mut self, name: &str) -> Result<(), Errno> {
+        fs::renameat(&self.maildir.tmp, self.name, &self.maildir.new, name)?;
         self.keep = true;
-        File::open(new)?.sync_all()
+        fs::fsync(&self.maildir.new)
     }
 }
 
-impl Drop for Draft {
+impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            let _ = fs::remove_file(&self.path);
+            let _ = fs::unlinkat(&self.maildir.tmp, self.name, AtFlags::empty());
         }
     }
-}
-
-/// Makes the Maildir if it is missing, durably.
-fn prepare(folder: &Path) -> io::Result<()> {
-    if folder.join("new").is_dir() && folder.join("tmp").is_dir() {
-        return Ok(());
-    }
-    let mut missing: Vec<PathBuf> =
-        folder.ancestors().take_while(|p| !p.is_dir()).map(Path::to_owned).collect();
-    missing.reverse();
-    missing.extend(["tmp", "cur", "new"].map(|sub| folder.join(sub)));
-    for dir in missing {
-        match DirBuilder::new().mode(0o700).create(&dir) {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {}
-            Err(e) => return Err(e),
-        }
-        let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()?;
-    }
-    Ok(())
 }
 
 /// CRLF becomes LF, also where it falls between two pieces; a lone CR or LF stays.
@@ -260,7 +412,7 @@ mod tests {
 
     fn path(address: &str) -> Option<String> {
         let mailbox = Mailbox::parse(address, true).unwrap();
-        folder("/mail/{domain}/{local}", &mailbox).map(|p| p.to_str().unwrap().to_owned())
+        folder("/mail/{domain}/{local}", &mailbox).map(|f| f.path.to_str().unwrap().to_owned())
     }
 
     #[test]
@@ -278,26 +430,95 @@ mod tests {
             ["\"..\"@b.test", "\"../../etc\"@b.test", "a/b@b.test", "\".\"@b.test", "\".hidden\"@b.test"]
         {
             assert_eq!(path(address), None, "{address}");
+            assert!(!can_have_maildir(&Mailbox::parse(address, true).unwrap()), "{address}");
         }
     }
 
-    #[test]
-    fn the_name_of_a_file_tells_its_size() {
-        let folder = tempfile::tempdir().unwrap();
+    /// Delivers a message to jane@b.test, and returns what is in `new` of the folder at `at`.
+    fn deliver(template: &Path, may_follow: bool, at: &Path) -> Result<Vec<(String, String)>, Unwritten> {
+        let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
+        let folder = folder(template.to_str().unwrap(), &mailbox).unwrap();
         let (pieces, inlet) = mpsc::channel(4);
         for piece in [Some("Subject: x\r\n\r"), Some("\nbody\r\n"), None] {
             pieces.try_send(piece.map(Bytes::from)).unwrap();
         }
-        write(folder.path(), &file_name("mx.test"), "Return-Path: <>\n", inlet).unwrap();
-        let new = fs::read_dir(folder.path().join("new")).unwrap().next().unwrap().unwrap();
-        let text = fs::read_to_string(new.path()).unwrap();
-        assert_eq!(text, "Return-Path: <>\nSubject: x\n\nbody\n");
-        let name = new.file_name().into_string().unwrap();
-        assert!(name.ends_with(&format!(".mx.test,S={}", text.len())), "{name}");
-        assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+        write(&folder, may_follow, &file_name("mx.test"), "Return-Path: <>\n", inlet)?;
+        assert_eq!(std::fs::read_dir(at.join("tmp")).unwrap().count(), 0);
+        let files = std::fs::read_dir(at.join("new")).unwrap().map(|file| {
+            let file = file.unwrap();
+            (file.file_name().into_string().unwrap(), std::fs::read_to_string(file.path()).unwrap())
+        });
+        Ok(files.collect())
+    }
+
+    #[test]
+    fn a_missing_maildir_is_made_and_the_name_of_a_file_tells_its_size() {
+        let dir = tempfile::tempdir().unwrap();
+        for template in ["a/b/{domain}/{local}/Maildir", "mail-{local}", "shared/box/", "lone"] {
+            let at = dir.path().join(template.replace("{domain}", "b.test").replace("{local}", "jane"));
+            let files = deliver(&dir.path().join(template), false, &at).unwrap();
+            let [(name, text)] = &files[..] else { panic!("{files:?}") };
+            assert_eq!(text, "Return-Path: <>\nSubject: x\n\nbody\n");
+            assert!(name.ends_with(&format!(".mx.test,S={}", text.len())), "{name}");
+            assert!(at.join("cur").is_dir());
+            assert_eq!(deliver(&dir.path().join(template), false, &at).unwrap().len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_not_whole_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mailbox = Mailbox::parse("jane@b.test", false).unwrap();
+        let folder = folder(&format!("{}/{{local}}", dir.path().display()), &mailbox).unwrap();
+        let (pieces, inlet) = mpsc::channel(4);
+        pieces.try_send(Some(Bytes::from("half"))).unwrap();
+        drop(pieces);
+        assert!(write(&folder, false, &file_name("mx.test"), "", inlet).is_err());
+        for sub in ["tmp", "new"] {
+            assert_eq!(std::fs::read_dir(dir.path().join("jane").join(sub)).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn symbolic_links_are_followed_where_the_operator_made_them_or_said_so() {
+        use std::{fs::create_dir_all, os::unix::fs::symlink};
+        let root = tempfile::tempdir().unwrap();
+        let make = |name: &str, link: &str, to: &str| {
+            let dir = root.path().join(name);
+            let (link, to) = (dir.join(link), dir.join(to));
+            create_dir_all(&to).unwrap();
+            create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(to, link).unwrap();
+            dir
+        };
+        let dir = make("operator", "mail", "disk");
+        deliver(&dir.join("mail/{local}/Maildir"), false, &dir.join("disk/jane/Maildir")).unwrap();
+        for (number, link) in ["home/jane", "home/jane/Maildir", "home/jane/Maildir/new"].iter().enumerate() {
+            let dir = make(&number.to_string(), link, "other");
+            let template = dir.join("home/{local}/Maildir");
+            let refused = deliver(&template, false, &dir).unwrap_err();
+            let said = refused.to_string();
+            assert!(matches!(refused, Unwritten::SymbolicLink(path) if path == dir.join(link)), "{said}");
+            assert!(said.contains("follow_symlinks"), "{said}");
+            assert_eq!(std::fs::read_dir(dir.join("other")).unwrap().count(), 0, "{link}");
+            deliver(&template, true, &dir.join("home/jane/Maildir")).unwrap();
+            assert!(std::fs::read_dir(dir.join("other")).unwrap().count() > 0, "{link}");
+        }
+        let dir = make("lone", "box", "other");
+        assert!(matches!(deliver(&dir.join("box"), false, &dir), Err(Unwritten::SymbolicLink(_))));
     }
 
     proptest! {
+        #[test]
+        fn whether_a_recipient_can_have_a_maildir_is_known_without_its_name(
+            local in "[a./+ä]{1,8}|\"[a./+ ]{0,8}\"|a{60,64}",
+            domain in "[a-z]{1,3}\\.test|\\[192\\.0\\.2\\.1\\]|bücher\\.test",
+        ) {
+            if let Ok(mailbox) = Mailbox::parse(&format!("{local}@{domain}"), true) {
+                prop_assert_eq!(can_have_maildir(&mailbox), folder("/m/{domain}/{local}", &mailbox).is_some());
+            }
+        }
+
         #[test]
         fn line_ends_are_the_same_at_every_split(text in "[a\r\n]{0,40}", at in 0usize..40) {
             let at = at.min(text.len());

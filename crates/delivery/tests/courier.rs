@@ -134,6 +134,7 @@ fn courier(
         Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port: 25 });
     let settings = Settings {
         hello: "us.test".into(),
+        follow_symlinks: false,
         source_address: None,
         messages_per_connection: 100,
         pipeline_depth: 2,

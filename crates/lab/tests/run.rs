@@ -70,7 +70,7 @@ fn a_ceiling_is_measured_for_each_number_of_sessions_and_round() {
 #[test]
 fn a_relay_run_ends_when_the_sink_has_everything_and_has_its_ceiling_beside_it() {
     let directory = tempfile::tempdir().unwrap();
-    let sink = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let sink = common::free_address();
     let mta = wire(sink.clone());
     let started = directory.path().join("started").display().to_string();
     let scenario = write(

@@ -55,7 +55,7 @@ fn every_model_goes_on_where_no_more_files_may_be_open() {
         sink.bound_files(3);
         let clients: Vec<_> = (0..8).map(|_| TcpStream::connect(&sink.address).unwrap()).collect();
         for mut client in clients {
-            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
             client.write_all(ONE.as_bytes()).unwrap();
             let mut said = String::new();
             client.read_to_string(&mut said).unwrap_or_else(|e| panic!("{model}: {e}"));

@@ -142,8 +142,8 @@ fn who_refuses_some_recipients_has_not_taken_all_and_refusals_do_not_shorten_tim
 
 #[test]
 fn a_server_that_is_not_there_is_a_counted_failure() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let report = source(&["-m", "4", "-C", "2"], &free);
+    let (_silent, address) = common::silent_address();
+    let report = source(&["-m", "4", "-C", "2"], &address);
     assert_eq!(report["failures"]["connect connection refused"], 4, "{report}");
 }
 

@@ -5,6 +5,7 @@ mod cli;
 mod control;
 #[cfg(test)]
 mod fuzz;
+mod own_address;
 mod sendmail;
 mod serve;
 mod sysexits;

@@ -393,9 +393,11 @@ fn a_stop_waits_for_the_transaction_under_way_and_loses_nothing() {
 fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
     let (let_go, held) = mpsc::channel::<()>();
     let held = std::sync::Mutex::new(held);
+    let (tell, first_mail) = mpsc::channel();
     // Until the channel is closed.
     let sink = Sink::with(move |command| {
         if command.starts_with("MAIL") {
+            let _ = tell.send(());
             let _ = held.lock().unwrap().recv();
         }
         None
@@ -407,7 +409,8 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
         let content = format!("Subject: {n}\r\n\r\nx\r\n");
         assert_eq!(client.send("a@a.test", &["b@b.test"], content.as_bytes()).unwrap().0, 250);
     }
-    until("the next hop is asked", || sink.connection_count() == 1);
+    // A connection alone may have nothing to deliver yet: then the daemon closes it and has delivered nothing.
+    first_mail.recv_timeout(PATIENCE).unwrap();
     daemon.signal(rustix::process::Signal::TERM);
     assert!(client.reply().unwrap().1.starts_with("421 4.3.2"));
     drop(let_go);
@@ -471,7 +474,8 @@ fn a_dead_destination_is_probed_and_not_each_message_retried() {
         |daemon: &Postrider| daemon.log().iter().filter(|row| row["event"] == "suspended").count();
     until("it is suspended", || suspended(&daemon) > 0);
     assert!(daemon.log().iter().all(|row| row["event"] != "attempt"), "no message is tried");
-    assert!(suspended(&daemon) < 20, "only probes");
+    // Probes go on for as long as the machine takes to send all this; they are still few.
+    assert!(suspended(&daemon) < count as usize / 10, "only probes");
     assert_eq!(daemon.ledger("queued"), count);
     let sink = Sink::listen(TcpListener::bind(address).unwrap(), |_| None);
     until("all have arrived", || sink.count() as u64 >= count);

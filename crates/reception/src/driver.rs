@@ -1,10 +1,13 @@
 //! Drives one session: reads, asks the service, writes, keeps the time.
 
 use crate::{
-    Budget, Client, Crew, Guard, Service, Settings, Unstored, body::Body, stream::Stream, trace::Received,
+    Budget, Client, Crew, Guard, Service, Settings, Unstored,
+    body::Body,
+    stream::Stream,
+    trace::{Received, Word},
 };
 use mail::{Envelope, Message, Reply, UnixMillis};
-use smtp::server::{Connection, Step, replies};
+use smtp::server::{BareLf, Connection, Step, replies};
 use std::{
     future::{Future as _, poll_fn},
     io,
@@ -39,6 +42,7 @@ pub(crate) struct Driver<S: Service> {
     pub(crate) budget: Arc<Budget>,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) client: Client,
+    pub(crate) bare_lf: BareLf,
     pub(crate) closing: watch::Receiver<bool>,
     pub(crate) crew: Arc<Crew>,
     /// Of the crew, whose thread this is on.
@@ -77,8 +81,9 @@ impl<S: Service> Driver<S> {
     /// loss: what was answered 250 is durable.
     pub(crate) async fn run(self, stream: Stream) -> io::Result<Left<S>> {
         let implicit = matches!(stream, Stream::Tls(_));
-        let connection =
+        let mut connection =
             Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
+        connection.set_bare_lf(self.bare_lf);
         let sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
         let talk = Talk {
             connection,
@@ -226,7 +231,7 @@ impl<S: Service> Driver<S> {
         let origin = format!(
             "client=[{}] helo={} proto={}",
             self.client.peer.ip(),
-            session.hello().unwrap_or(""),
+            Word(session.hello().unwrap_or("")),
             session.protocol(envelope.smtputf8)
         );
         let id = body.id;

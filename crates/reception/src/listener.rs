@@ -7,7 +7,7 @@ use crate::{
 };
 use mail::Reply;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use smtp::server::replies;
+use smtp::server::{BareLf, replies};
 use std::{
     io,
     net::{SocketAddr, TcpListener},
@@ -43,6 +43,8 @@ pub struct Listener {
     pub socket: TcpListener,
     /// Its use of TLS.
     pub tls: TlsMode,
+    /// What is done with a bare CR or LF. `None`: trusted clients are normalized, others rejected.
+    pub bare_lf: Option<BareLf>,
 }
 
 /// What may change while sessions go on: each session takes it as it is when it begins.
@@ -66,6 +68,7 @@ struct Open {
     /// Known beforehand unless it stands for all of the machine's.
     address: Option<SocketAddr>,
     tls: TlsMode,
+    bare_lf: Option<BareLf>,
 }
 
 impl<S: Service> Reception<S> {
@@ -113,7 +116,7 @@ impl<S: Service> Reception<S> {
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
         let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
-        let open = Open { socket, address, tls: listener.tls };
+        let open = Open { socket, address, tls: listener.tls, bare_lf: listener.bare_lf };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -138,8 +141,8 @@ impl<S: Service> Reception<S> {
         let client = Client { peer, local, tls: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settings = &current.settings;
-        let counted =
-            (!self.service.is_trusted(&client)).then_some((peer.ip(), settings.sessions_per_client));
+        let is_trusted = self.service.is_trusted(&client);
+        let counted = (!is_trusted).then_some((peer.ip(), settings.sessions_per_client));
         let Some(guard) = self.budget.enter(settings.sessions_max, counted) else {
             self.service.refused(&client, "CONNECT", None, &replies::TOO_BUSY);
             turn_away(&stream, &replies::TOO_BUSY);
@@ -153,12 +156,14 @@ impl<S: Service> Reception<S> {
                     Arc::new(smtp::server::Capabilities { starttls: false, ..(**capabilities).clone() });
             }
         }
+        let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
         let driver = Driver {
             settings,
             service: self.service.clone(),
             budget: self.budget.clone(),
             tls: current.tls.clone(),
             client,
+            bare_lf: open.bare_lf.unwrap_or(usual),
             closing: self.closing.subscribe(),
             crew: self.crew.clone(),
             place: self.crew.first_place(),

@@ -6,7 +6,7 @@ use reception::{Client, Crew, Listener, Reception, Service, Settings, TlsMode, U
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
-    server::{Capabilities, replies},
+    server::{BareLf, Capabilities, replies},
 };
 use std::{
     collections::BTreeMap,
@@ -133,7 +133,7 @@ async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, ses
     // Its sessions have it too: who does not read them is soon noticed.
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     let port = socket.local_addr().unwrap().port();
-    tokio::spawn(reception.clone().listen(Listener { socket, tls }));
+    tokio::spawn(reception.clone().listen(Listener { socket, tls, bare_lf: None }));
     Server { reception, desk, port, certificate: made.cert.der().clone() }
 }
 
@@ -212,6 +212,28 @@ async fn connect_up_to_data(server: &Server) -> Talker<TcpStream> {
     c.expect("RCPT TO:<a@b>\r\n", "250").await;
     c.expect("DATA\r\n", "354").await;
     c
+}
+
+#[tokio::test]
+async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_otherwise() {
+    use BareLf::{Normalize, Reject};
+    for (trusted, bare_lf, is_taken) in [
+        (true, None, true),
+        (false, None, false),
+        (true, Some(Reject), false),
+        (false, Some(Normalize), true),
+    ] {
+        let desk = Desk { trusted, ..Desk::default() };
+        let mut server = start(desk, Limits::default(), TlsMode::Off, 10).await;
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        server.port = socket.local_addr().unwrap().port();
+        tokio::spawn(server.reception.clone().listen(Listener { socket, tls: TlsMode::Off, bare_lf }));
+        let mut c = connect_up_to_data(&server).await;
+        c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
+        let messages = server.desk.messages.lock().unwrap();
+        assert_eq!(messages.len(), usize::from(is_taken), "{trusted} {bare_lf:?}");
+        assert!(messages.iter().all(|(_, content)| content.ends_with(b"\r\na\r\n.\r\nb\r\n")));
+    }
 }
 
 #[tokio::test]
@@ -337,7 +359,10 @@ async fn silence_ends_with_421() {
 }
 
 /// Longer than any of these sessions lasts, so that one that would last for ever fails.
-const FOR_EVER: Duration = Duration::from_secs(10);
+const FOR_EVER: Duration = Duration::from_secs(120);
+
+/// A timeout of sessions whose end a test waits for: long enough for a slow machine to say EHLO in it.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn a_client_that_does_not_read_is_let_go() {
@@ -358,10 +383,14 @@ async fn a_client_that_does_not_read_is_let_go() {
 
 #[tokio::test]
 async fn what_comes_byte_by_byte_is_waited_for_once() {
-    let timeout_ms = Duration::from_millis(100);
-    let limits = Limits { command_timeout: timeout_ms, transaction_timeout: timeout_ms, ..Limits::default() };
+    let limits = Limits {
+        command_timeout: COMMAND_TIMEOUT,
+        transaction_timeout: COMMAND_TIMEOUT,
+        ..Limits::default()
+    };
     let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
-    for begins in ["NO", &"x".repeat(5000), "BDAT 1000000\r\n"] {
+    let long = "x".repeat(5000);
+    let drip = async |begins: &str| {
         let mut c = connect(&server).await;
         c.reply().await;
         c.expect("EHLO c\r\n", "250").await;
@@ -375,12 +404,13 @@ async fn what_comes_byte_by_byte_is_waited_for_once() {
             assert!(begun.elapsed() < FOR_EVER, "{begins:?}");
         };
         assert!(reply.starts_with("421 4.4.2"), "{begins:?}: {reply}");
-    }
+    };
+    tokio::join!(drip("NO"), drip(&long), drip("BDAT 1000000\r\n"));
 }
 
 #[tokio::test]
 async fn a_transaction_that_was_dropped_has_no_end_to_come() {
-    let (command_timeout, transaction_timeout) = (Duration::from_millis(200), Duration::from_millis(20));
+    let (command_timeout, transaction_timeout) = (COMMAND_TIMEOUT, Duration::from_millis(20));
     let limits = Limits { command_timeout, transaction_timeout, ..Limits::default() };
     let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
     let mut c = connect(&server).await;

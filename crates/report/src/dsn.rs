@@ -2,8 +2,9 @@
 
 use mail::{
     Content, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    header::LINE_LENGTH_MAX,
 };
-use std::{borrow::Cow, fmt::Write as _};
+use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
 
 /// As much of the original content as a report ever returns; more than that, and its header goes back alone.
 pub const RETURNED_MAX_BYTES: usize = 64 * 1024;
@@ -11,6 +12,12 @@ pub const RETURNED_MAX_BYTES: usize = 64 * 1024;
 /// The texts of all recipients together; each is told twice, and what failed for a thousand need not be told
 /// each of them at length.
 const TEXTS_MAX_BYTES: usize = 256 * 1024;
+
+/// Longest line where there are spaces (RFC 5322 §2.1.1).
+const LINE_BYTES: usize = 78;
+
+/// Longest piece of a line in which there are none.
+const WORD_MAX_BYTES: usize = 900;
 
 /// What is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,17 +54,17 @@ impl Kind {
     fn words(self) -> &'static str {
         match self {
             Self::Failed => {
-                "Your message could not be delivered to the recipients below. It will not be tried\r\n\
-                 again; the reason stands behind each of them.\r\n"
+                "Your message could not be delivered to the recipients below. It will not be\r\n\
+                 tried again; the reason stands behind each of them.\r\n"
             }
             Self::Delayed => {
-                "Your message could not be delivered to the recipients below yet. THIS IS A WARNING\r\n\
-                 ONLY: you need not send it again, it will be tried for some time to come.\r\n"
+                "Your message could not be delivered to the recipients below yet. THIS IS A\r\n\
+                 WARNING ONLY: you need not send it again, it will be tried for some time.\r\n"
             }
             Self::Delivered => "Your message was delivered to the recipients below.\r\n",
             Self::Relayed => {
-                "Your message for the recipients below was passed on to a server that makes no reports of\r\n\
-                 success: this is the last you hear of it, unless it fails.\r\n"
+                "Your message for the recipients below was passed on to a server that makes no\r\n\
+                 reports of success: this is the last you hear of it, unless it fails.\r\n"
             }
         }
     }
@@ -103,9 +110,9 @@ pub fn compose(
     if rows.is_empty() {
         return None;
     }
-    // Addresses or a header in UTF-8 make the report one, too (RFC 6533).
-    let is_utf8 =
-        rows.iter().any(|(recipient, _)| !recipient.path.as_str().is_ascii()) || !sender.as_str().is_ascii();
+    // Who has an address in ASCII may have a server without SMTPUTF8: addresses in UTF-8 are then escaped, and
+    // every server can take the report (RFC 6533 §3).
+    let is_utf8 = !sender.as_str().is_ascii();
     let mut text = String::with_capacity(4096);
     explanation(&mut text, kind, &rows, facts, id);
     status(&mut text, kind, original, &rows, facts, id, is_utf8);
@@ -215,13 +222,13 @@ fn text_of(outcome: &Outcome, row_count: usize) -> &str {
 fn wrapped(out: &mut String, text: &str) {
     let mut length = 0;
     for word in text.split(' ') {
-        if length > 0 && length + word.len() > 74 {
+        if length > 0 && length + word.len() > LINE_BYTES - 4 {
             out.push_str("\r\n");
             length = 0;
         }
         out.push_str(if length == 0 { "    " } else { " " });
         // No single word makes a line too long.
-        for (i, piece) in pieces(word, 900).enumerate() {
+        for (i, piece) in pieces(word, WORD_MAX_BYTES).enumerate() {
             out.push_str(if i == 0 { "" } else { "\r\n    " });
             out.push_str(piece);
         }
@@ -287,34 +294,66 @@ fn one_recipient(
     out.push_str("\r\n");
     if let Some(orcpt) = &recipient.orcpt {
         let orcpt = clean(orcpt);
-        let orcpt = if is_utf8 { orcpt } else { escaped(&orcpt) };
-        let _ = write!(out, "Original-Recipient: {orcpt}\r\n");
+        address_field(out, "Original-Recipient", &if is_utf8 { orcpt } else { escaped(&orcpt, "") });
     }
-    let address = recipient.path.as_str();
-    let address_type = if address.is_ascii() { "rfc822" } else { "utf-8" };
-    let _ = write!(
-        out,
-        "Final-Recipient: {address_type}; {address}\r\nAction: {}\r\nStatus: {}\r\n",
-        kind.action(),
-        outcome.status,
-    );
-    if outcome.from_remote && !facts.relay.is_empty() {
-        let host = facts.relay.split(['[', ':']).next().unwrap_or_default();
-        if !host.is_empty() {
-            let _ = write!(out, "Remote-MTA: dns; {}\r\n", ascii(host));
-        }
+    let address = match recipient.path.as_str() {
+        address if address.is_ascii() => format!("rfc822; {address}"),
+        address if is_utf8 => format!("utf-8; {address}"),
+        address => format!("utf-8; {}", escaped(address, "\\+= ")),
+    };
+    address_field(out, "Final-Recipient", &address);
+    let _ = write!(out, "Action: {}\r\nStatus: {}\r\n", kind.action(), outcome.status);
+    if let Some(name) = remote_mta(facts.relay).filter(|_| outcome.from_remote) {
+        let _ = write!(out, "Remote-MTA: dns; {name}\r\n");
     }
     let diagnostic = if outcome.from_remote { "smtp" } else { "X-Postrider" };
-    let text = ascii(text_of(outcome, row_count));
-    let mut lines = pieces(&text, 900);
-    let _ = write!(out, "Diagnostic-Code: {diagnostic}; {}\r\n", lines.next().unwrap_or_default());
-    for line in lines {
-        let _ = write!(out, " {line}\r\n");
-    }
+    let text = text_of(outcome, row_count);
+    let text = if is_utf8 { clean(text) } else { ascii(text) };
+    folded_field(out, "Diagnostic-Code", &format!("{diagnostic}; {text}"));
     let _ = write!(out, "Last-Attempt-Date: {}\r\n", facts.now.rfc5322());
     if kind == Kind::Delayed {
         let _ = write!(out, "Will-Retry-Until: {}\r\n", facts.gives_up.rfc5322());
     }
+}
+
+/// The host's name, or its address as a literal (RFC 3464 §2.1.2, RFC 5321 §4.1.3), from a relay such as
+/// `mx.example.com[192.0.2.1]:25`. A socket in the file system has none.
+fn remote_mta(relay: &str) -> Option<String> {
+    let (host, _) = relay.rsplit_once('[')?;
+    match host.parse() {
+        Ok(IpAddr::V4(ip)) => Some(format!("[{ip}]")),
+        Ok(IpAddr::V6(ip)) => Some(format!("[IPv6:{ip}]")),
+        Err(_) => Some(ascii(host)).filter(|host| !host.is_empty()),
+    }
+}
+
+/// Appends a field that is cut only where its line would be too long for any server: a cut adds a space to what
+/// is read.
+fn address_field(out: &mut String, name: &str, text: &str) {
+    let _ = write!(out, "{name}: ");
+    for (i, piece) in pieces(text, WORD_MAX_BYTES).enumerate() {
+        out.push_str(if i == 0 { "" } else { "\r\n " });
+        out.push_str(piece);
+    }
+    out.push_str("\r\n");
+}
+
+/// Appends a field, folded at its spaces (RFC 5322 §2.2.3).
+fn folded_field(out: &mut String, name: &str, text: &str) {
+    let _ = write!(out, "{name}:");
+    let mut length = name.len() + 1;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        if length + 1 + word.len() > LINE_BYTES && length > 0 {
+            out.push_str("\r\n");
+            length = 0;
+        }
+        for (i, piece) in pieces(word, WORD_MAX_BYTES).enumerate() {
+            out.push_str(if i == 0 { " " } else { "\r\n " });
+            out.push_str(piece);
+        }
+        length += 1 + word.len();
+    }
+    out.push_str("\r\n");
 }
 
 /// The original, or its header: what RET asked for, as far as it fits (RFC 3461 §4.3). Of a message
@@ -326,12 +365,16 @@ fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>
         && original.content.size_bytes() == facts.content.len() as u64
         && facts.content.len() <= RETURNED_MAX_BYTES;
     let content = if whole { Cow::Borrowed(facts.content) } else { Cow::Owned(header_of(facts.content)) };
-    let media = match (whole, original.content.facts.has_utf8_header) {
+    let header = if whole { Cow::Owned(header_of(facts.content)) } else { Cow::Borrowed(&*content) };
+    // A header of 8 bits in an older encoding is none of RFC 6532.
+    let is_global = !header.is_ascii() && std::str::from_utf8(&header).is_ok();
+    let media = match (whole, is_global) {
         (true, false) => "message/rfc822",
         (true, true) => "message/global",
         (false, false) => "text/rfc822-headers",
         (false, true) => "message/global-headers",
     };
+    let content = with_short_lines(&content);
     let encoding = encoding(&content);
     let description = if whole { "Undelivered message" } else { "Header of the message" };
     let head = format!(
@@ -344,6 +387,30 @@ fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(format!("\r\n--{}--\r\n", boundary(id)).as_bytes());
+}
+
+/// Lines that are too long for a server to have to take them (RFC 5321 §4.5.3.1.6) are cut: with CRLF and a space,
+/// which folds a header field, at a space where there is one.
+fn with_short_lines(content: &[u8]) -> Cow<'_, [u8]> {
+    let is_long = |line: &[u8]| line.len() > LINE_LENGTH_MAX + 2;
+    if !content.split_inclusive(|b| *b == b'\n').any(is_long) {
+        return Cow::Borrowed(content);
+    }
+    let mut out = Vec::with_capacity(content.len() + content.len() / 256);
+    for mut line in content.split_inclusive(|b| *b == b'\n') {
+        while is_long(line) {
+            let reach = &line[..LINE_LENGTH_MAX - 1];
+            // Not inside of a character; what is no text may be cut anywhere.
+            let between = reach.iter().rposition(|b| !(0x80..0xc0).contains(b)).filter(|at| *at > 0);
+            let space = reach.iter().rposition(|b| *b == b' ').filter(|at| *at > LINE_LENGTH_MAX / 2);
+            let at = space.or(between).unwrap_or(reach.len());
+            out.extend_from_slice(&line[..at]);
+            out.extend_from_slice(b"\r\n ");
+            line = &line[at + usize::from(space.is_some())..];
+        }
+        out.extend_from_slice(line);
+    }
+    Cow::Owned(out)
 }
 
 /// Up to the empty line, in whole lines, as every server takes them: what came as BINARYMIME may end its
@@ -381,11 +448,16 @@ fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// An internationalized address in a report that is none (RFC 6533 §3): `j\x{F6}rg@example.com`.
-fn escaped(text: &str) -> String {
+/// An internationalized address in a report that is none (RFC 6533 §3): `j\x{F6}rg@example.com`. `others` are
+/// ASCII characters that are escaped, too.
+fn escaped(text: &str, others: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        let _ = if c.is_ascii() { write!(out, "{c}") } else { write!(out, "\\x{{{:X}}}", u32::from(c)) };
+        let _ = if c.is_ascii() && !others.contains(c) {
+            write!(out, "{c}")
+        } else {
+            write!(out, "\\x{{{:X}}}", u32::from(c))
+        };
     }
     out
 }

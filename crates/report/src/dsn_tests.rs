@@ -149,3 +149,90 @@ fn utf8_addresses_make_the_report_a_global_one() {
     assert!(report.envelope.smtputf8 && text.contains("message/global-delivery-status"));
     assert!(text.contains("Final-Recipient: utf-8; zoë@b.test"));
 }
+
+/// The report on the first recipient, of which a relay said this.
+fn report_on(message: &Message, relay: &str, said: &str) -> (Message, String) {
+    let content = message.content.in_memory().unwrap();
+    let facts = Facts { relay, ..facts(&content) };
+    let mut outcome = Outcome::failed(Enhanced(5, 1, 1), said);
+    outcome.from_remote = true;
+    let report = compose(Kind::Failed, message, &[(0, outcome)], &facts, QueueId(9)).unwrap();
+    let text = String::from_utf8_lossy(&report.content.in_memory().unwrap()).into_owned();
+    (report, text)
+}
+
+#[test]
+fn a_remote_host_is_named_by_its_name_or_its_address_literal() {
+    for (relay, field) in [
+        ("mx.b.test[192.0.2.1]:25", Some("dns; mx.b.test")),
+        ("192.0.2.1[192.0.2.1]:25", Some("dns; [192.0.2.1]")),
+        ("2001:db8::1[2001:db8::1]:25", Some("dns; [IPv6:2001:db8::1]")),
+        ("unix:/run/lmtp", None),
+        ("", None),
+    ] {
+        let (_, text) = report_on(&original(Notify::default()), relay, "550 no");
+        let found = text.lines().find_map(|line| line.strip_prefix("Remote-MTA: "));
+        assert_eq!(found.map(str::trim_end), field, "{relay}");
+    }
+}
+
+#[test]
+fn what_was_said_is_folded_at_its_spaces() {
+    let said = format!("550 5.7.1 {} see  https://b.test/{} ", "one two three ".repeat(20), "x".repeat(1500));
+    let (_, text) = report_on(&original(Notify::default()), "mx.b.test[192.0.2.1]:25", &said);
+    assert!(text.lines().all(|line| line.len() <= 78 || line.contains("xxx") && line.len() < 950), "{text}");
+    let (_, field) = text.split_once("Diagnostic-Code: ").unwrap();
+    let (field, _) = field.split_once("\r\nLast-Attempt-Date:").unwrap();
+    assert!(field.split("\r\n").skip(1).all(|line| line.starts_with(' ') && !line.trim().is_empty()));
+    let words = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(words(field), format!("smtp;{}", words(&said)));
+}
+
+#[test]
+fn long_lines_of_the_original_are_cut_between_words_or_characters() {
+    let mut message = original(Notify::default());
+    let header = format!("Subject: {}\r\nX-Long: {}\r\n", "word ".repeat(400), "ü".repeat(2000));
+    let body = format!("short\r\n{}\r\n{}\r\n", "<td>x</td> ".repeat(500), "ä".repeat(1700));
+    message.content = Content::from_bytes(format!("{header}\r\n{body}"));
+    let (report, text) = report_on(&message, "", "550 no");
+    assert!(!report.content.facts.has_long_line && !report.content.facts.is_binary);
+    let (_, returned) = text.split_once("Content-Type: message/global\r\n").unwrap();
+    assert!(returned.lines().all(|line| line.len() <= 998) && returned.contains("\r\nshort\r\n"));
+    assert!(!returned.contains('\u{fffd}'));
+    let letters = |text: &str| text.split_whitespace().collect::<String>();
+    assert!(letters(returned).contains(&letters(&format!("{header}{body}"))));
+}
+
+#[test]
+fn a_sender_in_ascii_gets_a_report_that_a_server_without_smtputf8_takes() {
+    let mut message = original(Notify::default());
+    message.envelope.recipients[0].path = ForwardPath::parse("zoë+x@b.test", true).unwrap();
+    message.envelope.recipients[0].orcpt = None;
+    let (report, text) = report_on(&message, "mx.b.test[192.0.2.1]:25", "550 Postfach zoë unbekannt");
+    assert!(!report.envelope.smtputf8 && !report.content.facts.has_utf8_header);
+    assert!(text.contains("Content-Type: message/delivery-status\r\n"), "{text}");
+    assert!(text.contains("\r\nFinal-Recipient: utf-8; zo\\x{EB}\\x{2B}x@b.test\r\n"), "{text}");
+    assert!(text.contains("\r\nDiagnostic-Code: smtp; 550 Postfach zo? unbekannt\r\n"), "{text}");
+    message.envelope.reverse_path = ReversePath::parse("jörg@a.test", true).unwrap();
+    let (report, text) = report_on(&message, "mx.b.test[192.0.2.1]:25", "550 Postfach zoë unbekannt");
+    assert!(report.envelope.smtputf8 && text.contains("Final-Recipient: utf-8; zoë+x@b.test\r\n"), "{text}");
+    assert!(text.contains("\r\nDiagnostic-Code: smtp; 550 Postfach zoë unbekannt\r\n"), "{text}");
+}
+
+#[test]
+fn only_a_header_in_utf8_makes_what_is_returned_global() {
+    let mut message = original(Notify::default());
+    for (header, ret, media) in [
+        (&b"Subject: a"[..], None, "message/rfc822"),
+        (b"Subject: a", Some(Ret::Headers), "text/rfc822-headers"),
+        ("Subject: ä".as_bytes(), None, "message/global"),
+        ("Subject: ä".as_bytes(), Some(Ret::Headers), "message/global-headers"),
+        (b"Subject: \xe4", None, "message/rfc822"),
+        (b"Subject: \xe4", Some(Ret::Headers), "text/rfc822-headers"),
+    ] {
+        message.envelope.ret = ret;
+        message.content = Content::from_bytes([header, b"\r\n\r\nGr\xfc\xdfe\r\n"].concat());
+        let (_, text) = report_on(&message, "", "550 no");
+        assert!(text.contains(&format!("\r\nContent-Type: {media}\r\n")), "{media}: {text}");
+    }
+}

@@ -9,5 +9,5 @@ mod router;
 mod table;
 
 pub use dns::{Dns, DnsSettings, Lookup};
-pub use router::{Host, Router, RouterSettings};
+pub use router::{Host, Router, RouterSettings, is_this_machines};
 pub use table::{LmtpServer, Matcher, Rule, Table, Target};

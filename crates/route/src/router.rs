@@ -171,9 +171,9 @@ impl Router {
     }
 }
 
-/// Is it an address of this machine? Not every one that can be bound is: with ip_nonlocal_bind all can.
+/// Returns whether this machine has the address. Not every one that can be bound is: with ip_nonlocal_bind all can.
 /// Nothing is sent.
-fn is_this_machines(ip: IpAddr) -> bool {
+pub fn is_this_machines(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         // Only by an address of ours may multicast leave. (The source of what goes to a second address of an
         // interface is the first.)

@@ -5,6 +5,11 @@ use crate::{Limits, server::replies, xtext};
 use mail::{
     AddressError, BodyType, Envelope, ForwardPath, Mailbox, Notify, Recipient, Reply, Ret, ReversePath,
 };
+use std::borrow::Cow;
+
+/// Longest argument of EHLO and HELO. It is written into a line of the trace header, which has room for 998
+/// octets (RFC 5322 §2.1.1).
+const HELLO_MAX_BYTES: usize = 512;
 
 /// One parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +55,12 @@ pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply>
     if line.contains(&0) {
         return Err(replies::NUL_IN_COMMAND);
     }
-    let line = std::str::from_utf8(line).map_err(|_| replies::INVALID_UTF8)?;
+    let line = match std::str::from_utf8(line) {
+        Ok(line) => Cow::Borrowed(line),
+        // What a client calls itself in some other encoding is no reason to turn it away.
+        Err(_) if is_hello(line) => String::from_utf8_lossy(line),
+        Err(_) => return Err(replies::INVALID_UTF8),
+    };
     if line.chars().any(|c| c.is_control() && c != '\t') {
         return Err(replies::CONTROL_IN_COMMAND);
     }
@@ -83,11 +93,18 @@ pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply>
     }
 }
 
-/// EHLO's argument is shown, never trusted: any printable word will do (RFC 5321 §4.1.4).
+/// Reads EHLO's argument, which is shown and never trusted: any printable text is accepted, spaces included
+/// (RFC 5321 §4.1.4 forbids to refuse mail because the argument is not the client's name).
 fn parse_name(rest: &str) -> Result<Box<str>, Reply> {
     let name = rest.trim();
-    let good = !name.is_empty() && name.len() <= 255 && !name.contains([' ', '\t']);
+    let good = !name.is_empty() && name.len() <= HELLO_MAX_BYTES;
     if good { Ok(name.into()) } else { Err(replies::BAD_HELLO) }
+}
+
+/// Is this EHLO or HELO?
+fn is_hello(line: &[u8]) -> bool {
+    let is = |verb: &[u8; 5]| line.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(verb));
+    is(b"EHLO ") || is(b"HELO ")
 }
 
 fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
@@ -348,7 +365,6 @@ mod tests {
             ("BDAT 18446744073709551616", "501 5.5.4"),
             ("BDAT 1 FIRST", "501 5.5.4"),
             ("EHLO", "501 5.5.4"),
-            ("EHLO a b", "501 5.5.4"),
             ("DATA now", "501 5.5.4"),
             ("STARTTLS x", "501 5.5.4"),
             ("EXPN x", "502 5.5.1"),
@@ -361,6 +377,21 @@ mod tests {
             assert_eq!(code(line), reply, "{line:?}");
         }
         assert_eq!(parse(b"NOOP \xff", &Limits::default(), true), Err(replies::INVALID_UTF8));
+        assert_eq!(code(&format!("EHLO {}", "x".repeat(513))), "501 5.5.4");
+    }
+
+    #[test]
+    fn whatever_a_client_calls_itself_is_taken_if_it_can_be_shown() {
+        let long = "x".repeat(512);
+        for name in ["a_b", "a..b", ".", "-", "[::1", "my pc", "b\u{fc}cher", "a<b>\"c\"@d", &long] {
+            assert_eq!(good(&format!("EHLO {name}")), Command::Ehlo(name.into()), "{name}");
+            assert_eq!(good(&format!("HELO  {name} ")), Command::Helo(name.into()), "{name}");
+        }
+        let latin = parse(b"ehlo b\xfccher", &Limits::default(), false);
+        assert_eq!(latin, Ok(Command::Ehlo("b\u{fffd}cher".into())));
+        for name in ["a\rb", "a\x1b[2J", "a\u{85}b", "a\0b"] {
+            assert_eq!(code(&format!("EHLO {name}")), "500 5.5.2", "{name:?}");
+        }
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub struct Limits {
     pub recipients: usize,
     /// Transactions a session. More: `421 4.7.0` and close.
     pub transactions: u32,
-    /// Erroneous commands a session. More: `421 4.7.0` and close.
+    /// Erroneous commands since the last accepted message. More: `421 4.7.0` and close.
     pub errors: u32,
-    /// Refused recipients a session, against harvesting. More: `421 4.7.0` and close.
+    /// Refused recipients since the last accepted message, against harvesting. More: `421 4.7.0` and close.
     pub refused_recipients: u32,
     /// NOOP, RSET, VRFY, HELP and the like between transactions. More: `421 4.7.0` and close.
     pub junk_commands: u32,

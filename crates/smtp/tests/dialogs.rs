@@ -3,12 +3,12 @@
 //! `C:` is a line from the client, `S:` a reply expected before the next `C:`; `C+` a client line in
 //! the same segment as the one before. `\r`, `\n`, `\0`, `\xHH` and `\\` are escapes; a `C` line ends
 //! in CRLF unless it ends in `\c`. `<close>` after `S:` expects the connection to close. `!` sets a
-//! limit, `#` is a comment, `= text` is a message that must have been accepted by now.
+//! limit (`! bare_lf = normalize` what is done with a bare LF), `#` is a comment, `= text` is a message that must have been accepted by now.
 
 use mail::{Enhanced, Reply};
 use smtp::{
     Limits,
-    server::{Capabilities, Connection, Step, replies},
+    server::{BareLf, Capabilities, Connection, Step, replies},
 };
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
@@ -23,9 +23,10 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: Limits, bare_lf: BareLf) -> Self {
         let capabilities = Capabilities { hostname: "mx.here.test".into(), starttls: true };
-        let connection = Connection::new(limits.into(), Arc::new(capabilities), false);
+        let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
+        connection.set_bare_lf(bare_lf);
         let mut driver = Self {
             connection,
             unread: Vec::new(),
@@ -117,8 +118,8 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-fn parse(text: &str) -> (Limits, Vec<Turn>) {
-    let mut limits = Limits::default();
+fn parse(text: &str) -> (Limits, BareLf, Vec<Turn>) {
+    let (mut limits, mut bare_lf) = (Limits::default(), BareLf::Reject);
     let mut turns = vec![Turn::default()];
     for (number, line) in text.lines().enumerate() {
         let (tag, rest) = line.split_at(line.len().min(2));
@@ -129,12 +130,13 @@ fn parse(text: &str) -> (Limits, Vec<Turn>) {
             "S:" if rest == "<close>" => turns.last_mut().unwrap().close = true,
             "S:" => turns.last_mut().unwrap().expect.push(rest.to_owned()),
             "= " => turns.last_mut().unwrap().accepted.push(rest.to_owned()),
+            "! " if rest == "bare_lf = normalize" => bare_lf = BareLf::Normalize,
             "! " => set(&mut limits, rest),
             "" | "# " | "#" => {}
             _ => panic!("line {}: unknown {tag:?}", number + 1),
         }
     }
-    (limits, turns)
+    (limits, bare_lf, turns)
 }
 
 fn set(limits: &mut Limits, text: &str) {
@@ -153,8 +155,7 @@ fn set(limits: &mut Limits, text: &str) {
 }
 
 /// Sends each turn in pieces of `size` octets, except where `C+` asks for one segment.
-fn replay(name: &str, limits: Limits, turns: &[Turn], size: usize) {
-    let mut driver = Driver::new(limits);
+fn replay(name: &str, mut driver: Driver, turns: &[Turn], size: usize) {
     for turn in turns {
         let whole = size == 0 || turn.send.windows(10).any(|w| w == b"STARTTLS\r\n") || is_out_of_sync(turn);
         let size = if whole { turn.send.len().max(1) } else { size };
@@ -194,9 +195,9 @@ fn every_dialog_reads_the_same_at_every_split() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let (limits, turns) = parse(&fs::read_to_string(&path).unwrap());
+        let (limits, bare_lf, turns) = parse(&fs::read_to_string(&path).unwrap());
         for size in [0, 1, 2, 3, 5, 7, 13, 64] {
-            replay(&name, limits.clone(), &turns, size);
+            replay(&name, Driver::new(limits.clone(), bare_lf), &turns, size);
         }
         count += 1;
     }

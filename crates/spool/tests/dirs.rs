@@ -196,7 +196,7 @@ fn whimsical(dir: &Path, whims: &Arc<Whims>) -> (DirSpool, Vec<u64>, RecoveryRep
 }
 
 fn soon(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(120);
     while !is_so() {
         assert!(Instant::now() < until, "{what}");
         std::thread::yield_now();

@@ -232,14 +232,18 @@ mod tests {
     use super::super::{SourceArgs, measure};
     use super::*;
     use crate::run::{rig::Served, scenario::arguments};
-    use std::net::{SocketAddr, TcpListener};
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    use std::net::SocketAddr;
 
     #[test]
     fn an_address_that_refuses_costs_nothing_where_another_takes() {
         let sink = Served::start(&arguments(&["127.0.0.1:0"]).unwrap()).unwrap();
         let args: SourceArgs = arguments(&["-m 8 -s 3", &sink.address]).unwrap();
         let mut setup = args.setup().unwrap();
-        let nobody: SocketAddr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // Bound and not listening: nobody else can take the port meanwhile.
+        let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let nobody = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
         // Port 1 of no interface: that one fails at once, and is no refusal.
         let nowhere: SocketAddr = "255.255.255.255:1".parse().unwrap();
         setup.addresses.splice(0..0, [nobody.into(), nowhere.into()]);

@@ -1,12 +1,33 @@
 //! A running sink, shared by the tests.
 #![allow(dead_code)] // each test file uses its part
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::{
+    net::{AddressFamily, SocketType, bind, getsockname, socket},
+    process::{Pid, Resource, Rlimit, prlimit},
+};
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::fd::OwnedFd,
     process::{Child, Command, ExitStatus, Output, Stdio},
 };
+
+/// A socket that nobody listens on, and its address: nobody else can take the port while it is there.
+pub(crate) fn silent_address() -> (OwnedFd, String) {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
+    (socket, address.to_string())
+}
+
+/// An address to listen on later. Its port is below those that the kernel gives to whoever asks for any, so that
+/// no other test is given it meanwhile.
+pub(crate) fn free_address() -> String {
+    let first = (std::process::id() as u16).wrapping_mul(1009);
+    let ports = (0..u16::MAX).map(|n| 10_000 + first.wrapping_add(n) % 22_000);
+    let mut addresses = ports.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+    addresses.find(|address| TcpListener::bind(address).is_ok()).unwrap().to_string()
+}
 
 /// A running sink; killed when dropped.
 pub(crate) struct Sink {

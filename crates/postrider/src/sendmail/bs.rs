@@ -1,15 +1,20 @@
 //! `sendmail -bs`: SMTP on standard input and output, carried to the daemon's first listener that
 //! does not begin with TLS.
 
+mod dialog;
+
 use crate::{cli::CliError, sysexits::Exit};
 use config::{ListenTls, Settings};
+use dialog::{Dialog, End, Replies};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
+    fs::File,
     io::{self, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream},
-    thread,
+    os::fd::AsFd as _,
 };
 
-/// Carries bytes both ways until the daemon ends the session.
+/// Carries the dialog until the daemon ends it. The exit code tells whether something was refused.
 pub(super) fn run(settings: &Settings) -> Result<Exit, CliError> {
     let Some(address) = listener(settings) else {
         return unavailable("no listener without implicit TLS is configured");
@@ -18,41 +23,105 @@ pub(super) fn run(settings: &Settings) -> Result<Exit, CliError> {
         Ok(stream) => stream,
         Err(error) => return unavailable(&format!("connect to {address}: {error}")),
     };
-    let up = stream.try_clone()?;
-    // Left alone at the end: it may wait for input that never comes.
-    thread::spawn(move || {
-        let _ = carry(&mut io::stdin().lock(), &mut &up);
-        let _ = up.shutdown(Shutdown::Write);
-    });
-    carry(&mut &stream, &mut io::stdout().lock())?;
-    Ok(Exit::Ok)
+    // Not by way of std's buffer: poll does not know what is in it.
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    match carry(&stream, &input, &mut io::stdout().lock())? {
+        End::Accepted => Ok(Exit::Ok),
+        End::Deferred => Ok(Exit::TempFail),
+        End::Refused => Ok(Exit::DataErr),
+        End::Cut => {
+            Err(CliError::new(Exit::DataErr, "the input ended inside of a message, which was not sent"))
+        }
+        End::Unanswered => {
+            let why = format!("the daemon at {address} closed the connection without a reply");
+            Err(CliError::new(Exit::TempFail, why))
+        }
+    }
 }
 
 /// The client speaks SMTP, so it is told in SMTP too (RFC 5321 §3.8).
 fn unavailable(why: &str) -> Result<Exit, CliError> {
-    print_flushed(b"421 4.3.0 Service not available\r\n")?;
+    let mut out = io::stdout().lock();
+    out.write_all(b"421 4.3.0 Service not available\r\n")?;
+    out.flush()?;
     Err(CliError::new(Exit::Unavailable, why))
 }
 
-fn print_flushed(bytes: &[u8]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    out.flush()
+fn carry(mut stream: &TcpStream, mut input: &File, output: &mut dyn Write) -> io::Result<End> {
+    let (mut dialog, mut replies, mut printer) = (Dialog::new(), Replies::default(), Printer(Some(output)));
+    let (mut buffer, mut out) = (vec![0; 16 * 1024], Vec::new());
+    let mut is_open = true;
+    loop {
+        dialog.send(&mut out);
+        // A daemon that has closed may have said why: its replies are still read.
+        is_open = is_open && stream.write_all(&out).is_ok();
+        out.clear();
+        if is_open && dialog.is_sent() {
+            let _ = stream.shutdown(Shutdown::Write);
+            is_open = false;
+        }
+        let may_read = is_open && dialog.wants_input();
+        let (has_input, has_replies) = wait(input, may_read, stream)?;
+        if has_replies {
+            let count = match stream.read(&mut buffer) {
+                Ok(0) | Err(_) => return Ok(dialog.end()),
+                Ok(count) => count,
+            };
+            let mut rest = &buffer[..count];
+            while !rest.is_empty() {
+                if dialog.is_opaque() {
+                    printer.print(std::mem::take(&mut rest));
+                    break;
+                }
+                let (used, code) = replies.next(rest);
+                if let Some(code) = code {
+                    let is_early =
+                        dialog.asks_for_early_input() && (dialog.has_unsent() || is_readable(input)?);
+                    dialog.reply(code, is_early);
+                }
+                printer.print(&rest[..used]);
+                rest = &rest[used..];
+            }
+        } else if has_input {
+            match input.read(&mut buffer) {
+                Ok(0) | Err(_) => dialog.input_ended(),
+                Ok(count) => dialog.input(&buffer[..count]),
+            }
+        }
+    }
 }
 
-/// Everything that comes is passed on at once: a reply must not wait in a buffer.
-fn carry(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<()> {
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        let count = match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        to.write_all(&buffer[..count])?;
-        to.flush()?;
+/// Passes on what the daemon says, at once. A program that does not read it still has its mail sent.
+struct Printer<'a>(Option<&'a mut dyn Write>);
+
+impl Printer<'_> {
+    fn print(&mut self, bytes: &[u8]) {
+        if let Some(out) = &mut self.0
+            && out.write_all(bytes).and_then(|()| out.flush()).is_err()
+        {
+            self.0 = None;
+        }
     }
+}
+
+/// Waits until something can be read: from the input, where that may be read, or from the daemon.
+fn wait(input: &File, may_read: bool, stream: &TcpStream) -> io::Result<(bool, bool)> {
+    let mut both = [PollFd::new(stream, PollFlags::IN), PollFd::new(input, PollFlags::IN)];
+    let count = if may_read { 2 } else { 1 };
+    loop {
+        match poll(&mut both[..count], None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok((may_read && !both[1].revents().is_empty(), !both[0].revents().is_empty()))
+}
+
+fn is_readable(input: &File) -> io::Result<bool> {
+    let mut one = [PollFd::new(input, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Ok(poll(&mut one, Some(&now))? > 0)
 }
 
 fn listener(settings: &Settings) -> Option<SocketAddr> {
@@ -74,7 +143,7 @@ mod tests {
     #[test]
     fn the_first_plain_listener_is_taken_and_wildcards_mean_loopback() {
         let mut settings = config::load(None).unwrap();
-        let listen = |address: &str, tls| Listen { address: address.parse().unwrap(), tls };
+        let listen = |address: &str, tls| Listen { address: address.parse().unwrap(), tls, bare_lf: None };
         settings.listen = vec![
             listen("0.0.0.0:465", ListenTls::Implicit),
             listen("0.0.0.0:0", ListenTls::Off),

@@ -103,7 +103,11 @@ pub(crate) const DOCS: [(&str, &str); 22] = [
     ("-C file", "The configuration file."),
     ("--help", "Tell of these options."),
     ("-bm", "Take in a message. The default."),
-    ("-bs", "Speak SMTP on standard input and output with the running daemon."),
+    (
+        "-bs",
+        "Speak SMTP on standard input and output with the running daemon. Lines may end in LF, and content may \
+         follow DATA at once. Exits with 65 when something was refused, with 75 when that was temporary.",
+    ),
     (
         "-bv",
         "Tell where mail for the addresses named goes, by the configuration alone: no name is looked up.",

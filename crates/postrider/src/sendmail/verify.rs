@@ -4,6 +4,7 @@
 use super::{addresses, data_error, qualified};
 use crate::{
     cli::{CliError, offline::destination},
+    own_address,
     sysexits::Exit,
 };
 use config::Settings;
@@ -40,6 +41,8 @@ pub(super) fn run(given: &[String], settings: &Settings, out: &mut dyn Write) ->
 /// Where it goes; None for nobody.
 fn verdict(path: &ForwardPath, policy: &Policy, settings: &Settings) -> Option<String> {
     // As the daemon does with what programs on this machine send.
+    let own = own_address::resolve(path, settings, None);
+    let path = own.as_ref().unwrap_or(path);
     if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
         let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
         return Some(format!("{} by {}", settings.postmaster, destination(&postmaster, settings)));
@@ -74,6 +77,7 @@ mod tests {
                  bob@b.test: by mx:b.test\n"
             )
         );
+        assert_eq!(ask(&["jane@[127.0.0.1]"]).1, format!("jane@[127.0.0.1]: by maildir:{maildir}\n"));
         let nobody = "joe@host.test: no such user here\nbob@b.test: by mx:b.test\n";
         assert_eq!(ask(&["joe", "bob@b.test"]), (Exit::DataErr, nobody.to_owned()));
         assert_eq!(run(&[], &settings, &mut Vec::new()).unwrap_err().exit, Exit::Usage);

@@ -8,11 +8,12 @@ use super::{
     clock::Clock, conclude::Turns, counter::Counters, journal::Journal, phases::Phase, residents::Residents,
     wiring, workers,
 };
+use crate::own_address;
 use bytes::Bytes;
 use delivery::Courier;
 use mail::{
-    Destination, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, Place, QueueId, SharedMessage,
-    UnixMillis,
+    Destination, Enhanced, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, Place, QueueId, Reply,
+    SharedMessage, Transport, UnixMillis,
 };
 use policy::Policy;
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
@@ -21,6 +22,7 @@ use route::Table;
 use spool::{Change, Entry, Recovered, Refused, Spool, Ticket, Transaction};
 use std::{
     collections::{HashMap, VecDeque},
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
         atomic::{AtomicI64, AtomicU64, Ordering},
@@ -98,22 +100,48 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Postmaster is a person, too (RFC 5321 §4.5.1).
-    pub(crate) fn name_postmaster(&self, envelope: &mut Envelope) {
-        self.rename(envelope, |path| self.policy.is_for_postmaster(path));
+    /// Postmaster is a person, too (RFC 5321 §4.5.1), and an address of ours is our name. `connected_to` is the
+    /// address at which the client reached us.
+    pub(crate) fn name_postmaster(&self, envelope: &mut Envelope, connected_to: IpAddr) {
+        self.rename(envelope, Some(connected_to), |path| self.policy.is_for_postmaster(path));
     }
 
     /// The same for what begins on this machine, whose programs write to root as well.
     pub(crate) fn name_postmaster_and_root(&self, envelope: &mut Envelope) {
         let is_meant =
             |path: &ForwardPath| self.policy.is_for_postmaster(path) || self.policy.is_for_absent_root(path);
-        self.rename(envelope, is_meant);
+        self.rename(envelope, None, is_meant);
     }
 
-    fn rename(&self, envelope: &mut Envelope, is_meant: impl Fn(&ForwardPath) -> bool) {
-        for recipient in envelope.recipients.iter_mut().filter(|recipient| is_meant(&recipient.path)) {
-            recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
+    fn rename(
+        &self,
+        envelope: &mut Envelope,
+        connected_to: Option<IpAddr>,
+        is_meant: impl Fn(&ForwardPath) -> bool,
+    ) {
+        for recipient in &mut envelope.recipients {
+            if let Some(path) = own_address::resolve(&recipient.path, &self.settings, connected_to) {
+                recipient.path = path;
+            }
+            if is_meant(&recipient.path) {
+                recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
+            }
         }
+    }
+
+    /// Returns whether a Maildir can be named after the recipient, where its mail goes into one.
+    ///
+    /// # Errors
+    /// The reply that refuses it. Mail for it would be returned later.
+    pub(crate) fn is_deliverable(&self, path: &ForwardPath) -> Result<(), Reply> {
+        let Some(mailbox) = path.mailbox().filter(|mailbox| !delivery::can_have_maildir(mailbox)) else {
+            return Ok(());
+        };
+        if self.table.destination(&mailbox.domain().key()).transport != Transport::Maildir {
+            return Ok(());
+        }
+        let text = format!("<{mailbox}>: no mailbox here can have this name");
+        Err(Reply::new(550, Enhanced(5, 1, 1), text))
     }
 
     /// Where each recipient goes, and in which queue group.

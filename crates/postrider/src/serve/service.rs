@@ -7,7 +7,7 @@ use super::{
     engine::Engine,
     held::{Held, Hold},
 };
-use crate::control::Refusal;
+use crate::{control::Refusal, own_address};
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
 use reception::{Client, Service, Unstored};
@@ -175,7 +175,11 @@ impl Service for Desk {
     }
 
     fn recipient(&self, client: &Client, _envelope: &Envelope, recipient: &Recipient) -> Reply {
-        match self.engine.current().policy.recipient(client.peer.ip(), &recipient.path) {
+        let current = self.engine.current();
+        let own = own_address::resolve(&recipient.path, &current.settings, Some(client.local.ip()));
+        let path = own.as_ref().unwrap_or(&recipient.path);
+        let verdict = current.policy.recipient(client.peer.ip(), path);
+        match verdict.and_then(|()| current.is_deliverable(path)) {
             Ok(()) => replies::RECIPIENT_OK,
             Err(reply) => reply,
         }
@@ -200,8 +204,8 @@ impl Service for Desk {
         self.engine.spool.abandon(places);
     }
 
-    async fn commit(&self, _client: &Client, mut message: Message) -> Reply {
-        self.engine.current().name_postmaster(&mut message.envelope);
+    async fn commit(&self, client: &Client, mut message: Message) -> Reply {
+        self.engine.current().name_postmaster(&mut message.envelope, client.local.ip());
         let message = SharedMessage::new(message);
         let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id);

@@ -21,6 +21,7 @@ use mail::IdSource;
 use reception::{Crew, Listener, Reception, TlsMode};
 use report::Ledger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use smtp::server::BareLf;
 use spool::Spool;
 use std::{
     fs, io,
@@ -232,7 +233,11 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
             ListenTls::Starttls => TlsMode::StartTls,
             ListenTls::Implicit => TlsMode::Implicit,
         };
-        Ok(Listener { socket, tls })
+        let bare_lf = listen.bare_lf.map(|bare_lf| match bare_lf {
+            config::BareLf::Reject => BareLf::Reject,
+            config::BareLf::Normalize => BareLf::Normalize,
+        });
+        Ok(Listener { socket, tls, bare_lf })
     };
     settings.listen.iter().map(bind).collect()
 }

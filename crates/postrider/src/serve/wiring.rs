@@ -141,6 +141,7 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
     let d = &settings.delivery;
     delivery::Settings {
         hello: d.helo.0.clone().into(),
+        follow_symlinks: settings.local.follow_symlinks,
         source_address: d.source_address,
         messages_per_connection: d.messages_per_connection,
         pipeline_depth: d.pipeline_depth,

@@ -22,8 +22,8 @@ use tempfile::TempDir;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
-/// Nothing a test waits for takes this long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing a test waits for takes this long, on the slowest machine.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A port nobody listens on, and that no test is given twice. Below those the kernel gives to whoever
 /// does not care: it would give one of them to another test while nobody listens.

@@ -7,7 +7,7 @@
 //!    in one write (RFC 2920 §3.2).
 
 use super::{
-    content::{ChunkCheck, DataDecoder, Piece},
+    content::{BareLf, ChunkCheck, ChunkNormalizer, DataDecoder, Piece},
     replies,
     session::{Action, Capabilities, Input, Session},
 };
@@ -57,6 +57,18 @@ enum Mode {
     Closed,
 }
 
+/// How octets of chunks become content.
+#[derive(Debug, Default)]
+enum ChunkText {
+    /// As they are: BODY=BINARYMIME.
+    #[default]
+    Binary,
+    /// As they are, where no CR or LF is bare.
+    Checked(ChunkCheck),
+    /// With bare CR and LF replaced.
+    Normalized(ChunkNormalizer),
+}
+
 /// A server connection; see the module's text for how it is driven.
 #[derive(Debug)]
 pub struct Connection {
@@ -69,8 +81,12 @@ pub struct Connection {
     content_bytes: u64,
     /// A BDAT transaction has begun: its first chunk was announced.
     chunks_begun: bool,
-    /// The chunks' content check; BODY=BINARYMIME needs none.
-    check: Option<ChunkCheck>,
+    /// What is done with a bare CR or LF.
+    bare_lf: BareLf,
+    /// The last command line ended in CRLF.
+    is_crlf_line: bool,
+    /// How the chunks' content is read.
+    chunk_text: ChunkText,
     /// A driver's reason to refuse the content in hand, found while it arrived.
     refusal: Option<Reply>,
     /// A question is open: input waits.
@@ -90,10 +106,17 @@ impl Connection {
             output,
             content_bytes: 0,
             chunks_begun: false,
-            check: None,
+            bare_lf: BareLf::default(),
+            is_crlf_line: false,
+            chunk_text: ChunkText::default(),
             refusal: None,
             waiting: false,
         }
+    }
+
+    /// Sets what is done with a bare CR or LF, in commands and content. Rejected unless set.
+    pub fn set_bare_lf(&mut self, bare_lf: BareLf) {
+        self.bare_lf = bare_lf;
     }
 
     /// Replies to write; the driver empties it.
@@ -176,8 +199,12 @@ impl Connection {
         };
         let (line, rest) = input.split_at(end + 1);
         *input = rest;
+        self.is_crlf_line = line.ends_with(b"\r\n");
         let parsed = match line {
             [text @ .., b'\r', b'\n'] => command::parse(text, &self.limits, self.session.utf8()),
+            [text @ .., b'\n'] if self.bare_lf == BareLf::Normalize => {
+                command::parse(text, &self.limits, self.session.utf8())
+            }
             // Only CRLF ends a line (RFC 5321 §2.3.8).
             _ => Err(replies::BARE_LF_IN_COMMAND),
         };
@@ -218,6 +245,11 @@ impl Connection {
                 let bad = decoder.fault().is_some();
                 self.content(piece, bad)
             }
+            Piece::Instead(replacement) => {
+                *input = &input[1..];
+                let bad = decoder.fault().is_some();
+                self.content(replacement, bad)
+            }
             Piece::End(length) => {
                 let fault = decoder.fault().cloned();
                 *input = &input[length..];
@@ -250,21 +282,37 @@ impl Connection {
                 return Some(Step::NeedInput);
             }
             let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-            *left -= take as u64;
-            let (piece, rest) = input.split_at(take);
-            *input = rest;
-            let bad = self.check.as_mut().is_some_and(|check| check.check(piece));
+            let (piece, used, bad) = match &mut self.chunk_text {
+                ChunkText::Binary => (&input[..take], take, false),
+                ChunkText::Checked(check) => (&input[..take], take, check.check(&input[..take])),
+                ChunkText::Normalized(normalizer) => {
+                    let (piece, used) = normalizer.next(&input[..take]);
+                    (piece, used, normalizer.fault().is_some())
+                }
+            };
+            *left -= used as u64;
+            *input = &input[used..];
             return self.content(piece, bad);
         }
         let last = *last;
+        if last
+            && let ChunkText::Normalized(normalizer) = &mut self.chunk_text
+            && let Some(piece) = normalizer.finish()
+        {
+            return self.content(piece, false);
+        }
         self.mode = Mode::Commands;
+        let fault = match &mut self.chunk_text {
+            ChunkText::Binary => None,
+            ChunkText::Checked(check) if last => check.finish(),
+            ChunkText::Checked(check) => check.fault.take(),
+            ChunkText::Normalized(normalizer) => normalizer.fault(),
+        };
+        let bad = fault.or_else(|| self.content_refusal());
         if last {
-            let fault = self.check.take().and_then(|mut c| c.finish());
-            let bad = fault.or_else(|| self.content_refusal());
+            self.chunk_text = ChunkText::Binary;
             return self.end(Input::ContentEnd(bad));
         }
-        let fault = self.check.as_mut().and_then(|c| c.fault.take());
-        let bad = fault.or_else(|| self.content_refusal());
         self.end(Input::ChunkEnd(bad))
     }
 
@@ -306,7 +354,7 @@ impl Connection {
             }
             Action::ReadData => {
                 replies::GO_AHEAD.write_to(&mut self.output);
-                self.mode = Mode::Data(DataDecoder::default());
+                self.mode = Mode::Data(DataDecoder::new(self.bare_lf, self.is_crlf_line));
                 self.begin(false)
             }
             Action::ReadChunk { size_bytes, last } => {
@@ -331,7 +379,11 @@ impl Connection {
         self.refusal = None;
         self.chunks_begun = by_chunks;
         let is_text = self.session.envelope().is_some_and(|e| e.body != BodyType::Binary);
-        self.check = (by_chunks && is_text).then(ChunkCheck::default);
+        self.chunk_text = match self.bare_lf {
+            _ if !by_chunks || !is_text => ChunkText::Binary,
+            BareLf::Reject => ChunkText::Checked(ChunkCheck::default()),
+            BareLf::Normalize => ChunkText::Normalized(ChunkNormalizer::default()),
+        };
         Some(Step::Begin)
     }
 

@@ -10,4 +10,5 @@ pub mod replies;
 pub mod session;
 
 pub use connection::{Connection, Step};
+pub use content::BareLf;
 pub use session::{Capabilities, Session, State};

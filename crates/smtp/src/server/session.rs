@@ -305,7 +305,14 @@ impl Session {
                 self.counts.refused += 1;
                 (State::Open(e), send_or_close(reply))
             }
-            State::Committing => (State::Ready, send_or_close(reply)),
+            State::Committing => {
+                if good {
+                    // A client that brings mail may err now and then, however long its session is.
+                    self.counts.errors = 0;
+                    self.counts.refused = 0;
+                }
+                (State::Ready, send_or_close(reply))
+            }
             state => unreachable!("driver gave a verdict in {state:?}"),
         }
     }

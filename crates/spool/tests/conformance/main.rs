@@ -311,7 +311,7 @@ fn soon<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         if let Some(done) = ask() {
             return done;
         }
-        assert!(begun.elapsed().as_secs() < 30, "{what}");
+        assert!(begun.elapsed().as_secs() < 120, "{what}");
         std::thread::yield_now();
     }
 }

@@ -145,7 +145,7 @@ fn a_log_that_waits_for_room_can_be_closed() {
         drop(spool);
         let _ = ended.send(());
     });
-    end.recv_timeout(std::time::Duration::from_secs(30)).expect("closing ends");
+    end.recv_timeout(std::time::Duration::from_secs(120)).expect("closing ends");
 }
 
 #[test]

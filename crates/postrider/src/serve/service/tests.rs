@@ -144,6 +144,9 @@ fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     Desk::new(engine)
 }
 
+/// What has not happened by then never happens, on the slowest machine.
+const LIMIT: Duration = Duration::from_secs(120);
+
 /// Until the runtime has come to it.
 async fn until(is: impl Fn() -> bool) {
     let looking = async {
@@ -151,7 +154,7 @@ async fn until(is: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), looking).await.expect("it does not happen");
+    tokio::time::timeout(LIMIT, looking).await.expect("it does not happen");
 }
 
 #[tokio::test]
@@ -238,7 +241,7 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     let (desk, _answer) = desk(dir.path());
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
-    let ends = || tokio::time::timeout(Duration::from_secs(20), desk.engine.failed.notified());
+    let ends = || tokio::time::timeout(LIMIT, desk.engine.failed.notified());
     desk.engine.spool.close();
     // An outcome, that no session waits for.
     let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };

@@ -1,0 +1,183 @@
+//! Runs every test, and names those that failed at the end, where they are seen.
+
+use crate::shell::{self, Done, Failure, cargo_command};
+
+/// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are told
+/// again at the end.
+pub(crate) fn run(filter: Option<&str>) -> Done {
+    let mut command = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"]);
+    command.args(filter).args(["--", "--show-output"]);
+    let mut seen = Seen::default();
+    let done = shell::run_watched(&mut command, |line| seen.line(line));
+    for what in &seen.skipped {
+        eprintln!("test: SKIPPED: {what}");
+    }
+    done.map_err(|failure| seen.failure(failure))
+}
+
+/// What the lines of `cargo test` told.
+#[derive(Debug, Default)]
+struct Seen {
+    skipped: Vec<String>,
+    /// Failed tests, with the arguments that run their binary again.
+    failed: Vec<String>,
+    /// What could not be compiled, and other errors of cargo.
+    errors: Vec<String>,
+    /// Failed tests of the binary that runs.
+    of_binary: Vec<String>,
+    /// The arguments of a binary that failed and named no test: the next line may say how it ended.
+    unexplained: Option<String>,
+}
+
+impl Seen {
+    fn line(&mut self, line: &str) {
+        let text = line.trim();
+        if let Some(what) = text.strip_prefix("SKIPPED: ") {
+            self.skipped.push(what.to_owned());
+        } else if let Some(name) = failed_test(text) {
+            self.of_binary.push(name.to_owned());
+        } else if let Some(arguments) = text.strip_prefix("error: test failed, to rerun pass ") {
+            self.binary_failed(arguments.trim_matches('`'));
+        } else if let Some(arguments) = text.strip_prefix("error: doctest failed, to rerun pass ") {
+            self.binary_failed(arguments.trim_matches('`'));
+        } else if text.starts_with("process didn't exit successfully: ") {
+            if let Some(arguments) = self.unexplained.take() {
+                let how = text.rsplit_once('`').map_or(text, |(_, how)| how.trim());
+                self.failed.push(format!("{arguments}: ended without naming a test {how}"));
+            }
+        } else if line.starts_with("error: could not compile ") {
+            let what = text.trim_start_matches("error: ");
+            self.errors.push(what.split(" due to ").next().unwrap_or(what).to_owned());
+        }
+    }
+
+    fn binary_failed(&mut self, arguments: &str) {
+        self.settle();
+        if self.of_binary.is_empty() {
+            self.unexplained = Some(arguments.to_owned());
+        }
+        let names = self.of_binary.drain(..);
+        self.failed.extend(names.map(|name| format!("{arguments} {name}")));
+    }
+
+    /// Nothing was said of how the last binary ended.
+    fn settle(&mut self) {
+        let arguments = self.unexplained.take();
+        self.failed.extend(arguments.map(|arguments| format!("{arguments}: ended without naming a test")));
+    }
+
+    /// The failure of the whole run, in place of cargo's own.
+    fn failure(mut self, of_cargo: Failure) -> Failure {
+        self.settle();
+        self.failed.append(&mut self.of_binary);
+        if self.errors.is_empty() && self.failed.is_empty() {
+            return of_cargo;
+        }
+        let mut told = String::new();
+        if !self.errors.is_empty() {
+            told += &format!("test: compiling failed:\n  {}\n", self.errors.join("\n  "));
+        }
+        if !self.failed.is_empty() {
+            told += &format!("test: {} failed:\n  {}", self.failed.len(), self.failed.join("\n  "));
+        }
+        Failure(told.trim_end().to_owned())
+    }
+}
+
+/// The name in `test module::name ... FAILED`.
+fn failed_test(text: &str) -> Option<&str> {
+    let name = text.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(name.strip_suffix(" - should panic").unwrap_or(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a run with these lines that cargo calls failed.
+    fn told(lines: &str) -> String {
+        let mut seen = Seen::default();
+        lines.lines().for_each(|line| seen.line(line));
+        seen.failure(Failure("`cargo test` failed: exit status: 101".into())).0
+    }
+
+    #[test]
+    fn each_failed_test_is_named_with_what_runs_it_again() {
+        let lines = "\
+     Running unittests src/lib.rs (target/debug/deps/mail-1)
+test address::tests::one ... ok
+test result: ok. 1 passed; 0 failed
+     Running tests/flow.rs (target/debug/deps/flow-1)
+test a_stop ... FAILED
+test twice - should panic ... FAILED
+
+failures:
+
+---- a_stop stdout ----
+test of_a_test_in_the_output ... ok
+
+failures:
+    a_stop
+    twice
+
+test result: FAILED. 0 passed; 2 failed
+error: test failed, to rerun pass `-p postrider --test flow`
+   Doc-tests mail
+test crates/mail/src/lib.rs - Domain (line 5) ... FAILED
+error: doctest failed, to rerun pass `-p mail --doc`
+error: 2 targets failed:
+    `-p postrider --test flow`
+    `-p mail --doc`
+";
+        assert_eq!(
+            told(lines),
+            "test: 3 failed:\n  -p postrider --test flow a_stop\n  -p postrider --test flow twice\n  \
+             -p mail --doc crates/mail/src/lib.rs - Domain (line 5)"
+        );
+    }
+
+    #[test]
+    fn a_binary_that_dies_is_named_with_its_end() {
+        let lines = "\
+test a ... ok
+error: test failed, to rerun pass `-p spool --test dirs`
+
+Caused by:
+  process didn't exit successfully: `/t/debug/deps/dirs-1 --show-output` (signal: 6, SIGABRT: process abort signal)
+error: test failed, to rerun pass `-p smtp --lib`
+";
+        assert_eq!(
+            told(lines),
+            "test: 2 failed:\n  -p spool --test dirs: ended without naming a test (signal: 6, SIGABRT: process abort \
+             signal)\n  -p smtp --lib: ended without naming a test"
+        );
+    }
+
+    #[test]
+    fn what_does_not_compile_is_named_and_other_failures_are_cargos() {
+        let lines = "\
+error[E0425]: cannot find value `x` in this scope
+error: unused variable: `y`
+error: could not compile `smtp` (lib test) due to 2 previous errors; 1 warning emitted
+error: could not compile `report` (test \"log\") due to 1 previous error
+";
+        assert_eq!(
+            told(lines),
+            "test: compiling failed:\n  could not compile `smtp` (lib test)\n  could not compile `report` (test \"log\")"
+        );
+        let other = told("error: cannot update the lock file because --locked was passed\n");
+        assert_eq!(other, "`cargo test` failed: exit status: 101");
+    }
+
+    #[test]
+    fn a_real_run_that_fails_names_its_test() {
+        let script = "echo '   Running x' >&2; echo 'test a::b ... FAILED'; \
+                      echo 'error: test failed, to rerun pass `-p x --lib`' >&2; echo 'SKIPPED: y'; exit 101";
+        let mut seen = Seen::default();
+        let mut out = Vec::new();
+        let done = shell::watch(shell::program("sh").args(["-c", script]), &mut out, |line| seen.line(line));
+        assert_eq!(seen.skipped, ["y"]);
+        assert_eq!(String::from_utf8(out).unwrap().lines().count(), 4);
+        assert_eq!(seen.failure(done.unwrap_err()).0, "test: 1 failed:\n  -p x --lib a::b");
+    }
+}
