@@ -6,7 +6,8 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use smtp::client::{
-    Awaited, Connection, Event, Misbehaved, Piece, Protocol, ReplyReader, Settings, Transaction,
+    Awaited, Connection, Event, Misbehaved, Piece, Protocol, RecipientResult, ReplyReader, Settings,
+    Transaction,
 };
 use std::sync::Arc;
 
@@ -123,7 +124,7 @@ impl Run {
     fn end(mut self) {
         self.follow_events();
         for lost in self.connection.lost() {
-            lost.refused.iter().for_each(|(index, _)| self.count(lost.name, *index));
+            lost.refused.iter().for_each(|result| self.count(lost.name, result.index));
             lost.open.iter().for_each(|index| self.count(lost.name, *index));
         }
         let (begun, rest) = self.settled.split_at(self.begun as usize * RECIPIENTS);
@@ -139,7 +140,7 @@ impl Run {
         while let Some(event) = self.connection.next_event() {
             match event {
                 Event::Settled(name, results) => {
-                    for (index, outcome) in results {
+                    for RecipientResult { index, outcome, .. } in results {
                         self.count(name, index);
                         outcome.text.split('\n').for_each(super::printable);
                         assert!(outcome.fate != Fate::Delivered || outcome.status.0 == 2);

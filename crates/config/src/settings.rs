@@ -277,6 +277,10 @@ section! {
         max_connections: usize = "1000",
         /// Messages on one connection before it is renewed.
         messages_per_connection: u32 = "1000",
+        /// Recipients of one transaction. A message to more of them at one destination goes in several
+        /// transactions, and the next hop gets its content in each; RFC 5321 §4.5.3.1.8 asks every server to take
+        /// 100. A next hop that takes fewer is sent fewer.
+        recipients_per_transaction: usize = "100",
         /// Messages sent ahead of their replies on one connection (RFC 2920); 1 waits for each.
         pipeline_depth: usize = "2",
         /// How long a connection without work is kept.

@@ -4,15 +4,19 @@ use crate::{
     Jobs, TlsClient,
     connect::{Connector, Ready},
     maildir,
-    session::{Session, millis},
+    session::{Session, Unfinished, millis},
 };
 use mail::{Attempt, Destination, Enhanced, Outcome, TlsMode};
 use route::{Host, LmtpServer, Router, Rule, Target};
 use smtp::client::Protocol;
 use std::{
     net::IpAddr,
+    path::Path,
     time::{Duration, Instant},
 };
+
+/// Connections that are replaced, one after the other, without having delivered anything.
+const FRUITLESS_MAX: u32 = 8;
 
 /// How mail leaves.
 #[derive(Debug, Clone)]
@@ -23,6 +27,8 @@ pub struct Settings {
     pub source_address: Option<IpAddr>,
     /// Messages on one connection before it is renewed.
     pub messages_per_connection: u32,
+    /// Recipients of one transaction; a message to more goes in several.
+    pub recipients_per_transaction: usize,
     /// Transactions on the wire at once.
     pub pipeline_depth: usize,
     /// How long a connection without work is kept.
@@ -73,12 +79,8 @@ impl Courier {
                 self.over_tcp(hosts, rule.tls, Protocol::Lmtp, jobs).await;
             }
             Target::Lmtp(LmtpServer::Unix(path)) => {
-                let begun = Instant::now();
                 let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
-                match connector.unix(path).await {
-                    Ok(ready) => self.session(ready, begun, jobs).await,
-                    Err(outcome) => report(jobs, outcome, begun),
-                }
+                self.over(&connector, &Hosts::Unix(path), jobs).await;
             }
         }
     }
@@ -87,7 +89,6 @@ impl Courier {
         Connector { settings: &self.settings, tls: &self.tls, mode, protocol }
     }
 
-    /// Tries each address of each host until one can be used.
     async fn over_tcp<J: Jobs>(
         &self,
         hosts: Result<Vec<Host>, Outcome>,
@@ -101,21 +102,60 @@ impl Courier {
             Err(outcome) => return report(jobs, outcome, begun),
         };
         let connector = self.connector(mode, protocol);
+        self.over(&connector, &Hosts::Tcp(hosts), jobs).await;
+    }
+
+    /// Serves jobs over one connection, and over others that replace it while the server leaves a job
+    /// unfinished by closing.
+    async fn over<J: Jobs>(&self, connector: &Connector<'_>, hosts: &Hosts<'_>, jobs: &J) {
+        let mut unfinished = Unfinished::default();
+        let mut fruitless_count = 0;
+        loop {
+            let begun = Instant::now();
+            let ready = match hosts.connect(connector).await {
+                Ok(ready) => ready,
+                Err(outcome) => {
+                    unfinished.give_up(jobs, &outcome);
+                    return report(jobs, outcome, begun);
+                }
+            };
+            let relay = ready.relay.clone();
+            let session = Session::new(jobs, &self.settings, ready, begun.elapsed(), unfinished);
+            let Some(next) = Box::pin(session.run()).await else { return };
+            fruitless_count = if next.has_delivered { 0 } else { fruitless_count + 1 };
+            if fruitless_count > FRUITLESS_MAX {
+                let text = format!("{relay} closes each connection before the content");
+                return next.give_up(jobs, &Outcome::deferred(Enhanced(4, 4, 2), text));
+            }
+            unfinished = next;
+        }
+    }
+}
+
+/// Where a destination's servers are.
+enum Hosts<'a> {
+    Tcp(Vec<Host>),
+    Unix(&'a Path),
+}
+
+impl Hosts<'_> {
+    /// Tries each address of each host until one can be used.
+    async fn connect(&self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
+        let hosts = match self {
+            Self::Tcp(hosts) => hosts,
+            Self::Unix(path) => return connector.unix(path).await,
+        };
         let mut last = None;
-        for host in &hosts {
+        for host in hosts {
             for address in &host.addresses {
                 match Box::pin(connector.tcp(&host.name, *address)).await {
-                    Ok(ready) => return self.session(ready, begun, jobs).await,
+                    Ok(ready) => return Ok(ready),
                     Err(outcome) => last = Some(outcome),
                 }
             }
         }
         let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
-        report(jobs, last.unwrap_or_else(none), begun);
-    }
-
-    async fn session<J: Jobs>(&self, ready: Ready, begun: Instant, jobs: &J) {
-        Box::pin(Session::new(jobs, &self.settings, ready, begun.elapsed()).run()).await;
+        Err(last.unwrap_or_else(none))
     }
 }
 

@@ -136,6 +136,7 @@ fn courier(
         hello: "us.test".into(),
         source_address: None,
         messages_per_connection: 100,
+        recipients_per_transaction: 100,
         pipeline_depth: 2,
         idle_timeout: Duration::from_millis(200),
         connect_timeout: timeout,
@@ -157,18 +158,22 @@ struct Server {
     extensions: Vec<&'static str>,
     tls: Option<Arc<rustls::ServerConfig>>,
     lmtp: bool,
-    /// So many recipients a transaction are taken, and this is said of the others.
+    /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
+    /// is closed.
     too_many: Option<(usize, &'static str)>,
     /// Connections end after so many transactions, with these words if there are any.
     transactions_max: usize,
     farewell: Option<&'static str>,
+    /// Connections that are accepted.
+    connections_max: usize,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     fn new(answers: &[(&'static str, &'static str)]) -> Self {
         let extensions = vec!["PIPELINING", "8BITMIME"];
-        Self { answers: answers.to_vec(), extensions, transactions_max: usize::MAX, ..Self::default() }
+        let (transactions_max, connections_max) = (usize::MAX, usize::MAX);
+        Self { answers: answers.to_vec(), extensions, transactions_max, connections_max, ..Self::default() }
     }
 
     async fn start(&self) -> u16 {
@@ -176,7 +181,8 @@ impl Server {
         let port = listener.local_addr().unwrap().port();
         let server = self.clone();
         tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
+            for _ in 0..server.connections_max {
+                let Ok((stream, _)) = listener.accept().await else { return };
                 let server = server.clone();
                 tokio::spawn(async move { server.connection(stream).await });
             }
@@ -235,13 +241,19 @@ impl Server {
             };
             if is_hello && answer.is_none() {
                 let all: String = self.extensions.iter().map(|e| format!("250-{e}\r\n")).collect();
-                say(stream, &format!("{all}250 there")).await?;
+                say(stream, &format!("250-there\r\n{all}250 HELP")).await?;
                 continue;
             }
             let is_rcpt = command.starts_with("RCPT");
             let too_many = self.too_many.filter(|(max, _)| is_rcpt && accepted >= *max);
             let answer = answer.or(too_many.map(|(_, answer)| answer)).unwrap_or(default);
+            if answer == "CLOSE" {
+                return None;
+            }
             say(stream, answer).await?;
+            if answer.starts_with("421") {
+                return None;
+            }
             if is_rcpt && answer.starts_with('2') {
                 accepted += 1;
             }
@@ -353,6 +365,97 @@ async fn too_many_recipients_is_552_in_older_servers() {
         let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
         assert_eq!(desk.fates(1), ["bounced", "bounced"], "{answers:?}");
         assert_eq!(server.count("MAIL"), 1, "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_to_many_goes_in_transactions_of_the_configured_number_of_recipients() {
+    let server = Server::new(&[]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 250)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 250]);
+    assert_eq!((server.count("MAIL"), server.count("RCPT"), server.count("EHLO")), (3, 250, 1));
+}
+
+#[tokio::test]
+async fn too_many_recipients_in_any_form_splits_the_job() {
+    for answer in ["550 5.5.3 too many", "554 5.5.3 too many", "550 4.5.3 too many", "451 4.5.3 too many"] {
+        for extensions in [vec!["PIPELINING"], vec![]] {
+            let server = Server { too_many: Some((2, answer)), extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
+            assert_eq!(desk.fates(1), ["sent"; 5], "{answer}");
+            assert_eq!((server.count("MAIL"), server.count("EHLO")), (3, 1), "{answer}");
+        }
+    }
+    // Said of one recipient alone it is temporary.
+    let server = Server::new(&[("RCPT TO:<r0@", "554 5.5.3 too many")]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+    let settled = desk.settled.lock().unwrap();
+    assert_eq!((settled[0].1[0].1.fate, settled[0].1[0].1.status), (Fate::Deferred, mail::Enhanced(4, 5, 3)));
+}
+
+#[tokio::test]
+async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the_next_connection() {
+    for answer in ["421 4.5.3 too many", "421 too many", "CLOSE"] {
+        for extensions in [vec!["PIPELINING"], vec![]] {
+            let server = Server { too_many: Some((3, answer)), extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
+            assert_eq!(desk.fates(1), ["sent"; 7], "{answer}");
+            assert_eq!((server.count("EHLO"), server.count("MAIL")), (2, 4), "{answer}");
+            assert!(desk.put_back.lock().unwrap().is_empty());
+        }
+    }
+    // One that takes none is tried again later.
+    let server = Server { too_many: Some((0, "421 too many")), ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
+    assert_eq!((desk.fates(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
+}
+
+#[tokio::test]
+async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
+    for farewell in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
+        for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {
+            let server = Server { transactions_max: 2, farewell, extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 9)]).await;
+            assert_eq!(desk.fates(1), ["sent"; 9], "{farewell:?}");
+            assert_eq!(server.count("EHLO"), 3, "{farewell:?}");
+        }
+    }
+    // The server says so behind its reply to the content.
+    let server = Server {
+        answers: vec![(".", "250 taken\r\n421 4.3.2 closing")],
+        extensions: vec!["PIPELINING", "LIMITS RCPTMAX=2"],
+        ..Server::new(&[])
+    };
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
+    assert_eq!((desk.fates(1), server.count("EHLO")), (vec!["sent"; 5], 3));
+    // A message whose recipients are delivered in part waits with the others when no connection can be made.
+    let server = Server { transactions_max: 1, extensions: vec!["LIMITS RCPTMAX=2"], ..Server::new(&[]) };
+    let once = Server { connections_max: 1, ..server };
+    let desk = deliver(&once, TlsMode::Off, vec![job(1, 3)]).await;
+    assert_eq!(desk.fates(1), ["sent", "sent", "deferred"]);
+    assert_eq!(desk.unreachable.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server {
+            farewell: Some("451 4.3.0 too many messages"),
+            transactions_max: 2,
+            extensions,
+            ..Server::new(&[])
+        };
+        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
+        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        // It may be about the sender, whom another connection would not help; and to the first message it is
+        // about the host or the message.
+        let server = Server { farewell: Some("451 4.1.8 no such domain"), ..server };
+        let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
+        assert_eq!(desk.fates(2), ["deferred"]);
+        let server = Server { farewell: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+        assert_eq!(desk.fates(1), ["deferred"]);
     }
 }
 

@@ -64,7 +64,9 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
                 match event {
                     Event::Settled(name, results) => {
                         run.settled.extend(
-                            results.iter().map(|(i, o)| format!("{name} {i} {:?} {}", o.fate, o.text)),
+                            results.iter().map(|r| {
+                                format!("{name} {} {:?} {}", r.index, r.outcome.fate, r.outcome.text)
+                            }),
                         );
                     }
                     Event::StartTls => {
@@ -453,7 +455,7 @@ proptest! {
                 let prefix = format!("{name} {index} ");
                 let settled = run.settled.iter().filter(|s| s.starts_with(&prefix)).count();
                 let lost: usize = lost.iter().filter(|l| l.name == name)
-                    .map(|l| l.open.iter().filter(|i| **i == index).count() + l.refused.iter().filter(|r| r.0 == index).count()).sum();
+                    .map(|l| l.open.iter().filter(|i| **i == index).count() + l.refused.iter().filter(|r| r.index == index).count()).sum();
                 prop_assert!(settled + lost <= 1, "{prefix}: {:?}", run.settled);
             }
         }

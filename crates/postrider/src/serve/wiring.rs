@@ -142,6 +142,7 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
         hello: d.helo.0.clone().into(),
         source_address: d.source_address,
         messages_per_connection: d.messages_per_connection,
+        recipients_per_transaction: d.recipients_per_transaction,
         pipeline_depth: d.pipeline_depth,
         idle_timeout: d.idle_timeout,
         connect_timeout: d.connect_timeout,

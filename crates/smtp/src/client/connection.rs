@@ -6,9 +6,9 @@
 //! 3. write what [`Connection::next_piece`] yields, then read again.
 
 use super::{
-    Capabilities, Misbehaved, ReplyReader, Transaction,
+    Capabilities, Misbehaved, RecipientResult, ReplyReader, Stage, Transaction,
     replies::to_reply,
-    transaction::{Carrier, Progress, carrier, in_reply_to, write_mail, write_rcpt},
+    transaction::{Answer, Carrier, Progress, answer_to, carrier, write_mail, write_rcpt},
 };
 use bytes::Bytes;
 use mail::{Enhanced, Outcome, Part, Place, Reply};
@@ -59,7 +59,7 @@ pub enum Event {
     /// The server does not want TLS now.
     NoTls(Reply),
     /// A transaction ended: its name, and an outcome for each recipient by index.
-    Settled(u64, Vec<(u32, Outcome)>),
+    Settled(u64, Vec<RecipientResult>),
     /// The greeting or EHLO was refused: this server takes no mail now.
     Refused(Reply),
     /// The server closes (421, or the answer to QUIT): no further transaction can begin.
@@ -128,9 +128,13 @@ pub struct Lost {
     /// Its content was sent, whole or nearly: the server may have taken it (RFC 1047).
     pub content_sent: bool,
     /// Outcomes of recipients that were refused already.
-    pub refused: Vec<(u32, Outcome)>,
+    pub refused: Vec<RecipientResult>,
     /// Recipients without an outcome.
     pub open: Vec<u32>,
+    /// RCPT commands that the server accepted.
+    pub accepted_count: usize,
+    /// Some RCPT was sent, or was to be sent, and not answered.
+    pub lacks_rcpt_reply: bool,
 }
 
 /// What waits to be written.
@@ -356,7 +360,7 @@ impl Connection {
                 self.carrier = carrier;
                 self.open(progress);
             }
-            Err(outcome) => self.settle(progress, &outcome),
+            Err(outcome) => self.settle(progress, outcome),
         }
     }
 
@@ -473,7 +477,7 @@ impl Connection {
         if is_ok {
             self.opening().is_open = true;
         } else {
-            let outcome = refusal(code, raw, "MAIL FROM");
+            let outcome = refusal(code, raw, Stage::Mail);
             self.opening().settle_rest(&outcome);
         }
         self.next_in_lock_step(0);
@@ -481,8 +485,10 @@ impl Connection {
 
     fn rcpt_reply(&mut self, i: usize, is_ok: bool, code: u16, raw: &[u8]) {
         let progress = self.opening();
-        if !is_ok && progress.outcomes[i].is_none() {
-            progress.outcomes[i] = Some(refusal(code, raw, "RCPT TO"));
+        if is_ok {
+            progress.accepted_count += 1;
+        } else if progress.answers[i].is_none() {
+            progress.answers[i] = Some(refusal(code, raw, Stage::Rcpt));
         }
         self.next_in_lock_step(i + 1);
     }
@@ -540,7 +546,7 @@ impl Connection {
             }
             200..=399 => return Err(Misbehaved::WrongReply),
             _ => {
-                let outcome = refusal(code, raw, "DATA");
+                let outcome = refusal(code, raw, Stage::Data);
                 self.opening().settle_rest(&outcome);
                 self.fail_opening();
             }
@@ -591,10 +597,10 @@ impl Connection {
 
     fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
         let Some(progress) = self.transactions.front_mut() else { return };
-        let outcome = in_reply_to(&to_reply(code, raw), "end of DATA");
+        let answer = answer_to(&to_reply(code, raw), Stage::Content);
         match recipient {
-            None => progress.settle_rest(&outcome),
-            Some(i) => progress.outcomes[i] = Some(outcome),
+            None => progress.settle_rest(&answer),
+            Some(i) => progress.answers[i] = Some(answer),
         }
         if progress.open_count() == 0 {
             let progress = self.transactions.pop_front().expect("it was there");
@@ -602,19 +608,22 @@ impl Connection {
         }
     }
 
-    fn settle(&mut self, mut progress: Progress, outcome: &Outcome) {
-        progress.settle_rest(outcome);
+    fn settle(&mut self, mut progress: Progress, outcome: Outcome) {
+        progress.settle_rest(&outcome.into());
         self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
     }
 
     /// The connection is gone: what is left of each transaction.
     pub fn lost(&mut self) -> Vec<Lost> {
         let mut left = Vec::new();
+        let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expect::Rcpt(_)));
         for progress in std::mem::take(&mut self.transactions) {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
-            for (index, outcome) in progress.transaction.recipients.iter().zip(progress.outcomes) {
-                match outcome {
-                    Some(outcome) => refused.push((*index, outcome)),
+            for (index, answer) in progress.transaction.recipients.iter().zip(progress.answers) {
+                match answer {
+                    Some(Answer { outcome, reply }) => {
+                        refused.push(RecipientResult { index: *index, outcome, reply });
+                    }
                     None => open.push(*index),
                 }
             }
@@ -623,6 +632,8 @@ impl Connection {
                 content_sent: progress.content_sent,
                 refused,
                 open,
+                accepted_count: progress.accepted_count,
+                lacks_rcpt_reply: lacks_rcpt_reply && !progress.content_sent,
             });
         }
         left
@@ -630,15 +641,14 @@ impl Connection {
 }
 
 /// What a refused command means. A 2yz where it has no place is the server's error, and temporary.
-fn refusal(code: u16, raw: &[u8], command: &str) -> Outcome {
+fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
     let reply = to_reply(code, raw);
+    let mut answer = answer_to(&reply, stage);
     if code < 400 {
-        return Outcome::deferred(
-            Enhanced(4, 5, 0),
-            format!("unexpected reply to {command}: {}", reply.excerpt()),
-        );
+        let text = format!("unexpected reply to {}: {}", stage.as_str(), reply.excerpt());
+        answer.outcome = Outcome::deferred(Enhanced(4, 5, 0), text);
     }
-    in_reply_to(&reply, command)
+    answer
 }
 
 /// Puts a second dot before each line that begins with one (RFC 5321 §4.5.2), across pieces.
