@@ -437,6 +437,15 @@ async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
+    for answer in ["550 5.7.1 EHLO is not allowed", "554 no", "502 what", "504 no"] {
+        let server = Server::new(&[("EHLO", answer)]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
+        assert_eq!((desk.fates(1), server.count("HELO")), (vec!["sent"; 2], 1), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
     for extensions in [vec!["PIPELINING"], vec![]] {
         let server = Server {
@@ -525,8 +534,9 @@ async fn content_that_is_refused_before_its_end_is_refused_as_the_server_says() 
 
 #[tokio::test]
 async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_fail() {
-    for answers in [[("CONNECT", "554 no service")], [("EHLO", "550 go away")], [("CONNECT", "421 busy")]] {
-        let desk = deliver(&Server::new(&answers), TlsMode::Off, vec![job(1, 1)]).await;
+    let refuses_both = [("EHLO", "550 go away"), ("HELO", "550 go away")];
+    for answers in [&[("CONNECT", "554 no service")][..], &refuses_both, &[("CONNECT", "421 busy")]] {
+        let desk = deliver(&Server::new(answers), TlsMode::Off, vec![job(1, 1)]).await;
         let unreachable = desk.unreachable.lock().unwrap();
         assert_eq!(unreachable.len(), 1);
         assert_eq!(unreachable[0].fate, Fate::Deferred);

@@ -417,8 +417,9 @@ impl Connection {
                 self.capabilities = Capabilities::parse(&to_reply(code, raw));
                 self.hello_done();
             }
-            // Older servers know HELO only (RFC 5321 §3.2); LMTP has no such past.
-            Expect::Ehlo if (500..=504).contains(&code) && self.settings.protocol == Protocol::Smtp => {
+            // Older servers know HELO only (RFC 5321 §3.2), and some policies refuse EHLO alone with 550 or 554;
+            // LMTP has no such past.
+            Expect::Ehlo if (500..600).contains(&code) && self.settings.protocol == Protocol::Smtp => {
                 let line = format!("HELO {}", self.settings.hello);
                 self.command(&line, Expect::Helo);
             }
