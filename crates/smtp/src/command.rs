@@ -177,6 +177,7 @@ fn path_end(text: &str) -> Option<usize> {
     })
 }
 
+/// The mailbox behind a source route, which must be one: neither the null path nor a bare postmaster has a route.
 fn strip_source_route(path: &str) -> Option<&str> {
     if !path.starts_with('@') {
         return Some(path);
@@ -184,7 +185,7 @@ fn strip_source_route(path: &str) -> Option<&str> {
     let (route, mailbox) = path.split_once(':')?;
     let good =
         route.split(',').all(|hop| hop.strip_prefix('@').is_some_and(|d| mail::Domain::parse(d).is_ok()));
-    good.then_some(mailbox)
+    (good && mailbox.contains('@')).then_some(mailbox)
 }
 
 /// `KEY=value` or `KEY`, in capitals; refused when it was there before.
@@ -331,6 +332,10 @@ mod tests {
             ("MAIL FROM:<ä@b>", "553 5.6.7"),
             ("RCPT TO:<ä@b>", "553 5.6.7"),
             ("RCPT TO:<>", "501 5.1.3"),
+            ("MAIL FROM:<@a.test:>", "501 5.1.7"),
+            ("MAIL FROM:<@a.test,@b.test:>", "501 5.1.7"),
+            ("RCPT TO:<@a.test:>", "501 5.1.3"),
+            ("RCPT TO:<@a.test:postmaster>", "501 5.1.3"),
             ("MAIL FROM:<a@b> SIZE=", "501 5.5.4"),
             ("MAIL FROM:<a@b> SIZE=-1", "501 5.5.4"),
             ("MAIL FROM:<a@b> SIZE=18446744073709551616", "552 5.3.4"),
