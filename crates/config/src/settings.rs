@@ -219,6 +219,10 @@ section! {
         command_line: ByteSize = "\"4KiB\"",
         /// Longest address in MAIL and RCPT, brackets included. Longer: 501 5.1.7 or 501 5.1.3.
         path: ByteSize = "256",
+        /// Take only addresses whose local part RFC 5321 allows: up to 64 octets and, unless it is quoted, without
+        /// a dot at its ends and without two in a row. Others exist (SRS, VERP, some providers) and are taken, kept
+        /// and sent as they are when this is false. Refused: 501 5.1.7 or 501 5.1.3.
+        strict_local_parts: bool = "false",
         /// Largest message, announced by SIZE. Larger: 552 5.3.4.
         message: ByteSize = "\"50MiB\"",
         /// Largest header. Larger: 552 5.3.4.

@@ -96,9 +96,11 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
     let reverse_path = if path.is_empty() {
         ReversePath::Null
     } else {
-        Mailbox::parse(path, utf8)
-            .map(ReversePath::Mailbox)
-            .map_err(|e| address_reply(e, &replies::BAD_SENDER))?
+        let mailbox = Mailbox::parse(path, utf8).map_err(|e| address_reply(e, &replies::BAD_SENDER))?;
+        if limits.strict_local_parts && !mailbox.is_strict() {
+            return Err(replies::BAD_SENDER);
+        }
+        ReversePath::Mailbox(mailbox)
     };
     let mut envelope = Envelope::new(reverse_path);
     let mut size = None;
@@ -121,6 +123,9 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
 fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool) -> Result<Command, Reply> {
     let (path, params) = split_path(rest, "TO:", limits, &replies::BAD_RECIPIENT)?;
     let path = ForwardPath::parse(path, utf8).map_err(|e| address_reply(e, &replies::BAD_RECIPIENT))?;
+    if limits.strict_local_parts && path.mailbox().is_some_and(|mailbox| !mailbox.is_strict()) {
+        return Err(replies::BAD_RECIPIENT);
+    }
     let mut recipient = Recipient::new(path);
     let mut seen = Vec::new();
     for param in params.split_ascii_whitespace() {
@@ -366,6 +371,21 @@ mod tests {
             assert_eq!(code(line), reply, "{line:?}");
         }
         assert_eq!(parse(b"NOOP \xff", &Limits::default(), true), Err(replies::INVALID_UTF8));
+    }
+
+    #[test]
+    fn odd_local_parts_are_taken_unless_the_limits_are_strict() {
+        let strict = Limits { strict_local_parts: true, ..Limits::default() };
+        let srs = format!("SRS0=abcd=12=a.test={}@b.test", "x".repeat(100));
+        for path in [srs.as_str(), "a..b@c.test", ".a@c.test", "a.@c.test"] {
+            let (mail, rcpt) = (format!("MAIL FROM:<{path}>"), format!("RCPT TO:<{path}>"));
+            assert!(matches!(good(&mail), Command::Mail(e, _) if e.reverse_path.as_str() == path), "{path}");
+            assert!(matches!(good(&rcpt), Command::Rcpt(r) if r.path.as_str() == path), "{path}");
+            assert_eq!(parse(mail.as_bytes(), &strict, false), Err(replies::BAD_SENDER), "{path}");
+            assert_eq!(parse(rcpt.as_bytes(), &strict, false), Err(replies::BAD_RECIPIENT), "{path}");
+        }
+        assert!(parse(b"RCPT TO:<a.b@c.test>", &strict, false).is_ok());
+        assert!(parse(b"RCPT TO:<postmaster>", &strict, false).is_ok());
     }
 
     #[test]
