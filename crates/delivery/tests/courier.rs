@@ -1,13 +1,18 @@
 //! Couriers against servers that follow a script: what they say, and what becomes of each recipient.
 
+use aws_lc_rs::digest;
 use bytes::Bytes;
 use delivery::{Courier, Job, Jobs, Settings, TlsClient};
 use mail::{
     Attempt, Content, Destination, Envelope, Fate, ForwardPath, Handover, Message, Outcome, Part, Place,
     QueueId, Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
+use num_bigint::BigUint;
 use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{
+    SignatureScheme,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex},
@@ -611,6 +616,119 @@ async fn tls_is_used_when_offered_and_given_up_only_where_that_is_allowed() {
     let (courier, destination) = courier(port, TlsMode::Verify, false, Some(vec![certificate]));
     courier.serve(&destination, &Queue(desk.clone())).await;
     assert!(desk.attempt(1).tls.ends_with(":verified"), "{}", desk.attempt(1).tls);
+}
+
+/// A server with this certificate and key, whatever rustls thinks of them.
+#[derive(Debug)]
+struct Shows(Arc<rustls::sign::CertifiedKey>);
+
+impl rustls::server::ResolvesServerCert for Shows {
+    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        Some(self.0.clone())
+    }
+}
+
+/// The RSA key of 1,024 bits of tests/tls, which no library of ours signs with.
+#[derive(Debug, Clone)]
+struct SmallRsaKey {
+    modulus: BigUint,
+    scheme: SignatureScheme,
+    /// Signs what it should not.
+    lies: bool,
+}
+
+impl SmallRsaKey {
+    /// EMSA-PKCS1-v1_5 or EMSA-PSS (RFC 8017 §9) of a SHA-256 digest, with a salt of zeros.
+    fn encode(&self, message: &[u8]) -> Vec<u8> {
+        let sha256 = |bytes: &[u8]| digest::digest(&digest::SHA256, bytes).as_ref().to_vec();
+        let hash = sha256(message);
+        if self.scheme == SignatureScheme::RSA_PKCS1_SHA256 {
+            let prefix = b"\x30\x31\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\x04\x20";
+            return [&[0, 1][..], &[0xff; 74], &[0], prefix, &hash].concat();
+        }
+        let seed = sha256(&[&[0; 8][..], &hash, &[0; 32]].concat());
+        let mask: Vec<u8> =
+            (0..3_u32).flat_map(|n| sha256(&[&seed[..], &n.to_be_bytes()].concat())).collect();
+        let data = [&[0; 62][..], &[1], &[0; 32]].concat();
+        let mut masked: Vec<u8> = data.iter().zip(&mask).map(|(a, b)| a ^ b).collect();
+        masked[0] &= 0x7f;
+        [&masked[..], &seed, &[0xbc]].concat()
+    }
+}
+
+impl rustls::sign::SigningKey for SmallRsaKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn rustls::sign::Signer>> {
+        offered.contains(&self.scheme).then(|| Box::new(self.clone()) as _)
+    }
+
+    fn algorithm(&self) -> rustls::SignatureAlgorithm {
+        rustls::SignatureAlgorithm::RSA
+    }
+}
+
+impl rustls::sign::Signer for SmallRsaKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        let exponent = include_str!("tls/rsa1024-private-exponent.hex").trim();
+        let exponent = BigUint::parse_bytes(exponent.as_bytes(), 16).unwrap();
+        let message = if self.lies { b"something else" } else { message };
+        let value = BigUint::from_bytes_be(&self.encode(message)).modpow(&exponent, &self.modulus);
+        let bytes = value.to_bytes_be();
+        Ok([&vec![0; 128 - bytes.len()][..], &bytes].concat())
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.scheme
+    }
+}
+
+fn small_rsa(scheme: SignatureScheme, lies: bool) -> rustls::sign::CertifiedKey {
+    let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/v1-rsa1024.pem")).unwrap();
+    // RSAPublicKey: a sequence of 137 octets, in it an integer of 129.
+    let begin = [0x30, 0x81, 0x89, 0x02, 0x81, 0x81, 0x00];
+    let at = certificate.windows(7).position(|w| w == begin).unwrap() + 7;
+    let modulus = BigUint::from_bytes_be(&certificate[at..at + 128]);
+    rustls::sign::CertifiedKey::new(vec![certificate], Arc::new(SmallRsaKey { modulus, scheme, lies }))
+}
+
+#[tokio::test]
+async fn tls_that_is_not_verified_takes_any_certificate_that_tls_can_use() {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let v1_ec = || {
+        let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/v1-ec.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/v1-ec.key")).unwrap();
+        let key = provider.key_provider.load_private_key(key).unwrap();
+        rustls::sign::CertifiedKey::new(vec![certificate], key)
+    };
+    let (pss, pkcs1) = (SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PKCS1_SHA256);
+    for (shown, version, is_good) in [
+        (v1_ec(), &rustls::version::TLS13, true),
+        (v1_ec(), &rustls::version::TLS12, true),
+        (small_rsa(pss, false), &rustls::version::TLS13, true),
+        (small_rsa(pss, false), &rustls::version::TLS12, true),
+        (small_rsa(pkcs1, false), &rustls::version::TLS12, true),
+        (small_rsa(pkcs1, true), &rustls::version::TLS12, false),
+        (small_rsa(pss, true), &rustls::version::TLS13, false),
+    ] {
+        let config = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Shows(Arc::new(shown))));
+        let mut server = Server::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(Arc::new(config));
+        let desk = deliver(&server, TlsMode::Require, vec![job(1, 1)]).await;
+        let unreachable = desk.unreachable.lock().unwrap();
+        assert_eq!(unreachable.is_empty(), is_good, "{version:?}: {unreachable:?}");
+        if is_good {
+            assert_eq!(desk.fates(1), ["sent"]);
+            let begin =
+                if version.version == rustls::ProtocolVersion::TLSv1_3 { "TLSv1.3:" } else { "TLSv1.2:" };
+            assert!(desk.attempt(1).tls.starts_with(begin), "{}", desk.attempt(1).tls);
+        } else {
+            assert!(unreachable[0].text.contains("BadSignature"), "{}", unreachable[0].text);
+        }
+    }
 }
 
 #[tokio::test]
