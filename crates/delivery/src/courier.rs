@@ -5,6 +5,7 @@ use crate::{
     connect::{Connector, Ready},
     maildir,
     session::{Session, Unfinished, millis},
+    tls::TlsFaults,
 };
 use mail::{Attempt, Destination, Enhanced, Outcome, TlsMode};
 use route::{Host, LmtpServer, Router, Rule, Target};
@@ -50,12 +51,13 @@ pub struct Courier {
     router: Router,
     settings: Settings,
     tls: TlsClient,
+    tls_faults: TlsFaults,
 }
 
 impl Courier {
     /// A courier that finds hosts by this router.
     pub fn new(router: Router, settings: Settings, tls: TlsClient) -> Self {
-        Self { router, settings, tls }
+        Self { router, settings, tls, tls_faults: TlsFaults::default() }
     }
 
     /// Serves one connection's worth of jobs for a destination: as many as there are, until it has
@@ -86,7 +88,7 @@ impl Courier {
     }
 
     fn connector(&self, mode: TlsMode, protocol: Protocol) -> Connector<'_> {
-        Connector { settings: &self.settings, tls: &self.tls, mode, protocol }
+        Connector { settings: &self.settings, tls: &self.tls, tls_faults: &self.tls_faults, mode, protocol }
     }
 
     async fn over_tcp<J: Jobs>(
@@ -119,9 +121,17 @@ impl Courier {
                     return report(jobs, outcome, begun);
                 }
             };
-            let relay = ready.relay.clone();
+            let (relay, server, is_secured) =
+                (ready.relay.clone(), ready.opportunistic, !ready.tls.is_empty());
             let session = Session::new(jobs, &self.settings, ready, begun.elapsed(), unfinished);
-            let Some(next) = Box::pin(session.run()).await else { return };
+            let ended = Box::pin(session.run()).await;
+            match (server, &ended.broken) {
+                (Some(server), Some(why)) if is_secured => connector.tls_broke(&relay, server, &why.text),
+                // Clear text does not work either: TLS is next.
+                (Some(server), Some(_)) => self.tls_faults.remove(server),
+                _ => {}
+            }
+            let Some(next) = ended.unfinished else { return };
             fruitless_count = if next.has_delivered { 0 } else { fruitless_count + 1 };
             if fruitless_count > FRUITLESS_MAX {
                 let text = format!("{relay} closes each connection before the content");

@@ -62,6 +62,14 @@ impl Unfinished {
     }
 }
 
+/// What a connection leaves behind.
+pub(crate) struct Ended {
+    /// What the next connection continues.
+    pub(crate) unfinished: Option<Unfinished>,
+    /// Why, if it was lost before any message was through and without a word.
+    pub(crate) broken: Option<Outcome>,
+}
+
 /// How a connection ended.
 enum End {
     /// Nothing is under way.
@@ -138,16 +146,19 @@ impl<'a, J: Jobs> Session<'a, J> {
 
     /// Delivers jobs until there are none, or the connection is of no use any more. Returns what another
     /// connection should continue at once.
-    pub(crate) async fn run(mut self) -> Option<Unfinished> {
+    pub(crate) async fn run(mut self) -> Ended {
         match self.work().await {
             End::Done => {
                 let unfinished = self.unfinished();
                 self.say_goodbye().await;
-                unfinished
+                Ended { unfinished, broken: None }
             }
             End::Broken { why, is_closed } => {
+                self.take_events();
+                let was_of_use = self.has_finished_some || self.has_delivered;
+                let is_early = is_closed && !was_of_use && !self.connection.is_closing();
                 self.give_up(&why, is_closed);
-                self.unfinished()
+                Ended { unfinished: self.unfinished(), broken: is_early.then_some(why) }
             }
         }
     }
@@ -426,7 +437,6 @@ impl<'a, J: Jobs> Session<'a, J> {
 
     /// Each job in hand gets an outcome, or another connection.
     fn give_up(&mut self, why: &Outcome, is_closed: bool) {
-        self.take_events();
         for lost in self.connection.lost() {
             let Some(at) = self.in_hand.iter().position(|hand| hand.name == lost.name) else { continue };
             let hand = self.in_hand.swap_remove(at);

@@ -1,9 +1,11 @@
 //! TLS towards next hops: opportunistic, required, or verified.
 
 mod any_certificate;
+mod faults;
 mod small_rsa;
 
 use any_certificate::AnyCertificate;
+pub(crate) use faults::TlsFaults;
 use mail::TlsMode;
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,

@@ -162,6 +162,8 @@ struct Server {
     answers: Vec<(&'static str, &'static str)>,
     extensions: Vec<&'static str>,
     tls: Option<Arc<rustls::ServerConfig>>,
+    /// Within TLS the connection ends at this command.
+    tls_breaks_at: Option<&'static str>,
     lmtp: bool,
     /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
     /// is closed.
@@ -200,7 +202,9 @@ impl Server {
         if self.talk(&mut stream, true).await == Some("STARTTLS") {
             let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone().unwrap());
             if let Ok(stream) = acceptor.accept(stream.into_inner()).await {
-                self.talk(&mut BufReader::new(stream), false).await;
+                let mut server = self.clone();
+                server.answers.extend(self.tls_breaks_at.map(|command| (command, "CLOSE")));
+                server.talk(&mut BufReader::new(stream), false).await;
             }
         }
     }
@@ -749,6 +753,48 @@ async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
     assert_eq!(&*desk.attempt(1).tls, "");
     let desk = deliver(&no_tls, TlsMode::Require, vec![job(1, 1)]).await;
     assert_eq!(desk.unreachable.lock().unwrap()[0].status, mail::Enhanced(4, 7, 4));
+}
+
+#[tokio::test]
+async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_next_attempt() {
+    let (config, _) = tls_server("localhost");
+    // Within TLS every connection breaks at once, or at the first message.
+    for breaks_at in ["EHLO", "MAIL", "."] {
+        let mut server = Server::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(config.clone());
+        server.tls_breaks_at = Some(breaks_at);
+        let port = server.start().await;
+        for (mode, falls_back) in [(TlsMode::May, true), (TlsMode::Require, false)] {
+            let (courier, destination) = courier(port, mode, false, None);
+            let mut ends = Vec::new();
+            for id in 1..=3 {
+                let desk = Desk::with([job(id, 1)]);
+                courier.serve(&destination, &Queue(desk.clone())).await;
+                let is_sent = desk.unreachable.lock().unwrap().is_empty() && desk.fates(id) == ["sent"];
+                assert!(!is_sent || desk.attempt(id).tls.is_empty());
+                ends.push(is_sent);
+            }
+            assert_eq!(ends, [false, falls_back, falls_back], "{breaks_at} {mode:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
+    let (config, _) = tls_server("localhost");
+    let mut server = Server::new(&[("STARTTLS", "220 go"), ("MAIL", "CLOSE")]);
+    server.extensions.push("STARTTLS");
+    server.tls = Some(config);
+    let port = server.start().await;
+    let (courier, destination) = courier(port, TlsMode::May, false, None);
+    let mut secured = Vec::new();
+    for id in 1..=4 {
+        let desk = Desk::with([job(id, 1)]);
+        courier.serve(&destination, &Queue(desk.clone())).await;
+        secured.push(!desk.attempt(id).tls.is_empty());
+    }
+    assert_eq!(secured, [true, false, true, false]);
 }
 
 #[tokio::test]
