@@ -1,6 +1,7 @@
 //! A server that says anything: its replies, and a whole client connection against it.
 
 use bytes::Bytes;
+use mail::seven_bit::Scan;
 use mail::{
     Content, Envelope, Facts, Fate, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
@@ -159,7 +160,12 @@ impl Run {
     fn follow(&mut self) {
         self.follow_events();
         while self.begun < 3 && self.connection.can_begin() {
-            self.connection.begin(transaction(self.begun));
+            let transaction = transaction(self.begun);
+            // As if all that the server does not take were to be converted.
+            let takes = self.connection.capabilities().takes(transaction.message.content.facts);
+            let plan =
+                (!takes).then(|| Arc::new(Scan::default().finish().expect("nothing can be converted")));
+            self.connection.begin_converted(transaction, plan);
             self.begun += 1;
             self.follow_events();
         }

@@ -116,7 +116,7 @@ pub fn server_session(bytes: &[u8]) {
     let Some((split, wire)) = bytes.split_first() else { return };
     let limits = Limits { message_bytes: 100, command_line_bytes: 200, ..Limits::default() };
     let capabilities =
-        Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0 };
+        Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0, binary_mime: split % 3 != 0 };
     let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
     let (mut unread, mut received, mut open) = (Vec::new(), 0, false);
     for piece in wire.chunks(usize::from(split / 2).max(1)) {

@@ -2,7 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
+    choice::{DirectoryChoice, EightBit, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -287,6 +287,15 @@ section! {
         recipients_per_transaction: usize = "100",
         /// Messages sent ahead of their replies on one connection (RFC 2920); 1 waits for each.
         pipeline_depth: usize = "2",
+        /// What becomes of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert" writes
+        /// the parts that need it in quoted-printable or base64, which takes any next hop; the few messages that
+        /// cannot be converted are returned with 5.6.3. "send" sends everything as it is, which most servers take.
+        /// "return" converts nothing and returns the mail. "auto" converts, but sends as it is what is signed
+        /// (DKIM-Signature, multipart/signed), because a conversion would break the signature, and what cannot be
+        /// converted. Binary content (BINARYMIME, RFC 3030) cannot be sent as it is: "auto" and "convert" convert
+        /// it, signed or not, for a next hop that does not offer BINARYMIME, and with "send" and "return"
+        /// BINARYMIME is not offered to clients.
+        eight_bit: EightBit = "\"auto\"",
         /// How long a connection without work is kept.
         idle_timeout: Duration = "\"5s\"",
         /// To connect to one address.

@@ -1,7 +1,7 @@
 //! From a destination's hosts to a connection that mail can begin on: TCP, greeting, EHLO, TLS.
 
 use crate::{
-    Settings,
+    EightBit, Settings,
     link::{Link, Stream},
     tls::{TlsClient, TlsFaults},
 };
@@ -165,7 +165,7 @@ impl Connector<'_> {
             protocol: self.protocol,
             hello: self.settings.hello.clone(),
             depth: self.settings.pipeline_depth,
-            eight_bit_anyway: true,
+            eight_bit_anyway: matches!(self.settings.eight_bit, EightBit::Auto | EightBit::Send),
         });
         match self.converse(link, &mut connection, relay).await? {
             Event::Hello => Ok(connection),

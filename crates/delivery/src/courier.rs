@@ -19,6 +19,19 @@ use std::{
 /// Connections that are replaced, one after the other, without having delivered anything.
 const FRUITLESS_MAX: u32 = 8;
 
+/// What becomes of 8-bit content for a next hop that takes 7 bits only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EightBit {
+    /// It is converted; what is signed, or cannot be converted, is sent as it is.
+    Auto,
+    /// It is converted; what cannot be is returned.
+    Convert,
+    /// It is sent as it is.
+    Send,
+    /// It is returned.
+    Return,
+}
+
 /// How mail leaves.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -30,6 +43,8 @@ pub struct Settings {
     pub messages_per_connection: u32,
     /// Recipients of one transaction; a message to more goes in several.
     pub recipients_per_transaction: usize,
+    /// For next hops without 8BITMIME or BINARYMIME.
+    pub eight_bit: EightBit,
     /// Transactions on the wire at once.
     pub pipeline_depth: usize,
     /// How long a connection without work is kept.

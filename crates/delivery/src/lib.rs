@@ -12,6 +12,6 @@ mod maildir;
 mod session;
 mod tls;
 
-pub use courier::{Courier, Settings};
+pub use courier::{Courier, EightBit, Settings};
 pub use jobs::{Job, Jobs};
 pub use tls::TlsClient;

@@ -1,15 +1,19 @@
 //! One connection at work: jobs in, transactions on the wire, outcomes back.
 
 use crate::{
-    Job, Jobs, Settings,
+    EightBit, Job, Jobs, Settings,
     connect::{Ready, patience},
     link::Link,
 };
 use bytes::Bytes;
-use mail::{Attempt, Enhanced, Fate, Handover, Outcome, SharedMessage};
+use mail::{
+    Attempt, Enhanced, Fate, Handover, Outcome, Part, SharedMessage,
+    seven_bit::{Plan, Scan, Unconvertible},
+};
 use smtp::client::{Connection, Event, Lost, Phase, Piece, RecipientResult, ReplyTo, Stage, Transaction};
 use std::{
     io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -30,6 +34,8 @@ pub(crate) struct InHand {
     settled: Vec<(u32, Outcome)>,
     /// Recipients for which there was no room in the transaction.
     rest: Vec<u32>,
+    /// How its content is converted to 7 bits, once a next hop has asked for that.
+    plan: Option<Result<Arc<Plan>, Unconvertible>>,
 }
 
 impl InHand {
@@ -209,12 +215,12 @@ impl<'a, J: Jobs> Session<'a, J> {
     async fn begin_jobs(&mut self) {
         while self.connection.can_begin() && !self.is_used_up {
             if let Some(again) = self.again.pop() {
-                self.begin(again);
+                self.begin(again).await;
             } else if self.message_count < self.settings.messages_per_connection {
                 let Some(job) = self.jobs.take() else { return };
                 self.false_alarms = 0;
                 match self.jobs.message(&job).await {
-                    Ok(message) => self.begin_job(job, message),
+                    Ok(message) => self.begin_job(job, message).await,
                     Err(outcome) => {
                         let results = job.recipients.iter().map(|index| (*index, outcome.clone())).collect();
                         self.jobs.settle(job, results, &Attempt::default());
@@ -226,16 +232,28 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
     }
 
-    fn begin_job(&mut self, job: Job, message: SharedMessage) {
+    async fn begin_job(&mut self, job: Job, message: SharedMessage) {
         self.message_count += 1;
         let begun = Instant::now();
         let rest = job.recipients.clone();
-        self.begin(InHand { name: 0, job, message, begun, settled: Vec::new(), rest });
+        self.begin(InHand { name: 0, job, message, begun, settled: Vec::new(), rest, plan: None }).await;
     }
 
     /// A transaction for as many of the recipients as the configuration allows and the server takes at once
     /// (RFC 9422).
-    fn begin(&mut self, mut hand: InHand) {
+    async fn begin(&mut self, mut hand: InHand) {
+        let conversion = if self.connection.capabilities().takes(hand.message.content.facts) {
+            None
+        } else {
+            match Box::pin(self.conversion(&mut hand)).await {
+                Ok(conversion) => conversion,
+                Err(outcome) => {
+                    let rest = std::mem::take(&mut hand.rest);
+                    hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+                    return self.finish(hand);
+                }
+            }
+        };
         self.next_name += 1;
         hand.name = self.next_name;
         let announced = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX);
@@ -245,7 +263,45 @@ impl<'a, J: Jobs> Session<'a, J> {
         let recipients = std::mem::replace(&mut hand.rest, rest);
         let transaction = Transaction { name: hand.name, message: hand.message.clone(), recipients };
         self.in_hand.push(hand);
-        self.connection.begin(transaction);
+        self.connection.begin_converted(transaction, conversion);
+    }
+
+    /// How content that the next hop does not take as it is gets there: by a plan, or as it is in spite of that.
+    /// An error is the outcome of all its recipients.
+    async fn conversion(&self, hand: &mut InHand) -> Result<Option<Arc<Plan>>, Outcome> {
+        let is_binary = hand.message.content.facts.is_binary;
+        let mode = self.settings.eight_bit;
+        if !matches!(mode, EightBit::Auto | EightBit::Convert) {
+            return Ok(None);
+        }
+        let plan = match &hand.plan {
+            Some(plan) => plan.clone(),
+            None => hand.plan.insert(self.scan(&hand.message).await?).clone(),
+        };
+        let may_be_sent = mode == EightBit::Auto && !is_binary;
+        match plan {
+            Ok(plan) if plan.is_signed() && may_be_sent => Ok(None),
+            Ok(plan) => Ok(Some(plan)),
+            Err(_) if may_be_sent => Ok(None),
+            Err(why) => {
+                let lack = if is_binary { "BINARYMIME" } else { "8BITMIME" };
+                let text =
+                    format!("the next hop does not offer {lack}, and the message cannot be converted: {why}");
+                Err(Outcome::failed(Enhanced(5, 6, 3), text))
+            }
+        }
+    }
+
+    /// Reads the content once, a piece at a time.
+    async fn scan(&self, message: &SharedMessage) -> Result<Result<Arc<Plan>, Unconvertible>, Outcome> {
+        let mut scan = Scan::default();
+        for part in message.content.parts() {
+            match part {
+                Part::Memory(bytes) => scan.push(bytes),
+                Part::Stored { place, .. } => scan.push(&self.jobs.chunk(*place).await?),
+            }
+        }
+        Ok(scan.finish().map(Arc::new))
     }
 
     fn take_events(&mut self) {

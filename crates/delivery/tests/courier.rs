@@ -2,7 +2,7 @@
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use delivery::{Courier, Job, Jobs, Settings, TlsClient};
+use delivery::{Courier, EightBit, Job, Jobs, Settings, TlsClient};
 use mail::{
     Attempt, Content, Destination, Envelope, Fate, ForwardPath, Handover, Message, Outcome, Part, Place,
     QueueId, Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
@@ -127,6 +127,16 @@ fn courier(
     lmtp: bool,
     authorities: Option<Vec<CertificateDer<'static>>>,
 ) -> (Courier, Destination) {
+    courier_for(port, tls, lmtp, authorities, EightBit::Auto)
+}
+
+fn courier_for(
+    port: u16,
+    tls: TlsMode,
+    lmtp: bool,
+    authorities: Option<Vec<CertificateDer<'static>>>,
+    eight_bit: EightBit,
+) -> (Courier, Destination) {
     let (host, timeout) = ("localhost".to_owned(), Duration::from_secs(10));
     let target =
         if lmtp { Target::Lmtp(LmtpServer::Tcp { host, port }) } else { Target::Smarthost { host, port } };
@@ -143,6 +153,7 @@ fn courier(
         messages_per_connection: 100,
         recipients_per_transaction: 100,
         pipeline_depth: 2,
+        eight_bit,
         idle_timeout: Duration::from_millis(200),
         connect_timeout: timeout,
         greeting_timeout: timeout,
@@ -173,6 +184,8 @@ struct Server {
     farewell: Option<&'static str>,
     /// Connections that are accepted.
     connections_max: usize,
+    /// The content of each transaction, dot-stuffed.
+    contents: Arc<Mutex<Vec<Vec<u8>>>>,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
@@ -270,7 +283,13 @@ impl Server {
                 return Some("STARTTLS");
             }
             if answer.starts_with("354") {
-                while read_line(stream).await? != "." {}
+                let mut content = Vec::new();
+                while !content.ends_with(b"\r\n.\r\n") {
+                    if stream.read_until(b'\n', &mut content).await.ok()? == 0 {
+                        return None;
+                    }
+                }
+                self.contents.lock().unwrap().push(content);
                 match self.answer(".") {
                     Some("CLOSE") => return None,
                     Some(answer) => say(stream, answer).await?,
@@ -585,6 +604,68 @@ async fn content_in_the_spool_is_read_while_it_is_sent() {
     let job = job_of(1, 1, Content::new(facts, parts));
     let desk = deliver(&server, TlsMode::Off, vec![job]).await;
     assert_eq!(desk.fates(1), ["sent"]);
+}
+
+/// Delivers one message with this content, some of it in the spool, to a next hop without 8BITMIME. Gives what
+/// became of it, and the content that arrived.
+async fn deliver_8bit(mode: EightBit, content: Content) -> (Outcome, Option<String>) {
+    let server = Server { extensions: vec!["PIPELINING", "SIZE 1000"], ..Server::new(&[]) };
+    let port = server.start().await;
+    let desk = Desk::with([job_of(1, 1, content)]);
+    let (courier, destination) = courier_for(port, TlsMode::Off, false, None, mode);
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    let outcome = desk.settled.lock().unwrap()[0].1[0].1.clone();
+    let arrived = server.contents.lock().unwrap().pop().map(|bytes| String::from_utf8(bytes).unwrap());
+    (outcome, arrived)
+}
+
+#[tokio::test]
+async fn content_for_a_next_hop_without_8bitmime_is_treated_as_configured() {
+    let head = "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n";
+    let plain = format!("{head}\r\nlittle that is not ASCII: \u{e4}\r\n");
+    let signed = format!("DKIM-Signature: v=1\r\n{plain}");
+    let in_header = format!("Subject: \u{e4}\r\n{plain}");
+    let binary = signed.replace('\u{e4}', "\u{e4}\n");
+    let encoding = "Content-Transfer-Encoding: quoted-printable\r\n\r\n";
+    let converted = |content: &str| {
+        let content = content.replace('\u{e4}', "=C3=A4").replace('\n', "=0A").replace("\r=0A", "\r\n");
+        content.replacen("\r\n\r\n", &format!("\r\n{encoding}"), 1) + ".\r\n"
+    };
+    let as_it_is = |content: &str| format!("{content}.\r\n");
+    for (mode, content, want) in [
+        (EightBit::Auto, &plain, Some(converted(&plain))),
+        (EightBit::Auto, &signed, Some(as_it_is(&signed))),
+        (EightBit::Auto, &in_header, Some(as_it_is(&in_header))),
+        (EightBit::Auto, &binary, Some(converted(&binary))),
+        (EightBit::Convert, &plain, Some(converted(&plain))),
+        (EightBit::Convert, &signed, Some(converted(&signed))),
+        (EightBit::Convert, &in_header, None),
+        (EightBit::Send, &plain, Some(as_it_is(&plain))),
+        (EightBit::Send, &binary, None),
+        (EightBit::Return, &plain, None),
+        (EightBit::Return, &binary, None),
+    ] {
+        let (outcome, arrived) = deliver_8bit(mode, Content::from_bytes(content.clone())).await;
+        assert_eq!(arrived, want, "{mode:?} {content}");
+        let status = if want.is_some() { outcome.status.0 } else { 2 };
+        assert_eq!((status, outcome.fate == Fate::Delivered), (2, want.is_some()), "{outcome:?}");
+        if want.is_none() {
+            assert_eq!(outcome.status, mail::Enhanced(5, 6, 3), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn content_in_the_spool_is_converted_piece_by_piece() {
+    let facts = mail::Facts { has_dot_line: true, is_8bit: true, ..mail::Facts::default() };
+    let mut parts = vec![Part::Memory("MIME-Version: 1.0\r\n\r\n\u{e4} with ASCII\r\n".into())];
+    parts.extend((0..5).map(|n| Part::Stored { place: Place(n), length_bytes: 10 }));
+    let (outcome, arrived) = deliver_8bit(EightBit::Auto, Content::new(facts, parts)).await;
+    assert_eq!(outcome.fate, Fate::Delivered);
+    let chunks: String = (0..5).map(|n| format!("=2Echunk {n}\r\n")).collect();
+    let head =
+        "MIME-Version: 1.0\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=C3=A4 with ASCII\r\n";
+    assert_eq!(arrived.unwrap(), format!("{head}{chunks}.\r\n"));
 }
 
 #[tokio::test]

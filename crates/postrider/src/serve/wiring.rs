@@ -1,7 +1,7 @@
 //! The configuration's terms turned into each part's own.
 
 use super::{engine::Current, service::CHUNK_BYTES, tls};
-use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{DirectoryChoice, EightBit, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
 use policy::Policy;
@@ -144,6 +144,12 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
         messages_per_connection: d.messages_per_connection,
         recipients_per_transaction: d.recipients_per_transaction,
         pipeline_depth: d.pipeline_depth,
+        eight_bit: match d.eight_bit {
+            EightBit::Auto => delivery::EightBit::Auto,
+            EightBit::Convert => delivery::EightBit::Convert,
+            EightBit::Send => delivery::EightBit::Send,
+            EightBit::Return => delivery::EightBit::Return,
+        },
         idle_timeout: d.idle_timeout,
         connect_timeout: d.connect_timeout,
         greeting_timeout: d.greeting_timeout,
@@ -154,8 +160,11 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
 }
 
 pub(crate) fn reception_settings(settings: &Settings, has_tls: bool) -> reception::Settings {
-    let capabilities =
-        smtp::server::Capabilities { hostname: settings.hostname.clone().into(), starttls: has_tls };
+    let capabilities = smtp::server::Capabilities {
+        hostname: settings.hostname.clone().into(),
+        starttls: has_tls,
+        binary_mime: matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert),
+    };
     reception::Settings {
         limits: Arc::new(settings.limits.clone()),
         capabilities: Arc::new(capabilities),

@@ -11,9 +11,12 @@ use super::{
     transaction::{Answer, Carrier, Progress, answer_to, carrier, write_mail, write_rcpt},
 };
 use bytes::Bytes;
-use mail::{Enhanced, Outcome, Part, Place, Reply};
+use mail::{
+    Enhanced, Outcome, Part, Place, Reply,
+    seven_bit::{Converter, Plan},
+};
 use memchr::memchr;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 /// Which of the two languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,8 +144,10 @@ pub struct Lost {
 #[derive(Debug)]
 enum Queued {
     Text(Vec<u8>),
-    /// Content begins; whether its dots are stuffed.
-    Begin(bool),
+    /// Content begins; whether its dots are stuffed, and how it is converted.
+    Begin(bool, Option<Arc<Plan>>),
+    /// Converted content ends.
+    End,
     Content(Bytes),
     Load(Place),
 }
@@ -182,6 +187,8 @@ pub struct Connection {
     carrier: Carrier,
     needs_reset: bool,
     stuffer: Stuffer,
+    /// Converts the content that is written now.
+    converter: Option<Box<Converter>>,
     ready: bool,
     closing: bool,
 }
@@ -201,6 +208,7 @@ impl Connection {
             carrier: Carrier::Data,
             needs_reset: false,
             stuffer: Stuffer::default(),
+            converter: None,
             ready: false,
             closing: false,
         }
@@ -309,11 +317,23 @@ impl Connection {
         loop {
             return match self.output.pop_front()? {
                 Queued::Text(text) => Some(Piece::Text(text)),
-                Queued::Content(bytes) => Some(self.stuffer.pass(bytes)),
-                Queued::Begin(active) => {
+                Queued::Content(bytes) => match &mut self.converter {
+                    None => Some(self.stuffer.pass(bytes)),
+                    Some(converter) => match converter.push(&bytes) {
+                        // A header or a line is not whole yet.
+                        none if none.is_empty() => continue,
+                        converted => Some(self.stuffer.pass(converted.into())),
+                    },
+                },
+                Queued::Begin(active, conversion) => {
                     self.stuffer = Stuffer { active, in_line: false };
+                    self.converter = conversion.map(|plan| Box::new(Converter::new(plan)));
                     continue;
                 }
+                Queued::End => match self.converter.take().map(|converter| converter.finish()) {
+                    Some(rest) if !rest.is_empty() => Some(self.stuffer.pass(rest.into())),
+                    _ => continue,
+                },
                 Queued::Load(place) => {
                     self.output.push_front(Queued::Load(place));
                     Some(Piece::Load(place))
@@ -352,9 +372,15 @@ impl Connection {
 
     /// Sends a message. What the server cannot take is settled at once, without a word to it.
     pub fn begin(&mut self, transaction: Transaction) {
+        self.begin_converted(transaction, None);
+    }
+
+    /// Sends a message whose content is converted to 7 bits on its way, if there is a plan for it.
+    pub fn begin_converted(&mut self, transaction: Transaction, conversion: Option<Arc<Plan>>) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
-        let carrier = carrier(&transaction, &self.capabilities, self.settings.eight_bit_anyway);
-        let progress = Progress::new(transaction, &self.capabilities);
+        let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
+        let carrier = carrier(&transaction, &self.capabilities, is_converted, anyway);
+        let progress = Progress::new(transaction, &self.capabilities, conversion);
         match carrier {
             Ok(carrier) => {
                 self.carrier = carrier;
@@ -379,7 +405,7 @@ impl Connection {
 
     fn send_commands(&mut self, progress: &Progress) {
         let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
-        write_mail(self.text(), &progress.transaction, &capabilities, carrier);
+        write_mail(self.text(), progress, &capabilities, carrier);
         self.expected.push_back(Expect::Mail);
         if capabilities.pipelining {
             let mut from = 0;
@@ -569,6 +595,7 @@ impl Connection {
         let progress = self.opening();
         progress.content_sent = true;
         let content = progress.transaction.message.content.clone();
+        let conversion = progress.conversion.take();
         let mut open = Vec::new();
         let mut from = 0;
         while let Some(i) = progress.next_open(from) {
@@ -576,13 +603,19 @@ impl Connection {
             from = i + 1;
         }
         self.opening = false;
-        self.output.push_back(Queued::Begin(carrier == Carrier::Data && content.facts.has_dot_line));
+        let is_converted = conversion.is_some();
+        let stuffs = carrier == Carrier::Data && (content.facts.has_dot_line || is_converted);
+        self.output.push_back(Queued::Begin(stuffs, conversion));
         self.output.extend(content.parts().iter().map(|part| match part {
             Part::Memory(bytes) => Queued::Content(bytes.clone()),
             Part::Stored { place, .. } => Queued::Load(*place),
         }));
+        if is_converted {
+            self.output.push_back(Queued::End);
+        }
         if carrier == Carrier::Data {
-            let end: &[u8] = if content.facts.lacks_final_crlf { b"\r\n.\r\n" } else { b".\r\n" };
+            let end: &[u8] =
+                if content.facts.lacks_final_crlf && !is_converted { b"\r\n.\r\n" } else { b".\r\n" };
             self.output.push_back(Queued::Text(end.to_vec()));
         }
         match self.settings.protocol {

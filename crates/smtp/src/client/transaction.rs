@@ -2,8 +2,9 @@
 
 use super::Capabilities;
 use crate::xtext;
+use mail::seven_bit::Plan;
 use mail::{BodyType, Enhanced, Facts, Fate, Notify, Outcome, Recipient, Reply, Ret, SharedMessage};
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
 
 /// A message to some of its recipients.
 #[derive(Debug, Clone)]
@@ -90,14 +91,20 @@ pub(super) struct Progress {
     /// The server has accepted MAIL: it knows an open transaction.
     pub(super) is_open: bool,
     pub(super) content_sent: bool,
+    /// How the content is converted to 7 bits, if it is.
+    pub(super) conversion: Option<Arc<Plan>>,
     /// RCPT commands that the server accepted.
     pub(super) accepted_count: usize,
 }
 
 impl Progress {
-    pub(super) fn new(transaction: Transaction, capabilities: &Capabilities) -> Self {
+    pub(super) fn new(
+        transaction: Transaction,
+        capabilities: &Capabilities,
+        conversion: Option<Arc<Plan>>,
+    ) -> Self {
         let answers = unspeakable(&transaction, capabilities);
-        Self { transaction, answers, is_open: false, content_sent: false, accepted_count: 0 }
+        Self { transaction, answers, is_open: false, content_sent: false, conversion, accepted_count: 0 }
     }
 
     /// The same answer for all that have none.
@@ -134,8 +141,13 @@ pub(super) enum Carrier {
 }
 
 /// How the message can travel to this server, or why it cannot (RFC 1870 §6.3, RFC 3030 §3, RFC 6152 §3,
-/// RFC 6531 §3.5).
-pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool) -> Result<Carrier, Outcome> {
+/// RFC 6531 §3.5). Content that is converted travels as text of 7 bits.
+pub(super) fn carrier(
+    t: &Transaction,
+    c: &Capabilities,
+    is_converted: bool,
+    eight_bit_anyway: bool,
+) -> Result<Carrier, Outcome> {
     let fail = |status, text: &str| Err(Outcome::failed(status, text));
     let (content, e) = (&t.message.content, &t.message.envelope);
     if let Some(Some(max)) = c.size
@@ -153,9 +165,11 @@ pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool)
     if needs_utf8 && !c.smtputf8 {
         return fail(Enhanced(5, 6, 7), "the next hop does not offer SMTPUTF8, which the message needs");
     }
+    if is_converted {
+        return Ok(Carrier::Data);
+    }
     if is_binary {
-        let can = c.chunking && c.binary;
-        return if can {
+        return if c.takes_binary() {
             Ok(Carrier::Bdat)
         } else {
             fail(Enhanced(5, 6, 3), "the next hop does not offer BINARYMIME, which the message needs")
@@ -181,14 +195,18 @@ fn needs_smtputf8(t: &Transaction, index: u32) -> bool {
     path.mailbox().is_some_and(mail::Mailbox::needs_smtputf8)
 }
 
-/// Appends MAIL with the parameters that the server offers.
-pub(super) fn write_mail(out: &mut Vec<u8>, t: &Transaction, c: &Capabilities, carrier: Carrier) {
+/// Appends MAIL with the parameters that the server offers. The size of converted content is not known yet.
+pub(super) fn write_mail(out: &mut Vec<u8>, progress: &Progress, c: &Capabilities, carrier: Carrier) {
+    let t = &progress.transaction;
     let (e, facts) = (&t.message.envelope, t.message.content.facts);
+    let is_converted = progress.conversion.is_some();
     let _ = write!(out, "MAIL FROM:<{}>", e.reverse_path);
-    if c.size.is_some() {
+    if c.size.is_some() && !is_converted {
         let _ = write!(out, " SIZE={}", t.message.content.size_bytes());
     }
-    if carrier == Carrier::Bdat {
+    if is_converted {
+        // BODY=7BIT is the default.
+    } else if carrier == Carrier::Bdat {
         out.extend_from_slice(b" BODY=BINARYMIME");
     } else if c.eight_bit && (facts.is_8bit || e.body == BodyType::EightBit) {
         out.extend_from_slice(b" BODY=8BITMIME");
