@@ -56,13 +56,16 @@ pub(crate) struct Unfinished {
     recipients_max: Option<usize>,
     /// Some recipient was delivered to on the connection that ended.
     pub(crate) has_delivered: bool,
+    /// Where that connection led to, for recipients that were delivered to.
+    attempt: Attempt,
 }
 
 impl Unfinished {
     /// Settles all of it: no other connection could be made.
     pub(crate) fn give_up<J: Jobs>(self, jobs: &J, outcome: &Outcome) {
         for hand in self.jobs {
-            let attempt = Attempt { queued_ms: hand.job.queued_ms, ..Attempt::default() };
+            let (queued_ms, transfer_ms) = (hand.job.queued_ms, millis(hand.begun.elapsed()));
+            let attempt = Attempt { queued_ms, transfer_ms, ..self.attempt.clone() };
             hand.settle(jobs, outcome, &attempt);
         }
     }
@@ -170,9 +173,14 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn unfinished(&mut self) -> Option<Unfinished> {
+        if self.again.is_empty() {
+            return None;
+        }
         let jobs = std::mem::take(&mut self.again);
+        let (relay, tls) = (self.relay.clone(), self.tls.clone());
+        let attempt = Attempt { relay, tls, handover: self.handover, ..Attempt::default() };
         let Self { recipients_max, has_delivered, .. } = *self;
-        (!jobs.is_empty()).then_some(Unfinished { jobs, recipients_max, has_delivered })
+        Some(Unfinished { jobs, recipients_max, has_delivered, attempt })
     }
 
     async fn work(&mut self) -> End {

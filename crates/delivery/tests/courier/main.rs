@@ -126,6 +126,9 @@ async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
     let once = Server { connections_max: 1, ..server };
     let desk = deliver(&once, TlsMode::Off, vec![job(1, 3)]).await;
     assert_eq!(desk.fates(1), ["sent", "sent", "deferred"]);
+    let attempt = desk.attempt(1);
+    assert!(attempt.relay.starts_with("localhost["), "{}", attempt.relay);
+    assert_eq!(attempt.handover, Handover::Relayed, "nobody else reports");
     assert_eq!(desk.unreachable.lock().unwrap().len(), 1);
 }
 
