@@ -167,7 +167,9 @@ impl<'a, J: Jobs> Session<'a, J> {
                 let was_of_use = self.has_finished_some || self.has_delivered;
                 let is_early = is_closed && !was_of_use && !self.connection.is_closing();
                 self.give_up(&why, is_closed);
-                Ended { unfinished: self.unfinished(), broken: is_early.then_some(why) }
+                // A server that closes behind its limit of recipients meant to.
+                let is_broken = is_early && !self.is_used_up;
+                Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why) }
             }
         }
     }

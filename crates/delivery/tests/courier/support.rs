@@ -206,6 +206,8 @@ impl Server {
     }
 
     pub(crate) async fn connection(self, stream: tokio::net::TcpStream) {
+        // Each reply is a write of its own.
+        stream.set_nodelay(true).unwrap();
         let mut stream = BufReader::new(stream);
         if self.talk(&mut stream, true).await == Some("STARTTLS") {
             let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone().unwrap());

@@ -219,3 +219,15 @@ async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
     }
     assert_eq!(secured, [true, false, true, false]);
 }
+
+#[tokio::test]
+async fn a_server_that_closes_behind_its_limit_of_recipients_is_not_taken_for_broken_tls() {
+    let (config, _) = tls_server("localhost");
+    let mut server = Server::new(&[("STARTTLS", "220 go")]);
+    server.extensions.push("STARTTLS");
+    server.tls = Some(config);
+    server.too_many = Some((3, "CLOSE"));
+    let desk = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 7]);
+    assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (2, false));
+}
