@@ -191,7 +191,8 @@ section! {
         /// Accept it and throw it away.
         discard: bool = "false",
         /// Whether it leaves by TLS: never, when offered, always, or only to a host with a
-        /// certificate that is trusted and names it.
+        /// certificate that is trusted and names it. With "may" mail goes in clear text where the
+        /// handshake fails, and from the next attempt on, for four hours, where TLS breaks after it.
         tls: Option<RouteTls> = "",
     }
 }
