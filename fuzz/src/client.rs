@@ -1,12 +1,14 @@
 //! A server that says anything: its replies, and a whole client connection against it.
 
 use bytes::Bytes;
+use mail::seven_bit::Scan;
 use mail::{
     Content, Envelope, Facts, Fate, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
 use smtp::client::{
-    Awaited, Connection, Event, Misbehaved, Piece, Protocol, ReplyReader, Settings, Transaction,
+    Awaited, Connection, Event, Misbehaved, Piece, Protocol, RecipientResult, ReplyReader, Settings,
+    Transaction,
 };
 use std::sync::Arc;
 
@@ -123,7 +125,7 @@ impl Run {
     fn end(mut self) {
         self.follow_events();
         for lost in self.connection.lost() {
-            lost.refused.iter().for_each(|(index, _)| self.count(lost.name, *index));
+            lost.refused.iter().for_each(|result| self.count(lost.name, result.index));
             lost.open.iter().for_each(|index| self.count(lost.name, *index));
         }
         let (begun, rest) = self.settled.split_at(self.begun as usize * RECIPIENTS);
@@ -139,7 +141,7 @@ impl Run {
         while let Some(event) = self.connection.next_event() {
             match event {
                 Event::Settled(name, results) => {
-                    for (index, outcome) in results {
+                    for RecipientResult { index, outcome, .. } in results {
                         self.count(name, index);
                         outcome.text.split('\n').for_each(super::printable);
                         assert!(outcome.fate != Fate::Delivered || outcome.status.0 == 2);
@@ -158,7 +160,12 @@ impl Run {
     fn follow(&mut self) {
         self.follow_events();
         while self.begun < 3 && self.connection.can_begin() {
-            self.connection.begin(transaction(self.begun));
+            let transaction = transaction(self.begun);
+            // As if all that the server does not take were to be converted.
+            let takes = self.connection.capabilities().takes(transaction.message.content.facts);
+            let plan =
+                (!takes).then(|| Arc::new(Scan::default().finish().expect("nothing can be converted")));
+            self.connection.begin_converted(transaction, plan);
             self.begun += 1;
             self.follow_events();
         }

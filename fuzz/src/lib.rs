@@ -5,11 +5,13 @@
 mod client;
 mod directories;
 mod settings;
+mod seven_bit;
 mod store;
 
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent};
 pub use settings::configuration;
+pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};
 
 use mail::{Facts, Mailbox, Reply, header::Scanner};
@@ -147,7 +149,8 @@ pub fn chunk_content(bytes: &[u8]) {
 pub fn server_session(bytes: &[u8]) {
     let Some((split, wire)) = bytes.split_first() else { return };
     let limits = Limits { message_bytes: 100, command_line_bytes: 200, ..Limits::default() };
-    let capabilities = Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0 };
+    let capabilities =
+        Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0, binary_mime: split % 3 != 0 };
     let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
     connection.set_bare_lf(if split % 3 == 0 { BareLf::Normalize } else { BareLf::Reject });
     let (mut unread, mut received, mut open) = (Vec::new(), 0, false);

@@ -22,6 +22,7 @@ targets!(
     client_session,
     client_conversation,
     configuration,
+    seven_bit_content,
     spool_digest,
     spool_envelope,
     spool_format,

@@ -53,7 +53,7 @@ impl Out {
             self.0.receive(answer).expect("the hop behaves");
         }
         let Some(Event::Settled(settled, results)) = self.0.next_event() else { panic!("it is settled") };
-        assert_eq!((settled, results[0].1.fate), (name, Fate::Delivered));
+        assert_eq!((settled, results[0].outcome.fate), (name, Fate::Delivered));
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Client {
 
 impl Default for Client {
     fn default() -> Self {
-        let capabilities = Capabilities { hostname: "mx.test".into(), starttls: false };
+        let capabilities = Capabilities { hostname: "mx.test".into(), starttls: false, binary_mime: true };
         let connection = Connection::new(Arc::<Limits>::default(), Arc::new(capabilities), false);
         let mut client =
             Self { connection, scanner: Scanner::default(), body: Vec::new(), content: content() };

@@ -264,6 +264,7 @@ impl Check<'_, '_> {
         self.at_least("delivery.connections_per_destination", &d.connections_per_destination, &1);
         self.at_least("delivery.max_connections", &d.max_connections, &1);
         self.at_least("delivery.messages_per_connection", &d.messages_per_connection, &1);
+        self.at_least("delivery.recipients_per_transaction", &d.recipients_per_transaction, &1);
         self.at_least("delivery.pipeline_depth", &d.pipeline_depth, &1);
         self.at_least("delivery.mx_port", &d.mx_port, &1);
         self.at_least("queue.initial_concurrency", &s.queue.initial_concurrency, &1);

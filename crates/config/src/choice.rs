@@ -79,6 +79,20 @@ choice! {
 }
 
 choice! {
+    /// What becomes of 8-bit content for a next hop that takes 7 bits only.
+    EightBit: "one of \"auto\", \"convert\", \"send\" and \"return\"" {
+        /// Converted, unless it is signed; then sent as it is.
+        Auto = "auto",
+        /// Converted, or returned.
+        Convert = "convert",
+        /// Sent as it is.
+        Send = "send",
+        /// Returned.
+        Return = "return",
+    }
+}
+
+choice! {
     /// The oldest TLS version that is spoken.
     TlsVersion: "one of \"1.2\" and \"1.3\"" {
         /// RFC 5246.

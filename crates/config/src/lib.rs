@@ -23,7 +23,9 @@ pub mod settings;
 mod units;
 mod value;
 
-pub use choice::{BareLf, DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion};
+pub use choice::{
+    BareLf, DirectoryChoice, EightBit, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
+};
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};
 pub use listing::{Effective, Origin};

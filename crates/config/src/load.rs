@@ -327,6 +327,7 @@ impl Reading<'_> {
         smtp::Limits {
             command_line_bytes: limits.command_line.as_usize(),
             path_bytes: limits.path.as_usize(),
+            strict_local_parts: limits.strict_local_parts,
             message_bytes: limits.message.0,
             recipients: limits.recipients,
             transactions: limits.transactions,

@@ -2,7 +2,9 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{BareLf, DirectoryChoice, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion},
+    choice::{
+        BareLf, DirectoryChoice, EightBit, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
+    },
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -214,7 +216,8 @@ section! {
         /// Accept it and throw it away.
         discard: bool = "false",
         /// Whether it leaves by TLS: never, when offered, always, or only to a host with a
-        /// certificate that is trusted and names it.
+        /// certificate that is trusted and names it. With "may" mail goes in clear text where the
+        /// handshake fails, and from the next attempt on, for four hours, where TLS breaks after it.
         tls: Option<RouteTls> = "",
     }
 }
@@ -242,6 +245,10 @@ section! {
         command_line: ByteSize = "\"4KiB\"",
         /// Longest address in MAIL and RCPT, brackets included. Longer: 501 5.1.7 or 501 5.1.3.
         path: ByteSize = "256",
+        /// Take only addresses whose local part RFC 5321 allows: up to 64 octets and, unless it is quoted, without
+        /// a dot at its ends and without two in a row. Others exist (SRS, VERP, some providers) and are taken, kept
+        /// and sent as they are when this is false. Refused: 501 5.1.7 or 501 5.1.3.
+        strict_local_parts: bool = "false",
         /// Largest message, announced by SIZE. Larger: 552 5.3.4.
         message: ByteSize = "\"50MiB\"",
         /// Largest header. Larger: 552 5.3.4.
@@ -300,8 +307,21 @@ section! {
         max_connections: usize = "1000",
         /// Messages on one connection before it is renewed.
         messages_per_connection: u32 = "1000",
+        /// Recipients of one transaction. A message to more of them at one destination goes in several
+        /// transactions, and the next hop gets its content in each; RFC 5321 §4.5.3.1.8 asks every server to take
+        /// 100. A next hop that takes fewer is sent fewer.
+        recipients_per_transaction: usize = "100",
         /// Messages sent ahead of their replies on one connection (RFC 2920); 1 waits for each.
         pipeline_depth: usize = "2",
+        /// What becomes of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert" writes
+        /// the parts that need it in quoted-printable or base64, which takes any next hop; the few messages that
+        /// cannot be converted are returned with 5.6.3. "send" sends everything as it is, which most servers take.
+        /// "return" converts nothing and returns the mail. "auto" converts, but sends as it is what is signed
+        /// (DKIM-Signature, multipart/signed), because a conversion would break the signature, and what cannot be
+        /// converted. Binary content (BINARYMIME, RFC 3030) cannot be sent as it is: "auto" and "convert" convert
+        /// it, signed or not, for a next hop that does not offer BINARYMIME, and with "send" and "return"
+        /// BINARYMIME is not offered to clients.
+        eight_bit: EightBit = "\"auto\"",
         /// How long a connection without work is kept.
         idle_timeout: Duration = "\"5s\"",
         /// To connect to one address.

@@ -1,13 +1,18 @@
 //! From a destination's hosts to a connection that mail can begin on: TCP, greeting, EHLO, TLS.
 
 use crate::{
-    Settings,
+    EightBit, Settings,
     link::{Link, Stream},
-    tls::TlsClient,
+    tls::{TlsClient, TlsFaults},
 };
 use mail::{Enhanced, Handover, Outcome, Reply, TlsMode};
 use smtp::client::{self, Connection, Event, Phase, Piece, Protocol};
-use std::{io, net::SocketAddr, path::Path, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
 use tokio::{
     net::{TcpSocket, TcpStream, UnixStream},
     time::timeout,
@@ -22,12 +27,15 @@ pub(crate) struct Ready {
     /// How it is secured, empty in clear text.
     pub(crate) tls: Box<str>,
     pub(crate) handover: Handover,
+    /// Where the server is, if whether TLS works with it decides about the next connection.
+    pub(crate) opportunistic: Option<SocketAddr>,
 }
 
 /// What connecting needs to know.
 pub(crate) struct Connector<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) tls: &'a TlsClient,
+    pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) mode: TlsMode,
     pub(crate) protocol: Protocol,
 }
@@ -36,6 +44,8 @@ pub(crate) struct Connector<'a> {
 enum Unusable {
     /// The handshake failed: without TLS it may work.
     Handshake(String),
+    /// The connection was lost behind the handshake: without TLS it may work.
+    BrokenTls(Outcome),
     /// Anything else.
     Deferred(Outcome),
 }
@@ -47,8 +57,17 @@ impl Connector<'_> {
     /// A deferral: another host, or another time, may be better.
     pub(crate) async fn tcp(&self, host: &str, address: SocketAddr) -> Result<Ready, Outcome> {
         let relay: Box<str> = format!("{host}[{}]:{}", address.ip(), address.port()).into();
-        match self.tcp_with(host, address, &relay, self.mode).await {
+        let is_clear = self.mode == TlsMode::May && self.tls_faults.wants_clear_text(address, Instant::now());
+        if is_clear {
+            tracing::info!("{relay}: connecting in clear text, because TLS broke before");
+        }
+        let mode = if is_clear { TlsMode::Off } else { self.mode };
+        match self.tcp_with(host, address, &relay, mode).await {
             Ok(ready) => Ok(ready),
+            Err(Unusable::BrokenTls(outcome)) if self.mode == TlsMode::May => {
+                self.tls_broke(&relay, address, &outcome.text);
+                Err(outcome)
+            }
             // Opportunistic TLS that fails must not be worse than none (RFC 7435 §3).
             Err(Unusable::Handshake(_)) if self.mode == TlsMode::May => {
                 self.tcp_with(host, address, &relay, TlsMode::Off).await.map_err(|e| self.outcome(&relay, e))
@@ -57,9 +76,15 @@ impl Connector<'_> {
         }
     }
 
+    /// From the next attempt on this server is spoken to in clear text.
+    pub(crate) fn tls_broke(&self, relay: &str, server: SocketAddr, why: &str) {
+        tracing::warn!("{relay}: TLS broke after the handshake, clear text is next: {why}");
+        self.tls_faults.add(server);
+    }
+
     fn outcome(&self, relay: &str, unusable: Unusable) -> Outcome {
         match unusable {
-            Unusable::Deferred(outcome) => outcome,
+            Unusable::Deferred(outcome) | Unusable::BrokenTls(outcome) => outcome,
             Unusable::Handshake(why) => {
                 let status = if self.mode == TlsMode::Verify { Enhanced(4, 7, 5) } else { Enhanced(4, 7, 4) };
                 Outcome::deferred(status, format!("TLS handshake with {relay}: {why}"))
@@ -95,7 +120,8 @@ impl Connector<'_> {
             }
         }
         let handover = self.handover(&connection);
-        Ok(Ready { link, connection, relay: relay.into(), tls: described, handover })
+        let opportunistic = (self.mode == TlsMode::May).then_some(address);
+        Ok(Ready { link, connection, relay: relay.into(), tls: described, handover, opportunistic })
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -121,7 +147,7 @@ impl Connector<'_> {
         let mut link = Link::new(Stream::Unix(stream));
         let connection = self.greet(&mut link, &relay).await.map_err(|e| self.outcome(&relay, e))?;
         let handover = self.handover(&connection);
-        Ok(Ready { link, connection, relay, tls: Box::default(), handover })
+        Ok(Ready { link, connection, relay, tls: Box::default(), handover, opportunistic: None })
     }
 
     /// An LMTP server delivers; what another does with the mail it says only if it can.
@@ -139,7 +165,7 @@ impl Connector<'_> {
             protocol: self.protocol,
             hello: self.settings.hello.clone(),
             depth: self.settings.pipeline_depth,
-            eight_bit_anyway: true,
+            eight_bit_anyway: matches!(self.settings.eight_bit, EightBit::Auto | EightBit::Send),
         });
         match self.converse(link, &mut connection, relay).await? {
             Event::Hello => Ok(connection),
@@ -176,7 +202,12 @@ impl Connector<'_> {
         };
         let mut link = Link::new(Stream::Tls(Box::new(stream)));
         connection.secured();
-        match self.converse(&mut link, connection, relay).await? {
+        let news = self.converse(&mut link, connection, relay).await;
+        let broken = |e| match e {
+            Unusable::Deferred(outcome) => Unusable::BrokenTls(outcome),
+            other => other,
+        };
+        match news.map_err(broken)? {
             Event::Hello => Ok((link, described)),
             Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
             _ => unreached(relay, "the server spoke out of turn"),

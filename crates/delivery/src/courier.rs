@@ -4,15 +4,33 @@ use crate::{
     Jobs, TlsClient,
     connect::{Connector, Ready},
     maildir,
-    session::{Session, millis},
+    session::{Session, Unfinished, millis},
+    tls::TlsFaults,
 };
 use mail::{Attempt, Destination, Enhanced, Outcome, TlsMode};
 use route::{Host, LmtpServer, Router, Rule, Target};
 use smtp::client::Protocol;
 use std::{
     net::IpAddr,
+    path::Path,
     time::{Duration, Instant},
 };
+
+/// Connections that are replaced, one after the other, without having delivered anything.
+const FRUITLESS_MAX: u32 = 8;
+
+/// What becomes of 8-bit content for a next hop that takes 7 bits only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EightBit {
+    /// It is converted; what is signed, or cannot be converted, is sent as it is.
+    Auto,
+    /// It is converted; what cannot be is returned.
+    Convert,
+    /// It is sent as it is.
+    Send,
+    /// It is returned.
+    Return,
+}
 
 /// How mail leaves.
 #[derive(Debug, Clone)]
@@ -25,6 +43,10 @@ pub struct Settings {
     pub source_address: Option<IpAddr>,
     /// Messages on one connection before it is renewed.
     pub messages_per_connection: u32,
+    /// Recipients of one transaction; a message to more goes in several.
+    pub recipients_per_transaction: usize,
+    /// For next hops without 8BITMIME or BINARYMIME.
+    pub eight_bit: EightBit,
     /// Transactions on the wire at once.
     pub pipeline_depth: usize,
     /// How long a connection without work is kept.
@@ -46,12 +68,13 @@ pub struct Courier {
     router: Router,
     settings: Settings,
     tls: TlsClient,
+    tls_faults: TlsFaults,
 }
 
 impl Courier {
     /// A courier that finds hosts by this router.
     pub fn new(router: Router, settings: Settings, tls: TlsClient) -> Self {
-        Self { router, settings, tls }
+        Self { router, settings, tls, tls_faults: TlsFaults::default() }
     }
 
     /// Serves one connection's worth of jobs for a destination: as many as there are, until it has
@@ -75,21 +98,16 @@ impl Courier {
                 self.over_tcp(hosts, rule.tls, Protocol::Lmtp, jobs).await;
             }
             Target::Lmtp(LmtpServer::Unix(path)) => {
-                let begun = Instant::now();
                 let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
-                match connector.unix(path).await {
-                    Ok(ready) => self.session(ready, begun, jobs).await,
-                    Err(outcome) => report(jobs, outcome, begun),
-                }
+                self.over(&connector, &Hosts::Unix(path), jobs).await;
             }
         }
     }
 
     fn connector(&self, mode: TlsMode, protocol: Protocol) -> Connector<'_> {
-        Connector { settings: &self.settings, tls: &self.tls, mode, protocol }
+        Connector { settings: &self.settings, tls: &self.tls, tls_faults: &self.tls_faults, mode, protocol }
     }
 
-    /// Tries each address of each host until one can be used.
     async fn over_tcp<J: Jobs>(
         &self,
         hosts: Result<Vec<Host>, Outcome>,
@@ -103,21 +121,68 @@ impl Courier {
             Err(outcome) => return report(jobs, outcome, begun),
         };
         let connector = self.connector(mode, protocol);
+        self.over(&connector, &Hosts::Tcp(hosts), jobs).await;
+    }
+
+    /// Serves jobs over one connection, and over others that replace it while the server leaves a job
+    /// unfinished by closing.
+    async fn over<J: Jobs>(&self, connector: &Connector<'_>, hosts: &Hosts<'_>, jobs: &J) {
+        let mut unfinished = Unfinished::default();
+        let mut fruitless_count = 0;
+        loop {
+            let begun = Instant::now();
+            let ready = match hosts.connect(connector).await {
+                Ok(ready) => ready,
+                Err(outcome) => {
+                    unfinished.give_up(jobs, &outcome);
+                    return report(jobs, outcome, begun);
+                }
+            };
+            let (relay, server, is_secured) =
+                (ready.relay.clone(), ready.opportunistic, !ready.tls.is_empty());
+            let session = Session::new(jobs, &self.settings, ready, begun.elapsed(), unfinished);
+            let ended = Box::pin(session.run()).await;
+            match (server, &ended.broken) {
+                (Some(server), Some(why)) if is_secured => connector.tls_broke(&relay, server, &why.text),
+                // Clear text does not work either: TLS is next.
+                (Some(server), Some(_)) => self.tls_faults.remove(server),
+                _ => {}
+            }
+            let Some(next) = ended.unfinished else { return };
+            fruitless_count = if next.has_delivered { 0 } else { fruitless_count + 1 };
+            if fruitless_count > FRUITLESS_MAX {
+                let text = format!("{relay} closes each connection before the content");
+                return next.give_up(jobs, &Outcome::deferred(Enhanced(4, 4, 2), text));
+            }
+            unfinished = next;
+        }
+    }
+}
+
+/// Where a destination's servers are.
+enum Hosts<'a> {
+    Tcp(Vec<Host>),
+    Unix(&'a Path),
+}
+
+impl Hosts<'_> {
+    /// Tries each address of each host until one can be used.
+    async fn connect(&self, connector: &Connector<'_>) -> Result<Ready, Outcome> {
+        let hosts = match self {
+            Self::Tcp(hosts) => hosts,
+            Self::Unix(path) => return connector.unix(path).await,
+        };
         let mut last = None;
-        for host in &hosts {
+        for host in hosts {
             for address in &host.addresses {
                 match Box::pin(connector.tcp(&host.name, *address)).await {
-                    Ok(ready) => return self.session(ready, begun, jobs).await,
+                    Ok(ready) => return Ok(ready),
                     Err(outcome) => last = Some(outcome),
                 }
             }
         }
         let none = || Outcome::deferred(Enhanced(4, 4, 4), "no host of the destination has an address");
-        report(jobs, last.unwrap_or_else(none), begun);
-    }
-
-    async fn session<J: Jobs>(&self, ready: Ready, begun: Instant, jobs: &J) {
-        Box::pin(Session::new(jobs, &self.settings, ready, begun.elapsed()).run()).await;
+        Err(last.unwrap_or_else(none))
     }
 }
 

@@ -12,7 +12,7 @@ mod maildir;
 mod session;
 mod tls;
 
-pub use courier::{Courier, Settings};
+pub use courier::{Courier, EightBit, Settings};
 pub use jobs::{Job, Jobs};
 pub use maildir::can_have_maildir;
 pub use tls::TlsClient;

@@ -1,15 +1,19 @@
 //! One connection at work: jobs in, transactions on the wire, outcomes back.
 
 use crate::{
-    Job, Jobs, Settings,
+    EightBit, Job, Jobs, Settings,
     connect::{Ready, patience},
     link::Link,
 };
 use bytes::Bytes;
-use mail::{Attempt, Enhanced, Handover, Outcome, SharedMessage};
-use smtp::client::{Connection, Event, Phase, Piece, Transaction};
+use mail::{
+    Attempt, Enhanced, Fate, Handover, Outcome, Part, SharedMessage,
+    seven_bit::{Plan, Scan, Unconvertible},
+};
+use smtp::client::{Connection, Event, Lost, Phase, Piece, RecipientResult, ReplyTo, Stage, Transaction};
 use std::{
     io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -21,7 +25,7 @@ const FALSE_ALARMS_MAX: u32 = 3;
 const PIECES_MAX: usize = 32;
 
 /// A job whose transaction has begun.
-struct InHand {
+pub(crate) struct InHand {
     name: u64,
     job: Job,
     message: SharedMessage,
@@ -30,6 +34,49 @@ struct InHand {
     settled: Vec<(u32, Outcome)>,
     /// Recipients for which there was no room in the transaction.
     rest: Vec<u32>,
+    /// How its content is converted to 7 bits, once a next hop has asked for that.
+    plan: Option<Result<Arc<Plan>, Unconvertible>>,
+}
+
+impl InHand {
+    /// Settles the job; recipients without an outcome get this one.
+    fn settle<J: Jobs>(mut self, jobs: &J, outcome: &Outcome, attempt: &Attempt) {
+        let rest = std::mem::take(&mut self.rest);
+        self.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+        jobs.settle(self.job, self.settled, attempt);
+    }
+}
+
+/// What the next connection to the same destination continues: recipients that the server did not take
+/// because the transaction, or the connection, had too many of them.
+#[derive(Default)]
+pub(crate) struct Unfinished {
+    jobs: Vec<InHand>,
+    /// The most recipients that the server took in one transaction before it closed.
+    recipients_max: Option<usize>,
+    /// Some recipient was delivered to on the connection that ended.
+    pub(crate) has_delivered: bool,
+    /// Where that connection led to, for recipients that were delivered to.
+    attempt: Attempt,
+}
+
+impl Unfinished {
+    /// Settles all of it: no other connection could be made.
+    pub(crate) fn give_up<J: Jobs>(self, jobs: &J, outcome: &Outcome) {
+        for hand in self.jobs {
+            let (queued_ms, transfer_ms) = (hand.job.queued_ms, millis(hand.begun.elapsed()));
+            let attempt = Attempt { queued_ms, transfer_ms, ..self.attempt.clone() };
+            hand.settle(jobs, outcome, &attempt);
+        }
+    }
+}
+
+/// What a connection leaves behind.
+pub(crate) struct Ended {
+    /// What the next connection continues.
+    pub(crate) unfinished: Option<Unfinished>,
+    /// Why, if it was lost before any message was through and without a word.
+    pub(crate) broken: Option<Outcome>,
 }
 
 /// How a connection ended.
@@ -37,7 +84,18 @@ enum End {
     /// Nothing is under way.
     Done,
     /// In the middle of something: why.
-    Broken(Outcome),
+    Broken {
+        why: Outcome,
+        /// The server closed the connection, or it broke; it did not just fail to answer in time.
+        is_closed: bool,
+    },
+}
+
+impl End {
+    /// A fault that is not the connection's.
+    fn fault(why: Outcome) -> Self {
+        Self::Broken { why, is_closed: false }
+    }
 }
 
 pub(crate) struct Session<'a, J> {
@@ -52,15 +110,28 @@ pub(crate) struct Session<'a, J> {
     in_hand: Vec<InHand>,
     /// Jobs to begin again, with the recipients that had no room before.
     again: Vec<InHand>,
+    /// Recipients a transaction, as the server showed by closing the connection behind that many.
+    recipients_max: Option<usize>,
     next_name: u64,
     message_count: u32,
     /// It was of use: another one will be, too.
     has_finished_some: bool,
+    /// Some recipient was delivered to.
+    has_delivered: bool,
+    /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
+    is_used_up: bool,
     false_alarms: u32,
 }
 
 impl<'a, J: Jobs> Session<'a, J> {
-    pub(crate) fn new(jobs: &'a J, settings: &'a Settings, ready: Ready, setup: Duration) -> Self {
+    /// A session over this connection that first sends what an earlier connection did not finish.
+    pub(crate) fn new(
+        jobs: &'a J,
+        settings: &'a Settings,
+        ready: Ready,
+        setup: Duration,
+        unfinished: Unfinished,
+    ) -> Self {
         Self {
             jobs,
             settings,
@@ -71,20 +142,47 @@ impl<'a, J: Jobs> Session<'a, J> {
             setup_ms: millis(setup),
             handover: ready.handover,
             in_hand: Vec::new(),
-            again: Vec::new(),
+            again: unfinished.jobs,
+            recipients_max: unfinished.recipients_max,
             next_name: 0,
             message_count: 0,
             has_finished_some: false,
+            has_delivered: false,
+            is_used_up: false,
             false_alarms: 0,
         }
     }
 
-    /// Delivers jobs until there are none, or the connection is of no use any more.
-    pub(crate) async fn run(mut self) {
+    /// Delivers jobs until there are none, or the connection is of no use any more. Returns what another
+    /// connection should continue at once.
+    pub(crate) async fn run(mut self) -> Ended {
         match self.work().await {
-            End::Done => self.say_goodbye().await,
-            End::Broken(why) => self.give_up(&why),
+            End::Done => {
+                let unfinished = self.unfinished();
+                self.say_goodbye().await;
+                Ended { unfinished, broken: None }
+            }
+            End::Broken { why, is_closed } => {
+                self.take_events();
+                let was_of_use = self.has_finished_some || self.has_delivered;
+                let is_early = is_closed && !was_of_use && !self.connection.is_closing();
+                self.give_up(&why, is_closed);
+                // A server that closes behind its limit of recipients meant to.
+                let is_broken = is_early && !self.is_used_up;
+                Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why) }
+            }
         }
+    }
+
+    fn unfinished(&mut self) -> Option<Unfinished> {
+        if self.again.is_empty() {
+            return None;
+        }
+        let jobs = std::mem::take(&mut self.again);
+        let (relay, tls) = (self.relay.clone(), self.tls.clone());
+        let attempt = Attempt { relay, tls, handover: self.handover, ..Attempt::default() };
+        let Self { recipients_max, has_delivered, .. } = *self;
+        Some(Unfinished { jobs, recipients_max, has_delivered, attempt })
     }
 
     async fn work(&mut self) -> End {
@@ -100,8 +198,8 @@ impl<'a, J: Jobs> Session<'a, J> {
                 }
                 continue;
             }
-            let is_used_up = self.message_count >= self.settings.messages_per_connection;
-            if self.connection.is_closing() || (is_used_up && self.again.is_empty()) {
+            let is_over = self.is_used_up || self.message_count >= self.settings.messages_per_connection;
+            if self.connection.is_closing() || self.is_used_up || (is_over && self.again.is_empty()) {
                 return self.end_of_work();
             }
             if self.again.is_empty() {
@@ -115,24 +213,24 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn end_of_work(&self) -> End {
-        if self.again.is_empty() {
+        if self.again.is_empty() || self.is_used_up {
             return End::Done;
         }
         let text = format!("{} closed the connection before all recipients were sent", self.relay);
-        End::Broken(Outcome::deferred(Enhanced(4, 4, 2), text))
+        End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed: true }
     }
 
     // ---- jobs ----
 
     async fn begin_jobs(&mut self) {
-        while self.connection.can_begin() {
+        while self.connection.can_begin() && !self.is_used_up {
             if let Some(again) = self.again.pop() {
-                self.begin(again);
+                self.begin(again).await;
             } else if self.message_count < self.settings.messages_per_connection {
                 let Some(job) = self.jobs.take() else { return };
                 self.false_alarms = 0;
                 match self.jobs.message(&job).await {
-                    Ok(message) => self.begin_job(job, message),
+                    Ok(message) => self.begin_job(job, message).await,
                     Err(outcome) => {
                         let results = job.recipients.iter().map(|index| (*index, outcome.clone())).collect();
                         self.jobs.settle(job, results, &Attempt::default());
@@ -144,23 +242,76 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
     }
 
-    fn begin_job(&mut self, job: Job, message: SharedMessage) {
+    async fn begin_job(&mut self, job: Job, message: SharedMessage) {
         self.message_count += 1;
         let begun = Instant::now();
         let rest = job.recipients.clone();
-        self.begin(InHand { name: 0, job, message, begun, settled: Vec::new(), rest });
+        self.begin(InHand { name: 0, job, message, begun, settled: Vec::new(), rest, plan: None }).await;
     }
 
-    /// A transaction for as many of the recipients as the server takes at once (RFC 9422).
-    fn begin(&mut self, mut hand: InHand) {
+    /// A transaction for as many of the recipients as the configuration allows and the server takes at once
+    /// (RFC 9422).
+    async fn begin(&mut self, mut hand: InHand) {
+        let conversion = if self.connection.capabilities().takes(hand.message.content.facts) {
+            None
+        } else {
+            match Box::pin(self.conversion(&mut hand)).await {
+                Ok(conversion) => conversion,
+                Err(outcome) => {
+                    let rest = std::mem::take(&mut hand.rest);
+                    hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+                    return self.finish(hand);
+                }
+            }
+        };
         self.next_name += 1;
         hand.name = self.next_name;
-        let room = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX).max(1);
+        let announced = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX);
+        let shown = self.recipients_max.unwrap_or(usize::MAX);
+        let room = self.settings.recipients_per_transaction.min(announced).min(shown).max(1);
         let rest = hand.rest.split_off(hand.rest.len().min(room));
         let recipients = std::mem::replace(&mut hand.rest, rest);
         let transaction = Transaction { name: hand.name, message: hand.message.clone(), recipients };
         self.in_hand.push(hand);
-        self.connection.begin(transaction);
+        self.connection.begin_converted(transaction, conversion);
+    }
+
+    /// How content that the next hop does not take as it is gets there: by a plan, or as it is in spite of that.
+    /// An error is the outcome of all its recipients.
+    async fn conversion(&self, hand: &mut InHand) -> Result<Option<Arc<Plan>>, Outcome> {
+        let is_binary = hand.message.content.facts.is_binary;
+        let mode = self.settings.eight_bit;
+        if !matches!(mode, EightBit::Auto | EightBit::Convert) {
+            return Ok(None);
+        }
+        let plan = match &hand.plan {
+            Some(plan) => plan.clone(),
+            None => hand.plan.insert(self.scan(&hand.message).await?).clone(),
+        };
+        let may_be_sent = mode == EightBit::Auto && !is_binary;
+        match plan {
+            Ok(plan) if plan.is_signed() && may_be_sent => Ok(None),
+            Ok(plan) => Ok(Some(plan)),
+            Err(_) if may_be_sent => Ok(None),
+            Err(why) => {
+                let lack = if is_binary { "BINARYMIME" } else { "8BITMIME" };
+                let text =
+                    format!("the next hop does not offer {lack}, and the message cannot be converted: {why}");
+                Err(Outcome::failed(Enhanced(5, 6, 3), text))
+            }
+        }
+    }
+
+    /// Reads the content once, a piece at a time.
+    async fn scan(&self, message: &SharedMessage) -> Result<Result<Arc<Plan>, Unconvertible>, Outcome> {
+        let mut scan = Scan::default();
+        for part in message.content.parts() {
+            match part {
+                Part::Memory(bytes) => scan.push(bytes),
+                Part::Stored { place, .. } => scan.push(&self.jobs.chunk(*place).await?),
+            }
+        }
+        Ok(scan.finish().map(Arc::new))
     }
 
     fn take_events(&mut self) {
@@ -171,25 +322,64 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
     }
 
-    fn settled(&mut self, name: u64, results: Vec<(u32, Outcome)>) {
+    fn settled(&mut self, name: u64, results: Vec<RecipientResult>) {
         let Some(at) = self.in_hand.iter().position(|hand| hand.name == name) else { return };
         let mut hand = self.in_hand.swap_remove(at);
-        if self.has_finished_some && hand.settled.is_empty() && are_farewells(&results) {
-            self.jobs.put_back(hand.job);
-            return;
+        if self.is_farewell(&results) {
+            self.is_used_up = true;
+            return self.postpone(hand, results.into_iter().map(|result| result.index));
         }
-        // "Too many recipients" is no verdict on those that were too many.
-        let some_fit = results.iter().any(|(_, outcome)| !is_too_many(outcome));
-        for (index, outcome) in results {
-            if some_fit && is_too_many(&outcome) {
-                hand.rest.push(index);
+        // "Too many recipients" says nothing about those that were too many.
+        let is_split = !hand.settled.is_empty();
+        let accepted_count = results.iter().filter(|result| is_accepted(result)).count();
+        let is_cut = accepted_count > 0 && results.iter().any(|result| is_421_to(result, Stage::Rcpt));
+        if is_cut {
+            self.cut_at(accepted_count);
+        }
+        let some_fit = results.iter().any(|result| !is_too_many(result));
+        hand.settled.reserve(results.len());
+        for result in results {
+            let is_lost = is_cut && is_421_to(&result, Stage::Data);
+            if is_lost || (some_fit && is_too_many(&result)) {
+                hand.rest.push(result.index);
             } else {
-                hand.settled.push((index, outcome));
+                self.has_delivered |= result.outcome.fate == Fate::Delivered;
+                hand.settled.push((result.index, final_outcome(result, is_split)));
             }
         }
         if hand.rest.is_empty() {
             self.finish(hand);
         } else {
+            self.again.push(hand);
+        }
+    }
+
+    /// Do these refusals, if there are any, only say that the connection has lasted long enough or carried
+    /// enough (RFC 5321 §3.8)? They do if each is 421, or 451 to MAIL that is not about the sender's address.
+    /// On a connection that was of no use yet they are about the host or the message.
+    fn is_farewell(&self, results: &[RecipientResult]) -> bool {
+        let is_said = |result: &RecipientResult| match result.reply {
+            Some(ReplyTo { code: 421, stage, .. }) => stage != Stage::Content,
+            Some(ReplyTo { code: 451, stage: Stage::Mail, .. }) => {
+                self.has_delivered && result.outcome.status.1 != 1
+            }
+            _ => false,
+        };
+        (self.has_finished_some || self.has_delivered) && results.iter().all(is_said)
+    }
+
+    /// The server took so many recipients of a transaction, and closed.
+    fn cut_at(&mut self, accepted_count: usize) {
+        self.is_used_up = true;
+        self.recipients_max = Some(self.recipients_max.map_or(accepted_count, |max| max.min(accepted_count)));
+    }
+
+    /// These recipients go by another connection: at the queue's order, if the job is still whole.
+    fn postpone(&mut self, mut hand: InHand, recipients: impl IntoIterator<Item = u32>) {
+        if hand.settled.is_empty() {
+            self.jobs.put_back(hand.job);
+        } else {
+            hand.rest.extend(recipients);
             self.again.push(hand);
         }
     }
@@ -220,7 +410,7 @@ impl<'a, J: Jobs> Session<'a, J> {
                 Piece::Load(place) => {
                     // Nothing waits in memory while the disk is read.
                     self.flush().await?;
-                    let bytes: Bytes = self.jobs.chunk(place).await.map_err(End::Broken)?;
+                    let bytes: Bytes = self.jobs.chunk(place).await.map_err(End::fault)?;
                     self.connection.loaded(bytes);
                 }
             }
@@ -248,7 +438,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         let patience = patience(self.settings, self.connection.phase());
         match self.link.read(patience).await {
             Ok(bytes) => self.connection.receive(bytes).map_err(|e| {
-                End::Broken(Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)))
+                End::fault(Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)))
             })?,
             Err(e) => return Err(self.broken(&e)),
         }
@@ -263,7 +453,8 @@ impl<'a, J: Jobs> Session<'a, J> {
             _ => "in the conversation",
         };
         let text = format!("lost connection with {} {command}: {e}", self.relay);
-        End::Broken(Outcome::deferred(Enhanced(4, 4, 2), text))
+        let is_closed = e.kind() != io::ErrorKind::TimedOut;
+        End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed }
     }
 
     /// Nothing to do: waits for a job, for the server to leave, or for its own time to be over. True
@@ -310,23 +501,15 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.link.shutdown(GOODBYE).await;
     }
 
-    /// Each job in hand gets an outcome, or goes back when the server never saw it.
-    fn give_up(mut self, why: &Outcome) {
-        self.take_events();
-        let was_of_use = self.has_finished_some;
+    /// Each job in hand gets an outcome, or another connection.
+    fn give_up(&mut self, why: &Outcome, is_closed: bool) {
         for lost in self.connection.lost() {
             let Some(at) = self.in_hand.iter().position(|hand| hand.name == lost.name) else { continue };
-            let mut hand = self.in_hand.swap_remove(at);
-            // A kept connection that had ended without our knowing says nothing about the message.
-            let was_unheard = !lost.content_sent && are_farewells(&lost.refused) && hand.settled.is_empty();
-            if was_of_use && was_unheard {
-                self.jobs.put_back(hand.job);
-                continue;
-            }
-            hand.settled.extend(lost.refused);
-            let open = lost.open.into_iter().chain(std::mem::take(&mut hand.rest));
-            hand.settled.extend(open.map(|index| (index, why.clone())));
-            self.finish(hand);
+            let hand = self.in_hand.swap_remove(at);
+            self.settle_lost(hand, lost, why, is_closed);
+        }
+        if self.is_used_up || (is_closed && self.has_delivered) {
+            return;
         }
         for mut hand in std::mem::take(&mut self.again) {
             let rest = std::mem::take(&mut hand.rest);
@@ -334,23 +517,64 @@ impl<'a, J: Jobs> Session<'a, J> {
             self.finish(hand);
         }
     }
+
+    fn settle_lost(&mut self, mut hand: InHand, lost: Lost, why: &Outcome, is_closed: bool) {
+        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, .. } = lost;
+        // A kept connection that had ended without our knowing says nothing about the message.
+        let is_whole = hand.settled.is_empty();
+        if !content_sent && self.is_farewell(&refused) && (is_whole || (is_closed && self.has_delivered)) {
+            let refused = refused.into_iter().map(|result| result.index);
+            return self.postpone(hand, open.into_iter().chain(refused));
+        }
+        let is_refused = refused.iter().any(|result| is_421_to(result, Stage::Rcpt));
+        let is_cut = is_closed && !content_sent && accepted_count > 0 && (lacks_rcpt_reply || is_refused);
+        for result in refused {
+            if is_cut && is_421_to(&result, Stage::Rcpt) {
+                hand.rest.push(result.index);
+            } else {
+                hand.settled.push((result.index, final_outcome(result, true)));
+            }
+        }
+        if is_cut {
+            self.cut_at(accepted_count);
+            hand.rest.extend(open);
+            self.again.push(hand);
+        } else {
+            let open = open.into_iter().chain(std::mem::take(&mut hand.rest));
+            hand.settled.extend(open.map(|index| (index, why.clone())));
+            self.finish(hand);
+        }
+    }
 }
 
-/// 421 to MAIL is about the connection: it has lasted too long, or carried too many messages (RFC 5321 §3.8).
-fn are_farewells(results: &[(u32, Outcome)]) -> bool {
-    results.iter().all(|(_, outcome)| {
-        outcome.from_remote
-            && outcome.text.starts_with("421")
-            && outcome.text.ends_with("(in reply to MAIL FROM)")
-    })
+fn is_421_to(result: &RecipientResult, stage: Stage) -> bool {
+    result.reply.is_some_and(|reply| reply.code == 421 && reply.stage == stage)
 }
 
-/// 452 to RCPT, or what older servers say in its place: 552 (RFC 5321 §4.5.3.1.10).
-fn is_too_many(outcome: &Outcome) -> bool {
-    outcome.from_remote
-        && (outcome.text.starts_with("452") || outcome.text.starts_with("552"))
-        && matches!(outcome.status, Enhanced(_, 5, 3) | Enhanced(_, 0, 0))
-        && outcome.text.ends_with("(in reply to RCPT TO)")
+/// Did the server accept its RCPT?
+fn is_accepted(result: &RecipientResult) -> bool {
+    result.reply.is_some_and(|reply| matches!(reply.stage, Stage::Data | Stage::Content))
+}
+
+/// Was it refused because the transaction had enough recipients? The code is 452, 552 in older servers (RFC
+/// 5321 §4.5.3.1.10), 421 in those that close, or any other with the enhanced code of this meaning.
+fn is_too_many(result: &RecipientResult) -> bool {
+    let Some(ReplyTo { stage: Stage::Rcpt, code, enhanced }) = result.reply else { return false };
+    match enhanced {
+        Some(Enhanced(_, 5, 3)) => true,
+        None | Some(Enhanced(_, 0, 0)) => matches!(code, 421 | 452 | 552),
+        Some(_) => code == 421,
+    }
+}
+
+/// The outcome of a recipient that is not tried again at once. "Too many recipients" is temporary, even if
+/// there was one only; 552 without an enhanced code may mean a full mailbox, unless others came before it.
+fn final_outcome(result: RecipientResult, is_split: bool) -> Outcome {
+    let is_about_number = result.reply.is_some_and(|r| matches!(r.enhanced, Some(Enhanced(_, 5, 3))));
+    if result.outcome.fate == Fate::Failed && is_too_many(&result) && (is_split || is_about_number) {
+        return Outcome { fate: Fate::Deferred, status: Enhanced(4, 5, 3), ..result.outcome };
+    }
+    result.outcome
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

@@ -1,11 +1,16 @@
 //! TLS towards next hops: opportunistic, required, or verified.
 
+mod any_certificate;
+mod faults;
+mod small_rsa;
+
+use any_certificate::AnyCertificate;
+pub(crate) use faults::TlsFaults;
 use mail::TlsMode;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    ClientConfig, RootCertStore, SupportedProtocolVersion,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, ServerName},
 };
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -43,7 +48,7 @@ impl TlsClient {
                 .map_err(|e| format!("set up TLS: {e}"))
         };
         let verifying = builder()?.with_root_certificates(roots).with_no_client_auth();
-        let anyone = Arc::new(Anyone { provider: provider.clone() });
+        let anyone = Arc::new(AnyCertificate { algorithms: provider.signature_verification_algorithms });
         let any = builder()?.dangerous().with_custom_certificate_verifier(anyone).with_no_client_auth();
         Ok(Self { any: Arc::new(any).into(), verifying: Arc::new(verifying).into() })
     }
@@ -68,47 +73,5 @@ impl TlsClient {
         let described =
             format!("{}:{}{word}", version.replace("TLSv1_", "TLSv1."), suite.replace("TLS13_", "TLS_"));
         Ok((stream, described.into()))
-    }
-}
-
-/// Takes any certificate: encryption without knowing to whom beats clear text (RFC 7435 §3). The
-/// handshake's signature is still checked.
-#[derive(Debug)]
-struct Anyone {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -7,8 +7,11 @@ use std::{
     sync::Arc,
 };
 
-/// Longest local part in octets (RFC 5321 §4.5.3.1.1).
+/// Longest local part in octets that every server has to take (RFC 5321 §4.5.3.1.1). Longer ones exist, since
+/// SRS and VERP put a whole address into a local part, and are taken (§4.5.3.1: no limits where possible).
 pub const LOCAL_PART_MAX: usize = 64;
+/// Longest mailbox in octets, whatever path a server's limits allow.
+pub const MAILBOX_MAX: usize = 900;
 /// Longest domain in octets (RFC 5321 §4.5.3.1.2).
 pub const DOMAIN_MAX: usize = 255;
 
@@ -17,7 +20,7 @@ pub const DOMAIN_MAX: usize = 255;
 pub enum AddressError {
     /// Not `local@domain`.
     Syntax,
-    /// The local part is empty, over 64 octets, or has a character it must not have.
+    /// The local part is empty, far too long, or has a character it must not have.
     LocalPart,
     /// The domain is no host name, U-label name or address literal.
     Domain,
@@ -120,11 +123,17 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Reads `local@domain`. With `utf8` both sides may have non-ASCII characters (RFC 6531 §3.3).
+    ///
+    /// Takes local parts that exist although RFC 5321 §4.1.2 does not allow them: over 64 octets, and unquoted
+    /// with a dot at an end or with two in a row. [`Mailbox::is_strict`] tells them apart.
     pub fn parse(text: &str, utf8: bool) -> Result<Self, AddressError> {
         let at = split_at(text)?;
         let (local, domain) = (&text[..at], &text[at + 1..]);
         check_local(local)?;
         Domain::parse(domain)?;
+        if text.len() > MAILBOX_MAX {
+            return Err(AddressError::LocalPart);
+        }
         if !utf8 && !text.is_ascii() {
             return Err(AddressError::NeedsSmtpUtf8);
         }
@@ -153,6 +162,13 @@ impl Mailbox {
             out.extend(if c == '\\' { chars.next() } else { Some(c) });
         }
         Cow::Owned(out)
+    }
+
+    /// Does the local part keep to the grammar and the length of RFC 5321?
+    pub fn is_strict(&self) -> bool {
+        let local = self.local();
+        let has_empty_atom = || local.as_bytes().split(|b| *b == b'.').any(<[u8]>::is_empty);
+        local.len() <= LOCAL_PART_MAX && (local.starts_with('"') || !has_empty_atom())
     }
 
     /// Behind the `@`.
@@ -203,12 +219,12 @@ fn closing_quote(text: &str) -> Option<usize> {
 
 fn check_local(local: &str) -> Result<(), AddressError> {
     let good = if local.starts_with('"') { is_quoted_string(local) } else { is_dot_string(local) };
-    if good && local.len() <= LOCAL_PART_MAX { Ok(()) } else { Err(AddressError::LocalPart) }
+    if good { Ok(()) } else { Err(AddressError::LocalPart) }
 }
 
+/// Atoms and dots, in any order, and one atom at least.
 fn is_dot_string(local: &str) -> bool {
-    let mut atoms = local.as_bytes().split(|b| *b == b'.');
-    !atoms.any(<[u8]>::is_empty) && local.chars().all(|c| c == '.' || is_atext(c))
+    local.chars().all(|c| c == '.' || is_atext(c)) && local.bytes().any(|b| b != b'.')
 }
 
 /// RFC 5322 §3.2.3, and any printable non-ASCII character (RFC 6531 §3.3).
@@ -399,8 +415,8 @@ mod tests {
             ("a@b..c", Domain),
             ("a@-b", Domain),
             ("a@b@c", Domain),
-            (".a@b", LocalPart),
-            ("a..b@c", LocalPart),
+            (".@b", LocalPart),
+            ("..@b", LocalPart),
             ("a b@c", LocalPart),
             (";sleep 66;@c", LocalPart),
             ("\"a@b", LocalPart),
@@ -414,10 +430,24 @@ mod tests {
         ] {
             assert_eq!(Mailbox::parse(bad, true).err(), Some(why), "{bad:?}");
         }
-        let (long_local, long_label) = ("x".repeat(65), "x".repeat(64));
+        let (long_local, long_label) = ("x".repeat(MAILBOX_MAX - 1), "x".repeat(64));
         assert_eq!(Mailbox::parse(&format!("{long_local}@b"), false).err(), Some(LocalPart));
         assert!(Mailbox::parse(&format!("{}@b", &long_local[1..]), false).is_ok());
         assert_eq!(Mailbox::parse(&format!("a@{long_label}"), false).err(), Some(Domain));
+    }
+
+    #[test]
+    fn local_parts_that_only_rfc_5321_forbids_are_kept_as_they_are_and_told_apart() {
+        let long = "x".repeat(65);
+        for odd in [".a", "a.", "a..b", "..a..", long.as_str()] {
+            let text = format!("{odd}@b.test");
+            let mailbox = Mailbox::parse(&text, false).unwrap();
+            assert_eq!((mailbox.as_str(), mailbox.local()), (text.as_str(), odd));
+            assert!(!mailbox.is_strict(), "{odd}");
+        }
+        for usual in ["a", "a.b", "\"a..b\"", "\".\"", &long[1..]] {
+            assert!(Mailbox::parse(&format!("{usual}@b.test"), false).unwrap().is_strict(), "{usual}");
+        }
     }
 
     #[test]

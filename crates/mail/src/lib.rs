@@ -11,6 +11,7 @@ pub mod header;
 pub mod id;
 pub mod outcome;
 pub mod reply;
+pub mod seven_bit;
 pub mod time;
 
 pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, ReversePath, TlsMode, Transport};

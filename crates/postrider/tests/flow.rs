@@ -203,9 +203,10 @@ fn real_mails_arrive_byte_for_byte_by_data_and_by_bdat() {
 }
 
 #[test]
-fn a_large_mail_to_a_thousand_recipients_goes_once() {
+fn a_large_mail_to_a_thousand_recipients_goes_once_where_a_transaction_may_have_so_many() {
     let sink = Sink::start();
-    let daemon = Postrider::start(&sink.route());
+    let settings = sink.route() + "[delivery]\nrecipients_per_transaction = 1000\n";
+    let daemon = Postrider::start(&settings);
     let mut content = b"Subject: large\r\n\r\n".to_vec();
     let mut n = 0u32;
     while content.len() < 30_000_000 {

@@ -105,7 +105,11 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 fn settings(limits: Limits, sessions_max: usize) -> Settings {
     Settings {
         limits: limits.into(),
-        capabilities: Arc::new(Capabilities { hostname: "mx.test".into(), starttls: true }),
+        capabilities: Arc::new(Capabilities {
+            hostname: "mx.test".into(),
+            starttls: true,
+            binary_mime: true,
+        }),
         chunk_bytes: 1000,
         memory_bytes: 1_000_000,
         sessions_max,

@@ -6,7 +6,7 @@ use hickory_resolver::{
     net::{DnsError, NetError, NoRecords},
     proto::{
         op::ResponseCode,
-        rr::{Name, RData, RecordType},
+        rr::{Name, RData, RecordType, rdata::CNAME},
     },
 };
 use std::{
@@ -17,6 +17,9 @@ use std::{
 
 /// Mail exchangers, and addresses of one, that are looked at; more is an attack or an error.
 const RECORDS_MAX: usize = 100;
+
+/// Aliases that are followed from one name to the next. The resolver follows as many by itself.
+const ALIASES_MAX: usize = 8;
 
 /// How names are looked up.
 #[derive(Debug, Clone)]
@@ -159,19 +162,80 @@ async fn lookup<P: ConnectionProvider, T>(
         Ok(answer) => {
             let found: Vec<T> =
                 answer.answers().iter().filter_map(|r| read(&r.data)).take(RECORDS_MAX).collect();
-            // An alias that leads to nothing of this kind.
-            if found.is_empty() { Lookup::NoData } else { Lookup::Found(found) }
+            if found.is_empty() {
+                Lookup::Unknown(format!("look up {kind} of {name}: the answer has other records"))
+            } else {
+                Lookup::Found(found)
+            }
         }
-        Err(NetError::Dns(DnsError::NoRecordsFound(none))) => absence(&none, &name, kind),
+        Err(NetError::Dns(DnsError::NoRecordsFound(none))) => match absence(&none, &name) {
+            Absence::NoName => Lookup::NoName,
+            Absence::NoData => Lookup::NoData,
+            Absence::Doubtful => follow_aliases(resolver, name, kind).await,
+            Absence::Unknown(why) => Lookup::Unknown(format!("look up {kind} of {name}: {why}")),
+        },
         Err(e) => Lookup::Unknown(format!("look up {kind} of {name}: {e}")),
     }
 }
 
+/// What an answer without the records that were asked for means.
+enum Absence {
+    /// NXDOMAIN.
+    NoName,
+    /// NODATA, as a server says it that is responsible for the name or has asked one (RFC 2308 §2.2).
+    NoData,
+    /// NODATA behind aliases, or without the SOA record that belongs to it.
+    Doubtful,
+    /// No answer at all.
+    Unknown(String),
+}
+
 /// Only a server that says so itself is believed that there is nothing.
-fn absence<T>(none: &NoRecords, name: &Name, kind: RecordType) -> Lookup<T> {
+fn absence(none: &NoRecords, name: &Name) -> Absence {
     match none.response_code {
-        ResponseCode::NXDomain => Lookup::NoName,
-        ResponseCode::NoError => Lookup::NoData,
-        code => Lookup::Unknown(format!("look up {kind} of {name}: {code}")),
+        ResponseCode::NXDomain => Absence::NoName,
+        // Whoever names other servers instead was asked for nothing (a lame delegation, or no recursion).
+        ResponseCode::NoError if none.soa.is_none() && none.ns.is_some() => {
+            Absence::Unknown("the name server refers to others".to_owned())
+        }
+        ResponseCode::NoError if none.soa.is_some() && none.query.name() == name => Absence::NoData,
+        ResponseCode::NoError => Absence::Doubtful,
+        code => Absence::Unknown(code.to_string()),
+    }
+}
+
+/// Follows the aliases of a name that has no records of this kind, as far as can be seen. The resolver
+/// answers an endless chain, and one that is longer than it follows, like a name without records.
+async fn follow_aliases<P: ConnectionProvider, T>(
+    resolver: &Resolver<P>,
+    name: Name,
+    kind: RecordType,
+) -> Lookup<Vec<T>> {
+    let mut chain = vec![name];
+    loop {
+        let last = chain.last().expect("it begins with the name");
+        let unknown = |why: &str| Lookup::Unknown(format!("look up {kind} of {}: {why}", chain[0]));
+        let target = match resolver.lookup(last.clone(), RecordType::CNAME).await {
+            Ok(answer) => {
+                let own = answer.answers().iter().filter(|record| record.name == *last);
+                let mut target = own.filter_map(|record| match &record.data {
+                    RData::CNAME(CNAME(target)) => Some(target.clone()),
+                    _ => None,
+                });
+                target.next()
+            }
+            Err(NetError::Dns(DnsError::NoRecordsFound(none))) => match absence(&none, last) {
+                Absence::NoName => return Lookup::NoName,
+                Absence::NoData | Absence::Doubtful => None,
+                Absence::Unknown(why) => return unknown(&why),
+            },
+            Err(e) => return unknown(&e.to_string()),
+        };
+        match target {
+            None => return Lookup::NoData,
+            Some(target) if chain.contains(&target) => return unknown("its aliases lead round in a circle"),
+            Some(_) if chain.len() > ALIASES_MAX => return unknown("its chain of aliases is too long"),
+            Some(target) => chain.push(target),
+        }
     }
 }

@@ -4,7 +4,7 @@ use hickory_proto::{
     op::{Message, MessageType, ResponseCode},
     rr::{
         Name, RData, Record, RecordType,
-        rdata::{A, AAAA, CNAME, MX, SOA},
+        rdata::{A, AAAA, CNAME, MX, NS, SOA, TXT},
     },
 };
 use mail::{Fate, Outcome};
@@ -46,7 +46,23 @@ fn zone() -> Vec<Record> {
     let mut zone: Vec<Record> = (1..=25).map(|n| aaaa("large.test", &format!("2001:db8::{n}"))).collect();
     zone.extend([a("large.test", "198.51.100.10"), a("large.test", "198.51.100.11")]);
     zone.extend(small_zones());
+    zone.extend((0..3).map(|n| cname(&format!("circle{n}.test"), &format!("circle{}.test", (n + 1) % 3))));
+    zone.extend((0..12).map(|n| cname(&format!("chain{n}.test"), &format!("chain{}.test", n + 1))));
+    zone.extend((0..6).map(|n| cname(&format!("short{n}.test"), &format!("short{}.test", n + 1))));
+    zone.extend([
+        a("chain12.test", "198.51.100.12"),
+        a("short6.test", "198.51.100.13"),
+        cname("itself.test", "itself.test"),
+        mx("to-circle.test", 10, "circle0.test"),
+        cname("alias-of-nothing.test", "text.test"),
+        Record::from_rdata(name("text.test"), 300, RData::TXT(TXT::new(vec!["x".to_owned()]))),
+        cname("alias-of-gone.test", "gone.test"),
+    ]);
     zone
+}
+
+fn cname(of: &str, to: &str) -> Record {
+    Record::from_rdata(name(of), 300, RData::CNAME(CNAME(name(to))))
 }
 
 fn small_zones() -> Vec<Record> {
@@ -102,8 +118,19 @@ fn answer(question: &Message, zone: &[Record]) -> Option<Message> {
         }
         reply.add_answer(alias);
     }
+    if query.query_type() == RecordType::CNAME {
+        return Some(reply);
+    }
+    if text.starts_with("referred.") {
+        reply.add_authority(Record::from_rdata(name("test"), 60, RData::NS(NS(name("ns.elsewhere.test")))));
+        return Some(reply);
+    }
+    if text.starts_with("bare.") {
+        return Some(reply);
+    }
     let found = of(&target, query.query_type());
-    if found.is_empty() {
+    // Who does not follow a chain to its end says nothing of the end.
+    if found.is_empty() && of(&target, RecordType::CNAME).is_empty() {
         let knows = zone.iter().any(|r| r.name == target);
         reply.metadata.response_code = if knows { ResponseCode::NoError } else { ResponseCode::NXDomain };
         let soa = SOA::new(name("ns.test"), name("root.test"), 1, 60, 60, 60, 60);
@@ -211,9 +238,19 @@ async fn only_sure_answers_make_mail_fail() {
         ("hostless.test", Fate::Failed, "5.4.4"),
         ("broken.test", Fate::Deferred, "4.4.3"),
         ("stuck.test", Fate::Deferred, "4.4.3"),
+        ("circle0.test", Fate::Deferred, "4.4.3"),
+        ("itself.test", Fate::Deferred, "4.4.3"),
+        ("chain0.test", Fate::Deferred, "4.4.3"),
+        ("referred.test", Fate::Deferred, "4.4.3"),
+        ("to-circle.test", Fate::Deferred, "4.4.3"),
+        ("alias-of-nothing.test", Fate::Failed, "5.4.4"),
+        ("alias-of-gone.test", Fate::Failed, "5.1.2"),
+        ("bare.test", Fate::Failed, "5.4.4"),
     ] {
         assert_eq!(verdict(router.exchangers(domain).await), (fate, status.to_owned()), "{domain}");
     }
+    let followed = router.exchangers("short0.test").await.unwrap();
+    assert_eq!(followed[0].addresses, ["198.51.100.13:25".parse().unwrap()]);
     let impatient = router_with(&dns, 1, Duration::from_millis(200));
     let deferred = (Fate::Deferred, "4.4.3".to_owned());
     assert_eq!(verdict(impatient.exchangers("silent.test").await), deferred);

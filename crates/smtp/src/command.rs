@@ -113,9 +113,11 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
     let reverse_path = if path.is_empty() {
         ReversePath::Null
     } else {
-        Mailbox::parse(path, utf8)
-            .map(ReversePath::Mailbox)
-            .map_err(|e| address_reply(e, &replies::BAD_SENDER))?
+        let mailbox = Mailbox::parse(path, utf8).map_err(|e| address_reply(e, &replies::BAD_SENDER))?;
+        if limits.strict_local_parts && !mailbox.is_strict() {
+            return Err(replies::BAD_SENDER);
+        }
+        ReversePath::Mailbox(mailbox)
     };
     let mut envelope = Envelope::new(reverse_path);
     let mut size = None;
@@ -138,6 +140,9 @@ fn parse_mail(rest: &str, limits: &Limits) -> Result<Command, Reply> {
 fn parse_rcpt(rest: &str, limits: &Limits, utf8: bool) -> Result<Command, Reply> {
     let (path, params) = split_path(rest, "TO:", limits, &replies::BAD_RECIPIENT)?;
     let path = ForwardPath::parse(path, utf8).map_err(|e| address_reply(e, &replies::BAD_RECIPIENT))?;
+    if limits.strict_local_parts && path.mailbox().is_some_and(|mailbox| !mailbox.is_strict()) {
+        return Err(replies::BAD_RECIPIENT);
+    }
     let mut recipient = Recipient::new(path);
     let mut seen = Vec::new();
     for param in params.split_ascii_whitespace() {
@@ -194,6 +199,7 @@ fn path_end(text: &str) -> Option<usize> {
     })
 }
 
+/// The mailbox behind a source route, which must be one: neither the null path nor a bare postmaster has a route.
 fn strip_source_route(path: &str) -> Option<&str> {
     if !path.starts_with('@') {
         return Some(path);
@@ -201,7 +207,7 @@ fn strip_source_route(path: &str) -> Option<&str> {
     let (route, mailbox) = path.split_once(':')?;
     let good =
         route.split(',').all(|hop| hop.strip_prefix('@').is_some_and(|d| mail::Domain::parse(d).is_ok()));
-    good.then_some(mailbox)
+    (good && mailbox.contains('@')).then_some(mailbox)
 }
 
 /// `KEY=value` or `KEY`, in capitals; refused when it was there before.
@@ -348,6 +354,10 @@ mod tests {
             ("MAIL FROM:<ä@b>", "553 5.6.7"),
             ("RCPT TO:<ä@b>", "553 5.6.7"),
             ("RCPT TO:<>", "501 5.1.3"),
+            ("MAIL FROM:<@a.test:>", "501 5.1.7"),
+            ("MAIL FROM:<@a.test,@b.test:>", "501 5.1.7"),
+            ("RCPT TO:<@a.test:>", "501 5.1.3"),
+            ("RCPT TO:<@a.test:postmaster>", "501 5.1.3"),
             ("MAIL FROM:<a@b> SIZE=", "501 5.5.4"),
             ("MAIL FROM:<a@b> SIZE=-1", "501 5.5.4"),
             ("MAIL FROM:<a@b> SIZE=18446744073709551616", "552 5.3.4"),
@@ -392,6 +402,21 @@ mod tests {
         for name in ["a\rb", "a\x1b[2J", "a\u{85}b", "a\0b"] {
             assert_eq!(code(&format!("EHLO {name}")), "500 5.5.2", "{name:?}");
         }
+    }
+
+    #[test]
+    fn odd_local_parts_are_taken_unless_the_limits_are_strict() {
+        let strict = Limits { strict_local_parts: true, ..Limits::default() };
+        let srs = format!("SRS0=abcd=12=a.test={}@b.test", "x".repeat(100));
+        for path in [srs.as_str(), "a..b@c.test", ".a@c.test", "a.@c.test"] {
+            let (mail, rcpt) = (format!("MAIL FROM:<{path}>"), format!("RCPT TO:<{path}>"));
+            assert!(matches!(good(&mail), Command::Mail(e, _) if e.reverse_path.as_str() == path), "{path}");
+            assert!(matches!(good(&rcpt), Command::Rcpt(r) if r.path.as_str() == path), "{path}");
+            assert_eq!(parse(mail.as_bytes(), &strict, false), Err(replies::BAD_SENDER), "{path}");
+            assert_eq!(parse(rcpt.as_bytes(), &strict, false), Err(replies::BAD_RECIPIENT), "{path}");
+        }
+        assert!(parse(b"RCPT TO:<a.b@c.test>", &strict, false).is_ok());
+        assert!(parse(b"RCPT TO:<postmaster>", &strict, false).is_ok());
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub struct Limits {
     pub command_line_bytes: usize,
     /// Longest path in octets, brackets included. Longer: `501 5.1.7` (MAIL) or `501 5.1.3` (RCPT).
     pub path_bytes: usize,
+    /// Take only local parts that RFC 5321 allows. Others: as for a path that is too long.
+    pub strict_local_parts: bool,
     /// Longest content in octets, announced by SIZE. More: `552 5.3.4`.
     pub message_bytes: u64,
     /// Recipients a transaction. More: `452 4.5.3`, the others stand.
@@ -43,6 +45,7 @@ impl Default for Limits {
         Self {
             command_line_bytes: 4096,
             path_bytes: 256,
+            strict_local_parts: false,
             message_bytes: 50 * 1024 * 1024,
             recipients: 1000,
             transactions: 100_000,

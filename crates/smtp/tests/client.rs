@@ -64,7 +64,9 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
                 match event {
                     Event::Settled(name, results) => {
                         run.settled.extend(
-                            results.iter().map(|(i, o)| format!("{name} {i} {:?} {}", o.fate, o.text)),
+                            results.iter().map(|r| {
+                                format!("{name} {} {:?} {}", r.index, r.outcome.fate, r.outcome.text)
+                            }),
                         );
                     }
                     Event::StartTls => {
@@ -343,6 +345,48 @@ fn binary_content_goes_by_bdat() {
 }
 
 #[test]
+fn content_that_is_converted_goes_as_text_of_7_bits() {
+    let head = "Content-Type: text/plain; charset=utf-8\r\nMIME-Version: 1.0\r\n";
+    let (first, second) = (format!("{head}\r\nenough ASCII \u{e4}\r"), "\n.dot");
+    let stored = Part::Stored { place: Place(3), length_bytes: 6 };
+    let parts = [Part::Memory(first.clone().into()), stored, Part::Memory(second.into())];
+    let mut scan = mail::seven_bit::Scan::default();
+    [first.as_bytes(), b"chunk 3\r\n", second.as_bytes()].into_iter().for_each(|piece| scan.push(piece));
+    let plan = Arc::new(scan.finish().unwrap());
+    let facts = Facts { is_8bit: true, is_binary: true, lacks_final_crlf: true, ..Facts::default() };
+    for ehlo in [
+        "250-mx\r\n250-SIZE 10000\r\n250 PIPELINING\r\n",
+        "250-mx\r\n250-PIPELINING\r\n250-CHUNKING\r\n250 8BITMIME\r\n",
+    ] {
+        let mut m = (*message(&["x@c"], Content::new(facts, parts.clone()))).clone();
+        m.envelope.body = BodyType::Binary;
+        let mut c = Connection::new(settings(Protocol::Smtp, 2));
+        c.receive(format!("220 mx\r\n{ehlo}").as_bytes()).unwrap();
+        assert!(!c.capabilities().takes(facts));
+        c.begin_converted(
+            Transaction { name: 1, message: Arc::new(m), recipients: vec![0] },
+            Some(plan.clone()),
+        );
+        let mut written = Vec::new();
+        for said in ["250 a\r\n250 b\r\n354 go\r\n", ""] {
+            while let Some(piece) = c.next_piece() {
+                match piece {
+                    Piece::Text(bytes) => written.extend(bytes),
+                    Piece::Content(bytes) => written.extend_from_slice(&bytes),
+                    Piece::Load(place) => c.loaded(Bytes::from(format!("chunk {}\r\n", place.0))),
+                }
+            }
+            c.receive(said.as_bytes()).unwrap();
+        }
+        let want = format!(
+            "EHLO me.test\r\nMAIL FROM:<a@b.test>\r\nRCPT TO:<x@c>\r\nDATA\r\n{head}\
+             Content-Transfer-Encoding: quoted-printable\r\n\r\nenough ASCII =C3=A4=0Dchunk 3\r\n=0A.dot=\r\n.\r\n"
+        );
+        assert_eq!(String::from_utf8(written).unwrap(), want);
+    }
+}
+
+#[test]
 fn dsn_parameters_go_where_they_are_understood() {
     let mut m = (*message(&["x@c"], text("m\r\n"))).clone();
     m.envelope.envid = Some("a b".into());
@@ -453,7 +497,7 @@ proptest! {
                 let prefix = format!("{name} {index} ");
                 let settled = run.settled.iter().filter(|s| s.starts_with(&prefix)).count();
                 let lost: usize = lost.iter().filter(|l| l.name == name)
-                    .map(|l| l.open.iter().filter(|i| **i == index).count() + l.refused.iter().filter(|r| r.0 == index).count()).sum();
+                    .map(|l| l.open.iter().filter(|i| **i == index).count() + l.refused.iter().filter(|r| r.index == index).count()).sum();
                 prop_assert!(settled + lost <= 1, "{prefix}: {:?}", run.settled);
             }
         }

@@ -24,7 +24,8 @@ struct Driver {
 
 impl Driver {
     fn new(limits: Limits, bare_lf: BareLf) -> Self {
-        let capabilities = Capabilities { hostname: "mx.here.test".into(), starttls: true };
+        let capabilities =
+            Capabilities { hostname: "mx.here.test".into(), starttls: true, binary_mime: true };
         let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
         connection.set_bare_lf(bare_lf);
         let mut driver = Self {
@@ -202,4 +203,17 @@ fn every_dialog_reads_the_same_at_every_split() {
         count += 1;
     }
     assert!(count >= 12, "only {count} dialogs were found");
+}
+
+#[test]
+fn binarymime_is_offered_only_where_binary_content_can_be_passed_on() {
+    for binary_mime in [true, false] {
+        let capabilities = Capabilities { hostname: "mx.here.test".into(), starttls: false, binary_mime };
+        let mut connection = Connection::new(Limits::default().into(), Arc::new(capabilities), false);
+        let mut input = &b"EHLO c\r\nMAIL FROM:<a@b> BODY=BINARYMIME\r\n"[..];
+        let asks = matches!(connection.step(&mut input), Step::JudgeSender);
+        let sent = String::from_utf8(connection.output().clone()).unwrap();
+        assert_eq!((asks, sent.contains("250-BINARYMIME\r\n")), (binary_mime, binary_mime), "{sent}");
+        assert_eq!(sent.ends_with("555 5.5.4 Parameter not recognized\r\n"), !binary_mime, "{sent}");
+    }
 }

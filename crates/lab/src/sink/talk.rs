@@ -96,7 +96,8 @@ impl Shared {
             junk_commands: u32::MAX,
             ..Limits::default()
         };
-        let capabilities = Capabilities { hostname: rules.hostname.as_str().into(), starttls: false };
+        let capabilities =
+            Capabilities { hostname: rules.hostname.as_str().into(), starttls: false, binary_mime: true };
         Self { rules, limits: Arc::new(limits), capabilities: Arc::new(capabilities) }
     }
 

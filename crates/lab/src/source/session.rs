@@ -8,9 +8,9 @@ use super::{
     tally::{Fault, Phase, Tally},
 };
 use bytes::Bytes;
-use mail::{Fate, Outcome};
+use mail::Fate;
 use rustix::net::SocketAddrAny;
-use smtp::client::{Event, Transaction};
+use smtp::client::{Event, RecipientResult, Transaction};
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -276,9 +276,9 @@ impl Session {
                 Event::Hello => self.ready = true,
                 Event::StartTls => self.wants_handshake = true,
                 Event::NoTls(_) | Event::Refused(_) => self.give_up(tally),
-                Event::Settled(name, outcomes) => {
+                Event::Settled(name, results) => {
                     self.rest_until = setup.rest().map(|rest| now + rest);
-                    self.settled(name, &outcomes, now, tally);
+                    self.settled(name, &results, now, tally);
                 }
                 Event::Closing(_) => self.closing = true,
             }
@@ -310,8 +310,8 @@ impl Session {
         }
     }
 
-    fn settled(&mut self, name: u64, outcomes: &[(u32, Outcome)], now: Instant, tally: &mut Tally) {
-        let delivered = outcomes.iter().filter(|(_, o)| o.fate == Fate::Delivered).count();
+    fn settled(&mut self, name: u64, results: &[RecipientResult], now: Instant, tally: &mut Tally) {
+        let delivered = results.iter().filter(|r| r.outcome.fate == Fate::Delivered).count();
         if let Some((_, since)) = self.under_way.iter().find(|(n, _)| *n == name).copied() {
             self.under_way.retain(|(n, _)| *n != name);
             // A refusal is sooner there than an acceptance: it would flatter the server.
@@ -323,13 +323,13 @@ impl Session {
         tally.recipients += delivered as u64;
         if delivered > 0 {
             tally.sent += 1;
-            tally.recipients_refused += (outcomes.len() - delivered) as u64;
+            tally.recipients_refused += (results.len() - delivered) as u64;
             return;
         }
         tally.failed += 1;
         // Refusals were counted where they were heard; this one was never said to the server.
-        if let Some((_, own)) = outcomes.iter().find(|(_, o)| !o.from_remote) {
-            tally.failed_in(Phase::Message, Fault::Protocol(own.text.to_string()));
+        if let Some(own) = results.iter().find(|r| !r.outcome.from_remote) {
+            tally.failed_in(Phase::Message, Fault::Protocol(own.outcome.text.to_string()));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{engine::Current, service::CHUNK_BYTES, tls};
 use crate::sysexits::Exit;
-use config::{DirectoryChoice, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{DirectoryChoice, EightBit, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
 use policy::Policy;
@@ -144,7 +144,14 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
         follow_symlinks: settings.local.follow_symlinks,
         source_address: d.source_address,
         messages_per_connection: d.messages_per_connection,
+        recipients_per_transaction: d.recipients_per_transaction,
         pipeline_depth: d.pipeline_depth,
+        eight_bit: match d.eight_bit {
+            EightBit::Auto => delivery::EightBit::Auto,
+            EightBit::Convert => delivery::EightBit::Convert,
+            EightBit::Send => delivery::EightBit::Send,
+            EightBit::Return => delivery::EightBit::Return,
+        },
         idle_timeout: d.idle_timeout,
         connect_timeout: d.connect_timeout,
         greeting_timeout: d.greeting_timeout,
@@ -155,8 +162,11 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
 }
 
 pub(crate) fn reception_settings(settings: &Settings, has_tls: bool) -> reception::Settings {
-    let capabilities =
-        smtp::server::Capabilities { hostname: settings.hostname.clone().into(), starttls: has_tls };
+    let capabilities = smtp::server::Capabilities {
+        hostname: settings.hostname.clone().into(),
+        starttls: has_tls,
+        binary_mime: matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert),
+    };
     reception::Settings {
         limits: Arc::new(settings.limits.clone()),
         capabilities: Arc::new(capabilities),

@@ -109,6 +109,7 @@ impl Line {
                 Event::Settled(name, results) => {
                     let Some(at) = self.hands.iter().position(|hand| hand.0 == name) else { continue };
                     let (_, taken, message) = self.hands.swap_remove(at);
+                    let results = results.into_iter().map(Into::into).collect();
                     office.conclude(&taken, results, Cause::Tried, Some(message), truth);
                 }
                 _ => {}
@@ -174,7 +175,7 @@ impl Line {
                 truth.excuse_all(taken.id, &lost.open);
             }
             let open = lost.open.into_iter().map(|index| (index, outcome.clone()));
-            let results = lost.refused.into_iter().chain(open).collect();
+            let results = lost.refused.into_iter().map(Into::into).chain(open).collect();
             office.conclude(&taken, results, Cause::Tried, Some(message), truth);
         }
         if !self.is_greeted {

@@ -97,7 +97,8 @@ impl Source {
         let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>\r\n")).collect();
         self.to_send =
             format!("EHLO source.test\r\nMAIL FROM:<{}>\r\n{lines}DATA\r\n", sender(n)).into_bytes();
-        let capabilities = smtp::server::Capabilities { hostname: "mx.test".into(), starttls: false };
+        let capabilities =
+            smtp::server::Capabilities { hostname: "mx.test".into(), starttls: false, binary_mime: true };
         self.connection = Some(Connection::new(Arc::default(), Arc::new(capabilities), false));
         self.inbox.clear();
         self.content_sent = false;

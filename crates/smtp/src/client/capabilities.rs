@@ -1,6 +1,6 @@
 //! What a server announced in its reply to EHLO or LHLO.
 
-use mail::Reply;
+use mail::{Facts, Reply};
 
 /// Keywords that matter to a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +26,16 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// Can binary content be sent as it is?
+    pub fn takes_binary(&self) -> bool {
+        self.chunking && self.binary
+    }
+
+    /// Can this content be sent as it is?
+    pub fn takes(&self, facts: Facts) -> bool {
+        if facts.is_binary { self.takes_binary() } else { self.eight_bit || !facts.is_8bit }
+    }
+
     /// From the reply; its first line is the server's name.
     pub fn parse(reply: &Reply) -> Self {
         let mut c = Self::default();

@@ -6,14 +6,17 @@
 //! 3. write what [`Connection::next_piece`] yields, then read again.
 
 use super::{
-    Capabilities, Misbehaved, ReplyReader, Transaction,
+    Capabilities, Misbehaved, RecipientResult, ReplyReader, Stage, Transaction,
     replies::to_reply,
-    transaction::{Carrier, Progress, carrier, in_reply_to, write_mail, write_rcpt},
+    transaction::{Answer, Carrier, Progress, answer_to, carrier, write_mail, write_rcpt},
 };
 use bytes::Bytes;
-use mail::{Enhanced, Outcome, Part, Place, Reply};
+use mail::{
+    Enhanced, Outcome, Part, Place, Reply,
+    seven_bit::{Converter, Plan},
+};
 use memchr::memchr;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 /// Which of the two languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +62,7 @@ pub enum Event {
     /// The server does not want TLS now.
     NoTls(Reply),
     /// A transaction ended: its name, and an outcome for each recipient by index.
-    Settled(u64, Vec<(u32, Outcome)>),
+    Settled(u64, Vec<RecipientResult>),
     /// The greeting or EHLO was refused: this server takes no mail now.
     Refused(Reply),
     /// The server closes (421, or the answer to QUIT): no further transaction can begin.
@@ -128,17 +131,23 @@ pub struct Lost {
     /// Its content was sent, whole or nearly: the server may have taken it (RFC 1047).
     pub content_sent: bool,
     /// Outcomes of recipients that were refused already.
-    pub refused: Vec<(u32, Outcome)>,
+    pub refused: Vec<RecipientResult>,
     /// Recipients without an outcome.
     pub open: Vec<u32>,
+    /// RCPT commands that the server accepted.
+    pub accepted_count: usize,
+    /// Some RCPT was sent, or was to be sent, and not answered.
+    pub lacks_rcpt_reply: bool,
 }
 
 /// What waits to be written.
 #[derive(Debug)]
 enum Queued {
     Text(Vec<u8>),
-    /// Content begins; whether its dots are stuffed.
-    Begin(bool),
+    /// Content begins; whether its dots are stuffed, and how it is converted.
+    Begin(bool, Option<Arc<Plan>>),
+    /// Converted content ends.
+    End,
     Content(Bytes),
     Load(Place),
 }
@@ -178,6 +187,8 @@ pub struct Connection {
     carrier: Carrier,
     needs_reset: bool,
     stuffer: Stuffer,
+    /// Converts the content that is written now.
+    converter: Option<Box<Converter>>,
     ready: bool,
     closing: bool,
 }
@@ -197,6 +208,7 @@ impl Connection {
             carrier: Carrier::Data,
             needs_reset: false,
             stuffer: Stuffer::default(),
+            converter: None,
             ready: false,
             closing: false,
         }
@@ -305,11 +317,23 @@ impl Connection {
         loop {
             return match self.output.pop_front()? {
                 Queued::Text(text) => Some(Piece::Text(text)),
-                Queued::Content(bytes) => Some(self.stuffer.pass(bytes)),
-                Queued::Begin(active) => {
+                Queued::Content(bytes) => match &mut self.converter {
+                    None => Some(self.stuffer.pass(bytes)),
+                    Some(converter) => match converter.push(&bytes) {
+                        // A header or a line is not whole yet.
+                        none if none.is_empty() => continue,
+                        converted => Some(self.stuffer.pass(converted.into())),
+                    },
+                },
+                Queued::Begin(active, conversion) => {
                     self.stuffer = Stuffer { active, in_line: false };
+                    self.converter = conversion.map(|plan| Box::new(Converter::new(plan)));
                     continue;
                 }
+                Queued::End => match self.converter.take().map(|converter| converter.finish()) {
+                    Some(rest) if !rest.is_empty() => Some(self.stuffer.pass(rest.into())),
+                    _ => continue,
+                },
                 Queued::Load(place) => {
                     self.output.push_front(Queued::Load(place));
                     Some(Piece::Load(place))
@@ -348,15 +372,21 @@ impl Connection {
 
     /// Sends a message. What the server cannot take is settled at once, without a word to it.
     pub fn begin(&mut self, transaction: Transaction) {
+        self.begin_converted(transaction, None);
+    }
+
+    /// Sends a message whose content is converted to 7 bits on its way, if there is a plan for it.
+    pub fn begin_converted(&mut self, transaction: Transaction, conversion: Option<Arc<Plan>>) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
-        let carrier = carrier(&transaction, &self.capabilities, self.settings.eight_bit_anyway);
-        let progress = Progress::new(transaction, &self.capabilities);
+        let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
+        let carrier = carrier(&transaction, &self.capabilities, is_converted, anyway);
+        let progress = Progress::new(transaction, &self.capabilities, conversion);
         match carrier {
             Ok(carrier) => {
                 self.carrier = carrier;
                 self.open(progress);
             }
-            Err(outcome) => self.settle(progress, &outcome),
+            Err(outcome) => self.settle(progress, outcome),
         }
     }
 
@@ -375,7 +405,7 @@ impl Connection {
 
     fn send_commands(&mut self, progress: &Progress) {
         let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
-        write_mail(self.text(), &progress.transaction, &capabilities, carrier);
+        write_mail(self.text(), progress, &capabilities, carrier);
         self.expected.push_back(Expect::Mail);
         if capabilities.pipelining {
             let mut from = 0;
@@ -413,8 +443,9 @@ impl Connection {
                 self.capabilities = Capabilities::parse(&to_reply(code, raw));
                 self.hello_done();
             }
-            // Older servers know HELO only (RFC 5321 §3.2); LMTP has no such past.
-            Expect::Ehlo if (500..=504).contains(&code) && self.settings.protocol == Protocol::Smtp => {
+            // Older servers know HELO only (RFC 5321 §3.2), and some policies refuse EHLO alone with 550 or 554;
+            // LMTP has no such past.
+            Expect::Ehlo if (500..600).contains(&code) && self.settings.protocol == Protocol::Smtp => {
                 let line = format!("HELO {}", self.settings.hello);
                 self.command(&line, Expect::Helo);
             }
@@ -473,7 +504,7 @@ impl Connection {
         if is_ok {
             self.opening().is_open = true;
         } else {
-            let outcome = refusal(code, raw, "MAIL FROM");
+            let outcome = refusal(code, raw, Stage::Mail);
             self.opening().settle_rest(&outcome);
         }
         self.next_in_lock_step(0);
@@ -481,8 +512,10 @@ impl Connection {
 
     fn rcpt_reply(&mut self, i: usize, is_ok: bool, code: u16, raw: &[u8]) {
         let progress = self.opening();
-        if !is_ok && progress.outcomes[i].is_none() {
-            progress.outcomes[i] = Some(refusal(code, raw, "RCPT TO"));
+        if is_ok {
+            progress.accepted_count += 1;
+        } else if progress.answers[i].is_none() {
+            progress.answers[i] = Some(refusal(code, raw, Stage::Rcpt));
         }
         self.next_in_lock_step(i + 1);
     }
@@ -540,7 +573,7 @@ impl Connection {
             }
             200..=399 => return Err(Misbehaved::WrongReply),
             _ => {
-                let outcome = refusal(code, raw, "DATA");
+                let outcome = refusal(code, raw, Stage::Data);
                 self.opening().settle_rest(&outcome);
                 self.fail_opening();
             }
@@ -562,6 +595,7 @@ impl Connection {
         let progress = self.opening();
         progress.content_sent = true;
         let content = progress.transaction.message.content.clone();
+        let conversion = progress.conversion.take();
         let mut open = Vec::new();
         let mut from = 0;
         while let Some(i) = progress.next_open(from) {
@@ -569,13 +603,19 @@ impl Connection {
             from = i + 1;
         }
         self.opening = false;
-        self.output.push_back(Queued::Begin(carrier == Carrier::Data && content.facts.has_dot_line));
+        let is_converted = conversion.is_some();
+        let stuffs = carrier == Carrier::Data && (content.facts.has_dot_line || is_converted);
+        self.output.push_back(Queued::Begin(stuffs, conversion));
         self.output.extend(content.parts().iter().map(|part| match part {
             Part::Memory(bytes) => Queued::Content(bytes.clone()),
             Part::Stored { place, .. } => Queued::Load(*place),
         }));
+        if is_converted {
+            self.output.push_back(Queued::End);
+        }
         if carrier == Carrier::Data {
-            let end: &[u8] = if content.facts.lacks_final_crlf { b"\r\n.\r\n" } else { b".\r\n" };
+            let end: &[u8] =
+                if content.facts.lacks_final_crlf && !is_converted { b"\r\n.\r\n" } else { b".\r\n" };
             self.output.push_back(Queued::Text(end.to_vec()));
         }
         match self.settings.protocol {
@@ -591,10 +631,10 @@ impl Connection {
 
     fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
         let Some(progress) = self.transactions.front_mut() else { return };
-        let outcome = in_reply_to(&to_reply(code, raw), "end of DATA");
+        let answer = answer_to(&to_reply(code, raw), Stage::Content);
         match recipient {
-            None => progress.settle_rest(&outcome),
-            Some(i) => progress.outcomes[i] = Some(outcome),
+            None => progress.settle_rest(&answer),
+            Some(i) => progress.answers[i] = Some(answer),
         }
         if progress.open_count() == 0 {
             let progress = self.transactions.pop_front().expect("it was there");
@@ -602,19 +642,22 @@ impl Connection {
         }
     }
 
-    fn settle(&mut self, mut progress: Progress, outcome: &Outcome) {
-        progress.settle_rest(outcome);
+    fn settle(&mut self, mut progress: Progress, outcome: Outcome) {
+        progress.settle_rest(&outcome.into());
         self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
     }
 
     /// The connection is gone: what is left of each transaction.
     pub fn lost(&mut self) -> Vec<Lost> {
         let mut left = Vec::new();
+        let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expect::Rcpt(_)));
         for progress in std::mem::take(&mut self.transactions) {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
-            for (index, outcome) in progress.transaction.recipients.iter().zip(progress.outcomes) {
-                match outcome {
-                    Some(outcome) => refused.push((*index, outcome)),
+            for (index, answer) in progress.transaction.recipients.iter().zip(progress.answers) {
+                match answer {
+                    Some(Answer { outcome, reply }) => {
+                        refused.push(RecipientResult { index: *index, outcome, reply });
+                    }
                     None => open.push(*index),
                 }
             }
@@ -623,6 +666,8 @@ impl Connection {
                 content_sent: progress.content_sent,
                 refused,
                 open,
+                accepted_count: progress.accepted_count,
+                lacks_rcpt_reply: lacks_rcpt_reply && !progress.content_sent,
             });
         }
         left
@@ -630,15 +675,14 @@ impl Connection {
 }
 
 /// What a refused command means. A 2yz where it has no place is the server's error, and temporary.
-fn refusal(code: u16, raw: &[u8], command: &str) -> Outcome {
+fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
     let reply = to_reply(code, raw);
+    let mut answer = answer_to(&reply, stage);
     if code < 400 {
-        return Outcome::deferred(
-            Enhanced(4, 5, 0),
-            format!("unexpected reply to {command}: {}", reply.excerpt()),
-        );
+        let text = format!("unexpected reply to {}: {}", stage.as_str(), reply.excerpt());
+        answer.outcome = Outcome::deferred(Enhanced(4, 5, 0), text);
     }
-    in_reply_to(&reply, command)
+    answer
 }
 
 /// Puts a second dot before each line that begins with one (RFC 5321 §4.5.2), across pieces.

@@ -12,4 +12,4 @@ pub mod transaction;
 pub use capabilities::Capabilities;
 pub use connection::{Awaited, Connection, Event, Lost, Phase, Piece, Protocol, Settings};
 pub use replies::{Misbehaved, ReplyReader};
-pub use transaction::Transaction;
+pub use transaction::{RecipientResult, ReplyTo, Stage, Transaction};

@@ -2,8 +2,9 @@
 
 use super::Capabilities;
 use crate::xtext;
+use mail::seven_bit::Plan;
 use mail::{BodyType, Enhanced, Facts, Fate, Notify, Outcome, Recipient, Reply, Ret, SharedMessage};
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
 
 /// A message to some of its recipients.
 #[derive(Debug, Clone)]
@@ -16,44 +17,118 @@ pub struct Transaction {
     pub recipients: Vec<u32>,
 }
 
+/// The command whose reply decided about a recipient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// MAIL.
+    Mail,
+    /// RCPT.
+    Rcpt,
+    /// DATA.
+    Data,
+    /// The end of the content.
+    Content,
+}
+
+impl Stage {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Mail => "MAIL FROM",
+            Self::Rcpt => "RCPT TO",
+            Self::Data => "DATA",
+            Self::Content => "end of DATA",
+        }
+    }
+}
+
+/// The reply that decided about a recipient, in the parts that decisions are made on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplyTo {
+    /// The command.
+    pub stage: Stage,
+    /// The reply code.
+    pub code: u16,
+    /// The enhanced code as the server sent it, even if its class contradicts the reply code.
+    pub enhanced: Option<Enhanced>,
+}
+
+/// What became of one recipient of a transaction.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RecipientResult {
+    /// The recipient's index in the envelope.
+    pub index: u32,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The reply it was made of; `None` where the server was not asked or did not answer.
+    pub reply: Option<ReplyTo>,
+}
+
+impl From<RecipientResult> for (u32, Outcome) {
+    fn from(result: RecipientResult) -> Self {
+        (result.index, result.outcome)
+    }
+}
+
+/// An outcome and the reply it was made of.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    pub(super) reply: Option<ReplyTo>,
+}
+
+impl From<Outcome> for Answer {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, reply: None }
+    }
+}
+
 /// What became of each recipient so far.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) transaction: Transaction,
-    /// Parallel to the recipients: the outcome once it is known.
-    pub(super) outcomes: Vec<Option<Outcome>>,
+    /// Parallel to the recipients: the answer once it is known.
+    pub(super) answers: Vec<Option<Answer>>,
     /// The server has accepted MAIL: it knows an open transaction.
     pub(super) is_open: bool,
     pub(super) content_sent: bool,
+    /// How the content is converted to 7 bits, if it is.
+    pub(super) conversion: Option<Arc<Plan>>,
+    /// RCPT commands that the server accepted.
+    pub(super) accepted_count: usize,
 }
 
 impl Progress {
-    pub(super) fn new(transaction: Transaction, capabilities: &Capabilities) -> Self {
-        let outcomes = unspeakable(&transaction, capabilities);
-        Self { transaction, outcomes, is_open: false, content_sent: false }
+    pub(super) fn new(
+        transaction: Transaction,
+        capabilities: &Capabilities,
+        conversion: Option<Arc<Plan>>,
+    ) -> Self {
+        let answers = unspeakable(&transaction, capabilities);
+        Self { transaction, answers, is_open: false, content_sent: false, conversion, accepted_count: 0 }
     }
 
-    /// The same outcome for all that have none.
-    pub(super) fn settle_rest(&mut self, outcome: &Outcome) {
-        for slot in self.outcomes.iter_mut().filter(|slot| slot.is_none()) {
-            *slot = Some(outcome.clone());
+    /// The same answer for all that have none.
+    pub(super) fn settle_rest(&mut self, answer: &Answer) {
+        for slot in self.answers.iter_mut().filter(|slot| slot.is_none()) {
+            *slot = Some(answer.clone());
         }
     }
 
     /// Recipients the server has accepted, or not answered for yet.
     pub(super) fn open_count(&self) -> usize {
-        self.outcomes.iter().filter(|slot| slot.is_none()).count()
+        self.answers.iter().filter(|slot| slot.is_none()).count()
     }
 
     /// The first recipient without an outcome from `from` on.
     pub(super) fn next_open(&self, from: usize) -> Option<usize> {
-        (from..self.outcomes.len()).find(|i| self.outcomes[*i].is_none())
+        (from..self.answers.len()).find(|i| self.answers[*i].is_none())
     }
 
-    pub(super) fn results(self) -> Vec<(u32, Outcome)> {
-        let unknown = || Outcome::deferred(Enhanced(4, 5, 0), "the server's reply is missing");
-        let outcomes = self.outcomes.into_iter().map(|o| o.unwrap_or_else(unknown));
-        self.transaction.recipients.into_iter().zip(outcomes).collect()
+    pub(super) fn results(self) -> Vec<RecipientResult> {
+        let unknown = || Outcome::deferred(Enhanced(4, 5, 0), "the server's reply is missing").into();
+        let answers = self.answers.into_iter().map(|answer| answer.unwrap_or_else(unknown));
+        let rows = self.transaction.recipients.into_iter().zip(answers);
+        rows.map(|(index, Answer { outcome, reply })| RecipientResult { index, outcome, reply }).collect()
     }
 }
 
@@ -66,8 +141,13 @@ pub(super) enum Carrier {
 }
 
 /// How the message can travel to this server, or why it cannot (RFC 1870 §6.3, RFC 3030 §3, RFC 6152 §3,
-/// RFC 6531 §3.5).
-pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool) -> Result<Carrier, Outcome> {
+/// RFC 6531 §3.5). Content that is converted travels as text of 7 bits.
+pub(super) fn carrier(
+    t: &Transaction,
+    c: &Capabilities,
+    is_converted: bool,
+    eight_bit_anyway: bool,
+) -> Result<Carrier, Outcome> {
     let fail = |status, text: &str| Err(Outcome::failed(status, text));
     let (content, e) = (&t.message.content, &t.message.envelope);
     if let Some(Some(max)) = c.size
@@ -85,9 +165,11 @@ pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool)
     if needs_utf8 && !c.smtputf8 {
         return fail(Enhanced(5, 6, 7), "the next hop does not offer SMTPUTF8, which the message needs");
     }
+    if is_converted {
+        return Ok(Carrier::Data);
+    }
     if is_binary {
-        let can = c.chunking && c.binary;
-        return if can {
+        return if c.takes_binary() {
             Ok(Carrier::Bdat)
         } else {
             fail(Enhanced(5, 6, 3), "the next hop does not offer BINARYMIME, which the message needs")
@@ -100,10 +182,10 @@ pub(super) fn carrier(t: &Transaction, c: &Capabilities, eight_bit_anyway: bool)
 }
 
 /// Outcomes of those recipients that this server cannot be told of; the message goes to the others.
-pub(super) fn unspeakable(t: &Transaction, c: &Capabilities) -> Vec<Option<Outcome>> {
+pub(super) fn unspeakable(t: &Transaction, c: &Capabilities) -> Vec<Option<Answer>> {
     let outcome = |index: &u32| {
         let text = "the next hop does not offer SMTPUTF8, which the address needs";
-        (!c.smtputf8 && needs_smtputf8(t, *index)).then(|| Outcome::failed(Enhanced(5, 6, 7), text))
+        (!c.smtputf8 && needs_smtputf8(t, *index)).then(|| Outcome::failed(Enhanced(5, 6, 7), text).into())
     };
     t.recipients.iter().map(outcome).collect()
 }
@@ -113,14 +195,18 @@ fn needs_smtputf8(t: &Transaction, index: u32) -> bool {
     path.mailbox().is_some_and(mail::Mailbox::needs_smtputf8)
 }
 
-/// Appends MAIL with the parameters that the server offers.
-pub(super) fn write_mail(out: &mut Vec<u8>, t: &Transaction, c: &Capabilities, carrier: Carrier) {
+/// Appends MAIL with the parameters that the server offers. The size of converted content is not known yet.
+pub(super) fn write_mail(out: &mut Vec<u8>, progress: &Progress, c: &Capabilities, carrier: Carrier) {
+    let t = &progress.transaction;
     let (e, facts) = (&t.message.envelope, t.message.content.facts);
+    let is_converted = progress.conversion.is_some();
     let _ = write!(out, "MAIL FROM:<{}>", e.reverse_path);
-    if c.size.is_some() {
+    if c.size.is_some() && !is_converted {
         let _ = write!(out, " SIZE={}", t.message.content.size_bytes());
     }
-    if carrier == Carrier::Bdat {
+    if is_converted {
+        // BODY=7BIT is the default.
+    } else if carrier == Carrier::Bdat {
         out.extend_from_slice(b" BODY=BINARYMIME");
     } else if c.eight_bit && (facts.is_8bit || e.body == BodyType::EightBit) {
         out.extend_from_slice(b" BODY=8BITMIME");
@@ -164,11 +250,13 @@ fn write_notify(out: &mut Vec<u8>, notify: Notify) {
     let _ = write!(out, " NOTIFY={}", if words.is_empty() { "NEVER".to_owned() } else { words.join(",") });
 }
 
-/// An outcome that tells which command the reply was to.
-pub(super) fn in_reply_to(reply: &Reply, command: &str) -> Outcome {
+/// What a reply means; the outcome names the command, if the reply is a refusal.
+pub(super) fn answer_to(reply: &Reply, stage: Stage) -> Answer {
     let mut outcome = Outcome::from_reply(reply);
+    let mut enhanced = reply.enhanced;
     if outcome.fate != Fate::Delivered {
-        outcome.text = format!("{} (in reply to {command})", outcome.text).into();
+        outcome.text = format!("{} (in reply to {})", outcome.text, stage.as_str()).into();
+        enhanced = enhanced.or_else(|| Some(Enhanced::parse_prefix(reply.text())?.0));
     }
-    outcome
+    Answer { outcome, reply: Some(ReplyTo { stage, code: reply.code, enhanced }) }
 }

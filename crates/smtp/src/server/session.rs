@@ -82,6 +82,8 @@ pub struct Capabilities {
     pub hostname: Box<str>,
     /// A certificate is there: STARTTLS can be offered.
     pub starttls: bool,
+    /// Binary content can be passed on, whatever the next hop takes: BINARYMIME is offered (RFC 3030).
+    pub binary_mime: bool,
 }
 
 /// The session: its state, and what it remembers across transactions.
@@ -219,6 +221,11 @@ impl Session {
                 (State::Greeted, Action::SkipChunk(size_bytes, replies::HELLO_FIRST))
             }
             (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
+            (State::Ready | State::ChunksFailed, Mail(envelope, _))
+                if envelope.body == BodyType::Binary && !capabilities.binary_mime =>
+            {
+                (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER))
+            }
             (State::Ready | State::ChunksFailed, Mail(envelope, size)) => self.mail(envelope, size, limits),
             (State::ChunksFailed, Bdat { size_bytes, .. }) => {
                 (State::ChunksFailed, Action::SkipChunk(size_bytes, replies::MAIL_FIRST))
@@ -265,8 +272,9 @@ impl Session {
         }
         let starttls = if capabilities.starttls && !self.tls { "\nSTARTTLS" } else { "" };
         let size = limits.message_bytes;
+        let binary = if capabilities.binary_mime { "\nBINARYMIME" } else { "" };
         let text = format!(
-            "{hostname}\nPIPELINING\nSIZE {size}{starttls}\nENHANCEDSTATUSCODES\n8BITMIME\nDSN\nSMTPUTF8\nCHUNKING\nBINARYMIME\nHELP"
+            "{hostname}\nPIPELINING\nSIZE {size}{starttls}\nENHANCEDSTATUSCODES\n8BITMIME\nDSN\nSMTPUTF8\nCHUNKING{binary}\nHELP"
         );
         Reply::new(250, None, text)
     }

@@ -1,0 +1,358 @@
+//! Couriers against servers that follow a script: what they say, and what becomes of each recipient.
+
+mod support;
+mod tls;
+
+use delivery::EightBit;
+use mail::{Content, Fate, Handover, Outcome, Part, Place, TlsMode};
+use support::{Desk, Queue, Server, courier, courier_for, deliver, job, job_of, read_line, say};
+use tokio::{io::BufReader, net::TcpListener};
+
+#[tokio::test]
+async fn many_messages_go_over_one_connection() {
+    let server = Server::new(&[]);
+    let desk = deliver(&server, TlsMode::Off, (0..20).map(|id| job(id, 2)).collect()).await;
+    for id in 0..20 {
+        assert_eq!(desk.fates(id), ["sent", "sent"]);
+    }
+    assert_eq!((server.count("EHLO"), server.count("MAIL"), server.count("QUIT")), (1, 20, 1));
+    assert_eq!(desk.attempt(3).handover, Handover::Relayed);
+    assert!(desk.attempt(3).relay.starts_with("localhost[127.0.0.1]:"));
+}
+
+#[tokio::test]
+async fn each_recipient_gets_its_own_outcome() {
+    let server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no"), ("RCPT TO:<r2@", "450 4.2.1 later")]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+    assert_eq!(desk.fates(1), ["sent", "bounced", "deferred", "sent"]);
+}
+
+#[tokio::test]
+async fn recipients_that_were_too_many_follow_at_once() {
+    let server = Server::new(&[]);
+    let mut limited = server.clone();
+    limited.extensions.push("LIMITS RCPTMAX=3");
+    let desk = deliver(&limited, TlsMode::Off, vec![job(1, 7)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 7]);
+    assert_eq!((server.count("MAIL"), server.count("RCPT")), (3, 7));
+    // A server that says so only when it happens.
+    let server = Server::new(&[("RCPT TO:<r5@", "452 4.5.3 too many")]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
+    assert_eq!(desk.fates(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
+    assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
+}
+
+#[tokio::test]
+async fn too_many_recipients_is_552_in_older_servers() {
+    for answer in ["552 5.5.3 too many", "552 too many", "452 too many"] {
+        let mut server = Server::new(&[("RCPT TO:<r0@", "550 5.1.1 no")]);
+        server.too_many = Some((2, answer));
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
+        assert_eq!(desk.fates(1), ["bounced", "sent", "sent", "sent", "sent", "sent"], "{answer}");
+        assert_eq!(server.count("MAIL"), 3, "{answer}");
+    }
+    // A full mailbox is its own, and a message that is too large is so for each of them.
+    for answers in [[("RCPT TO:<r1@", "552 5.2.2 full")], [(".", "552 too large")]] {
+        let mut server = Server::new(&answers);
+        server.answers.push(("RCPT TO:<r0@", "550 5.1.1 no"));
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
+        assert_eq!(desk.fates(1), ["bounced", "bounced"], "{answers:?}");
+        assert_eq!(server.count("MAIL"), 1, "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_to_many_goes_in_transactions_of_the_configured_number_of_recipients() {
+    let server = Server::new(&[]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 250)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 250]);
+    assert_eq!((server.count("MAIL"), server.count("RCPT"), server.count("EHLO")), (3, 250, 1));
+}
+
+#[tokio::test]
+async fn too_many_recipients_in_any_form_splits_the_job() {
+    for answer in ["550 5.5.3 too many", "554 5.5.3 too many", "550 4.5.3 too many", "451 4.5.3 too many"] {
+        for extensions in [vec!["PIPELINING"], vec![]] {
+            let server = Server { too_many: Some((2, answer)), extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
+            assert_eq!(desk.fates(1), ["sent"; 5], "{answer}");
+            assert_eq!((server.count("MAIL"), server.count("EHLO")), (3, 1), "{answer}");
+        }
+    }
+    // Said of one recipient alone it is temporary.
+    let server = Server::new(&[("RCPT TO:<r0@", "554 5.5.3 too many")]);
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+    let settled = desk.settled.lock().unwrap();
+    assert_eq!((settled[0].1[0].1.fate, settled[0].1[0].1.status), (Fate::Deferred, mail::Enhanced(4, 5, 3)));
+}
+
+#[tokio::test]
+async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the_next_connection() {
+    for answer in ["421 4.5.3 too many", "421 too many", "CLOSE"] {
+        for extensions in [vec!["PIPELINING"], vec![]] {
+            let server = Server { too_many: Some((3, answer)), extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
+            assert_eq!(desk.fates(1), ["sent"; 7], "{answer}");
+            assert_eq!((server.count("EHLO"), server.count("MAIL")), (2, 4), "{answer}");
+            assert!(desk.put_back.lock().unwrap().is_empty());
+        }
+    }
+    // One that takes none is tried again later.
+    let server = Server { too_many: Some((0, "421 too many")), ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
+    assert_eq!((desk.fates(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
+}
+
+#[tokio::test]
+async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
+    for farewell in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
+        for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {
+            let server = Server { transactions_max: 2, farewell, extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 9)]).await;
+            assert_eq!(desk.fates(1), ["sent"; 9], "{farewell:?}");
+            assert_eq!(server.count("EHLO"), 3, "{farewell:?}");
+        }
+    }
+    // The server says so behind its reply to the content.
+    let server = Server {
+        answers: vec![(".", "250 taken\r\n421 4.3.2 closing")],
+        extensions: vec!["PIPELINING", "LIMITS RCPTMAX=2"],
+        ..Server::new(&[])
+    };
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
+    assert_eq!((desk.fates(1), server.count("EHLO")), (vec!["sent"; 5], 3));
+    // A message whose recipients are delivered in part waits with the others when no connection can be made.
+    let server = Server { transactions_max: 1, extensions: vec!["LIMITS RCPTMAX=2"], ..Server::new(&[]) };
+    let once = Server { connections_max: 1, ..server };
+    let desk = deliver(&once, TlsMode::Off, vec![job(1, 3)]).await;
+    assert_eq!(desk.fates(1), ["sent", "sent", "deferred"]);
+    let attempt = desk.attempt(1);
+    assert!(attempt.relay.starts_with("localhost["), "{}", attempt.relay);
+    assert_eq!(attempt.handover, Handover::Relayed, "nobody else reports");
+    assert_eq!(desk.unreachable.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
+    for answer in ["550 5.7.1 EHLO is not allowed", "554 no", "502 what", "504 no"] {
+        let server = Server::new(&[("EHLO", answer)]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
+        assert_eq!((desk.fates(1), server.count("HELO")), (vec!["sent"; 2], 1), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server {
+            farewell: Some("451 4.3.0 too many messages"),
+            transactions_max: 2,
+            extensions,
+            ..Server::new(&[])
+        };
+        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
+        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        // It may be about the sender, whom another connection would not help; and to the first message it is
+        // about the host or the message.
+        let server = Server { farewell: Some("451 4.1.8 no such domain"), ..server };
+        let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
+        assert_eq!(desk.fates(2), ["deferred"]);
+        let server = Server { farewell: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+        assert_eq!(desk.fates(1), ["deferred"]);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back() {
+    let mut server = Server::new(&[]);
+    server.transactions_max = 0;
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+    assert_eq!(desk.fates(1), ["deferred"]);
+    let mut server = Server::new(&[]);
+    server.transactions_max = 2;
+    let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
+    assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"], vec!["sent"]));
+    assert_eq!(*desk.put_back.lock().unwrap(), [2], "no attempt was made of it");
+}
+
+#[tokio::test]
+async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_another_connection() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server {
+            farewell: Some("421 4.7.0 too many messages, come again"),
+            transactions_max: 2,
+            extensions,
+            ..Server::new(&[])
+        };
+        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
+        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        // To the first it is about the host, or the mail: without a pause it would be said again.
+        let server = Server { transactions_max: 0, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
+        assert_eq!(desk.fates(1), ["deferred"]);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_the_content_defers_and_never_bounces() {
+    let desk = deliver(&Server::new(&[(".", "CLOSE")]), TlsMode::Off, vec![job(1, 2)]).await;
+    assert_eq!(desk.fates(1), ["deferred", "deferred"]);
+    let desk = deliver(&Server::new(&[(".", "nonsense")]), TlsMode::Off, vec![job(1, 1)]).await;
+    assert_eq!(desk.fates(1), ["deferred"]);
+}
+
+#[tokio::test]
+async fn content_that_is_refused_before_its_end_is_refused_as_the_server_says() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut stream = BufReader::new(listener.accept().await.unwrap().0);
+        say(&mut stream, "220 there").await.unwrap();
+        for answer in ["250 there", "250 ok", "250 ok", "550 5.1.1 no", "354 go"] {
+            read_line(&mut stream).await.unwrap();
+            say(&mut stream, answer).await.unwrap();
+        }
+        // Closed with most of the content unread, it is reset.
+        read_line(&mut stream).await.unwrap();
+        say(&mut stream, "552 5.3.4 too large").await.unwrap();
+    });
+    let large = Content::from_bytes("a line of the content\r\n".repeat(1_000_000));
+    let desk = Desk::with([job_of(1, 2, large)]);
+    let (courier, destination) = courier(port, TlsMode::Off, false, None);
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    let settled = desk.settled.lock().unwrap();
+    let said: Vec<&str> = settled[0].1.iter().map(|(_, outcome)| &*outcome.text).collect();
+    assert_eq!(said, ["552 5.3.4 too large (in reply to end of DATA)", "550 5.1.1 no (in reply to RCPT TO)"]);
+}
+
+#[tokio::test]
+async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_fail() {
+    let refuses_both = [("EHLO", "550 go away"), ("HELO", "550 go away")];
+    for answers in [&[("CONNECT", "554 no service")][..], &refuses_both, &[("CONNECT", "421 busy")]] {
+        let desk = deliver(&Server::new(answers), TlsMode::Off, vec![job(1, 1)]).await;
+        let unreachable = desk.unreachable.lock().unwrap();
+        assert_eq!(unreachable.len(), 1);
+        assert_eq!(unreachable[0].fate, Fate::Deferred);
+        assert_eq!(desk.waiting.lock().unwrap().len(), 1, "no message was touched");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_in_the_same_breath_as_its_welcome_is_unreachable() {
+    for (answer, status) in [
+        ("250 there\r\n421 4.7.0 too busy", mail::Enhanced(4, 7, 0)),
+        ("250 there\r\n421 too busy", mail::Enhanced(4, 4, 2)),
+    ] {
+        let desk = deliver(&Server::new(&[("EHLO", answer)]), TlsMode::May, vec![job(1, 1)]).await;
+        let unreachable = desk.unreachable.lock().unwrap();
+        assert_eq!(unreachable.len(), 1, "else the queue would open the next connection at once");
+        assert_eq!((unreachable[0].fate, unreachable[0].status), (Fate::Deferred, status));
+        assert!(unreachable[0].text.contains("421"), "{}", unreachable[0].text);
+        assert_eq!(desk.waiting.lock().unwrap().len(), 1, "no message was touched");
+    }
+}
+
+#[tokio::test]
+async fn lmtp_answers_for_each_recipient() {
+    let mut server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no")]);
+    server.lmtp = true;
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+    assert_eq!(desk.fates(1), ["sent", "bounced", "deferred", "sent"]);
+    assert_eq!(desk.attempt(1).handover, Handover::Arrived);
+}
+
+#[tokio::test]
+async fn content_in_the_spool_is_read_while_it_is_sent() {
+    let server = Server::new(&[]);
+    let facts = mail::Facts { has_dot_line: true, ..mail::Facts::default() };
+    let parts: Vec<Part> = (0..5).map(|n| Part::Stored { place: Place(n), length_bytes: 10 }).collect();
+    let job = job_of(1, 1, Content::new(facts, parts));
+    let desk = deliver(&server, TlsMode::Off, vec![job]).await;
+    assert_eq!(desk.fates(1), ["sent"]);
+}
+
+/// Delivers one message with this content, some of it in the spool, to a next hop without 8BITMIME. Gives what
+/// became of it, and the content that arrived.
+async fn deliver_8bit(mode: EightBit, content: Content) -> (Outcome, Option<String>) {
+    let server = Server { extensions: vec!["PIPELINING", "SIZE 1000"], ..Server::new(&[]) };
+    let port = server.start().await;
+    let desk = Desk::with([job_of(1, 1, content)]);
+    let (courier, destination) = courier_for(port, TlsMode::Off, false, None, mode);
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    let outcome = desk.settled.lock().unwrap()[0].1[0].1.clone();
+    let arrived = server.contents.lock().unwrap().pop().map(|bytes| String::from_utf8(bytes).unwrap());
+    (outcome, arrived)
+}
+
+#[tokio::test]
+async fn content_for_a_next_hop_without_8bitmime_is_treated_as_configured() {
+    let head = "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n";
+    let plain = format!("{head}\r\nlittle that is not ASCII: \u{e4}\r\n");
+    let signed = format!("DKIM-Signature: v=1\r\n{plain}");
+    let in_header = format!("Subject: \u{e4}\r\n{plain}");
+    let binary = signed.replace('\u{e4}', "\u{e4}\n");
+    let encoding = "Content-Transfer-Encoding: quoted-printable\r\n\r\n";
+    let converted = |content: &str| {
+        let content = content.replace('\u{e4}', "=C3=A4").replace('\n', "=0A").replace("\r=0A", "\r\n");
+        content.replacen("\r\n\r\n", &format!("\r\n{encoding}"), 1) + ".\r\n"
+    };
+    let as_it_is = |content: &str| format!("{content}.\r\n");
+    for (mode, content, want) in [
+        (EightBit::Auto, &plain, Some(converted(&plain))),
+        (EightBit::Auto, &signed, Some(as_it_is(&signed))),
+        (EightBit::Auto, &in_header, Some(as_it_is(&in_header))),
+        (EightBit::Auto, &binary, Some(converted(&binary))),
+        (EightBit::Convert, &plain, Some(converted(&plain))),
+        (EightBit::Convert, &signed, Some(converted(&signed))),
+        (EightBit::Convert, &in_header, None),
+        (EightBit::Send, &plain, Some(as_it_is(&plain))),
+        (EightBit::Send, &binary, None),
+        (EightBit::Return, &plain, None),
+        (EightBit::Return, &binary, None),
+    ] {
+        let (outcome, arrived) = deliver_8bit(mode, Content::from_bytes(content.clone())).await;
+        assert_eq!(arrived, want, "{mode:?} {content}");
+        let status = if want.is_some() { outcome.status.0 } else { 2 };
+        assert_eq!((status, outcome.fate == Fate::Delivered), (2, want.is_some()), "{outcome:?}");
+        if want.is_none() {
+            assert_eq!(outcome.status, mail::Enhanced(5, 6, 3), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn content_in_the_spool_is_converted_piece_by_piece() {
+    let facts = mail::Facts { has_dot_line: true, is_8bit: true, ..mail::Facts::default() };
+    let mut parts = vec![Part::Memory("MIME-Version: 1.0\r\n\r\n\u{e4} with ASCII\r\n".into())];
+    parts.extend((0..5).map(|n| Part::Stored { place: Place(n), length_bytes: 10 }));
+    let (outcome, arrived) = deliver_8bit(EightBit::Auto, Content::new(facts, parts)).await;
+    assert_eq!(outcome.fate, Fate::Delivered);
+    let chunks: String = (0..5).map(|n| format!("=2Echunk {n}\r\n")).collect();
+    let head =
+        "MIME-Version: 1.0\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=C3=A4 with ASCII\r\n";
+    assert_eq!(arrived.unwrap(), format!("{head}{chunks}.\r\n"));
+}
+
+#[tokio::test]
+async fn a_resting_connection_takes_the_next_job_and_leaves_when_there_is_none() {
+    let server = Server::new(&[]);
+    let port = server.start().await;
+    let desk = Desk::with([job(1, 1)]);
+    *desk.closing.lock().unwrap() = false;
+    let (courier, destination) = courier(port, TlsMode::Off, false, None);
+    let (queue, giving) = (Queue(desk.clone()), desk.clone());
+    let serving = courier.serve(&destination, &queue);
+    let giving = async move {
+        while giving.settled.lock().unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        giving.waiting.lock().unwrap().push_back(job(2, 1));
+        giving.more.notify_one();
+    };
+    tokio::join!(serving, giving);
+    assert_eq!(desk.fates(2), ["sent"]);
+    assert_eq!((server.count("EHLO"), server.count("QUIT")), (1, 1));
+}

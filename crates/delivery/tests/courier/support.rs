@@ -1,0 +1,343 @@
+//! The queue's side of a connection, and servers that follow a script.
+
+use bytes::Bytes;
+use delivery::{Courier, EightBit, Job, Jobs, Settings, TlsClient};
+use mail::{
+    Attempt, Content, Destination, Envelope, ForwardPath, Message, Outcome, Place, QueueId, Recipient,
+    ReversePath, SharedMessage, TlsMode, UnixMillis,
+};
+use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader},
+    net::TcpListener,
+    sync::Notify,
+};
+
+// ---- the queue's side ----
+
+/// A job's id, what became of its recipients, and how.
+pub(crate) type Settled = (u64, Vec<(u32, Outcome)>, Attempt);
+
+#[derive(Default)]
+pub(crate) struct Desk {
+    pub(crate) waiting: Mutex<VecDeque<Job>>,
+    pub(crate) settled: Mutex<Vec<Settled>>,
+    pub(crate) put_back: Mutex<Vec<u64>>,
+    pub(crate) unreachable: Mutex<Vec<Outcome>>,
+    pub(crate) more: Notify,
+    pub(crate) closing: Mutex<bool>,
+}
+
+/// The queue for one connection.
+pub(crate) struct Queue(pub(crate) Arc<Desk>);
+
+impl Jobs for Queue {
+    fn take(&self) -> Option<Job> {
+        self.0.waiting.lock().unwrap().pop_front()
+    }
+
+    async fn ready(&self) {
+        if self.0.waiting.lock().unwrap().is_empty() {
+            self.0.more.notified().await;
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        *self.0.closing.lock().unwrap()
+    }
+
+    async fn message(&self, job: &Job) -> Result<SharedMessage, Outcome> {
+        Ok(job.message.clone().unwrap())
+    }
+
+    async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
+        Ok(Bytes::from(format!(".chunk {}\r\n", place.0)))
+    }
+
+    fn knows(&self, recipient: &ForwardPath) -> bool {
+        !recipient.as_str().starts_with("nobody@")
+    }
+
+    fn settle(&self, job: Job, mut results: Vec<(u32, Outcome)>, attempt: &Attempt) {
+        results.sort_by_key(|row| row.0);
+        let indexes: Vec<u32> = results.iter().map(|row| row.0).collect();
+        assert_eq!(indexes, job.recipients, "every recipient exactly once");
+        self.0.settled.lock().unwrap().push((job.id.0, results, attempt.clone()));
+    }
+
+    fn put_back(&self, job: Job) {
+        self.0.put_back.lock().unwrap().push(job.id.0);
+    }
+
+    fn unreachable(&self, outcome: Outcome, _attempt: &Attempt) {
+        self.0.unreachable.lock().unwrap().push(outcome);
+    }
+}
+
+impl Desk {
+    pub(crate) fn with(jobs: impl IntoIterator<Item = Job>) -> Arc<Self> {
+        let desk = Self { waiting: Mutex::new(jobs.into_iter().collect()), ..Self::default() };
+        *desk.closing.lock().unwrap() = true;
+        Arc::new(desk)
+    }
+
+    /// `sent`, `deferred`, `bounced` of each recipient of a job.
+    pub(crate) fn fates(&self, id: u64) -> Vec<&'static str> {
+        let settled = self.settled.lock().unwrap();
+        let row = settled.iter().find(|row| row.0 == id).unwrap_or_else(|| panic!("{id} is not settled"));
+        row.1.iter().map(|(_, outcome)| outcome.fate.as_str()).collect()
+    }
+
+    pub(crate) fn attempt(&self, id: u64) -> Attempt {
+        self.settled.lock().unwrap().iter().find(|row| row.0 == id).unwrap().2.clone()
+    }
+}
+
+pub(crate) fn job(id: u64, recipients: u32) -> Job {
+    job_of(id, recipients, Content::from_bytes(format!("Subject: {id}\r\n\r\n.dot\r\n")))
+}
+
+pub(crate) fn job_of(id: u64, recipients: u32, content: Content) -> Job {
+    let mut envelope = Envelope::new(ReversePath::parse("a@a.test", false).unwrap());
+    let path = |n| ForwardPath::parse(&format!("r{n}@b.test"), false).unwrap();
+    envelope.recipients = (0..recipients).map(|n| Recipient::new(path(n))).collect();
+    let message = Message { id: QueueId(id), arrived: UnixMillis(0), origin: "".into(), envelope, content };
+    Job {
+        id: QueueId(id),
+        recipients: (0..recipients).collect(),
+        message: Some(Arc::new(message)),
+        queued_ms: 0,
+    }
+}
+
+pub(crate) fn courier(
+    port: u16,
+    tls: TlsMode,
+    lmtp: bool,
+    authorities: Option<Vec<CertificateDer<'static>>>,
+) -> (Courier, Destination) {
+    courier_for(port, tls, lmtp, authorities, EightBit::Auto)
+}
+
+pub(crate) fn courier_for(
+    port: u16,
+    tls: TlsMode,
+    lmtp: bool,
+    authorities: Option<Vec<CertificateDer<'static>>>,
+    eight_bit: EightBit,
+) -> (Courier, Destination) {
+    let (host, timeout) = ("localhost".to_owned(), Duration::from_secs(10));
+    let target =
+        if lmtp { Target::Lmtp(LmtpServer::Tcp { host, port }) } else { Target::Smarthost { host, port } };
+    let all = Box::new(|_: &str| true) as route::Matcher;
+    let destination = Table::new([(all, Rule { target, tls })], TlsMode::May).destination("b.test");
+    let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
+    let hosts = HashMap::from([("localhost".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
+    let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
+    let router =
+        Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port: 25 });
+    let settings = Settings {
+        hello: "us.test".into(),
+        follow_symlinks: false,
+        source_address: None,
+        messages_per_connection: 100,
+        recipients_per_transaction: 100,
+        pipeline_depth: 2,
+        eight_bit,
+        idle_timeout: Duration::from_millis(200),
+        connect_timeout: timeout,
+        greeting_timeout: timeout,
+        command_timeout: timeout,
+        data_timeout: timeout,
+        final_timeout: timeout,
+    };
+    let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
+    (Courier::new(router, settings, client), destination)
+}
+
+// ---- the server's side ----
+
+#[derive(Clone, Default)]
+pub(crate) struct Server {
+    /// Answers by the beginning of a command; `CLOSE` ends the connection; `.` is the end of content.
+    pub(crate) answers: Vec<(&'static str, &'static str)>,
+    pub(crate) extensions: Vec<&'static str>,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    /// Within TLS the connection ends at this command.
+    pub(crate) tls_breaks_at: Option<&'static str>,
+    pub(crate) lmtp: bool,
+    /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
+    /// is closed.
+    pub(crate) too_many: Option<(usize, &'static str)>,
+    /// Connections end after so many transactions, with these words if there are any.
+    pub(crate) transactions_max: usize,
+    pub(crate) farewell: Option<&'static str>,
+    /// Connections that are accepted.
+    pub(crate) connections_max: usize,
+    /// The content of each transaction, dot-stuffed.
+    pub(crate) contents: Arc<Mutex<Vec<Vec<u8>>>>,
+    pub(crate) seen: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    pub(crate) fn new(answers: &[(&'static str, &'static str)]) -> Self {
+        let extensions = vec!["PIPELINING", "8BITMIME"];
+        let (transactions_max, connections_max) = (usize::MAX, usize::MAX);
+        Self { answers: answers.to_vec(), extensions, transactions_max, connections_max, ..Self::default() }
+    }
+
+    pub(crate) async fn start(&self) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = self.clone();
+        tokio::spawn(async move {
+            for _ in 0..server.connections_max {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                let server = server.clone();
+                tokio::spawn(async move { server.connection(stream).await });
+            }
+        });
+        port
+    }
+
+    pub(crate) async fn connection(self, stream: tokio::net::TcpStream) {
+        // Each reply is a write of its own.
+        stream.set_nodelay(true).unwrap();
+        let mut stream = BufReader::new(stream);
+        if self.talk(&mut stream, true).await == Some("STARTTLS") {
+            let acceptor = tokio_rustls::TlsAcceptor::from(self.tls.clone().unwrap());
+            if let Ok(stream) = acceptor.accept(stream.into_inner()).await {
+                let mut server = self.clone();
+                server.answers.extend(self.tls_breaks_at.map(|command| (command, "CLOSE")));
+                server.talk(&mut BufReader::new(stream), false).await;
+            }
+        }
+    }
+
+    pub(crate) fn answer(&self, command: &str) -> Option<&'static str> {
+        self.answers.iter().find(|(begin, _)| command.starts_with(begin)).map(|(_, answer)| *answer)
+    }
+
+    pub(crate) async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: &mut BufReader<S>,
+        greet: bool,
+    ) -> Option<&'static str> {
+        if greet {
+            say(stream, self.answer("CONNECT").unwrap_or("220 there")).await?;
+        }
+        let (mut accepted, mut transactions) = (0, 0);
+        loop {
+            let command = read_line(stream).await?;
+            self.seen.lock().unwrap().push(command.clone());
+            let answer = self.answer(&command);
+            if answer == Some("CLOSE") {
+                return None;
+            }
+            let is_hello = command.starts_with("EHLO") || command.starts_with("LHLO");
+            let default = match command.get(..4).unwrap_or_default() {
+                "MAIL" => {
+                    transactions += 1;
+                    accepted = 0;
+                    if transactions > self.transactions_max {
+                        say(stream, self.farewell?).await?;
+                        return None;
+                    }
+                    "250 ok"
+                }
+                "DATA" if accepted == 0 => "554 no recipients",
+                "DATA" => "354 go",
+                "QUIT" => {
+                    say(stream, "221 bye").await?;
+                    return None;
+                }
+                _ => "250 ok",
+            };
+            if is_hello && answer.is_none() {
+                let all: String = self.extensions.iter().map(|e| format!("250-{e}\r\n")).collect();
+                say(stream, &format!("250-there\r\n{all}250 HELP")).await?;
+                continue;
+            }
+            let is_rcpt = command.starts_with("RCPT");
+            let too_many = self.too_many.filter(|(max, _)| is_rcpt && accepted >= *max);
+            let answer = answer.or(too_many.map(|(_, answer)| answer)).unwrap_or(default);
+            if answer == "CLOSE" {
+                return None;
+            }
+            say(stream, answer).await?;
+            if answer.starts_with("421") {
+                return None;
+            }
+            if is_rcpt && answer.starts_with('2') {
+                accepted += 1;
+            }
+            if command == "STARTTLS" && answer.starts_with("220") {
+                return Some("STARTTLS");
+            }
+            if answer.starts_with("354") {
+                let mut content = Vec::new();
+                while !content.ends_with(b"\r\n.\r\n") {
+                    if stream.read_until(b'\n', &mut content).await.ok()? == 0 {
+                        return None;
+                    }
+                }
+                self.contents.lock().unwrap().push(content);
+                match self.answer(".") {
+                    Some("CLOSE") => return None,
+                    Some(answer) => say(stream, answer).await?,
+                    None if self.lmtp => {
+                        for n in 0..accepted {
+                            say(stream, if n % 2 == 0 { "250 taken" } else { "452 4.2.2 full" }).await?;
+                        }
+                    }
+                    None => say(stream, "250 taken").await?,
+                }
+            }
+        }
+    }
+
+    pub(crate) fn count(&self, begin: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|command| command.starts_with(begin)).count()
+    }
+}
+
+pub(crate) async fn read_line<S: AsyncRead + Unpin>(stream: &mut BufReader<S>) -> Option<String> {
+    let mut line = String::new();
+    (stream.read_line(&mut line).await.ok()? > 0).then(|| line.trim_end().to_owned())
+}
+
+pub(crate) async fn say<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut BufReader<S>,
+    text: &str,
+) -> Option<()> {
+    stream.write_all(format!("{text}\r\n").as_bytes()).await.ok()?;
+    stream.flush().await.ok()
+}
+
+pub(crate) fn tls_server(name: &str) -> (Arc<rustls::ServerConfig>, CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .unwrap();
+    (Arc::new(config), certificate)
+}
+
+pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Arc<Desk> {
+    let port = server.start().await;
+    let desk = Desk::with(jobs);
+    let (courier, destination) = courier(port, tls, server.lmtp, None);
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    desk
+}

@@ -1,0 +1,233 @@
+//! TLS towards next hops: when it is used, with which certificates, and when it is given up.
+
+use crate::support::{Desk, Queue, Server, courier, deliver, job, tls_server};
+use aws_lc_rs::digest;
+use mail::TlsMode;
+use num_bigint::BigUint;
+use rustls::{
+    SignatureScheme,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn tls_is_used_when_offered_and_given_up_only_where_that_is_allowed() {
+    let (config, certificate) = tls_server("localhost");
+    let mut good = Server::new(&[("STARTTLS", "220 go")]);
+    good.extensions.push("STARTTLS");
+    good.tls = Some(config);
+    let mut broken = good.clone();
+    broken.answers = vec![("STARTTLS", "454 not now")];
+    let plain = Server::new(&[]);
+    for (server, mode, is_sent, is_secured) in [
+        (&good, TlsMode::Off, true, false),
+        (&good, TlsMode::May, true, true),
+        (&good, TlsMode::Require, true, true),
+        (&good, TlsMode::Verify, false, false),
+        (&broken, TlsMode::May, true, false),
+        (&broken, TlsMode::Require, false, false),
+        (&plain, TlsMode::May, true, false),
+        (&plain, TlsMode::Require, false, false),
+        (&plain, TlsMode::Verify, false, false),
+    ] {
+        let desk = deliver(server, mode, vec![job(1, 1)]).await;
+        assert_eq!(desk.unreachable.lock().unwrap().is_empty(), is_sent, "{mode:?}");
+        if is_sent {
+            assert_eq!(desk.fates(1), ["sent"], "{mode:?}");
+            assert_eq!(desk.attempt(1).tls.starts_with("TLSv1.3:TLS_"), is_secured, "{mode:?}");
+        }
+    }
+    // With its authority the host is who it says it is.
+    let port = good.start().await;
+    let desk = Desk::with([job(1, 1)]);
+    let (courier, destination) = courier(port, TlsMode::Verify, false, Some(vec![certificate]));
+    courier.serve(&destination, &Queue(desk.clone())).await;
+    assert!(desk.attempt(1).tls.ends_with(":verified"), "{}", desk.attempt(1).tls);
+}
+
+/// A server with this certificate and key, whatever rustls thinks of them.
+#[derive(Debug)]
+struct Shows(Arc<rustls::sign::CertifiedKey>);
+
+impl rustls::server::ResolvesServerCert for Shows {
+    fn resolve(&self, _: rustls::server::ClientHello<'_>) -> Option<Arc<rustls::sign::CertifiedKey>> {
+        Some(self.0.clone())
+    }
+}
+
+/// The RSA key of 1,024 bits of tests/tls, which no library of ours signs with.
+#[derive(Debug, Clone)]
+struct SmallRsaKey {
+    modulus: BigUint,
+    scheme: SignatureScheme,
+    /// Signs what it should not.
+    lies: bool,
+}
+
+impl SmallRsaKey {
+    /// EMSA-PKCS1-v1_5 or EMSA-PSS (RFC 8017 §9) of a SHA-256 digest, with a salt of zeros.
+    fn encode(&self, message: &[u8]) -> Vec<u8> {
+        let sha256 = |bytes: &[u8]| digest::digest(&digest::SHA256, bytes).as_ref().to_vec();
+        let hash = sha256(message);
+        if self.scheme == SignatureScheme::RSA_PKCS1_SHA256 {
+            let prefix = b"\x30\x31\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x01\x05\x00\x04\x20";
+            return [&[0, 1][..], &[0xff; 74], &[0], prefix, &hash].concat();
+        }
+        let seed = sha256(&[&[0; 8][..], &hash, &[0; 32]].concat());
+        let mask: Vec<u8> =
+            (0..3_u32).flat_map(|n| sha256(&[&seed[..], &n.to_be_bytes()].concat())).collect();
+        let data = [&[0; 62][..], &[1], &[0; 32]].concat();
+        let mut masked: Vec<u8> = data.iter().zip(&mask).map(|(a, b)| a ^ b).collect();
+        masked[0] &= 0x7f;
+        [&masked[..], &seed, &[0xbc]].concat()
+    }
+}
+
+impl rustls::sign::SigningKey for SmallRsaKey {
+    fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn rustls::sign::Signer>> {
+        offered.contains(&self.scheme).then(|| Box::new(self.clone()) as _)
+    }
+
+    fn algorithm(&self) -> rustls::SignatureAlgorithm {
+        rustls::SignatureAlgorithm::RSA
+    }
+}
+
+impl rustls::sign::Signer for SmallRsaKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rustls::Error> {
+        let exponent = include_str!("../tls/rsa1024-private-exponent.hex").trim();
+        let exponent = BigUint::parse_bytes(exponent.as_bytes(), 16).unwrap();
+        let message = if self.lies { b"something else" } else { message };
+        let value = BigUint::from_bytes_be(&self.encode(message)).modpow(&exponent, &self.modulus);
+        let bytes = value.to_bytes_be();
+        Ok([&vec![0; 128 - bytes.len()][..], &bytes].concat())
+    }
+
+    fn scheme(&self) -> SignatureScheme {
+        self.scheme
+    }
+}
+
+fn small_rsa(scheme: SignatureScheme, lies: bool) -> rustls::sign::CertifiedKey {
+    let certificate = CertificateDer::from_pem_slice(include_bytes!("../tls/v1-rsa1024.pem")).unwrap();
+    // RSAPublicKey: a sequence of 137 octets, in it an integer of 129.
+    let begin = [0x30, 0x81, 0x89, 0x02, 0x81, 0x81, 0x00];
+    let at = certificate.windows(7).position(|w| w == begin).unwrap() + 7;
+    let modulus = BigUint::from_bytes_be(&certificate[at..at + 128]);
+    rustls::sign::CertifiedKey::new(vec![certificate], Arc::new(SmallRsaKey { modulus, scheme, lies }))
+}
+
+#[tokio::test]
+async fn tls_that_is_not_verified_takes_any_certificate_that_tls_can_use() {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let v1_ec = || {
+        let certificate = CertificateDer::from_pem_slice(include_bytes!("../tls/v1-ec.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("../tls/v1-ec.key")).unwrap();
+        let key = provider.key_provider.load_private_key(key).unwrap();
+        rustls::sign::CertifiedKey::new(vec![certificate], key)
+    };
+    let (pss, pkcs1) = (SignatureScheme::RSA_PSS_SHA256, SignatureScheme::RSA_PKCS1_SHA256);
+    for (shown, version, is_good) in [
+        (v1_ec(), &rustls::version::TLS13, true),
+        (v1_ec(), &rustls::version::TLS12, true),
+        (small_rsa(pss, false), &rustls::version::TLS13, true),
+        (small_rsa(pss, false), &rustls::version::TLS12, true),
+        (small_rsa(pkcs1, false), &rustls::version::TLS12, true),
+        (small_rsa(pkcs1, true), &rustls::version::TLS12, false),
+        (small_rsa(pss, true), &rustls::version::TLS13, false),
+    ] {
+        let config = rustls::ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(Shows(Arc::new(shown))));
+        let mut server = Server::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(Arc::new(config));
+        let desk = deliver(&server, TlsMode::Require, vec![job(1, 1)]).await;
+        let unreachable = desk.unreachable.lock().unwrap();
+        assert_eq!(unreachable.is_empty(), is_good, "{version:?}: {unreachable:?}");
+        if is_good {
+            assert_eq!(desk.fates(1), ["sent"]);
+            let begin =
+                if version.version == rustls::ProtocolVersion::TLSv1_3 { "TLSv1.3:" } else { "TLSv1.2:" };
+            assert!(desk.attempt(1).tls.starts_with(begin), "{}", desk.attempt(1).tls);
+        } else {
+            assert!(unreachable[0].text.contains("BadSignature"), "{}", unreachable[0].text);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
+    // Offers STARTTLS, says go, and then has no certificate to show.
+    let mut server = Server::new(&[("STARTTLS", "220 go")]);
+    server.extensions.push("STARTTLS");
+    let mut no_tls = server;
+    no_tls.tls = Some(Arc::new(
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new())),
+    ));
+    let desk = deliver(&no_tls, TlsMode::May, vec![job(1, 1)]).await;
+    assert_eq!(desk.fates(1), ["sent"]);
+    assert_eq!(&*desk.attempt(1).tls, "");
+    let desk = deliver(&no_tls, TlsMode::Require, vec![job(1, 1)]).await;
+    assert_eq!(desk.unreachable.lock().unwrap()[0].status, mail::Enhanced(4, 7, 4));
+}
+
+#[tokio::test]
+async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_next_attempt() {
+    let (config, _) = tls_server("localhost");
+    // Within TLS every connection breaks at once, or at the first message.
+    for breaks_at in ["EHLO", "MAIL", "."] {
+        let mut server = Server::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(config.clone());
+        server.tls_breaks_at = Some(breaks_at);
+        let port = server.start().await;
+        for (mode, falls_back) in [(TlsMode::May, true), (TlsMode::Require, false)] {
+            let (courier, destination) = courier(port, mode, false, None);
+            let mut ends = Vec::new();
+            for id in 1..=3 {
+                let desk = Desk::with([job(id, 1)]);
+                courier.serve(&destination, &Queue(desk.clone())).await;
+                let is_sent = desk.unreachable.lock().unwrap().is_empty() && desk.fates(id) == ["sent"];
+                assert!(!is_sent || desk.attempt(id).tls.is_empty());
+                ends.push(is_sent);
+            }
+            assert_eq!(ends, [false, falls_back, falls_back], "{breaks_at} {mode:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
+    let (config, _) = tls_server("localhost");
+    let mut server = Server::new(&[("STARTTLS", "220 go"), ("MAIL", "CLOSE")]);
+    server.extensions.push("STARTTLS");
+    server.tls = Some(config);
+    let port = server.start().await;
+    let (courier, destination) = courier(port, TlsMode::May, false, None);
+    let mut secured = Vec::new();
+    for id in 1..=4 {
+        let desk = Desk::with([job(id, 1)]);
+        courier.serve(&destination, &Queue(desk.clone())).await;
+        secured.push(!desk.attempt(id).tls.is_empty());
+    }
+    assert_eq!(secured, [true, false, true, false]);
+}
+
+#[tokio::test]
+async fn a_server_that_closes_behind_its_limit_of_recipients_is_not_taken_for_broken_tls() {
+    let (config, _) = tls_server("localhost");
+    let mut server = Server::new(&[("STARTTLS", "220 go")]);
+    server.extensions.push("STARTTLS");
+    server.tls = Some(config);
+    server.too_many = Some((3, "CLOSE"));
+    let desk = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 7]);
+    assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (2, false));
+}
