@@ -77,8 +77,12 @@ fn is_due(shared: &Shared) -> bool {
         return true;
     }
     let size = shared.settings.segment_bytes;
-    let live: Vec<u64> = shared.index().segments.values().map(|segment| segment.live_bytes).collect();
-    let used = live.len() as u64 * size;
+    let (live, used) = {
+        let index = shared.index();
+        let live: Vec<u64> = index.segments.values().map(|segment| segment.live_bytes).collect();
+        // Segments were larger or smaller once.
+        (live, index.segments.values().map(|segment| segment.header.size_bytes).sum::<u64>())
+    };
     if used > ROOM_RATIO * live.iter().sum::<u64>() + SLACK_SEGMENTS * size {
         return true;
     }

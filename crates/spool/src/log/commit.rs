@@ -74,9 +74,18 @@ impl Current {
 }
 
 impl Committer {
-    /// Begins in a fresh segment, which enters the index.
-    pub(crate) fn new(shared: Arc<Shared>, batch_sequence: u64) -> Result<Self, SpoolFailure> {
-        let segment = shared.pool.take_first().map_err(SpoolFailure::Io)?;
+    /// Begins in a fresh segment, which enters the index, with room for so many bytes of records.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        batch_sequence: u64,
+        first_bytes: u64,
+    ) -> Result<Self, SpoolFailure> {
+        let segment = if first_bytes > shared.record_bytes_max() {
+            shared.pool.take_large(first_bytes + ALIGN as u64)
+        } else {
+            shared.pool.take_first()
+        };
+        let segment = segment.map_err(SpoolFailure::Io)?;
         let current = Current::of(&segment);
         shared.index().write_to(current.number, segment);
         let (buffer, written, chain) = (Vec::new(), Vec::new(), Chain::default());
@@ -164,10 +173,8 @@ impl Committer {
                     self.settle_index_of(moved.name)?;
                     let size = super::message_bytes(&moved.folded.message)
                         + super::states_bytes(&moved.folded.states);
-                    // With its past it may have become too large for a segment: then it stays.
-                    let may_move = size as u64 <= self.shared.record_bytes_max();
-                    if may_move && self.shared.index().messages.get(&moved.name) == Some(&moved.slot) {
-                        self.make_room(size)?;
+                    let is_still = self.shared.index().messages.get(&moved.name) == Some(&moved.slot);
+                    if is_still && self.make_room_for_move(size)? {
                         self.moved(&moved);
                     }
                 }
@@ -210,6 +217,20 @@ impl Committer {
             self.next_segment()?;
         }
         Ok(())
+    }
+
+    /// With its past, or since segments are smaller now, a message may be too large for a segment. It gets one of its
+    /// own where the disk has room for that; else it stays where it is.
+    fn make_room_for_move(&mut self, size: usize) -> Result<bool, SpoolFailure> {
+        if size as u64 <= self.shared.record_bytes_max() {
+            return self.make_room(size).map(|()| true);
+        }
+        self.commit()?;
+        self.begin();
+        let Ok(segment) = self.shared.pool.take_large((size + ALIGN) as u64) else { return Ok(false) };
+        self.current = Current::of(&segment);
+        self.shared.index().write_to(self.current.number, segment);
+        Ok(true)
     }
 
     fn fits(&self, bytes: usize) -> bool {

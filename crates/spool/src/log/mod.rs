@@ -429,7 +429,8 @@ impl LogSpool {
     /// Writes the batch again that was written last and perhaps never synced, in a fresh segment.
     fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
         let sequence = found.last.as_ref().map_or(1, |last| last.sequence);
-        let mut committer = Committer::new(self.shared.clone(), sequence)?;
+        let tail_bytes = found.last.as_ref().map_or(0, Last::bytes);
+        let mut committer = Committer::new(self.shared.clone(), sequence, tail_bytes)?;
         // In an epoch of its own nothing has a number that something had that could not be read.
         let first = if found.begins_epoch { epoch::first(found.epoch) } else { 0 };
         if self.shared.mutation == Mutation::KeepTail {

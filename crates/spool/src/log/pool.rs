@@ -50,6 +50,8 @@ struct State {
     next_sequence: u64,
     /// What the next segment is called in memory.
     next_number: u32,
+    /// The segment that was taken last; later ones have higher numbers.
+    last_taken: u32,
     no_room: bool,
     /// More segments that there was room for when it was last looked, the one that is being made included.
     room_for: u64,
@@ -107,6 +109,7 @@ impl Pool {
             segment_count,
             next_sequence,
             next_number,
+            last_taken: 0,
             no_room: false,
             room_for: u64::MAX,
             is_stuck: false,
@@ -188,10 +191,39 @@ impl Pool {
         self.take_when(false)
     }
 
+    /// Makes a segment in which so many bytes fit beside its headers: for what was written when segments were larger.
+    /// The caller waits for the disk.
+    ///
+    /// # Errors
+    /// In words; the pool is as it was.
+    pub(crate) fn take_large(&self, bytes: u64) -> Result<Segment, String> {
+        let size_bytes = bytes.next_multiple_of(ALIGN as u64) + 2 * ALIGN as u64;
+        if !self.disk_bytes().is_ok_and(|free| free >= size_bytes) {
+            return Err(self.no_room());
+        }
+        let (sequence, number) = {
+            let mut state = self.lock();
+            let next = (state.next_sequence, state.next_number);
+            (state.next_sequence, state.next_number) = (next.0 + 1, next.1 + 1);
+            next
+        };
+        let made = self.make(sequence, number, size_bytes).map_err(|e| format!("prepare a segment: {e}"))?;
+        let mut state = self.lock();
+        state.last_taken = number;
+        state.is_started = true;
+        Ok(made)
+    }
+
     fn take_when(&self, there_is_room: bool) -> Result<Segment, String> {
         let mut state = self.lock();
         loop {
             if let Some(segment) = state.ready.pop_front() {
+                if segment.number < state.last_taken {
+                    // Prepared before a large one was: in the log it would come before that.
+                    state.given_back.push_back(segment);
+                    continue;
+                }
+                state.last_taken = segment.number;
                 state.is_started = true;
                 (state.is_pressed, state.is_awaited) = (false, false);
                 self.changed.notify_all();
@@ -349,7 +381,7 @@ impl Pool {
             Some(old) if enough => self.remove(old).map(|()| None),
             Some(old) => self.renew(old, sequence, number),
             None => match self.has_room(count) {
-                Ok(true) => self.make(sequence, number).map(Some),
+                Ok(true) => self.make(sequence, number, self.room.segment_bytes).map(Some),
                 Ok(false) => {
                     self.lock().no_room = true;
                     self.changed.notify_all();
@@ -410,9 +442,10 @@ impl Pool {
     }
 
     /// A new file, zero-filled: blocks that were written before commit in half the time.
-    fn make(&self, sequence: u64, number: u32) -> io::Result<Segment> {
+    fn make(&self, sequence: u64, number: u32, size_bytes: u64) -> io::Result<Segment> {
         let (unfinished, name) = (format!("{sequence:016x}{UNFINISHED}"), format!("{sequence:016x}.seg"));
-        let made = self.fill(&unfinished, &name, sequence, number);
+        let header = self.header(sequence, size_bytes)?;
+        let made = self.fill(&unfinished, &name, header, number);
         match &made {
             Ok(_) => self.lock().segment_count += 1,
             // Half a segment only takes up room.
@@ -421,19 +454,18 @@ impl Pool {
         made
     }
 
-    fn fill(&self, unfinished: &str, name: &str, sequence: u64, number: u32) -> io::Result<Segment> {
+    fn fill(&self, unfinished: &str, name: &str, header: SegmentHeader, number: u32) -> io::Result<Segment> {
         let file = self.disk.create(unfinished)?;
         let mut at = ALIGN as u64;
-        while at < self.room.segment_bytes {
+        while at < header.size_bytes {
             let piece = if self.has_time() { PIECE_BYTES } else { LARGE_PIECE_BYTES };
-            let length = (self.room.segment_bytes - at).min(piece);
+            let length = (header.size_bytes - at).min(piece);
             file.fill(at, length)?;
             at += length;
-            if at < self.room.segment_bytes && !self.pause() {
+            if at < header.size_bytes && !self.pause() {
                 return Err(io::Error::other("the spool is closing"));
             }
         }
-        let header = self.header(sequence)?;
         write_header(&*file, &header)?;
         file.sync_data()?;
         // A crash may leave a file with what stood in its blocks before, which may have been a segment:
@@ -471,7 +503,7 @@ impl Pool {
         if old.header.size_bytes != self.room.segment_bytes || old.file.len()? != self.room.segment_bytes {
             return self.remove(old).map(|()| None);
         }
-        let header = self.header(sequence)?;
+        let header = self.header(sequence, self.room.segment_bytes)?;
         // The mark is durable before the earlier generation gets holes, and the holes are before the new generation
         // begins: of a segment without its header the first batch tells of which generation it is.
         self.mark_freed(old)?;
@@ -541,9 +573,9 @@ impl Pool {
         }
     }
 
-    fn header(&self, sequence: u64) -> io::Result<SegmentHeader> {
+    fn header(&self, sequence: u64, size_bytes: u64) -> io::Result<SegmentHeader> {
         let seed = if self.mutation == Mutation::IgnoreSeed { 0 } else { self.disk.random()? };
-        Ok(SegmentHeader::new(sequence, seed, self.room.segment_bytes))
+        Ok(SegmentHeader::new(sequence, seed, size_bytes))
     }
 }
 

@@ -67,6 +67,11 @@ pub(crate) struct Last {
 }
 
 impl Last {
+    /// What its records take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rows.iter().map(|row| u64::from(row.length)).sum()
+    }
+
     pub(crate) fn into_records(self) -> Vec<Unproven> {
         let bodies = self.bodies.unwrap_or_default();
         let rows = self.rows.into_iter().zip(bodies);

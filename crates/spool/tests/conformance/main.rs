@@ -399,6 +399,41 @@ fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
     assert!(failure.contains("no room"), "{failure}");
 }
 
+/// What was written when segments were larger is read, written again and compacted.
+#[test]
+fn a_spool_opens_with_smaller_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |segment_bytes| LogSettings { segment_bytes, ..settings() };
+    let mut spool = LogSpool::open(dir.path(), with(4 << 20)).unwrap();
+    spool.recover(&mut |_| {}).unwrap();
+    let large = |id| message(id, 1, Content::from_bytes(vec![b'l'; 2 << 20]));
+    (1..=3).for_each(|id| commit(&spool, vec![Entry::Accept(large(id))]));
+    drop(spool);
+    for _ in 0..2 {
+        let mut spool = LogSpool::open(dir.path(), with(256 * 1024)).unwrap();
+        let mut found = Vec::new();
+        let report = spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
+        found.sort_unstable();
+        assert_eq!((found, report.is_complete()), (vec![1, 2, 3], true), "{report:?}");
+        assert_eq!(*spool.read(QueueId(3)).unwrap(), *large(3));
+        for id in 100..220 {
+            commit(&spool, vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b's'; 60_000])))]);
+            commit(&spool, vec![Entry::Outcome { id: QueueId(id), results: vec![], last: true }]);
+        }
+        drop(spool);
+    }
+    // Small segments are used in turn although the large messages stay.
+    let size: u64 =
+        std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    assert!(size < 24 << 20, "{size}");
+    let mut spool = LogSpool::open(dir.path(), with(256 * 1024)).unwrap();
+    let mut found = Vec::new();
+    spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3]);
+    assert!((1..=3).all(|id| *spool.read(QueueId(id)).unwrap() == *large(id)));
+}
+
 #[test]
 fn a_start_may_go_beyond_the_limit_of_the_spool() {
     durable_engines(|engine, dir| {
