@@ -41,6 +41,19 @@ pub trait Disk: Send + Sync + 'static {
         buffer.truncate(read);
         Ok(())
     }
+    /// Reads a whole file as [`Disk::read`] does, from the medium, whatever memory holds of it.
+    ///
+    /// # Errors
+    /// As for [`Disk::read`].
+    fn read_uncached(&self, name: &str, max_bytes: u64, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let file = self.open(name)?;
+        let length = usize::try_from(file.len()?.min(max_bytes)).unwrap_or(usize::MAX);
+        buffer.clear();
+        buffer.resize(length, 0);
+        let read = file.read_uncached(0, buffer)?;
+        buffer.truncate(read);
+        Ok(())
+    }
     /// A new, empty file, which must not exist.
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// An existing file.

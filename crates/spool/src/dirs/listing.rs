@@ -7,6 +7,7 @@ use super::{
     queues::Queues,
     shared::{PLACES_END, is_ours},
 };
+use crate::log::tolerant::with_retries;
 use crate::{Mutation, SpoolFailure};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -134,7 +135,7 @@ impl Listing {
         let (mut steps, mut corrupt, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for (number, dir) in &self.intents {
             let (dir, name) = (queues.dir(*dir), Named::Intent(*number).file());
-            match dir.disk.read(&name, INTENT_MAX, &mut bytes) {
+            match with_retries(|| dir.disk.read(&name, INTENT_MAX, &mut bytes)) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                 Err(e) if is_ours(&e) => {
@@ -145,7 +146,13 @@ impl Listing {
                     continue;
                 }
             }
-            match intent::read(*number, &bytes, Seal::mutated(*number, mutation)) {
+            let seal = Seal::mutated(*number, mutation);
+            let mut read = intent::read(*number, &bytes, seal);
+            // Perhaps only memory has it wrong.
+            if read.is_err() && dir.disk.read_uncached(&name, INTENT_MAX, &mut bytes).is_ok() {
+                read = intent::read(*number, &bytes, seal);
+            }
+            match read {
                 Ok(more) => steps.extend(more),
                 Err(why) => corrupt.push(format!("{}/{name}: {}", dir.name, why.0)),
             }

@@ -13,6 +13,7 @@ use super::{
     shared::{ENVELOPE_MAX, is_ours, read_file},
     written::told,
 };
+use crate::log::tolerant::with_retries;
 use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
 use mail::{QueueId, SharedMessage};
 use std::{
@@ -65,7 +66,8 @@ fn read_one(
     buffer: &mut Vec<u8>,
 ) -> Result<Option<One>, SpoolFailure> {
     let (id, dir, named) = file;
-    match shared.queues.dir(dir).disk.read(&named.file(), ENVELOPE_MAX, buffer) {
+    let disk = &shared.queues.dir(dir).disk;
+    match with_retries(|| disk.read(&named.file(), ENVELOPE_MAX, buffer)) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) if is_ours(&e) || shared.mutation == Mutation::StopAtDamage => {
@@ -73,6 +75,18 @@ fn read_one(
         }
         Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), places: Vec::new() })),
     }
+    let seal = shared.seal(id);
+    let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer), seal);
+    // Perhaps only memory has it wrong.
+    if filed.is_err() && disk.read_uncached(&named.file(), ENVELOPE_MAX, buffer).is_ok() {
+        filed = envelope::read(QueueId(id), patched(listing, id, buffer), seal);
+    }
+    let places = if filed.is_err() { envelope::places(buffer, seal).collect() } else { Vec::new() };
+    Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), places }))
+}
+
+/// An envelope file with what intents say of it.
+fn patched<'b>(listing: &Listing, id: u64, buffer: &'b mut Vec<u8>) -> &'b [u8] {
     for (offset, patch) in listing.patches.get(&id).into_iter().flatten() {
         let (at, end) = (*offset as usize, (*offset as usize).saturating_add(patch.len()));
         if at <= buffer.len() {
@@ -80,10 +94,7 @@ fn read_one(
             buffer[at..end].copy_from_slice(patch);
         }
     }
-    let seal = shared.seal(id);
-    let filed = envelope::read(QueueId(id), buffer, seal);
-    let places = if filed.is_err() { envelope::places(buffer, seal).collect() } else { Vec::new() };
-    Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), places }))
+    buffer
 }
 
 /// Everything found, and numbers for what comes.

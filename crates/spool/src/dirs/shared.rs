@@ -9,6 +9,7 @@ use super::{
     queues::{Dir, Queues},
     room::{Allowed, Room},
 };
+use crate::log::tolerant::with_retries;
 use crate::{Mutation, SpoolFailure, Transaction, closing::Closing, inbox::Inbox, progress::Progress};
 use bytes::Bytes;
 use mail::{Content, Message, Part, Place, QueueId, UnixMillis};
@@ -190,9 +191,10 @@ impl Shared {
         let dir = self.index().messages.get(&id.0).ok_or(SpoolFailure::Missing)?.dir;
         let dir = self.queues.dir(dir);
         let name = Named::Envelope(id.0).file();
-        let bytes = read_file(dir, &name, ENVELOPE_MAX)?.ok_or(SpoolFailure::Missing)?;
         let corrupt = |why| SpoolFailure::Corrupt(format!("{}/{name}: {why}", dir.name));
-        let filed = envelope::read(id, &bytes, self.seal(id.0)).map_err(corrupt)?;
+        let filed = read_checked(dir, &name, ENVELOPE_MAX, |bytes| {
+            envelope::read(id, &bytes, self.seal(id.0)).map_err(corrupt)
+        })?;
         let disputed = self.index().disputed(&filed.pieces).next();
         if let Some((place, _)) = disputed {
             let text = format!("{}/{name}: {} is not what was stored", dir.name, Named::Chunk(place).file());
@@ -207,22 +209,49 @@ impl Shared {
         let dir = self.queues.dir(chunk.dir.ok_or(SpoolFailure::Missing)?);
         let name = Named::Chunk(place.0).file();
         let most_bytes = u64::from(chunk.length_bytes) + 1;
-        let bytes = read_file(dir, &name, most_bytes)?.ok_or(SpoolFailure::Missing)?;
-        if !chunk.is_right(&bytes) {
-            return Err(SpoolFailure::Corrupt(format!("{}/{name}: not what was stored", dir.name)));
-        }
-        Ok(bytes.into())
+        read_checked(dir, &name, most_bytes, |bytes| {
+            if !chunk.is_right(&bytes) {
+                return Err(SpoolFailure::Corrupt(format!("{}/{name}: not what was stored", dir.name)));
+            }
+            Ok(bytes.into())
+        })
     }
+}
+
+/// Reads a file and checks it. One that looks damaged is read a second time, past the page cache.
+fn read_checked<T>(
+    dir: &Dir,
+    name: &str,
+    max_bytes: u64,
+    check: impl Fn(Vec<u8>) -> Result<T, SpoolFailure>,
+) -> Result<T, SpoolFailure> {
+    let bytes = read_file(dir, name, max_bytes)?.ok_or(SpoolFailure::Missing)?;
+    check(bytes).or_else(|failure| {
+        let mut bytes = Vec::new();
+        match with_retries(|| dir.disk.read_uncached(name, max_bytes, &mut bytes)) {
+            Ok(()) => check(bytes),
+            Err(_) => Err(failure),
+        }
+    })
 }
 
 /// The pieces of a message's content file, each checked; chunks are named only.
 fn read_content(dir: &Dir, id: QueueId, filed: &Filed) -> Result<Content, SpoolFailure> {
     let name = Named::Content(id.0).file();
     let (length, _) = super::index::content_of(&filed.pieces);
-    let mut rest = Bytes::new();
-    if length > 0 {
-        rest = read_file(dir, &name, length + 1)?.ok_or(SpoolFailure::Missing)?.into();
+    if length == 0 {
+        return content_of(dir, &name, filed, Bytes::new(), length);
     }
+    read_checked(dir, &name, length + 1, |bytes| content_of(dir, &name, filed, bytes.into(), length))
+}
+
+fn content_of(
+    dir: &Dir,
+    name: &str,
+    filed: &Filed,
+    mut rest: Bytes,
+    length: u64,
+) -> Result<Content, SpoolFailure> {
     let corrupt = || SpoolFailure::Corrupt(format!("{}/{name}: not what was stored", dir.name));
     if rest.len() as u64 != length {
         return Err(corrupt());
@@ -246,7 +275,7 @@ fn read_content(dir: &Dir, id: QueueId, filed: &Filed) -> Result<Content, SpoolF
 /// A file, at most so much of it; none when it is not there.
 pub(super) fn read_file(dir: &Dir, name: &str, max_bytes: u64) -> Result<Option<Vec<u8>>, SpoolFailure> {
     let mut bytes = Vec::new();
-    match dir.disk.read(name, max_bytes, &mut bytes) {
+    match with_retries(|| dir.disk.read(name, max_bytes, &mut bytes)) {
         Ok(()) => Ok(Some(bytes)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(SpoolFailure::Io(format!("read {}/{name}: {e}", dir.name))),

@@ -18,7 +18,7 @@ mod recover;
 mod retain;
 pub(crate) mod salvage;
 mod stretch;
-mod tolerant;
+pub(crate) mod tolerant;
 mod visit;
 mod window;
 

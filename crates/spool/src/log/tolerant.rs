@@ -13,7 +13,7 @@ const UNREADABLE: u8 = 0xa5;
 pub(super) const ATTEMPTS: usize = 3;
 
 /// Repeats what failed, but not what is not there.
-pub(super) fn with_retries<T>(mut run: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn with_retries<T>(mut run: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut result = run();
     for _ in 1..ATTEMPTS {
         match &result {
