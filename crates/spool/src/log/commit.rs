@@ -223,6 +223,10 @@ impl Committer {
     /// own where the disk has room for that; else it stays where it is.
     fn make_room_for_move(&mut self, size: usize) -> Result<bool, SpoolFailure> {
         if size as u64 <= self.shared.record_bytes_max() {
+            // A move waits for no segment: what it is done for may be the only thing that gives one.
+            if !self.fits(self.buffer.len() + size) && !self.shared.pool.has_next() {
+                return Ok(false);
+            }
             return self.make_room(size).map(|()| true);
         }
         self.commit()?;

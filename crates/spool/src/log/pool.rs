@@ -295,6 +295,13 @@ impl Pool {
         (state.ready.len() as u64).saturating_add(state.room_for).saturating_sub(RESERVE as u64)
     }
 
+    /// Is there a segment to take without waiting for room?
+    pub(crate) fn has_next(&self) -> bool {
+        let state = self.lock();
+        let has_room = !state.no_room || !state.given_back.is_empty() && !state.is_stuck;
+        !state.ready.is_empty() || has_room
+    }
+
     /// Bytes in ready segments.
     pub(crate) fn ready_bytes(&self) -> u64 {
         self.lock().ready.len() as u64 * self.room.segment_bytes
