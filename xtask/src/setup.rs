@@ -36,7 +36,7 @@ const fn server(file: &'static str, package: &'static str, purpose: &'static str
     Wanted { sign: Sign::File(file), package, server: true, purpose }
 }
 
-const WANTED: [Wanted; 15] = [
+const WANTED: [Wanted; 16] = [
     tool("curl", "curl", "hands in the first mail, as the README does"),
     tool("python3", "python3", "a client and a server that are not ours: smtplib"),
     tool("swaks", "swaks", "a client that can misbehave"),
@@ -45,6 +45,7 @@ const WANTED: [Wanted; 15] = [
     tool("pflogsumm", "pflogsumm", "reads the log that looks like Postfix's"),
     tool("ministat", "ministat", "finds the same differences as `postlab stat`, or not"),
     tool("valgrind", "valgrind", "counts instructions for `cargo xtask bench`"),
+    tool("strace", "strace", "records system calls, for power cuts as strict as POSIX allows"),
     tool("mkfs.ext4", "e2fsprogs", "a file system to cut the power of"),
     tool("mkfs.xfs", "xfsprogs", "a file system to cut the power of"),
     tool("mkfs.btrfs", "btrfs-progs", "a file system to cut the power of"),

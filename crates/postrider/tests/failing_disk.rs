@@ -43,13 +43,16 @@ fn begin(reply: &'static str, spool: &str) -> Option<Story> {
 }
 
 impl Story {
+    /// The first reply that is none of acceptance, or the last.
     fn send(&self) -> u16 {
-        let sent = Client::connect(self.daemon.address).unwrap().send(
-            "a@a.test",
-            &["x@b.test"],
-            b"Subject: x\r\n\r\nx\r\n",
-        );
-        sent.unwrap().0
+        let mut client = Client::connect(self.daemon.address).unwrap();
+        for line in ["MAIL FROM:<a@a.test>", "RCPT TO:<x@b.test>", "DATA"] {
+            let code = client.say(line).unwrap().0;
+            if !matches!(code, 250 | 354) {
+                return code;
+            }
+        }
+        client.say("Subject: x\r\n\r\nx\r\n.").unwrap().0
     }
 
     fn until_deferred(&self) {
@@ -154,6 +157,35 @@ fn a_panic_of_the_thread_that_prepares_segments_ends_the_daemon() {
         }
     }
     story.ends();
+}
+
+/// A file system that takes new blocks for what is written in place may have no room for a commit.
+#[test]
+fn a_commit_that_finds_no_room_is_answered_452_and_tried_again_until_it_does() {
+    const NO_SPACE: &str = "28";
+    for (spool, call) in [
+        ("", "pwrite"),
+        ("", "fdatasync"),
+        ("engine = \"directories\"\n", "pwrite"),
+        ("engine = \"directories\"\n", "fdatasync"),
+    ] {
+        let Some(mut story) = begin(DEFERS, spool) else { return };
+        assert_eq!(story.send(), 250);
+        story.until_deferred();
+        story.faults.order(call, NO_SPACE, "spool-commit");
+        let begun = Instant::now();
+        assert_eq!(story.send(), 452, "{spool}{call}: the message that is in the commit");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{spool}{call}: it waited {:?}", begun.elapsed());
+        assert_eq!(story.send(), 452, "{spool}{call}: the next one");
+        assert!(story.daemon.ended().is_none(), "{spool}{call}");
+        story.faults.withdraw(call);
+        until("mail is taken again", || story.send() == 250);
+        // The one that was in the commit was stored after all.
+        until("all are queued", || story.daemon.ask(&["queue", "count"]) == "3\n");
+        let Story { daemon, _client: client, .. } = story;
+        drop(client);
+        assert_eq!(daemon.stop().1.code(), Some(0), "{spool}{call}");
+    }
 }
 
 #[test]

@@ -190,7 +190,7 @@ impl RealDisk {
     /// What the file system says.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        make_dir(&path)?;
+        make_dir(&path, 0o700)?;
         let dir = rustix::fs::open(&path, DIR_FLAGS, Mode::empty())?.into();
         Ok(Self { path, dir })
     }
@@ -245,9 +245,12 @@ fn weak_file_system(kind: u32) -> Option<&'static str> {
     }
 }
 
-/// Makes a directory that is missing, and its parents, and makes their names durable: mail in a new spool
-/// must not be lost with the name of a directory above it.
-fn make_dir(path: &Path) -> io::Result<()> {
+/// Makes a directory that is missing, and its parents, with these permissions, and makes their names durable:
+/// mail in a new directory must not be lost with the name of one above it.
+///
+/// # Errors
+/// What the file system says.
+pub fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
@@ -256,8 +259,8 @@ fn make_dir(path: &Path) -> io::Result<()> {
         Some(parent) => parent,
         None => return Err(io::ErrorKind::NotFound.into()),
     };
-    make_dir(parent)?;
-    match fs::DirBuilder::new().mode(0o700).create(path) {
+    make_dir(parent, mode)?;
+    match fs::DirBuilder::new().mode(mode).create(path) {
         // Another process was faster.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,

@@ -258,6 +258,8 @@ pub struct Pressure {
     pub last_sync_us: u64,
     /// A failed write or sync was seen.
     pub poisoned: bool,
+    /// A commit found no room on the disk, and is tried again until it does.
+    pub awaits_room: bool,
 }
 
 /// Keeps messages so that they survive a crash. One conformance suite runs against every engine.

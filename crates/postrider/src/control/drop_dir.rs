@@ -8,9 +8,7 @@
 
 use super::submission::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_trusted, wire_form};
 use mail::{BodyType, Envelope, UnixMillis};
-use rustix::fs::{
-    CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, fsync, open, openat, renameat, unlinkat,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, open, openat, renameat, unlinkat};
 use std::{
     collections::BinaryHeap,
     fs::{self, File},
@@ -33,7 +31,7 @@ const DRAFT_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Makes the directory, gives it the right permissions, and removes drafts whose writers died. For
 /// the daemon, at its start.
 pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
+    spool::disk::make_dir(dir, 0o755)?;
     chmod(dir, Mode::from_raw_mode(MODE))?;
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -96,7 +94,7 @@ fn write_file(file: &mut File, header: &Header, content: &[u8]) -> io::Result<()
 /// open it for reading, and only what is open can be synced: then the whole file system is.
 fn sync_names(file: &File, dir: &Path) -> io::Result<()> {
     match open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty()) {
-        Ok(readable) => Ok(fsync(&readable)?),
+        Ok(readable) => File::from(readable).sync_all(),
         Err(rustix::io::Errno::ACCESS) => Ok(rustix::fs::syncfs(file)?),
         Err(error) => Err(error.into()),
     }

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
 use reception::{Client, Service, Unstored};
 use smtp::server::replies;
-use spool::{Entry, Refused, Ticket};
+use spool::{Entry, Refused, SpoolFailure, Ticket};
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,6 +25,9 @@ pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);
+
+/// A client waits so long for a commit that waits for room on the disk.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Policy, spool and queue as a session sees them.
 pub(crate) struct Desk {
@@ -135,18 +139,40 @@ impl Desk {
         }
     }
 
+    /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
+    async fn stored(&self, ticket: Ticket) -> Result<Result<(), SpoolFailure>, Reply> {
+        let until = Instant::now() + self.patience();
+        let mut durable = pin!(self.engine.durable(ticket));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if let Ok(stored) = timeout(left.min(ROOM_PATIENCE), durable.as_mut()).await {
+                return Ok(stored);
+            }
+            if self.engine.spool.pressure().awaits_room {
+                return Err(replies::NO_ROOM);
+            }
+            if Instant::now() >= until {
+                return Err(replies::NOT_STORED_YET);
+            }
+        }
+    }
+
     /// Is there room for one more?
     fn room(&self) -> Result<(), Reply> {
         let pressure = self.engine.spool.pressure();
         if pressure.poisoned {
             return Err(replies::LOCAL_ERROR);
         }
-        if self.late.count() > 0 {
-            return Err(replies::SPOOL_BUSY);
-        }
         let is_full = pressure.free_bytes == 0;
         let is_many = pressure.message_count >= self.engine.current().settings.queue.max_messages as u64;
-        if is_full || is_many { Err(replies::NO_ROOM) } else { Ok(()) }
+        if is_full || is_many {
+            // A full disk may be why others are late.
+            Err(replies::NO_ROOM)
+        } else if self.late.count() > 0 {
+            Err(replies::SPOOL_BUSY)
+        } else {
+            Ok(())
+        }
     }
 
     fn refusal(refused: Refused) -> Reply {
@@ -220,15 +246,15 @@ impl Service for Desk {
                 return Self::refusal(refused);
             }
         };
-        match timeout(self.patience(), self.engine.durable(ticket)).await {
+        match self.stored(ticket).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 self.engine.spool_failed(&failure);
                 return replies::LOCAL_ERROR;
             }
-            Err(_) => {
+            Err(reply) => {
                 self.finish_late(ticket, message);
-                return replies::NOT_STORED_YET;
+                return reply;
             }
         }
         probe::probe!(postrider, queue_create_done, id);

@@ -26,7 +26,7 @@ use spool::Spool;
 use std::{
     fs, io,
     net::{SocketAddr, TcpListener},
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, mpsc},
@@ -101,7 +101,7 @@ pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
     let fail = |path: &Path, e: io::Error| format!("prepare {}: {e}", path.display());
     let dir = &settings.data_dir;
     if !dir.is_dir() {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir).map_err(|e| fail(dir, e))?;
+        spool::disk::make_dir(dir, 0o755).map_err(|e| fail(dir, e))?;
         // The umask may have taken it from others.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| fail(dir, e))?;
     }

@@ -111,7 +111,11 @@ impl Committer {
 
     /// Chunks, content and unfinished envelopes; afterwards their bytes and names are durable.
     fn write_new(&self, round: &Round) -> Result<(), SpoolFailure> {
-        self.when_there_is_room(|written| Self::create_all(written, round))?.sync()
+        self.when_there_is_room(|written| {
+            Self::create_all(written, round)?;
+            written.sync()
+        })
+        .map(drop)
     }
 
     /// New files, which nobody names yet: without room for one of them none stays.
@@ -164,33 +168,41 @@ impl Committer {
         intent::write(&mut bytes, self.shared.seal(number), number, &steps);
         let first = self.shared.queues.first();
         let mut written = self.when_there_is_room(|written| {
-            written.create(first, Named::Draft(number), |file| file.write_at(0, &bytes))
+            written.create(first, Named::Draft(number), |file| file.write_at(0, &bytes))?;
+            written.sync_files()
         })?;
-        written.sync_files()?;
         written.rename(first, Named::Draft(number), Named::Intent(number))?;
-        written.sync()?;
+        written.sync().map_err(|unwritten| unwritten.failure)?;
         Ok(Some(number))
     }
 
     /// Appends lines, gives names, takes names; afterwards all of it is durable.
     fn apply(&self, round: &Round) -> Result<(), SpoolFailure> {
-        let mut written = Written::new(&self.shared);
         let old = |t: &&Touched| t.accepted.is_none();
-        for touched in round.touched.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
-            let write = |file: &dyn File| file.write_at(touched.base, &touched.lines);
-            // At the same place again: nobody counts on what the first try left there.
-            while let Err(unwritten) = written.change(touched.dir, Named::Envelope(touched.id.0), write) {
-                self.shared.await_room(unwritten)?;
+        let append = || {
+            let mut written = Written::new(&self.shared);
+            for touched in round.touched.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
+                let write = |file: &dyn File| file.write_at(touched.base, &touched.lines);
+                written.change(touched.dir, Named::Envelope(touched.id.0), write)?;
             }
-        }
-        written.sync_files()?;
+            written.sync_files()?;
+            Ok(written)
+        };
+        // All lines at the same places again: nobody counts on what the first try left there, and no page counts
+        // that an earlier sync gave up.
+        let mut written = loop {
+            match append() {
+                Ok(written) => break written,
+                Err(unwritten) => self.shared.await_room(unwritten)?,
+            }
+        };
         for touched in round.touched.iter().filter(|t| t.is_new()) {
             written.rename(touched.dir, Named::Unfinished(touched.id.0), Named::Envelope(touched.id.0))?;
         }
         for touched in round.touched.iter().filter(old).filter(|t| t.ends) {
             written.remove(touched.dir, Named::Envelope(touched.id.0))?;
         }
-        written.sync()
+        written.sync().map_err(|unwritten| unwritten.failure)
     }
 
     /// Tells the index, and removes what nobody needs any more: only now is its end durable.

@@ -280,6 +280,7 @@ impl Spool for DirSpool {
             transaction_count: shared.transaction_count.load(Ordering::Relaxed),
             last_sync_us: shared.last_sync_us.load(Ordering::Relaxed),
             poisoned: shared.poisoned.load(Ordering::Relaxed),
+            awaits_room: shared.room.is_lacking(),
         }
     }
 

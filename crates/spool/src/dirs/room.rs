@@ -35,11 +35,15 @@ impl Room {
 
     /// What can still be promised.
     pub(super) fn free(&self) -> u64 {
-        if self.is_lacking.load(Ordering::Relaxed) {
+        if self.is_lacking() {
             return 0;
         }
         let promised = self.promised_bytes.load(Ordering::Relaxed);
         self.free_bytes.load(Ordering::Relaxed).saturating_sub(promised)
+    }
+
+    pub(super) fn is_lacking(&self) -> bool {
+        self.is_lacking.load(Ordering::Relaxed)
     }
 
     /// Did a write find none? `true` when that is news.

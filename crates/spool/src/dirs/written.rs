@@ -19,7 +19,7 @@ pub(super) struct Written<'a> {
 /// Why something was not written.
 pub(super) struct Unwritten {
     pub(super) failure: SpoolFailure,
-    /// A write found no room, nothing worse.
+    /// A write or sync found no room, nothing worse.
     pub(super) lacks_room: bool,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Written<'a> {
 
     /// One by one: a sync of the whole file system was measured for rounds of 10 and of 64 messages, is
     /// about as fast (within a fifth), and waits for what other programs wrote.
-    pub(super) fn sync_files(&mut self) -> Result<(), SpoolFailure> {
+    pub(super) fn sync_files(&mut self) -> Result<(), Unwritten> {
         if self.shared.mutation == Mutation::SkipSync {
             self.files.clear();
         }
@@ -96,26 +96,26 @@ impl<'a> Written<'a> {
             // The first failure is final: the pages are marked clean, a second sync would say OK.
             let again =
                 |e| if self.shared.mutation == Mutation::RetrySync { file.sync_data() } else { Err(e) };
-            file.sync_data().or_else(again).map_err(|e| self.failed("sync", dir, named, &e))?;
+            file.sync_data().or_else(again).map_err(|e| self.unwritten("sync", dir, named, &e))?;
         }
         self.shared.note_sync(started);
         Ok(())
     }
 
     /// Bytes, then names.
-    pub(super) fn sync(mut self) -> Result<(), SpoolFailure> {
+    pub(super) fn sync(&mut self) -> Result<(), Unwritten> {
         self.sync_files()?;
         if self.shared.mutation == Mutation::SkipDirSync {
             return Ok(());
         }
-        for dir in self.dirs {
+        for dir in std::mem::take(&mut self.dirs) {
             let dir = self.shared.queues.dir(dir);
             let again =
                 |e| if self.shared.mutation == Mutation::RetrySync { dir.disk.sync_dir() } else { Err(e) };
-            dir.disk
-                .sync_dir()
-                .or_else(again)
-                .map_err(|e| SpoolFailure::Io(format!("sync {}: {}", dir.name, told(&e))))?;
+            dir.disk.sync_dir().or_else(again).map_err(|e| {
+                let failure = SpoolFailure::Io(format!("sync {}: {}", dir.name, told(&e)));
+                Unwritten { failure, lacks_room: lacks_room(&e) }
+            })?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Change, Entry, Mutation, SpoolFailure, Ticket,
+    disk::lacks_room,
     format::{
         block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
         message::{write_message, write_results},
@@ -348,16 +349,15 @@ impl Committer {
             let text = "the segment size is too small for one transaction";
             return Err(SpoolFailure::Unusable(text.to_owned()));
         }
-        let failed = |what: &str, e: &std::io::Error| SpoolFailure::Io(format!("{what} the log: {e}"));
-        let mutation = &self.shared.mutation;
-        current.file.write_at(current.position, &self.buffer).map_err(|e| failed("write", &e))?;
-        let started = Instant::now();
-        if *mutation != Mutation::SkipSync {
-            // The first failure is final: the pages are marked clean, a second sync would say OK.
-            let again = |e| if *mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
-            current.file.sync_data().or_else(again).map_err(|e| failed("sync", &e))?;
-        }
-        let sync_us = started.elapsed().as_micros() as u64;
+        let sync_us = loop {
+            match write_durably(current, &self.buffer, self.shared.mutation) {
+                Ok(sync_us) => break sync_us,
+                // All of it is written again, so that no page counts that an earlier sync gave up.
+                Err((doing, e)) if lacks_room(&e) => self.shared.await_room(doing, &e)?,
+                Err((doing, e)) => return Err(SpoolFailure::Io(format!("{doing} the log: {e}"))),
+            }
+        };
+        self.shared.note_room();
         probe::probe!(postrider, commit, self.written.len(), self.buffer.len(), sync_us);
         self.shared.last_sync_us.store(sync_us, Ordering::Relaxed);
         self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
@@ -388,6 +388,23 @@ impl Committer {
         }
         Ok(())
     }
+}
+
+/// Writes a batch at the position and syncs it. Returns the microseconds of the sync; an error with the call that
+/// failed.
+fn write_durably(
+    current: &Current,
+    batch: &[u8],
+    mutation: Mutation,
+) -> Result<u64, (&'static str, std::io::Error)> {
+    current.file.write_at(current.position, batch).map_err(|e| ("write", e))?;
+    let started = Instant::now();
+    if mutation != Mutation::SkipSync {
+        // A failure is final: the pages are marked clean, a second sync would say OK.
+        let again = |e| if mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
+        current.file.sync_data().or_else(again).map_err(|e| ("sync", e))?;
+    }
+    Ok(started.elapsed().as_micros() as u64)
 }
 
 /// At least what an entry takes in the batch.

@@ -121,6 +121,9 @@ pub(crate) struct Shared {
     cleaner: Mutex<Option<JoinHandle<()>>>,
     faults: Mutex<Faults>,
     closing: Closing,
+    /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
+    /// written in place. No mail is accepted until it has succeeded.
+    lacks_room: AtomicBool,
     pub(crate) mutation: Mutation,
 }
 
@@ -304,6 +307,28 @@ impl Shared {
         }
     }
 
+    /// After a commit that found no room: waits for a while, after which it may be tried again.
+    ///
+    /// # Errors
+    /// The log is being closed, or has failed, or has no thread that could wait.
+    fn await_room(&self, doing: &str, e: &std::io::Error) -> Result<(), SpoolFailure> {
+        if !self.lacks_room.swap(true, Ordering::Relaxed) {
+            tracing::error!("{doing} the log: {e}: no mail is taken until the disk has room");
+        }
+        let may_retry = !self.pool.is_by_hand()
+            && self.closing.wait(LOOK_EVERY)
+            && !self.poisoned.load(Ordering::Relaxed);
+        if may_retry { Ok(()) } else { Err(SpoolFailure::Io(format!("{doing} the log: {e}"))) }
+    }
+
+    /// A commit has succeeded.
+    fn note_room(&self) {
+        if self.lacks_room.load(Ordering::Relaxed) {
+            self.lacks_room.store(false, Ordering::Relaxed);
+            tracing::info!("the disk has room again");
+        }
+    }
+
     fn closed(&self) {
         self.inbox.poison();
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
@@ -408,6 +433,7 @@ impl LogSpool {
             cleaner: Mutex::default(),
             faults: Mutex::default(),
             closing: Closing::default(),
+            lacks_room: AtomicBool::new(false),
             mutation,
         }
     }
@@ -489,7 +515,8 @@ impl LogSpool {
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<Work>>, Refused> {
         let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
         let spare = if may_use_all { u64::MAX } else { self.shared.pool.spare() };
-        if spare == 0 || bytes > self.shared.record_bytes_max() {
+        let lacks_room = !internal && self.shared.lacks_room.load(Ordering::Relaxed);
+        if spare == 0 || lacks_room || bytes > self.shared.record_bytes_max() {
             clean::begin_if_due(&self.shared);
             return Err(Refused::Full);
         }
@@ -742,7 +769,7 @@ impl Spool for LogSpool {
 
     fn pressure(&self) -> Pressure {
         let shared = &self.shared;
-        let free_bytes = if shared.pool.spare() == 0 {
+        let free_bytes = if shared.pool.spare() == 0 || shared.lacks_room.load(Ordering::Relaxed) {
             0
         } else {
             // While segments are being prepared there is room for one at least.
@@ -757,6 +784,7 @@ impl Spool for LogSpool {
             transaction_count: shared.transaction_count.load(Ordering::Relaxed),
             last_sync_us: shared.last_sync_us.load(Ordering::Relaxed),
             poisoned: shared.poisoned.load(Ordering::Relaxed),
+            awaits_room: shared.lacks_room.load(Ordering::Relaxed),
         }
     }
 

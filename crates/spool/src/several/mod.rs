@@ -321,6 +321,7 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
             transaction_count: a.transaction_count + b.transaction_count,
             last_sync_us: a.last_sync_us.max(b.last_sync_us),
             poisoned: a.poisoned || b.poisoned,
+            awaits_room: a.awaits_room || b.awaits_room,
         };
         all.reduce(both).unwrap_or_default()
     }
