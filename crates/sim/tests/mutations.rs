@@ -7,7 +7,7 @@ use sim::{
 use spool::Mutation;
 
 /// Twice what the slowest of them takes.
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 3000;
 
 /// One seed of something.
 type Run = fn(u64, Engine, Mutation) -> Result<Tally, String>;

@@ -52,14 +52,15 @@ pub(crate) struct MovedKept {
     /// The message is live, and these are its notes.
     pub(crate) is_live: bool,
     pub(crate) kept: Kept,
-    /// Of its notes.
-    pub(crate) bodies: Vec<Vec<u8>>,
+    /// Of its notes; those that come again later are left out.
+    pub(crate) bodies: Vec<Option<Vec<u8>>>,
 }
 
 impl MovedKept {
     /// At least what the records take in a batch.
     pub(crate) fn bytes(&self) -> usize {
-        let bodies: usize = self.bodies.iter().map(|body| record::OVERHEAD_BYTES + body.len()).sum();
+        let bodies = self.bodies.iter().flatten();
+        let bodies: usize = bodies.map(|body| record::OVERHEAD_BYTES + body.len()).sum();
         record::OVERHEAD_BYTES + bodies
     }
 }
@@ -369,7 +370,7 @@ fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFai
     let kept = shared.index().retention.kept.get(&id).cloned();
     let Some(kept) = kept else { return Ok(None) };
     let read = |(kind, at): &(Kind, Location)| shared.record(*at, *kind, id);
-    let bodies = kept.notes.iter().map(read).collect::<Result<_, _>>()?;
+    let bodies = without_copies(kept.notes.iter().map(read).collect::<Result<_, _>>()?);
     Ok(Some(push_kept(shared, MovedKept { id, is_live: false, kept, bodies })))
 }
 
@@ -383,7 +384,14 @@ fn move_notes(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFa
         kept.notes.push((kind, *at));
         bodies.push(body);
     }
+    let bodies = without_copies(bodies);
     Ok(Some(push_kept(shared, MovedKept { id, is_live: true, kept, bodies })))
+}
+
+/// Of notes that say the same only the last: the others were written again.
+fn without_copies(bodies: Vec<Vec<u8>>) -> Vec<Option<Vec<u8>>> {
+    let is_last: Vec<bool> = (1..).zip(&bodies).map(|(next, body)| !bodies[next..].contains(body)).collect();
+    bodies.into_iter().zip(is_last).map(|(body, is_last)| is_last.then_some(body)).collect()
 }
 
 fn push_kept(shared: &Shared, moved: MovedKept) -> (Ticket, u64) {

@@ -318,7 +318,9 @@ impl Committer {
     fn moved_kept(&mut self, moved: &super::clean::MovedKept) {
         let first = self.written.len();
         for ((kind, _), body) in moved.kept.notes.iter().zip(&moved.bodies) {
-            self.record(*kind, moved.id, Vec::new(), |out| out.extend_from_slice(body));
+            if let Some(body) = body {
+                self.record(*kind, moved.id, Vec::new(), |out| out.extend_from_slice(body));
+            }
         }
         if moved.kept.done.is_some() {
             self.record(Kind::Done, moved.id, Vec::new(), |_| {});

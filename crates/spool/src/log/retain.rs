@@ -25,6 +25,8 @@ pub(super) struct Placed {
     pub(super) at: Location,
     /// The number of its batch.
     pub(super) batch: u64,
+    /// A checksum of what it says.
+    pub(super) sum: u32,
 }
 
 /// Reads all records of whole batches in a segment.
@@ -47,7 +49,11 @@ pub(super) fn each_record(segment: &Segment, mut each: impl FnMut(Placed)) -> Re
         last = head.sequence;
         for (offset, length, record) in found {
             let at = Location { segment: *number, offset: offset as u32, length };
-            each(Placed { kind: record.kind, name: record.name, at, batch: head.sequence });
+            let sum = match record.kind {
+                Kind::Outcome => crc32c::crc32c(record.body),
+                Kind::Message | Kind::Done | Kind::Hold | Kind::Chunk => 0,
+            };
+            each(Placed { kind: record.kind, name: record.name, at, batch: head.sequence, sum });
         }
         at += head.padded() as usize;
     }
@@ -121,8 +127,18 @@ fn segment_name(index: &Index, number: u32) -> Option<String> {
     index.segment(number).map(|segment| segment.name.clone())
 }
 
+/// Of records that say the same of a message only the last: the others were written again.
+fn latest(mut collected: Vec<Placed>) -> Vec<Placed> {
+    let mut seen = HashSet::new();
+    collected.reverse();
+    collected.retain(|record| seen.insert((record.kind, record.name, record.sum)));
+    collected.reverse();
+    collected
+}
+
 /// Puts records that were collected into the index, before those that came while they were looked for.
 fn keep(index: &mut Index, collected: Vec<Placed>) {
+    let collected = latest(collected);
     let mut later = std::mem::take(&mut index.retention.kept);
     for Placed { kind, name, at, .. } in collected {
         let is_known =
