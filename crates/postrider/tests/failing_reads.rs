@@ -38,16 +38,14 @@ impl Story {
     /// Messages that were answered 250.
     fn accept(&self, daemon: &Postrider, to: &str, count: u64, size: usize) -> u64 {
         let mut client = Client::connect(daemon.address).unwrap();
-        let content = format!("Subject: x\r\n\r\n{}\r\n", "x".repeat(998).repeat(1)).repeat(size.div_ceil(1000));
+        let content = format!("Subject: x\r\n\r\n{}\r\n", "x".repeat(980)).repeat(size.div_ceil(1000));
         let sent = (0..count).map(|_| client.send("a@a.test", &[to], content.as_bytes()));
         sent.filter(|reply| reply.as_ref().is_ok_and(|reply| reply.0 == 250)).count() as u64
     }
 }
 
 fn queued(daemon: &Postrider) -> u64 {
-    let said = daemon.ask(&["queue", "count", "--json"]);
-    let counted: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
-    counted["messages"].as_u64().unwrap_or_else(|| daemon.ask(&["queue", "list", "--ids"]).lines().count() as u64)
+    daemon.ask(&["queue", "list", "--ids"]).lines().count() as u64
 }
 
 fn spool_files(dir: &Path, ending: &str) -> Vec<std::path::PathBuf> {
@@ -84,7 +82,9 @@ fn tell(name: &str, story: impl Fn(&Story) -> (u64, u64)) {
 
 /// After everything can be read again.
 fn found_after(story: &Story, daemon: Postrider) -> u64 {
-    story.faults.forget("pread");
+    if story.faults.has("pread") {
+        story.faults.withdraw("pread");
+    }
     let (dir, _) = daemon.kill();
     let daemon = story.start(dir);
     queued(&daemon)
@@ -97,7 +97,7 @@ fn a_segment_that_cannot_be_read_while_the_log_is_compacted_loses_nothing() {
         let accepted = story.accept(&daemon, "x@b.test", MESSAGES, 1000);
         let segment = segment_in_use(daemon.dir.path());
         let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
-        story.faults.order("pread", &format!("5 4096 {name}"), "*");
+        story.faults.order("pread", &format!("5 4096 {name}"), "");
         // So much that the oldest segment is to be compacted.
         let mut rounds = 0;
         until("the log is compacted", || {
@@ -117,7 +117,7 @@ fn a_tail_that_cannot_be_read_at_a_start_loses_nothing() {
         let mut accepted = story.accept(&daemon, "x@b.test", MESSAGES, 1000);
         let segment = segment_in_use(daemon.dir.path());
         let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
-        story.faults.order("pread", &format!("5 40960 {name}"), "*");
+        story.faults.order("pread", &format!("5 40960 {name}"), "");
         let daemon = story.start(daemon.kill().0);
         accepted += story.accept(&daemon, "x@b.test", MESSAGES, 1000);
         (accepted, found_after(story, daemon))

@@ -71,6 +71,32 @@ int fsync(int fd) {
     return syscall(SYS_fsync, fd);
 }
 
+/* Must this read fail? The order has the error, from which offset on, and how the path of the file ends. */
+static int unreadable(int fd, size_t length, off64_t offset) {
+    const char *dir = getenv("POSTRIDER_TEST_FAULTS");
+    char order[4096], text[256] = {0}, name[200] = {0}, link[64], path[4096] = {0};
+    long long from = 0;
+    int error = 0;
+    if (!dir) return 0;
+    snprintf(order, sizeof order, "%s/pread", dir);
+    int at = syscall(SYS_openat, AT_FDCWD, order, O_RDONLY | O_CLOEXEC, 0);
+    if (at < 0) return 0;
+    syscall(SYS_read, at, text, sizeof text - 1);
+    syscall(SYS_close, at);
+    if (sscanf(text, "%d %lld %199s", &error, &from, name) != 3) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (readlink(link, path, sizeof path - 1) < 0) return 0;
+    size_t here = strlen(path), end = strlen(name);
+    int is_it = here >= end && strcmp(path + here - end, name) == 0;
+    return is_it && offset + (off64_t)length > from ? error : 0;
+}
+
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t offset) {
+    int error = unreadable(fd, length, offset);
+    if (error > 0) { errno = error; return -1; }
+    return syscall(SYS_pread64, fd, bytes, length, offset);
+}
+
 ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset) {
     int error = ordered("pwrite");
     if (error > 0) { errno = error; return -1; }
@@ -121,6 +147,11 @@ impl Faults {
         let (unfinished, order) = (self.0.path().join("order"), self.orders().join(call));
         fs::write(&unfinished, format!("{how} {thread}\n")).unwrap();
         fs::rename(unfinished, order).unwrap();
+    }
+
+    /// Is there an order for this call?
+    pub fn has(&self, call: &str) -> bool {
+        self.orders().join(call).exists()
     }
 
     /// The call works again.

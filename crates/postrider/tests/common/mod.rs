@@ -22,6 +22,11 @@ use tempfile::TempDir;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_postrider");
 
+/// The daemon that a test starts and asks: this build's, or one that is compared with it.
+fn binary() -> PathBuf {
+    std::env::var_os("POSTRIDER_TEST_BINARY").map_or_else(|| BINARY.into(), PathBuf::from)
+}
+
 /// Nothing a test waits for takes this long, on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -102,7 +107,7 @@ impl Postrider {
     /// The same; what it says on standard error when it fails.
     pub fn try_ask(&self, arguments: &[&str]) -> Result<String, String> {
         let output =
-            Command::new(BINARY).args(arguments).env("POSTRIDER_CONFIG", self.config()).output().unwrap();
+            Command::new(binary()).args(arguments).env("POSTRIDER_CONFIG", self.config()).output().unwrap();
         let said = |bytes| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
     }
@@ -169,7 +174,7 @@ fn configure(dir: &Path, address: SocketAddr, more: &str) {
 
 /// Starts the daemon in this folder and waits until it listens.
 fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
-    let mut child = Command::new(BINARY)
+    let mut child = Command::new(binary())
         .args(["serve", "--config", "postrider.toml"])
         .current_dir(dir)
         .envs(environment.iter().map(|(name, value)| (name, value)))
