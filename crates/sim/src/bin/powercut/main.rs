@@ -2,21 +2,31 @@
 //! spool on a real file system, on a device that forgets what was not flushed when its power is cut. Each point is
 //! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
 //!
+//! With `--deliveries BINARY` it is the daemon, with local mail, and `sendmail` beside it; `--leave-out NAME` leaves
+//! out one of its syncs.
+//!
 //! Threads and the kernel decide what happens at the same time, so a seed chooses where the power goes
 //! and what survives, and does not repeat a run exactly.
 
+#[path = "../kill9/client.rs"]
+mod client;
+mod deliveries;
 mod device;
 mod fuse;
 mod image;
 mod keeper;
 mod life;
+#[path = "../kill9/mail.rs"]
+#[allow(dead_code)] // what the next hop does is of no interest here
+mod mail;
 mod volume;
 
+use deliveries::{Acknowledged, Deliveries};
 use device::Cut;
 use life::{End, Past, Subject};
 use sim::{args, ledger::Ledger, seed::Rng, workload::Workload};
 use spool::Mutation;
-use std::{process::ExitCode, time::Instant};
+use std::{path::Path, process::ExitCode, time::Instant};
 use volume::{Kind, Station, Volume};
 
 /// After so many lives a new file system takes the old one's place, as a new ledger does.
@@ -64,13 +74,17 @@ fn main() -> ExitCode {
         }
     };
     let (begun, mut tally) = (Instant::now(), Tally::default());
-    let done = run(&volume, &subject, points, seed, &mut tally);
+    let daemon = args::text("--deliveries");
+    let done = match &daemon {
+        Some(binary) => run_deliveries(&volume, binary, points, seed, &mut tally),
+        None => run(&volume, &subject, points, seed, &mut tally),
+    };
+    let what = daemon.map_or_else(|| subject.engine.to_string(), |_| "deliveries".to_owned());
     let took = begun.elapsed().as_secs_f64();
     volume.close();
     println!(
-        "{name}, {}: {} power cuts ({} right after a flush, {} while mounting, {} in recovery) in {took:.1} s, \
+        "{name}, {what}: {} power cuts ({} right after a flush, {} while mounting, {} in recovery) in {took:.1} s, \
          {} messages, {} writes, {} flushes, {} violations",
-        subject.engine,
         tally.points,
         tally.after_flush,
         tally.in_mount,
@@ -85,10 +99,9 @@ fn main() -> ExitCode {
     }
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(what) => {
-            let engine = subject.engine;
+        Err(broken) => {
             println!(
-                "{what}\n  cargo xtask powercut --engine {engine} --fs {name} --points {points} --seed {seed}"
+                "{broken}\n  cargo xtask powercut --engine {what} --fs {name} --points {points} --seed {seed}"
             );
             ExitCode::FAILURE
         }
@@ -117,6 +130,45 @@ fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut T
     Ok(())
 }
 
+/// The daemon's lives, by tens on one file system.
+fn run_deliveries(
+    volume: &Volume,
+    binary: &str,
+    points: u64,
+    seed: u64,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    const LIVES: u64 = 10;
+    let deliveries = Deliveries::new(binary, args::text("--leave-out").as_deref())?;
+    let mut rng = Rng::new(seed);
+    while tally.points < points {
+        let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
+        let mut acknowledged = Acknowledged::new();
+        for life in 0..=lives {
+            // The last one only looks.
+            let cut = if life == lives { Cut::At(u64::MAX) } else { plan_of_daemon(&mut rng) };
+            volume.switch_on(life == 0, rng.bits(), cut);
+            let name = format!("m{}-{life}", tally.points);
+            let live = |at: &Path, is_off: &dyn Fn() -> bool| {
+                deliveries.live(&name, at, &mut acknowledged, is_off).map(|()| End::UnderLoad)
+            };
+            in_life(volume, tally, live).map_err(|what| format!("point {}: {what}", tally.points))?;
+            tally.points += u64::from(life < lives);
+        }
+        tally.messages += acknowledged.len() as u64;
+    }
+    Ok(())
+}
+
+/// As [`plan`], for a daemon that makes segments first.
+fn plan_of_daemon(rng: &mut Rng) -> Cut {
+    match rng.below(10) {
+        0..2 => Cut::At(1 + rng.below(200)),
+        2..5 => Cut::At(1 + rng.below(3000)),
+        _ => Cut::AfterFlush(1 + rng.below(150)),
+    }
+}
+
 /// Where the power shall go: anywhere from the mount to the thick of the load, often right after a
 /// flush, when something was called durable a moment ago.
 fn plan(rng: &mut Rng) -> Cut {
@@ -128,6 +180,15 @@ fn plan(rng: &mut Rng) -> Cut {
 }
 
 fn one_life(volume: &Volume, subject: &Subject, past: &mut Past, tally: &mut Tally) -> Result<(), String> {
+    in_life(volume, tally, |at, is_off| life::live(past, subject, &at.join("spool"), is_off))
+}
+
+/// Mounts the file system, lives on it, cuts the power if it is still on, and unmounts.
+fn in_life(
+    volume: &Volume,
+    tally: &mut Tally,
+    live: impl FnOnce(&Path, &dyn Fn() -> bool) -> Result<End, String>,
+) -> Result<(), String> {
     let is_off = || volume.is_off();
     let mut mounted = volume.mount();
     if mounted.is_err() && !is_off() && volume.forget() {
@@ -142,7 +203,7 @@ fn one_life(volume: &Volume, subject: &Subject, past: &mut Past, tally: &mut Tal
         }
         Err(e) => return Err(format!("what the cut left cannot be mounted: {e}")),
     };
-    let lived = life::live(past, subject, &at.join("spool"), &is_off);
+    let lived = live(&at, &is_off);
     // Without power nothing is left to be written, and the file system's complaints are of no interest.
     let counts = volume.switch_off();
     volume.unmount().map_err(|e| format!("unmount: {e}"))?;
