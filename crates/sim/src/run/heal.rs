@@ -52,13 +52,21 @@ struct Known {
     gone: BTreeSet<u64>,
 }
 
+impl Known {
+    /// Is it about a message that ended? One that came back, since its end could not be read, without its content,
+    /// which went when it ended, is told.
+    fn names(&self, what: &str) -> bool {
+        self.ended.iter().any(|id| what.contains(&QueueId(*id).to_string()))
+    }
+}
+
 impl Run {
     /// From a start until a crash; a start that can read nothing is none.
     fn failing_life(&mut self, known: &mut Known) -> Result<(), String> {
         let is_listed = self.listed.chance(25);
         let spool = match self.recover_by(is_listed) {
             Ok((spool, report)) => {
-                self.judge_reading(&report)?;
+                self.judge_reading(&report, known)?;
                 spool
             }
             Err(Ended::Crash | Ended::NoRoom) => return Err(self.said("no start")),
@@ -89,8 +97,8 @@ impl Run {
     }
 
     /// An error of the disk is no damage.
-    fn judge_reading(&self, report: &RecoveryReport) -> Result<(), String> {
-        let is_sound = report.corrupt.is_empty() && report.quarantined.is_empty();
+    fn judge_reading(&self, report: &RecoveryReport, known: &Known) -> Result<(), String> {
+        let is_sound = report.quarantined.is_empty() && report.corrupt.iter().all(|what| known.names(what));
         // In queue directories the name of the file is told, and the disk's error.
         let is_told = self.setup.engine != Engine::Log;
         if is_sound || is_told {
@@ -110,9 +118,7 @@ impl Run {
     /// Everything can be read again.
     fn healed(&mut self, known: &Known) -> Result<(), String> {
         let (spool, report) = self.recover_decayed()?;
-        // One that came back without its content, which went when it ended, is told.
-        let is_known = |what: &String| known.ended.iter().any(|id| what.contains(&QueueId(*id).to_string()));
-        let is_complete = report.unread.is_empty() && report.corrupt.iter().all(is_known);
+        let is_complete = report.unread.is_empty() && report.corrupt.iter().all(|what| known.names(what));
         if !is_complete || !report.quarantined.is_empty() {
             return Err(self.said(&format!("everything can be read, but: {report:?}")));
         }

@@ -566,6 +566,7 @@ fn take_batch(
                 // Written again by a start that could not read what follows the first.
                 Again::Copy if sequence < last => return,
                 Again::First => {
+                    found.numbers.push((sequence, sequence));
                     rows.iter().for_each(|row| found.apply_late(row, segment));
                     return;
                 }
@@ -791,6 +792,12 @@ impl Found {
         for Gap { name, from, to, segments: (first, before) } in std::mem::take(&mut self.gaps) {
             if self.index.segment(first).is_some_and(|segment| segment.is_marked) {
                 continue; // they were freed while that one was parked
+            }
+            // Written again by a start that could not read what follows, in a segment that comes later.
+            let read_later =
+                self.numbers.iter().map(|(first, last)| (to.min(*last) + 1).saturating_sub(from.max(*first)));
+            if read_later.sum::<u64>() > to - from {
+                continue;
             }
             let what = format!("{name}: batches {from} to {to} are missing before it");
             if !self.report.unread.is_empty() {
