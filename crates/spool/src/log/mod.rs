@@ -9,11 +9,13 @@ pub(crate) mod examine;
 mod hand;
 mod header;
 mod index;
+mod open;
 #[cfg(test)]
 mod parallel_tests;
 mod pool;
 #[cfg(test)]
 mod pool_tests;
+mod read;
 mod recover;
 mod retain;
 pub(crate) mod salvage;
@@ -30,7 +32,7 @@ use crate::{
     format::{
         block::ALIGN,
         message::{Stored, fold, read_message, read_results},
-        record::{self, Kind},
+        record::Kind,
         wire::Malformed,
     },
     inbox::{self, Haste, Inbox, Line},
@@ -42,8 +44,9 @@ use commit::Committer;
 use hand::Hand;
 pub use hand::Turn;
 use index::{Index, Location, Slot};
-use mail::{Message, Part, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Mark, Pool, Room};
+use read::{Note, ReadNote, Source, is_repeated, read_record};
 use recover::{Last, Reading};
 use std::{
     path::Path,
@@ -54,7 +57,6 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
-use tolerant::with_retries;
 
 /// What the log was told at start.
 #[derive(Debug, Clone)]
@@ -539,76 +541,6 @@ pub(crate) struct Folded {
 /// At least what the past of a message takes in a batch.
 fn states_bytes(states: &[RecipientState]) -> usize {
     states.iter().map(|s| 24 + s.last.as_ref().map_or(0, |l| l.1.text.len())).sum()
-}
-
-/// More is not copied and looked through at a glance: a thread of its own begins sooner.
-const GLANCE_BYTES: usize = 512 * 1024;
-
-/// Where bytes are read from.
-#[derive(Clone, Copy)]
-enum Source {
-    Disk,
-    /// What memory holds of it.
-    Cache,
-}
-
-impl Source {
-    fn read(self, file: &dyn File, at: u64, into: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Disk => file.read_at(at, into),
-            Self::Cache if into.len() > GLANCE_BYTES => Err(std::io::ErrorKind::WouldBlock.into()),
-            Self::Cache => file.read_cached(at, into),
-        }
-    }
-}
-
-/// What was noted of a message.
-enum Note {
-    Hold(bool),
-    Outcome(UnixMillis, Vec<(u32, mail::Outcome)>),
-}
-
-/// A note as it was read, and where.
-type ReadNote = (Location, Result<(Kind, Vec<u8>), SpoolFailure>);
-
-/// Does the same outcome come again later?
-fn is_repeated(notes: &[ReadNote], number: usize) -> bool {
-    let Ok((Kind::Outcome, body)) = &notes[number].1 else { return false };
-    notes[number + 1..].iter().any(|(_, later)| matches!(later, Ok((Kind::Outcome, other)) if other == body))
-}
-
-/// Reads and checks one record of a message or chunk.
-fn read_record(
-    source: Source,
-    file: &dyn File,
-    seed: u64,
-    segment: &str,
-    at: Location,
-    name: u64,
-) -> Result<(Kind, Vec<u8>), SpoolFailure> {
-    let mut bytes = vec![0; at.length as usize];
-    let place = || format!("{segment} at {}", at.offset);
-    let offset = u64::from(at.offset);
-    let failed = |e: std::io::Error| SpoolFailure::Io(format!("read {}: {e}", place()));
-    let mut length = match source {
-        Source::Disk => with_retries(|| source.read(file, offset, &mut bytes)),
-        Source::Cache => source.read(file, offset, &mut bytes),
-    }
-    .map_err(failed)?;
-    if matches!(source, Source::Disk) && record::read(&bytes[..length], offset, seed).is_err() {
-        // Perhaps only memory has it wrong.
-        length = with_retries(|| file.read_uncached(offset, &mut bytes)).map_err(failed)?;
-    }
-    let read = record::read(&bytes[..length], offset, seed);
-    let (found, _, _) = read.map_err(|m| SpoolFailure::Corrupt(format!("{}: {}", place(), m.0)))?;
-    if found.name != name {
-        return Err(SpoolFailure::Corrupt(format!("{}: another record than expected", place())));
-    }
-    let (kind, body) = (found.kind, found.body.len());
-    let end = bytes.len() - 4;
-    bytes.truncate(end);
-    bytes.drain(..end - body);
-    Ok((kind, bytes))
 }
 
 /// At least what a message takes in a batch.

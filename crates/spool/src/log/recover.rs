@@ -5,31 +5,25 @@
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
 use super::{
-    Source,
     digest::{self, Envelopes},
     epoch,
-    header::{FoundHeader, find_header},
     index::{Index, Location, Segment, chunks_of},
-    pool::{DAMAGED, Mark, UNFINISHED, parse_mark},
-    read_record,
+    open::open_segments,
+    read::{Source, read_record},
     stretch::{Desk, Kept, Read, Row, Stretch, stretches},
-    tolerant::{FaultTolerantFile, with_retries},
+    tolerant::FaultTolerantFile,
     window::Window,
 };
 use crate::{
     Mutation, RecoveryReport, SpoolFailure,
     disk::{Disk, File},
     format::{
-        block::{ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, SegmentHeader, VERSION, read_batch, read_head},
+        block::{ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, read_batch, read_head},
         record::Kind,
     },
     parallel::in_order,
 };
-use std::{
-    collections::{HashMap, HashSet},
-    io,
-    sync::Arc,
-};
+use std::{collections::HashMap, io, sync::Arc};
 
 /// How to read.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +95,7 @@ pub(crate) struct Found {
     /// Numbers of the batches that were read, as ranges.
     numbers: Vec<(u64, u64)>,
     /// By segment: what could not be read of it.
-    readers: HashMap<u32, Arc<FaultTolerantFile>>,
+    pub(super) readers: HashMap<u32, Arc<FaultTolerantFile>>,
     /// The highest epoch that anything in the log belongs to.
     pub(crate) epoch: u64,
     /// This start begins one.
@@ -123,7 +117,7 @@ pub(crate) struct Found {
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
     pub(crate) report: RecoveryReport,
-    mutation: Mutation,
+    pub(super) mutation: Mutation,
 }
 
 /// Batches that are missing between two that were read.
@@ -215,153 +209,8 @@ fn scan_stretches(
     put_together(&mut reads)
 }
 
-fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
+pub(super) fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
     SpoolFailure::Io(format!("{what} {name}: {e}"))
-}
-
-/// Opens all segments, in their order.
-///
-/// # Errors
-/// When the directory cannot be read, or another version of this program wrote a segment.
-fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
-    let names = with_retries(|| disk.list()).map_err(|e| io_error("list", "the spool", &e))?;
-    found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
-    found.markers = names.iter().filter(|name| epoch::of_marker(name).is_some()).cloned().collect();
-    found.epoch = found.markers.iter().filter_map(|name| epoch::of_marker(name)).max().unwrap_or(0);
-    let current = epoch::marker(found.epoch);
-    found.unfinished.extend(found.markers.iter().filter(|name| **name != current).cloned());
-    found.markers.retain(|name| *name == current);
-    found.report.quarantined = names.iter().filter(|name| name.ends_with(DAMAGED)).cloned().collect();
-    let there: HashSet<&String> = names.iter().collect();
-    let digests = names.iter().filter_map(|name| digest::segment_of(name));
-    // In the order of the names: what is removed first must not be chance.
-    let (digested, orphans): (Vec<String>, Vec<_>) = digests.partition(|segment| there.contains(segment));
-    let digested: HashSet<String> = digested.into_iter().collect();
-    found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
-    let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
-    let has_segment =
-        |stem: &str| [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")));
-    let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
-    found.unfinished.extend(orphans.map(|(name, _)| name.clone()));
-    let marked: HashSet<(String, Mark)> = marks.map(|(_, (stem, why))| (stem.to_owned(), why)).collect();
-    let (mut opened, mut headless) = (Vec::new(), Vec::new());
-    for name in names.into_iter().filter(|n| n.ends_with(".seg")) {
-        // A new segment is named after its number, and must not take the name of one that is there.
-        let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
-        found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
-        found.segment_count += 1;
-        let is_digested = digested.contains(&name);
-        let marks = [Mark::Unread, Mark::Damaged]
-            .map(|why| marked.contains(&(name.trim_end_matches(".seg").to_owned(), why)));
-        match open_segment(disk, &name, is_digested, marks, found)? {
-            Some((segment, reader, None)) => opened.push((segment, reader)),
-            Some((segment, reader, Some(first_batch))) => headless.push((segment, reader, first_batch)),
-            None => {}
-        }
-    }
-    opened.sort_by_key(|(segment, _)| segment.header.sequence);
-    for (segment, reader, first_batch) in headless {
-        let at = opened.iter().position(|(other, _)| first_batch_of(other) > Some(first_batch));
-        opened.insert(at.unwrap_or(opened.len()), (segment, reader));
-    }
-    for (segment, _) in &opened {
-        found.next_sequence = found.next_sequence.max(segment.header.sequence + 1);
-    }
-    found.epoch = found.epoch.max(epoch::of(found.next_sequence));
-    let numbered = (1..).zip(opened).map(|(number, (segment, reader))| {
-        found.readers.insert(number, reader);
-        Segment { number, ..segment }
-    });
-    let segments: Vec<Segment> = numbered.collect();
-    found.next_number = segments.len() as u32 + 1;
-    Ok(segments)
-}
-
-/// A segment, its file, and the number of its first batch where both of its headers are lost.
-type Opened = (Segment, Arc<FaultTolerantFile>, Option<u64>);
-
-/// Opens one segment; `None` when there is nothing to read in it, or it cannot be read.
-fn open_segment(
-    disk: &dyn Disk,
-    name: &str,
-    is_digested: bool,
-    [is_unread, is_damaged]: [bool; 2],
-    found: &mut Found,
-) -> Result<Option<Opened>, SpoolFailure> {
-    let opened = with_retries(|| disk.open(name)).and_then(|file| {
-        let size_bytes = with_retries(|| file.len())?;
-        Ok((file, size_bytes))
-    });
-    let (file, size_bytes) = match opened {
-        Ok(opened) => opened,
-        Err(e) if found.mutation == Mutation::StopAtDamage => return Err(io_error("open", name, &e)),
-        Err(e) => {
-            found.report.unread.push(format!("{name}: it cannot be opened: {e}"));
-            found.unopened.push(name.to_owned());
-            return Ok(None);
-        }
-    };
-    let reader = FaultTolerantFile::over(file.clone());
-    let header = find_header(&reader, size_bytes, found.mutation).map_err(|other| {
-        SpoolFailure::Unusable(format!(
-            "{name}: format {other}; this version writes {VERSION} and reads what is older"
-        ))
-    })?;
-    let is_strict = found.mutation == Mutation::StopAtDamage;
-    let read_by: Arc<dyn File> = if is_strict { file.clone() } else { reader.clone() };
-    let segment = |header: SegmentHeader| Segment {
-        number: 0,
-        name: name.to_owned(),
-        header,
-        file: read_by.clone(),
-        live_bytes: 0,
-        is_damaged,
-        is_digested,
-        is_marked: is_unread || is_damaged,
-    };
-    let damaged = |header| Segment { is_damaged: true, ..segment(header) };
-    let first_block_is_unread = reader.unread().is_some();
-    if is_damaged {
-        found.report.corrupt.push(format!("{name}: it is damaged, as was found before"));
-    }
-    Ok(match header {
-        FoundHeader::Sound(header) => Some((segment(header), reader, None)),
-        FoundHeader::Copied(header) if first_block_is_unread => Some((segment(header), reader, None)),
-        FoundHeader::Copied(header) => {
-            found.report.corrupt.push(format!("{name}: its header is damaged; the copy of it is used"));
-            Some((damaged(header), reader, None))
-        }
-        FoundHeader::Lost { header, first_batch } if first_block_is_unread => {
-            Some((segment(header), reader, Some(first_batch)))
-        }
-        FoundHeader::Lost { header, first_batch } => {
-            found.report.corrupt.push(format!("{name}: its header is lost; its batches are read without it"));
-            Some((damaged(header), reader, Some(first_batch)))
-        }
-        FoundHeader::Free => {
-            // Never finished being made, or about to be removed.
-            let header = SegmentHeader::new(0, 0, size_bytes);
-            found.empty.push(Segment { file, ..segment(header) });
-            None
-        }
-        FoundHeader::Nothing => {
-            found.report.corrupt.push(format!("{name}: its header cannot be read, and no batch in it"));
-            None
-        }
-        FoundHeader::Unread => {
-            let why = reader.unread().unwrap_or_default();
-            found.report.unread.push(format!("{name}: {why}"));
-            found.unopened.push(name.to_owned());
-            None
-        }
-    })
-}
-
-/// The number of a segment's first batch, if it can be read.
-fn first_batch_of(segment: &Segment) -> Option<u64> {
-    let mut head = [0; BATCH_HEAD_BYTES];
-    let length = segment.file.read_at(FIRST_BATCH, &mut head).ok()?;
-    read_head(&head[..length], FIRST_BATCH, segment.header.seed).ok().map(|head| head.sequence)
 }
 
 /// Reads the bytes of a batch a second time, past the page cache, into the window.
