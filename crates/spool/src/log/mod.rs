@@ -28,7 +28,7 @@ use crate::{
     Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
     Ticket, Transaction,
     closing::Closing,
-    disk::{Disk, File, RealDisk},
+    disk::{Disk, RealDisk},
     format::{
         block::ALIGN,
         message::{Stored, fold, read_message, read_results},

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Mutation, RecoveryReport, SpoolFailure,
-    disk::{Disk, File},
+    disk::Disk,
     format::{
         block::{ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, read_batch, read_head},
         record::Kind,
