@@ -386,16 +386,7 @@ mod tests {
         file.write_at(0, &golden::HEADER.encode(HeaderPlace::First)).unwrap();
         file.write_at(FIRST_BATCH, &golden::batch()).unwrap();
         let (name, header) = ("7.seg".to_owned(), golden::HEADER);
-        let segment = Segment {
-            number: 3,
-            name,
-            header,
-            file,
-            live_bytes: 0,
-            is_damaged: false,
-            is_digested: false,
-            is_marked: false,
-        };
+        let segment = Segment::new(3, name, header, file);
         assert!(write(&disk, &segment).unwrap());
         golden::check(0x10_0000, &std::fs::read(dir.path().join("7.dig")).unwrap());
         assert!(read(&disk, &segment).is_some());

@@ -81,6 +81,22 @@ pub(crate) struct Segment {
     pub(crate) is_marked: bool,
 }
 
+impl Segment {
+    /// A segment in which nothing lives.
+    pub(crate) fn new(number: u32, name: String, header: SegmentHeader, file: Arc<dyn File>) -> Self {
+        Self {
+            number,
+            name,
+            header,
+            file,
+            live_bytes: 0,
+            is_damaged: false,
+            is_digested: false,
+            is_marked: false,
+        }
+    }
+}
+
 /// What ended or changed messages that may come back: messages whose records lie in a segment that cannot be read
 /// now, or in a file that was quarantined. Without these records a later start would deliver them once more.
 #[derive(Debug, Default)]

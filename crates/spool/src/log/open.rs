@@ -106,14 +106,10 @@ fn open_segment(
     let is_strict = found.mutation == Mutation::StopAtDamage;
     let read_by: Arc<dyn File> = if is_strict { file.clone() } else { reader.clone() };
     let segment = |header: SegmentHeader| Segment {
-        number: 0,
-        name: name.to_owned(),
-        header,
-        file: read_by.clone(),
-        live_bytes: 0,
         is_damaged,
         is_digested,
         is_marked: is_unread || is_damaged,
+        ..Segment::new(0, name.to_owned(), header, read_by.clone())
     };
     let damaged = |header| Segment { is_damaged: true, ..segment(header) };
     let first_block_is_unread = reader.unread().is_some();

@@ -480,16 +480,7 @@ impl Pool {
         self.disk.rename(unfinished, name)?;
         // Its name must be there before anything in it is acknowledged.
         self.sync_names()?;
-        Ok(Segment {
-            number,
-            name: name.to_owned(),
-            header,
-            file,
-            live_bytes: 0,
-            is_damaged: false,
-            is_digested: false,
-            is_marked: false,
-        })
+        Ok(Segment::new(number, name.to_owned(), header, file))
     }
 
     fn has_time(&self) -> bool {
@@ -522,17 +513,7 @@ impl Pool {
         old.file.sync_data()?;
         write_header(&*old.file, &header)?;
         old.file.sync_data()?;
-        let (name, file) = (old.name.clone(), old.file.clone());
-        Ok(Some(Segment {
-            number,
-            name,
-            header,
-            file,
-            live_bytes: 0,
-            is_damaged: false,
-            is_digested: false,
-            is_marked: false,
-        }))
+        Ok(Some(Segment::new(number, old.name.clone(), header, old.file.clone())))
     }
 
     fn mark_freed(&self, old: &Segment) -> io::Result<()> {

@@ -73,17 +73,7 @@ fn ids_in_quarantine(disk: &dyn Disk, name: &str) -> HashSet<u64> {
         Some((SegmentHeader { version: 1, ..SegmentHeader::new(0, seed, size_bytes) }, file))
     };
     if let Some((header, file)) = read() {
-        let name = name.to_owned();
-        let segment = Segment {
-            number: 0,
-            name,
-            header,
-            file,
-            live_bytes: 0,
-            is_damaged: true,
-            is_digested: false,
-            is_marked: true,
-        };
+        let segment = Segment::new(0, name.to_owned(), header, file);
         let take = |record: Placed| {
             if record.kind == Kind::Message {
                 ids.insert(record.name);
