@@ -260,7 +260,7 @@ fn write(
 /// was opened, so that nobody can put a symbolic link in their place in between.
 struct Maildir {
     tmp: OwnedFd,
-    new: OwnedFd,
+    new: File,
 }
 
 impl Maildir {
@@ -281,7 +281,8 @@ impl Maildir {
                 opened => opened?,
             };
         }
-        let open = || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")? });
+        let open =
+            || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")?.into() });
         match open() {
             Err(e) if e.is_missing() => {
                 ["tmp", "cur", "new"].iter().try_for_each(|name| make(&dir, name.as_ref()))?;
@@ -347,7 +348,7 @@ fn make(dir: &OwnedFd, name: &OsStr) -> Result<(), Unwritten> {
         Err(e) => return Err(e.into()),
     }
     let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(fs::fsync(fs::openat(dir, ".", readable, Mode::empty())?)?)
+    Ok(File::from(fs::openat(dir, ".", readable, Mode::empty())?).sync_all()?)
 }
 
 /// A file in `tmp`, removed unless it is delivered.
@@ -358,10 +359,10 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn deliver(mut self, name: &str) -> Result<(), Errno> {
+    fn deliver(mut self, name: &str) -> io::Result<()> {
         fs::renameat(&self.maildir.tmp, self.name, &self.maildir.new, name)?;
         self.keep = true;
-        fs::fsync(&self.maildir.new)
+        self.maildir.new.sync_all()
     }
 }
 

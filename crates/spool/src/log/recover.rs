@@ -23,7 +23,11 @@ use crate::{
     },
     parallel::in_order,
 };
-use std::{collections::HashMap, io, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    sync::Arc,
+};
 
 /// How to read.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +100,8 @@ pub(crate) struct Found {
     numbers: Vec<(u64, u64)>,
     /// By segment: what could not be read of it.
     pub(super) readers: HashMap<u32, Arc<FaultTolerantFile>>,
+    /// Messages whose tombstones were read, where that may matter.
+    ended: HashSet<u64>,
     /// The highest epoch that anything in the log belongs to.
     pub(crate) epoch: u64,
     /// This start begins one.
@@ -497,6 +503,10 @@ impl Found {
 
     fn apply(&mut self, row: &Row, segment: u32) {
         let at = Location { segment, offset: row.offset, length: row.length };
+        // Only after a start that could not read everything a batch may stand behind later ones.
+        if row.kind == Kind::Done && self.epoch > 0 {
+            self.ended.insert(row.name);
+        }
         self.index.apply(row.kind, row.name, at, &row.chunks);
     }
 
@@ -504,7 +514,8 @@ impl Found {
     /// copy is gone. What the later ones say of its messages they say with what it says.
     fn apply_late(&mut self, row: &Row, segment: u32) {
         let is_known = match row.kind {
-            Kind::Message => self.index.messages.contains_key(&row.name),
+            // One that ended in a later batch stays ended.
+            Kind::Message => self.index.messages.contains_key(&row.name) || self.ended.contains(&row.name),
             Kind::Chunk => self.index.chunks.contains_key(&row.name),
             Kind::Outcome | Kind::Hold => true,
             Kind::Done => false,

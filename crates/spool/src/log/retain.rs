@@ -6,13 +6,13 @@ use super::{
     Shared,
     index::{Index, Kept, Location, NOWHERE, Segment},
     pool::Mark,
-    recover::next_batch,
+    recover::{is_zero, next_batch},
 };
 use crate::{
     Mutation, RecoveryReport, SpoolFailure,
     disk::{Disk, File},
     format::{
-        block::{FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, read_batch},
+        block::{ALIGN, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, read_batch},
         record::Kind,
     },
 };
@@ -39,9 +39,17 @@ pub(super) fn each_record(segment: &Segment, mut each: impl FnMut(Placed)) -> Re
     let length = file.read_at(0, &mut bytes);
     let length = length.map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
     bytes.truncate(length);
-    let (mut at, mut last) = (FIRST_BATCH as usize, 0);
+    let (mut at, mut last, mut is_read_again) = (FIRST_BATCH as usize, 0, false);
     while at < bytes.len() {
         let Ok((head, found)) = read_batch(&bytes[at..], at as u64, header.seed, true) else {
+            let block = &bytes[at..bytes.len().min(at + ALIGN)];
+            if !is_read_again && !is_zero(block) {
+                // Perhaps only memory has it wrong.
+                is_read_again = true;
+                let length = file.read_uncached(0, &mut bytes);
+                length.map_err(|e| SpoolFailure::Io(format!("read {name}: {e}")))?;
+                continue;
+            }
             // What stands behind damage counts, too.
             at = next_batch(&bytes, at, header.seed, last).unwrap_or(bytes.len());
             continue;
