@@ -242,9 +242,10 @@ impl World {
         };
         let mut found: Vec<Recovered> = Vec::new();
         match spool.recover(&mut |r| found.push(r)) {
-            Ok(report) if report.corrupt.is_empty() && !self.disk.is_off() => {}
+            // What could not be read joins the queue at a later start only.
+            Ok(report) if report.is_complete() && !self.disk.is_off() => {}
             Ok(report) => {
-                return failed(&self.disk, format!("nothing was damaged, but {:?}", report.corrupt));
+                return failed(&self.disk, format!("nothing was damaged, but {report:?}"));
             }
             Err(failure) => return failed(&self.disk, format!("no recovery: {failure}")),
         }

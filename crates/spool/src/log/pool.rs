@@ -298,8 +298,11 @@ impl Pool {
     /// Is there a segment to take without waiting for room?
     pub(crate) fn has_next(&self) -> bool {
         let state = self.lock();
-        let has_room = !state.no_room || !state.given_back.is_empty() && !state.is_stuck;
-        !state.ready.is_empty() || has_room
+        let is_waiting = !state.ready.is_empty() || !state.given_back.is_empty() && !state.is_stuck;
+        let (no_room, count) = (state.no_room, state.segment_count);
+        drop(state);
+        // Without a thread that looks for room nobody has looked.
+        is_waiting || if self.by_hand { self.has_room(count).unwrap_or(false) } else { !no_room }
     }
 
     /// Bytes in ready segments.
