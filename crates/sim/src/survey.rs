@@ -160,6 +160,11 @@ pub fn spots(disk: &SimDisk) -> Vec<Spot> {
     all
 }
 
+/// Whose words are in a segment.
+pub fn all_owners(content: &[u8]) -> BTreeSet<Owner> {
+    all_batches(content).flat_map(|batch| batch.records).map(|record| record.owner).collect()
+}
+
 /// Whose words may be lost when bytes of a file are: a batch is read whole or not at all.
 pub fn owners(file: &str, content: &[u8], lost: &Range<usize>) -> BTreeSet<Owner> {
     let Some((stem, kind)) = stem_and_kind(file) else { return BTreeSet::new() };

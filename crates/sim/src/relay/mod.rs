@@ -228,7 +228,7 @@ impl World {
     /// `None`: the disk did not let it start.
     fn start(&mut self) -> Result<Option<Office>, String> {
         let settings = LogSettings {
-            segment_bytes: 48 * 1024,
+            segment_bytes: 52 * 1024,
             max_bytes: 0,
             min_free_bytes: 0,
             queued_bytes_max: 16 * 1024,

@@ -129,7 +129,24 @@ impl Run {
         self.judge_decayed(&spool)
     }
 
+    /// Without both of its headers a segment may be read as one of an earlier generation, or not at all.
+    fn hurt_behind_headers(&mut self) {
+        let is_bad = |what: What, file: &str| {
+            let mut some = self.decayed.iter().filter(|one| one.what == what && one.file == file);
+            some.any(|one| self.disk.is_bad(file, &one.bytes))
+        };
+        let headless = self.decayed.iter().filter(|one| {
+            one.what == What::SegmentHeader
+                && is_bad(What::SegmentHeader, &one.file)
+                && is_bad(What::HeaderCopy, &one.file)
+        });
+        for decayed in headless {
+            self.ledger.hurt(&survey::all_owners(&self.disk.synced(&decayed.file)));
+        }
+    }
+
     pub(super) fn recover_decayed(&mut self) -> Result<(Subject, RecoveryReport), String> {
+        self.hurt_behind_headers();
         let is_listed = self.listed.chance(25);
         let (spool, report) = self.recover_by(is_listed).map_err(|ended| match ended {
             Ended::Violation(what) => self.said(&what),
