@@ -721,8 +721,9 @@ impl Spool for LogSpool {
     }
 
     fn close(&self) {
-        self.shared.inbox.close();
+        // First: what the threads end with from now on is no failure.
         self.shared.closing.begin();
+        self.shared.inbox.close();
         self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
