@@ -199,7 +199,7 @@ fn what_is_neither_live_nor_finished_is_brought_out_of_quarantine() {
     commit(&spool, done(4));
     drop(spool);
     let spool = open(dir.path());
-    assert_eq!(spool.faults().len(), 1, "{:?}", spool.faults());
+    assert!(spool.faults().iter().any(|fault| fault.starts_with("quarantined")), "{:?}", spool.faults());
     // However much comes and goes, what was finished stays finished.
     for id in 10..60 {
         let filler = message(id, Content::from_bytes(vec![b'x'; 30_000]));

@@ -101,6 +101,7 @@ pub(crate) enum Work {
 #[derive(Debug, Default)]
 struct Faults {
     /// Seen at the start.
+    corrupt: Vec<String>,
     unread: Vec<String>,
     quarantined: Vec<String>,
     /// Why the last compaction could not do its work.
@@ -679,6 +680,7 @@ impl Spool for LogSpool {
         self.quarantine(dead, &mut found.report)?;
         {
             let mut faults = self.shared.faults();
+            faults.corrupt.clone_from(&found.report.corrupt);
             faults.unread.clone_from(&found.report.unread);
             faults.quarantined.clone_from(&found.report.quarantined);
         }
@@ -689,6 +691,7 @@ impl Spool for LogSpool {
 
     fn faults(&self) -> Vec<String> {
         let faults = self.shared.faults();
+        let corrupt = faults.corrupt.iter().map(|what| format!("damaged: {what}"));
         let unread = faults.unread.iter().map(|what| {
             format!("cannot be read: {what}; it stays as it is, and its messages join the queue at a start that can read it")
         });
@@ -696,7 +699,7 @@ impl Spool for LogSpool {
             format!("quarantined: {name}; `postrider spool salvage` brings out what can be proved of it")
         });
         let compaction = faults.compaction.iter().map(|why| format!("compaction pauses: {why}"));
-        unread.chain(quarantined).chain(compaction).collect()
+        corrupt.chain(unread).chain(quarantined).chain(compaction).collect()
     }
 
     fn pressure(&self) -> Pressure {

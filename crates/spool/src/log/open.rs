@@ -117,6 +117,11 @@ fn open_segment(
         found.report.corrupt.push(format!("{name}: it is damaged, as was found before"));
     }
     Ok(match header {
+        FoundHeader::Sound(header) if size_bytes < header.size_bytes => {
+            let whole = header.size_bytes;
+            found.report.corrupt.push(format!("{name}: only {size_bytes} of its {whole} bytes are there"));
+            Some((damaged(header), reader, None))
+        }
         FoundHeader::Sound(header) => Some((segment(header), reader, None)),
         FoundHeader::Copied(header) if first_block_is_unread => Some((segment(header), reader, None)),
         FoundHeader::Copied(header) => {

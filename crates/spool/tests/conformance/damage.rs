@@ -162,3 +162,17 @@ fn a_block_that_cannot_be_read_takes_only_its_message_along_and_gives_it_back() 
     assert_eq!(found, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]);
     assert!(report.is_complete() && spool.faults().is_empty(), "{report:?}");
 }
+
+#[test]
+fn a_segment_that_was_cut_off_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    write_ten(dir.path());
+    forget_digests(dir.path());
+    let has_mail = |path: &PathBuf| std::fs::read(path).unwrap()[4096..].starts_with(b"PBAT");
+    let segment = files(dir.path(), "seg").into_iter().find(has_mail).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&segment).unwrap().set_len(5 * 4096).unwrap();
+    let (spool, found, report) = open(dir.path());
+    assert_eq!(found.len(), 4);
+    assert!(report.corrupt.iter().any(|what| what.contains("only 20480 of its")), "{report:?}");
+    assert!(spool.faults().iter().any(|fault| fault.contains("only 20480 of its")));
+}
