@@ -142,7 +142,7 @@ fn open_segment(
             None
         }
         FoundHeader::Nothing => {
-            found.report.corrupt.push(format!("{name}: its header cannot be read, and no batch in it"));
+            found.report.corrupt.push(format!("{name}: neither its headers nor its first batch can be read"));
             None
         }
         FoundHeader::Unread => {
