@@ -195,7 +195,7 @@ impl<W> Inbox<W> {
     /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
     /// is nothing urgent; outcomes alone wait for `outcome_delay` for a commit they can ride with. So do messages that follow a commit
     /// which several shared, until as many are there again, or for as long as [`patience`] says. Where many
-    /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed.
+    /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed or poisoned.
     pub(crate) fn next(
         &self,
         outcome_delay: Duration,
@@ -214,6 +214,10 @@ impl<W> Inbox<W> {
         // What rides mostly follows a commit: a sleeper that looks at the clock anyway needs no waking.
         let mut is_quiet = false;
         loop {
+            // What waited is forgotten: whoever took nothing with its ticket would call it durable.
+            if line.poisoned {
+                return None;
+            }
             if line.urgent || (line.closing && !line.works.is_empty()) {
                 break;
             }
@@ -249,7 +253,7 @@ impl<W> Inbox<W> {
     /// The same for an engine without a thread: never sleeps. `None`: nothing waits.
     pub(crate) fn take_all(&self) -> Option<(Vec<W>, Ticket)> {
         let mut line = self.lock();
-        if line.works.is_empty() { None } else { Some(self.take(&mut line)) }
+        if line.works.is_empty() || line.poisoned { None } else { Some(self.take(&mut line)) }
     }
 
     /// Somebody waits for this ticket: unless its commit is under way, the next begins.
@@ -280,11 +284,13 @@ impl<W> Inbox<W> {
         line.closing && line.works.is_empty()
     }
 
-    /// Nothing more is taken, and what waits is forgotten.
+    /// Nothing more is taken, and what waits is forgotten. The commit thread ends.
     pub(crate) fn poison(&self) {
         let mut line = self.lock();
         line.poisoned = true;
         line.works.clear();
+        drop(line);
+        self.bell.notify_all();
     }
 }
 
@@ -297,6 +303,15 @@ mod tests {
         let waits = |unused_percent| patience(Duration::from_micros(200), 10, unused_percent).as_micros();
         assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
         assert_eq!([40, 90].map(waits), [400, 400], "two syncs at least");
+    }
+
+    #[test]
+    fn what_waited_when_the_inbox_was_poisoned_is_never_taken() {
+        let inbox = Inbox::new(1000);
+        inbox.push(inbox.lock(), (), 1, Haste::Now);
+        inbox.poison();
+        assert!(inbox.next(Duration::ZERO, Duration::ZERO, 0).is_none());
+        assert!(inbox.take_all().is_none());
     }
 
     #[test]

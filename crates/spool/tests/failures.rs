@@ -6,13 +6,16 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused, Spool,
+    Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused, Spool,
     disk::{Disk, File, RealDisk},
 };
 use std::{
     io,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Wake, Waker},
     thread::Thread,
     time::Duration,
@@ -23,6 +26,8 @@ use std::{
 enum Fault {
     /// A sync fails.
     Sync,
+    /// A sync of the commit thread does not return as long as this lasts.
+    SyncWaits,
     /// A write panics in the thread of this name.
     PanicInWrite(&'static str),
     /// The question for room fails.
@@ -34,15 +39,51 @@ enum Fault {
 }
 
 #[derive(Default)]
-struct Faults(Mutex<Option<Fault>>);
+struct Faults {
+    fault: Mutex<Option<Fault>>,
+    changed: Condvar,
+    /// A sync of the commit thread waits.
+    is_syncing: Mutex<bool>,
+    /// Another directory is under the spool's name.
+    is_replaced: AtomicBool,
+}
 
 impl Faults {
     fn set(&self, fault: Fault) {
-        *self.0.lock().unwrap() = Some(fault);
+        *self.fault.lock().unwrap() = Some(fault);
+    }
+
+    fn heal(&self) {
+        *self.fault.lock().unwrap() = None;
+        self.changed.notify_all();
+    }
+
+    fn is(&self, fault: Fault) -> bool {
+        *self.fault.lock().unwrap() == Some(fault)
+    }
+
+    /// Returns once a sync waits.
+    fn await_sync(&self) {
+        let guard = self.is_syncing.lock().unwrap();
+        drop(self.changed.wait_while(guard, |is_syncing| !*is_syncing).unwrap());
+    }
+
+    /// What a sync does.
+    fn sync(&self) -> io::Result<()> {
+        if self.is(Fault::Sync) {
+            return Err(io::Error::from_raw_os_error(5)); // EIO
+        }
+        if std::thread::current().name() == Some("spool-commit") && self.is(Fault::SyncWaits) {
+            *self.is_syncing.lock().unwrap() = true;
+            self.changed.notify_all();
+            let guard = self.fault.lock().unwrap();
+            drop(self.changed.wait_while(guard, |fault| *fault == Some(Fault::SyncWaits)).unwrap());
+        }
+        Ok(())
     }
 
     fn panics(&self, call: impl Fn(&'static str) -> Fault) {
-        let fault = *self.0.lock().unwrap();
+        let fault = *self.fault.lock().unwrap();
         let current = std::thread::current();
         let name = current.name().unwrap_or_default();
         for known in ["spool-commit", "spool-prepare", "spool-room", "spool-clean"] {
@@ -82,17 +123,22 @@ impl Disk for FaultDisk {
         self.0.remove(name)
     }
     fn sync_dir(&self) -> io::Result<()> {
+        self.1.sync()?;
         self.0.sync_dir()
     }
     fn sync_all(&self) -> io::Result<()> {
+        self.1.sync()?;
         self.0.sync_all()
     }
     fn check_place(&self) -> io::Result<()> {
+        if self.1.is_replaced.load(Ordering::Relaxed) {
+            return Err(io::Error::other("another directory is there"));
+        }
         self.0.check_place()
     }
     fn free_bytes(&self) -> io::Result<u64> {
         self.1.panics(Fault::PanicInFreeBytes);
-        if *self.1.0.lock().unwrap() == Some(Fault::FreeBytes) {
+        if self.1.is(Fault::FreeBytes) {
             return Err(io::Error::from_raw_os_error(5)); // EIO
         }
         self.0.free_bytes()
@@ -109,9 +155,7 @@ impl File for FaultFile {
         self.0.read_at(offset, buffer)
     }
     fn sync_data(&self) -> io::Result<()> {
-        if *self.1.0.lock().unwrap() == Some(Fault::Sync) {
-            return Err(io::Error::from_raw_os_error(5)); // EIO
-        }
+        self.1.sync()?;
         self.0.sync_data()
     }
     fn truncate(&self, length: u64) -> io::Result<()> {
@@ -196,6 +240,29 @@ fn a_failed_sync_of_an_outcome_that_no_caller_waits_for_is_reported() {
         spool.submit(deferred(1)).unwrap();
         // In the log the thread that prepares segments may meet it first.
         ends(&*spool, "(os error 5)");
+    }
+}
+
+#[test]
+fn what_waits_for_the_commit_thread_when_another_thread_fails_is_not_called_durable() {
+    for open in [log, directories] {
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, faults) = open(dir.path());
+        faults.set(Fault::SyncWaits);
+        let first = spool.submit(accept(1, 100)).unwrap();
+        let asked = spool.durable(first);
+        faults.await_sync();
+        let held = vec![Entry::Amend { id: QueueId(1), change: Change::Hold }];
+        let second = [accept(2, 100), held].map(|entries| spool.submit(entries).unwrap());
+        faults.is_replaced.store(true, Ordering::Relaxed);
+        wait(spool.failed()).expect("no failure is reported");
+        // The commit thread is told nothing of it before the sync that is under way returns.
+        faults.heal();
+        let _ = wait(asked).expect("the wait does not end");
+        spool.close();
+        for ticket in second {
+            assert!(matches!(spool.reached(ticket), Some(Err(_))), "{:?}", spool.reached(ticket));
+        }
     }
 }
 

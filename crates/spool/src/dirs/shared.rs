@@ -181,8 +181,12 @@ impl Shared {
         self.progress.fail(failure);
     }
 
+    /// The commit thread has ended. After a failure whoever met it says so.
     pub(super) fn closed(&self) {
         self.inbox.poison();
+        if self.poisoned.load(Ordering::Relaxed) {
+            return;
+        }
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
     }
 

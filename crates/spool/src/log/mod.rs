@@ -332,8 +332,12 @@ impl Shared {
         }
     }
 
+    /// The commit thread has ended. After a failure whoever met it says so.
     fn closed(&self) {
         self.inbox.poison();
+        if self.poisoned.load(Ordering::Relaxed) {
+            return;
+        }
         self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
     }
 }
