@@ -540,22 +540,4 @@ mod tests {
         let warning = RealDisk::new(dir.path()).unwrap().durability_warning().unwrap();
         assert!(warning.starts_with(&format!("{} is on tmpfs", dir.path().display())), "{warning}");
     }
-
-    #[test]
-    fn a_mount_over_the_directory_is_another_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let disk = RealDisk::new(dir.path()).unwrap();
-        let mount = |what: &str, arguments: &[&str]| {
-            let done = std::process::Command::new(what).args(arguments).arg(dir.path()).output();
-            done.is_ok_and(|done| done.status.success())
-        };
-        if !mount("mount", &["-t", "tmpfs", "tmpfs"]) {
-            println!("SKIPPED: a mount over a spool: only root can mount");
-            return;
-        }
-        let checked = disk.check_place();
-        assert!(mount("umount", &["--lazy"]));
-        assert!(checked.unwrap_err().to_string().contains("mounted over"));
-        disk.check_place().unwrap();
-    }
 }

@@ -36,6 +36,8 @@ pub enum Mutation {
     KeepAbandoned,
     /// Mail may use what is left for outcomes.
     SpendReserve,
+    /// A full log is compacted only where its oldest segments hold little that lives.
+    SkipRound,
     /// A start that could not read everything goes on counting batches, segments and chunks from what it read.
     ReuseNumbers,
     /// A segment whose header is zeros counts as free, whatever batches it has.

@@ -6,7 +6,8 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused, Spool,
+    Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
+    Spool,
     disk::{Disk, File, RealDisk},
 };
 use std::{

@@ -96,7 +96,61 @@ fn is_due(shared: &Shared) -> bool {
     let most = if is_pressed { PRESSED_PERCENT } else { FULL_PERCENT };
     // What is moved needs room before it gives any, and leaves some empty at the end of segments.
     let is_possible = live.first().is_some_and(|oldest| ready + free >= oldest + size / 2);
+    let gained = Gain::of(shared, free);
+    let has_room_for = |margin: u64| live.first().is_some_and(|oldest| ready + free >= oldest + margin);
     is_possible && is_thin(&live, size, most)
+        // In a round what comes free is what the next segment needs.
+        || shared.mutation != Mutation::SkipRound
+            && shared.round().is_due(&gained, size, is_pressed, ready >= size && has_room_for(size / 8))
+}
+
+/// What stays empty at the end of a segment that is filled with moved records, as a part of its size.
+const WASTE_SHARE: u64 = 128;
+
+/// What moving all that lives in the log would give.
+struct Gain {
+    oldest: u32,
+    current: u32,
+    bytes: u64,
+}
+
+impl Gain {
+    /// `free_bytes` are what was not written yet of the segment in use.
+    fn of(shared: &Shared, free_bytes: u64) -> Self {
+        let index = shared.index();
+        let oldest = index.segments.first_key_value().map_or(0, |(number, _)| *number);
+        let bytes = index.segments.values().map(|segment| {
+            let unused = if segment.number == index.current { free_bytes } else { 0 };
+            let size = segment.header.size_bytes;
+            size.saturating_sub(segment.live_bytes + unused + size / WASTE_SHARE)
+        });
+        Self { oldest, current: index.current, bytes: bytes.sum() }
+    }
+}
+
+/// The compaction of a whole full log, segment after segment. Where mail leaves a full log slowly, hardly anything comes
+/// free in any one segment, while the records that end messages fill the reserve: the segments with those are given
+/// back when everything before them was moved.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// It ends with this segment.
+    until: Option<u32>,
+    /// What it would have given still when the last one had ended.
+    left_bytes: u64,
+}
+
+impl Round {
+    /// Begins one where that gives half a segment more than right after the last one; is there one?
+    fn is_due(&mut self, gain: &Gain, segment_bytes: u64, is_pressed: bool, is_possible: bool) -> bool {
+        match self.until {
+            Some(until) if is_possible && gain.oldest <= until => return true,
+            Some(_) => (self.until, self.left_bytes) = (None, gain.bytes),
+            None => self.left_bytes = self.left_bytes.min(gain.bytes),
+        }
+        let begins = is_pressed && is_possible && gain.bytes >= self.left_bytes + segment_bytes / 2;
+        self.until = begins.then_some(gain.current);
+        begins
+    }
 }
 
 /// Do segments at the old end, which go one after the other, hold no more than so much of their room?

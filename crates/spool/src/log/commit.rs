@@ -181,14 +181,14 @@ impl Committer {
                 }
                 Work::MoveKept(moved) => {
                     self.settle_index_of(moved.id)?;
-                    if self.shared.index().has_records(moved.id, moved.is_live, &moved.kept) {
-                        self.make_room(moved.bytes())?;
+                    let is_still = self.shared.index().has_records(moved.id, moved.is_live, &moved.kept);
+                    if is_still && self.make_room_for_move(moved.bytes())? {
                         self.moved_kept(&moved);
                     }
                 }
                 Work::MoveChunk(moved) => {
-                    if self.shared.index().chunks.get(&moved.place) == Some(&moved.at) {
-                        self.make_room(moved.bytes.len() + record::OVERHEAD_BYTES)?;
+                    let is_still = self.shared.index().chunks.get(&moved.place) == Some(&moved.at);
+                    if is_still && self.make_room_for_move(moved.bytes.len() + record::OVERHEAD_BYTES)? {
                         self.record(Kind::Chunk, moved.place, Vec::new(), |out| {
                             out.extend_from_slice(&moved.bytes);
                         });

@@ -122,6 +122,7 @@ pub(crate) struct Shared {
     poisoned: AtomicBool,
     cleaning: AtomicBool,
     cleaner: Mutex<Option<JoinHandle<()>>>,
+    round: Mutex<clean::Round>,
     faults: Mutex<Faults>,
     closing: Closing,
     /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
@@ -144,6 +145,10 @@ impl Shared {
 
     fn cleaner(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn round(&self) -> MutexGuard<'_, clean::Round> {
+        self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment, which has
@@ -438,6 +443,7 @@ impl LogSpool {
             poisoned: AtomicBool::new(false),
             cleaning: AtomicBool::new(false),
             cleaner: Mutex::default(),
+            round: Mutex::default(),
             faults: Mutex::default(),
             closing: Closing::default(),
             lacks_room: AtomicBool::new(false),

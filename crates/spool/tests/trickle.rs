@@ -1,0 +1,104 @@
+//! A full log of small messages that leave one by one: the records that end them must not use up the reserve.
+
+use mail::{
+    Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
+};
+use spool::{Entry, LogSettings, LogSpool, Mutation, Refused, Spool, Turn, disk::RealDisk};
+use std::{path::Path, sync::Arc};
+
+const SEGMENT_BYTES: u64 = 256 * 1024;
+const SEGMENTS: u64 = 40;
+
+fn opened(dir: &Path, mutation: Mutation) -> LogSpool {
+    let settings = LogSettings {
+        segment_bytes: SEGMENT_BYTES,
+        max_bytes: SEGMENTS * SEGMENT_BYTES,
+        min_free_bytes: 0,
+        ..LogSettings::default()
+    };
+    let disk = Arc::new(RealDisk::new(dir).unwrap());
+    let mut spool = LogSpool::by_hand(disk, settings, mutation).unwrap();
+    spool.recover(&mut |_| {}).unwrap();
+    spool
+}
+
+fn accept(id: u64) -> Vec<Entry> {
+    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
+    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
+    let content = Content::from_bytes(vec![b'x'; 800]);
+    let (arrived, origin) = (UnixMillis(id), "test".into());
+    vec![Entry::Accept(SharedMessage::new(Message { id: QueueId(id), arrived, origin, envelope, content }))]
+}
+
+fn ended(id: u64) -> Vec<Entry> {
+    vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }]
+}
+
+/// As the threads do it.
+fn all_turns(spool: &LogSpool) {
+    while [Turn::Prepare, Turn::Commit, Turn::Clean].into_iter().any(|turn| spool.turn(turn)) {}
+}
+
+/// Fills the log with messages; how many.
+fn fill(spool: &LogSpool) -> u64 {
+    let mut count = 0;
+    loop {
+        match spool.submit(accept(count + 1)) {
+            Ok(_) => count += 1,
+            Err(Refused::Busy) => {}
+            Err(Refused::Full) => break,
+            Err(Refused::Poisoned) => panic!("the spool has failed"),
+        }
+        if count % 64 == 0 {
+            all_turns(spool);
+        }
+    }
+    all_turns(spool);
+    count
+}
+
+/// Ends messages from all over the log, each in a commit of its own; how many could be ended.
+fn trickle(spool: &LogSpool, count: u64, most: u64) -> u64 {
+    const STRIDE: usize = 17;
+    let ids = (0..STRIDE as u64).flat_map(|first| (1 + first..=count).step_by(STRIDE));
+    let mut ended_count = 0;
+    for id in ids.take(most as usize) {
+        if spool.submit(ended(id)).is_err() {
+            break;
+        }
+        all_turns(spool);
+        if spool.pressure().poisoned {
+            break;
+        }
+        ended_count += 1;
+    }
+    ended_count
+}
+
+#[test]
+fn messages_that_leave_a_full_log_one_by_one_do_not_use_up_its_reserve() {
+    // The reserve has room for so many commits of one outcome, and somewhat more.
+    let commits = 2 * SEGMENT_BYTES / 4096;
+    for (mutation, goes_on) in [(Mutation::None, true), (Mutation::SkipRound, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = opened(dir.path(), mutation);
+        let count = fill(&spool);
+        assert!(count > 4000, "{count}");
+        let wanted = 4 * commits;
+        let ended_count = trickle(&spool, count, wanted);
+        assert_eq!(ended_count == wanted, goes_on, "{mutation:?}: {ended_count} of {wanted} left");
+        if !goes_on {
+            continue;
+        }
+        assert_eq!(spool.pressure().message_count, count - wanted);
+        drop(spool);
+        let mut found = 0;
+        let disk = Arc::new(RealDisk::new(dir.path()).unwrap());
+        let settings =
+            LogSettings { segment_bytes: SEGMENT_BYTES, min_free_bytes: 0, ..LogSettings::default() };
+        let mut spool = LogSpool::by_hand(disk, settings, Mutation::None).unwrap();
+        let report = spool.recover(&mut |_| found += 1).unwrap();
+        assert!(report.corrupt.is_empty(), "{:?}", report.corrupt);
+        assert_eq!(found, count - wanted);
+    }
+}
