@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 const LINES_MAX: usize = 800;
 
 /// Crates that decide and do not act: whoever runs them gives the time and the bytes.
-const PURE: [&str; 4] = ["mail", "smtp", "policy", "queue"];
+const PURE: [&str; 5] = ["mail", "smtp", "policy", "queue", "engine"];
 /// What acts.
 const RUNTIMES: [&str; 6] = ["tokio", "tokio-rustls", "rustls", "rustix", "hickory-resolver", "libc"];
 

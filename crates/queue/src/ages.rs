@@ -66,6 +66,11 @@ impl Ages {
         self.old.head()
     }
 
+    /// How many messages are in each list.
+    pub(crate) fn counts(&self, messages: &Slab<Entry>) -> (usize, usize) {
+        (self.young.iter(messages).count(), self.old.iter(messages).count())
+    }
+
     /// The oldest first, whatever came when. Costs nothing unless something came late.
     pub(crate) fn sort(&mut self, messages: &mut Slab<Entry>) {
         if !std::mem::take(&mut self.is_disordered) {

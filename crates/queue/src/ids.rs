@@ -16,6 +16,10 @@ fn hash(id: QueueId) -> u64 {
 }
 
 impl Ids {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn get(&self, messages: &Slab<Entry>, id: QueueId) -> Option<u32> {
         self.0.find(hash(id), |at| messages[*at].id == id).copied()
     }

@@ -14,6 +14,7 @@
 mod ages;
 mod destination;
 mod ids;
+mod invariants;
 mod list;
 mod message;
 mod operators;

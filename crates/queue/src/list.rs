@@ -22,6 +22,7 @@ impl Default for Link {
 /// Entries that can be linked.
 pub(crate) trait Linked {
     fn link(&mut self) -> &mut Link;
+    fn next(&self) -> u32;
 }
 
 /// A list: first in, first out.
@@ -48,6 +49,14 @@ impl List {
 
     pub(crate) fn tail(&self) -> Option<u32> {
         (self.tail != NONE).then_some(self.tail)
+    }
+
+    /// All entries, from the front.
+    pub(crate) fn iter<T: Linked>(self, slab: &Slab<T>) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.head(), |at| {
+            let next = slab[*at].next();
+            (next != NONE).then_some(next)
+        })
     }
 
     pub(crate) fn push_back<T: Linked>(&mut self, slab: &mut Slab<T>, at: u32) {

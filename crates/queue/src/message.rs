@@ -112,6 +112,10 @@ impl Linked for Unit {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
+
+    fn next(&self) -> u32 {
+        self.link.next
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +162,10 @@ pub(crate) struct Entry {
 impl Linked for Entry {
     fn link(&mut self) -> &mut Link {
         &mut self.link
+    }
+
+    fn next(&self) -> u32 {
+        self.link.next
     }
 }
 

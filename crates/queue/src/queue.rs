@@ -98,16 +98,16 @@ pub struct Queue {
     pub(crate) promised: Vec<DestinationId>,
     /// When this life began.
     begun: Millis,
-    wheel: Wheel,
-    ages: Ages,
+    pub(crate) wheel: Wheel,
+    pub(crate) ages: Ages,
     /// What was decided of recipients in flight.
     pub(crate) verdicts: BTreeMap<UnitId, Vec<(u32, Verdict)>>,
     /// Destinations that want a connection.
-    rings: Rings,
+    pub(crate) rings: Rings,
     wakes: VecDeque<DestinationId>,
     /// When to look at a destination again: suspended ones, and ones whose patience runs.
-    timers: BTreeSet<(Millis, DestinationId)>,
-    connection_count: u32,
+    pub(crate) timers: BTreeSet<(Millis, DestinationId)>,
+    pub(crate) connection_count: u32,
     /// Connections that rested and were asked to make room for other destinations.
     leaving_count: usize,
     /// Where the last of them was: the next is looked for behind it.
@@ -517,8 +517,8 @@ impl Queue {
     /// A resting connection stops resting without having been woken.
     pub fn stir(&mut self, id: DestinationId) {
         let site = self.site_mut(id);
-        debug_assert!(site.idle_count > 0, "who rests is counted");
-        site.idle_count = site.idle_count.saturating_sub(1);
+        assert!(site.idle_count > 0, "an idle connection is counted");
+        site.idle_count -= 1;
         let group = site.group;
         self.rings.stirred(group);
     }
@@ -742,7 +742,7 @@ impl Queue {
         [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
     }
 
-    fn recipients_of(&self, message: u32) -> Vec<u32> {
+    pub(crate) fn recipients_of(&self, message: u32) -> Vec<u32> {
         let mut all: Vec<u32> =
             self.units_of(message).flat_map(|unit| self.units[unit].recipients.as_slice().to_vec()).collect();
         all.sort_unstable();

@@ -88,7 +88,8 @@ impl Rings {
 
     pub(crate) fn closed(&mut self, settings: &Settings, group: GroupId) {
         let members = self.members(group);
-        members.connection_count = members.connection_count.saturating_sub(1);
+        assert!(members.connection_count > 0, "a connection is closed once");
+        members.connection_count -= 1;
         self.unpark(settings, group);
     }
 
@@ -122,7 +123,8 @@ impl Rings {
     /// It does not any more.
     pub(crate) fn stirred(&mut self, group: GroupId) {
         let members = self.members(group);
-        members.idle_count = members.idle_count.saturating_sub(1);
+        assert!(members.idle_count > 0, "an idle connection is woken once");
+        members.idle_count -= 1;
     }
 
     /// A group with connections that rest, which others want; `is_full` tells that no group may have more.
@@ -133,6 +135,38 @@ impl Rings {
         }
         let may = |members: &Members| members.idle_count > 0 && (is_wanted || members.parked_first_count > 0);
         (0..).map(GroupId).zip(&self.groups).find(|(_, members)| may(members)).map(|(group, _)| group)
+    }
+
+    /// Destinations in rings and parked ones.
+    pub(crate) fn len(&self) -> usize {
+        let parked: usize = self.groups.iter().map(|members| members.parked.len()).sum();
+        self.by_turn.values().map(VecDeque::len).sum::<usize>() + parked
+    }
+
+    /// Panics when a counter is not what it counts. `connections` has the open and the idle ones of each group.
+    pub(crate) fn check_invariants(
+        &self,
+        connections: &BTreeMap<u8, (u32, u32)>,
+        in_ring: impl Fn(DestinationId) -> bool,
+    ) {
+        for (group, members) in (0..).zip(&self.groups) {
+            let counted = connections.get(&group).copied().unwrap_or_default();
+            assert_eq!(
+                (members.connection_count, members.idle_count),
+                counted,
+                "connections of group {group}"
+            );
+            let first = members.parked.iter().filter(|(is_first, _)| *is_first).count();
+            assert_eq!(members.parked_first_count, first, "parked destinations of group {group}");
+        }
+        let parked_first: usize = self.groups.iter().map(|members| members.parked_first_count).sum();
+        assert_eq!(self.parked_first_count, parked_first);
+        let first =
+            self.by_turn.iter().filter(|(turn, _)| !turn.1).map(|(_, ring)| ring.len()).sum::<usize>();
+        assert_eq!(self.first_count, first, "destinations that want their first connection");
+        let ringed = self.by_turn.values().flatten().map(|(_, id)| id);
+        let parked = self.groups.iter().flat_map(|members| &members.parked).map(|(_, id)| id);
+        assert!(ringed.chain(parked).all(|id| in_ring(*id)), "what is listed wants a connection");
     }
 
     /// How many want their first connection and have to wait for it.

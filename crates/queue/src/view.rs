@@ -79,6 +79,16 @@ impl Queue {
         ids
     }
 
+    /// Is there such a message?
+    pub fn contains(&self, id: QueueId) -> bool {
+        self.by_id.get(&self.messages, id).is_some()
+    }
+
+    /// The recipients that are left of a message, in ascending order; none if there is no such message.
+    pub fn recipients(&self, id: QueueId) -> Vec<u32> {
+        self.by_id.get(&self.messages, id).map_or(Vec::new(), |message| self.recipients_of(message))
+    }
+
     /// One message.
     pub fn message(&self, id: QueueId) -> Option<MessageView> {
         let message = self.by_id.get(&self.messages, id)?;

@@ -35,6 +35,10 @@ impl Wheel {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
     /// Waits for `units[at].due`.
     pub(crate) fn insert(&mut self, units: &mut Slab<Unit>, at: UnitId) {
         // Rounded up: never early. What is due already comes with the next tick.

@@ -1,12 +1,9 @@
-//! What became of the mail, told to everybody: delivery status notifications to senders, the
-//! delivery log to operators, and the ledger's counters.
+//! What became of the mail: delivery status notifications to senders, and the delivery log to operators.
 //!
-//! Read first: [`dsn`], [`Log`] and [`Ledger`].
+//! Read first: [`dsn`] and [`Log`].
 
 pub mod dsn;
-mod ledger;
 pub mod line;
 mod log;
 
-pub use ledger::{Ledger, Snapshot};
 pub use log::{Format, Log, LogSettings};

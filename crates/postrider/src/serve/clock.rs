@@ -1,5 +1,7 @@
 //! One monotonic clock for deciding, tied once to the wall clock for what people read.
 
+use super::workers;
+use engine::Context;
 use mail::UnixMillis;
 use queue::Millis;
 use std::time::Instant;
@@ -21,13 +23,13 @@ impl Clock {
         Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
     }
 
-    /// A time read on the wall, on the queue's clock; negative before the start.
-    pub(crate) fn of_wall(&self, at: UnixMillis) -> Millis {
-        at.0 as Millis - self.wall.0 as Millis
+    /// Both clocks at the start.
+    pub(crate) fn start_context(&self) -> Context {
+        Context { now: 0, wall: self.wall, worker: None }
     }
 
-    /// A time of the queue's clock, for people.
-    pub(crate) fn on_wall(&self, at: Millis) -> UnixMillis {
-        UnixMillis((self.wall.0 as Millis).saturating_add(at).max(0) as u64)
+    /// Both clocks now, and the worker that asks.
+    pub(crate) fn context(&self) -> Context {
+        Context { now: self.now(), wall: UnixMillis::now(), worker: workers::number() }
     }
 }

@@ -1,18 +1,17 @@
 //! The daemon: everything wired together, started in order, and stopped without a loss.
 
 mod clock;
-mod conclude;
+mod connection;
 mod counter;
-mod engine;
+mod driver;
 mod held;
-mod jobs;
 mod journal;
 mod operator;
 mod phases;
 pub(crate) mod queue_run;
 mod recovery;
-mod residents;
 mod service;
+mod snapshot;
 mod start;
 mod tls;
 pub(crate) mod wiring;
@@ -20,14 +19,14 @@ mod workers;
 
 pub(crate) use start::run;
 
-use engine::Engine;
+use driver::Driver;
 use reception::Reception;
 use service::Desk;
 use std::{path::PathBuf, sync::Arc};
 
 /// The running daemon, as operators reach it.
 pub(crate) struct Daemon {
-    engine: Arc<Engine>,
+    driver: Arc<Driver>,
     desk: Arc<Desk>,
     reception: Arc<Reception<Desk>>,
     /// The configuration file, read again at a reload; none for the embedded default.

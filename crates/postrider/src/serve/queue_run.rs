@@ -5,20 +5,15 @@ mod feed;
 mod gather;
 
 use super::{
-    clock::Clock,
-    conclude,
-    engine::{Current, Engine, State, Waits},
-    journal::Journal,
-    recovery::Recovery,
-    start, wiring,
+    clock::Clock, driver::Driver, journal::Journal, recovery::Recovery, snapshot::Current, start, wiring,
 };
 use crate::sysexits::Exit;
 use config::Settings;
+use engine::{Engine, Event, RetryAt};
 use feed::Feed;
 use gather::{Items, Source};
 use mail::{Fate, IdSource};
 use queue::SortOrder;
-use report::Ledger;
 use serde::Serialize;
 use spool::Spool;
 use std::{
@@ -147,65 +142,58 @@ fn deliver(
     let watch = Arc::new(Watch::new(begun));
     let (watching, log) = (watch.clone(), wiring::log(settings)?);
     let journal = Journal::observed(log, move |results| watching.note(results.iter().map(|r| r.1.fate)));
-    let mut queue_settings = wiring::queue_settings(settings);
-    queue_settings.connections_max = options.runners;
-    for group in &mut queue_settings.groups {
+    let mut engine_settings = wiring::engine_settings(settings);
+    engine_settings.retry_at = RetryAt::Now;
+    engine_settings.queue.connections_max = options.runners;
+    for group in &mut engine_settings.queue.groups {
         // Sorted already; and who asks for a run does not want a slow start.
         group.order = SortOrder::None;
         group.concurrency_limit = options.runners;
         group.initial_concurrency = options.runners;
     }
     let context = runtime.enter();
-    let (clock, ids, ledger) = (Clock::start(), IdSource::default(), Ledger::default());
-    let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(settings));
-    let mut entries = Vec::new();
+    let (clock, ids, current) = (Clock::start(), Arc::<IdSource>::default(), Arc::new(current));
+    let start = clock.start_context();
+    let mut engine = Engine::new(engine_settings, current.clone(), ids.clone(), start.wall.0, start);
+    let mut effects = Vec::new();
     let (spool, mut feed): (Arc<dyn Spool>, _) = match (source, items) {
         (Source::Listed(spool), Items::Listed(listed)) => {
             listed.iter().for_each(|one| ids.never_before(one.id));
-            (spool.clone(), Some(Feed::new(spool, listed, queue_settings)))
+            (spool.clone(), Some(Feed::new(spool, listed)))
         }
         (Source::Recovered(spool, copies), Items::Read(items)) => {
-            let mut recovery = Recovery {
-                current: &current,
-                settings: &queue_settings,
-                clock: &clock,
-                ids: &ids,
-                ledger: &ledger,
-                waits: Waits::NoMore,
-                entries: Vec::new(),
-            };
-            items.iter().for_each(|item| recovery.take_in(&mut state, &item.found));
-            copies.iter().for_each(|copy| recovery.merge(&mut state, copy));
-            entries = recovery.entries;
+            let mut recovery = Recovery::new(&mut engine, &clock);
+            items.iter().for_each(|item| recovery.take_in(&item.found));
+            copies.iter().for_each(|copy| recovery.merge(copy));
+            effects = recovery.effects;
             (Arc::from(spool), None)
         }
         _ => return Ok(()), // only looked at
     };
-    let engine = Arc::new(Engine::new(spool.clone(), state, ids, ledger, current, journal, clock));
+    let driver = Arc::new(Driver::new(spool.clone(), engine, ids, current, journal, clock));
     drop(context);
     runtime.block_on(async {
-        let mut spool_failed = engine.spool.failed();
-        conclude::store_recovered(&engine, entries);
-        tokio::spawn(engine.clone().run_timer());
-        let now = engine.now();
-        engine.follow_orders(engine.lock(), now);
+        let mut spool_failed = driver.spool.failed();
+        driver.begin(effects);
+        tokio::spawn(driver.clone().run_timer());
+        driver.handle(Event::Started);
         let mut look = tokio::time::interval(LOOK_INTERVAL);
         loop {
             if let Some(feed) = &mut feed {
-                feed.fill(&engine).await?;
+                feed.fill(&driver).await?;
             }
             let is_read = feed.as_ref().is_none_or(Feed::is_over);
             // What is decided must be handed to the spool before it is closed.
-            if is_read && engine.lock().queue.busy_count() == 0 && engine.turns.open_count() == 0 {
+            if is_read && driver.lock().engine.queue().busy_count() == 0 && driver.unstored_count() == 0 {
                 break;
             }
             tokio::select! {
                 _ = look.tick() => {}
-                () = engine.failed.notified() => return Err("the spool failed".to_owned()),
+                () = driver.failed.notified() => return Err("the spool failed".to_owned()),
                 failure = &mut spool_failed => return Err(format!("the spool failed: {failure}")),
             }
         }
-        engine.close();
+        driver.close();
         Ok(())
     })?;
     spool.close();
@@ -215,7 +203,7 @@ fn deliver(
     report.delivered = watch.count(Fate::Delivered);
     report.deferred = watch.count(Fate::Deferred);
     report.failed = watch.count(Fate::Failed);
-    report.lock_conflicts = engine.conflict_count();
+    report.lock_conflicts = driver.conflict_count();
     Ok(())
 }
 

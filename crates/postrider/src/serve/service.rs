@@ -4,7 +4,7 @@
 mod tests;
 
 use super::{
-    engine::Engine,
+    driver::Driver,
     held::{Held, Hold},
 };
 use crate::{control::Refusal, own_address};
@@ -31,18 +31,18 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Policy, spool and queue as a session sees them.
 pub(crate) struct Desk {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) driver: Arc<Driver>,
     /// Messages whose clients were told to try again and that may still be stored.
     late: Held,
 }
 
 impl Desk {
-    pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, late: Held::default() }
+    pub(crate) fn new(driver: Arc<Driver>) -> Self {
+        Self { driver, late: Held::default() }
     }
 
     fn patience(&self) -> Duration {
-        self.engine.current().settings.spool.sync_patience
+        self.driver.current().settings.spool.sync_patience
     }
 
     /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
@@ -58,16 +58,15 @@ impl Desk {
     /// A message that is stored after all is ours, and its client does not know it: better delivered
     /// twice than lost.
     fn finish_late(&self, ticket: Ticket, message: SharedMessage) {
-        let (engine, late) = (self.engine.clone(), self.late(message.id));
-        let durable = engine.spool.durable(ticket);
+        let (driver, late) = (self.driver.clone(), self.late(message.id));
+        let durable = driver.spool.durable(ticket);
         tokio::spawn(async move {
             match durable.await {
                 Ok(()) => {
                     tracing::warn!("{}: stored after its sender was told to try again", message.id);
-                    engine.journal.accepted(&message);
-                    engine.enqueue(&message);
+                    driver.accept(message);
                 }
-                Err(failure) => engine.spool_failed(&failure),
+                Err(failure) => driver.spool_failed(&failure),
             }
             drop(late);
         });
@@ -75,16 +74,13 @@ impl Desk {
 
     /// Takes a message from this machine, durably.
     pub(crate) async fn accept_local(&self, mut message: Message) -> Result<QueueId, Refusal> {
-        self.engine.current().name_postmaster_and_root(&mut message.envelope);
+        self.driver.current().name_postmaster_and_root(&mut message.envelope);
         if let Err(reply) = self.room() {
             return Err(Refusal::temporary(reply.to_string()));
         }
         message.content = self.in_pieces(&message.envelope, message.content).await?;
-        let (id, engine) = (message.id, self.engine.clone());
-        let mut stored = tokio::spawn(async move {
-            let stored = engine.accept_own(message).await;
-            stored.inspect_err(|failure| engine.spool_failed(failure)).is_ok()
-        });
+        let (id, driver) = (message.id, self.driver.clone());
+        let mut stored = tokio::spawn(async move { driver.accept_own(message).await.is_ok() });
         match timeout(self.patience(), &mut stored).await {
             Ok(Ok(true)) => Ok(id),
             Ok(_) => Err(Refusal::temporary(replies::LOCAL_ERROR.to_string())),
@@ -109,7 +105,7 @@ impl Desk {
         while !rest.is_empty() {
             let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
             let length_bytes = chunk.len() as u32;
-            match self.in_time(|| self.engine.spool.store_for(envelope, chunk.clone())).await {
+            match self.in_time(|| self.driver.spool.store_for(envelope, chunk.clone())).await {
                 Ok(place) => parts.push(Part::Stored { place, length_bytes }),
                 Err(refused) => {
                     self.forget(&parts);
@@ -124,7 +120,7 @@ impl Desk {
     fn forget(&self, parts: &[Part]) {
         let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
         if !places.is_empty() {
-            self.engine.spool.abandon(&places);
+            self.driver.spool.abandon(&places);
         }
     }
 
@@ -142,13 +138,13 @@ impl Desk {
     /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
     async fn stored(&self, ticket: Ticket) -> Result<Result<(), SpoolFailure>, Reply> {
         let until = Instant::now() + self.patience();
-        let mut durable = pin!(self.engine.durable(ticket));
+        let mut durable = pin!(self.driver.durable(ticket));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if let Ok(stored) = timeout(left.min(ROOM_PATIENCE), durable.as_mut()).await {
                 return Ok(stored);
             }
-            if self.engine.spool.pressure().awaits_room {
+            if self.driver.spool.pressure().awaits_room {
                 return Err(replies::NO_ROOM);
             }
             if Instant::now() >= until {
@@ -159,12 +155,12 @@ impl Desk {
 
     /// Is there room for one more?
     fn room(&self) -> Result<(), Reply> {
-        let pressure = self.engine.spool.pressure();
+        let pressure = self.driver.spool.pressure();
         if pressure.poisoned {
             return Err(replies::LOCAL_ERROR);
         }
         let is_full = pressure.free_bytes == 0;
-        let is_many = pressure.message_count >= self.engine.current().settings.queue.max_messages as u64;
+        let is_many = pressure.message_count >= self.driver.current().settings.queue.max_messages as u64;
         if is_full || is_many {
             // A full disk may be why others are late.
             Err(replies::NO_ROOM)
@@ -186,11 +182,11 @@ impl Desk {
 
 impl Service for Desk {
     fn client(&self, _client: &Client) -> Result<(), Reply> {
-        if self.engine.spool.pressure().poisoned { Err(replies::LOCAL_ERROR_CLOSING) } else { Ok(()) }
+        if self.driver.spool.pressure().poisoned { Err(replies::LOCAL_ERROR_CLOSING) } else { Ok(()) }
     }
 
     fn is_trusted(&self, client: &Client) -> bool {
-        self.engine.current().policy.may_relay(client.peer.ip())
+        self.driver.current().policy.may_relay(client.peer.ip())
     }
 
     fn sender(&self, _client: &Client, _envelope: &Envelope) -> Reply {
@@ -201,7 +197,7 @@ impl Service for Desk {
     }
 
     fn recipient(&self, client: &Client, _envelope: &Envelope, recipient: &Recipient) -> Reply {
-        let current = self.engine.current();
+        let current = self.driver.current();
         let own = own_address::resolve(&recipient.path, &current.settings, Some(client.local.ip()));
         let path = own.as_ref().unwrap_or(&recipient.path);
         let verdict = current.policy.recipient(client.peer.ip(), path);
@@ -212,11 +208,11 @@ impl Service for Desk {
     }
 
     fn next_id(&self) -> QueueId {
-        self.engine.ids.next(UnixMillis::now().0)
+        self.driver.ids.next(UnixMillis::now().0)
     }
 
     fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored> {
-        self.engine.spool.store_for(envelope, chunk).map_err(|refused| match refused {
+        self.driver.spool.store_for(envelope, chunk).map_err(|refused| match refused {
             Refused::Busy => Unstored::Busy,
             refused => Unstored::Refused(Self::refusal(refused)),
         })
@@ -227,21 +223,21 @@ impl Service for Desk {
     }
 
     fn abandon(&self, places: &[Place]) {
-        self.engine.spool.abandon(places);
+        self.driver.spool.abandon(places);
     }
 
     async fn commit(&self, client: &Client, mut message: Message) -> Reply {
-        self.engine.current().name_postmaster(&mut message.envelope, client.local.ip());
+        self.driver.current().name_postmaster(&mut message.envelope, client.local.ip());
         let message = SharedMessage::new(message);
         let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id);
-        let accept = || self.engine.spool.submit(vec![Entry::Accept(message.clone())]);
+        let accept = || self.driver.spool.submit(vec![Entry::Accept(message.clone())]);
         let ticket = match self.in_time(accept).await {
             Ok(ticket) => ticket,
             Err(refused) => {
                 self.forget(message.content.parts());
                 if refused == Refused::Poisoned {
-                    self.engine.failed.notify_one();
+                    self.driver.failed.notify_one();
                 }
                 return Self::refusal(refused);
             }
@@ -249,7 +245,7 @@ impl Service for Desk {
         match self.stored(ticket).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
-                self.engine.spool_failed(&failure);
+                self.driver.spool_failed(&failure);
                 return replies::LOCAL_ERROR;
             }
             Err(reply) => {
@@ -258,14 +254,14 @@ impl Service for Desk {
             }
         }
         probe::probe!(postrider, queue_create_done, id);
-        self.engine.queue_create.note(begun.elapsed());
-        self.engine.journal.accepted(&message);
-        self.engine.enqueue(&message);
+        self.driver.queue_create.note(begun.elapsed());
+        let queued_as = message.id;
+        self.driver.accept(message);
         probe::probe!(postrider, message_accepted, id, size_bytes);
-        Reply::new(250, mail::Enhanced(2, 0, 0), format!("Ok: queued as {}", message.id))
+        Reply::new(250, mail::Enhanced(2, 0, 0), format!("Ok: queued as {queued_as}"))
     }
 
     fn refused(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
-        self.engine.journal.refused(client, stage, envelope, reply);
+        self.driver.journal.refused(client, stage, envelope, reply);
     }
 }

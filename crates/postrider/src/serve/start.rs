@@ -3,9 +3,8 @@
 use super::{
     Daemon,
     clock::Clock,
-    conclude,
     counter::Counters,
-    engine::{Engine, State, Waits},
+    driver::Driver,
     journal::Journal,
     recovery::Recovery,
     service::Desk,
@@ -17,9 +16,9 @@ use crate::{
     sysexits::Exit,
 };
 use config::{ListenTls, Settings};
+use engine::{Engine, Event};
 use mail::IdSource;
 use reception::{Crew, Listener, Reception, TlsMode};
-use report::Ledger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smtp::server::BareLf;
 use spool::Spool;
@@ -129,51 +128,43 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let journal = Journal::new(wiring::log(&settings)?);
     let server_tls = tls::server_config(&settings)?;
 
-    let (current, clock, ids, ledger) = {
+    let (current, clock, ids) = {
         let _context = runtime.enter();
-        (wiring::current(settings.clone())?, Clock::start(), IdSource::default(), Ledger::default())
+        (Arc::new(wiring::current(settings.clone())?), Clock::start(), Arc::<IdSource>::default())
     };
-    let queue_settings = wiring::queue_settings(&settings);
-    let mut state = State::new(queue_settings.clone(), wiring::resident_bytes(&settings));
-    let mut recovery = Recovery {
-        current: &current,
-        settings: &queue_settings,
-        clock: &clock,
-        ids: &ids,
-        ledger: &ledger,
-        waits: Waits::AsBefore,
-        entries: Vec::new(),
-    };
+    let (engine_settings, start) = (wiring::engine_settings(&settings), clock.start_context());
+    let mut engine = Engine::new(engine_settings, current.clone(), ids.clone(), start.wall.0, start);
+    let mut recovery = Recovery::new(&mut engine, &clock);
     let report = spool
-        .recover(&mut |found| recovery.take_in(&mut state, &found))
+        .recover(&mut |found| recovery.take_in(&found))
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
-    report.copies.iter().for_each(|copy| recovery.merge(&mut state, copy));
-    let entries = recovery.entries;
+    report.copies.iter().for_each(|copy| recovery.merge(copy));
+    let effects = recovery.effects;
     for problem in report.problems() {
         tracing::error!("{problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
-    let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);
+    let mut driver = Driver::new(spool.clone(), engine, ids, current, journal, clock);
     let lane_count = spool.lane_count();
-    engine.counters = Counters::new(workers.handles().len(), lane_count);
-    let engine = Arc::new(engine);
+    driver.counters = Counters::new(workers.handles().len(), lane_count);
+    let driver = Arc::new(driver);
     for (number, worker) in workers.handles().into_iter().enumerate() {
         for lane in 0..lane_count {
-            let engine = engine.clone();
-            worker.spawn(async move { engine.counters.serve(number, lane, &engine.spool).await });
+            let driver = driver.clone();
+            worker.spawn(async move { driver.counters.serve(number, lane, &driver.spool).await });
         }
     }
     {
         let _context = runtime.enter();
-        conclude::store_recovered(&engine, entries);
+        driver.begin(effects);
     }
-    let desk = Arc::new(Desk::new(engine.clone()));
+    let desk = Arc::new(Desk::new(driver.clone()));
     let reception = {
         let _context = runtime.enter();
         let crew = Crew::new(workers.handles(), workers::sharing());
         Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls), crew)
     };
-    let daemon = Arc::new(Daemon { engine, desk, reception, source, started: settings });
+    let daemon = Arc::new(Daemon { driver, desk, reception, source, started: settings });
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
     tracing::info!(
@@ -284,24 +275,20 @@ impl Daemon {
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
         let drops =
             PickUp::new(settings.control.drop_dir.clone(), settings.limits.message_bytes, self.clone());
-        tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.engine.closing.subscribe()));
-        tokio::spawn(self.engine.clone().run_timer());
+        tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
+        tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(give_memory_back());
-        {
-            let now = self.engine.now();
-            let state = self.engine.lock();
-            self.engine.follow_orders(state, now);
-        }
-        let mut spool_failed = self.engine.spool.failed();
+        self.driver.handle(Event::Started);
+        let mut spool_failed = self.driver.spool.failed();
         let mut exit = loop {
             tokio::select! {
                 failure = &mut spool_failed => {
-                    self.engine.spool_failed(&failure);
+                    self.driver.spool_failed(&failure);
                     break Exit::IoErr;
                 }
                 _ = terminate.recv() => break Exit::Ok,
                 _ = interrupt.recv() => break Exit::Ok,
-                () = self.engine.failed.notified() => break Exit::IoErr,
+                () = self.driver.failed.notified() => break Exit::IoErr,
                 _ = hangup.recv() => match self.reload_configuration() {
                     Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
                     Err(failure) => tracing::error!("the configuration stays as it was: {}", failure.text()),
@@ -310,9 +297,9 @@ impl Daemon {
         };
         if exit == Exit::Ok {
             tokio::select! {
-                () = self.stop(self.engine.current().settings.reception.grace) => {}
+                () = self.stop(self.driver.current().settings.reception.grace) => {}
                 failure = &mut spool_failed => {
-                    self.engine.spool_failed(&failure);
+                    self.driver.spool_failed(&failure);
                     exit = Exit::IoErr;
                 }
                 _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
@@ -332,16 +319,16 @@ impl Daemon {
     /// lost when they don't: what was not answered 250 is not ours, what was is in the spool.
     async fn stop(&self, grace: Duration) {
         tracing::info!("stopping");
-        self.engine.close();
+        self.driver.close();
         self.reception.close();
         let until = tokio::time::Instant::now() + grace;
         let mut look = tokio::time::interval(STOP_INTERVAL);
         loop {
             look.tick().await;
             let sessions = self.reception.budget().session_count();
-            let connections = self.engine.connection_count();
+            let connections = self.driver.connection_count();
             // What an operator was told is done, and outcomes that are still to be stored.
-            let open = self.engine.turns.open_count();
+            let open = self.driver.unstored_count();
             if sessions == 0 && connections == 0 && open == 0 {
                 return;
             }
@@ -360,7 +347,7 @@ impl Daemon {
     /// # Errors
     /// Everything stays as it was.
     pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, Failure> {
-        self.engine.journal.reopen();
+        self.driver.journal.reopen();
         let Some(source) = &self.source else {
             return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
         };
@@ -371,15 +358,12 @@ impl Daemon {
         let server_tls = tls::server_config(&settings).map_err(failed)?;
         let reception = wiring::reception_settings(&settings, true);
         let new = wiring::current(settings).map_err(failed)?;
-        let old = self.engine.current();
+        let old = self.driver.current();
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.queue_groups != new.settings.queue_groups;
         self.reception.reconfigure(reception, Some(server_tls));
-        self.engine.replace(new);
-        if is_rerouted {
-            tokio::spawn(self.engine.clone().reroute());
-        }
+        self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");
         Ok(waiting.iter().map(|key| format!("{key} has changed, which takes a restart")).collect())
     }

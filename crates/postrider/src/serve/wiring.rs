@@ -1,6 +1,6 @@
 //! The configuration's terms turned into each part's own.
 
-use super::{engine::Current, service::CHUNK_BYTES, tls};
+use super::{service::CHUNK_BYTES, snapshot::Current, tls};
 use crate::sysexits::Exit;
 use config::{DirectoryChoice, EightBit, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
@@ -48,6 +48,17 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
         delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
         ..queue::Settings::default()
+    }
+}
+
+/// The engine's settings.
+pub(crate) fn engine_settings(settings: &Settings) -> engine::Settings {
+    engine::Settings {
+        queue: queue_settings(settings),
+        // What of the memory for content accepted messages may keep until their first attempt.
+        cache_bytes: settings.reception.max_memory.0 / 4,
+        hostname: settings.hostname.as_str().into(),
+        retry_at: engine::RetryAt::Recorded,
     }
 }
 
@@ -179,11 +190,6 @@ pub(crate) fn reception_settings(settings: &Settings, has_tls: bool) -> receptio
 
 fn memory(settings: &Settings) -> usize {
     usize::try_from(settings.reception.max_memory.0).unwrap_or(usize::MAX)
-}
-
-/// What of the memory for content accepted messages may keep until their first attempt.
-pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
-    settings.reception.max_memory.0 / 4
 }
 
 /// Every spool as one, still to be recovered.

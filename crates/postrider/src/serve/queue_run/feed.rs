@@ -1,11 +1,8 @@
 //! Opens envelopes when their turn comes, as fast as messages leave.
 
 use super::gather::tell_damage;
-use crate::serve::{
-    conclude,
-    engine::{Engine, Waits},
-    recovery::Recovery,
-};
+use crate::serve::driver::Driver;
+use engine::Event;
 use mail::QueueId;
 use spool::{DirSpool, Listed};
 use std::{sync::Arc, vec};
@@ -19,12 +16,11 @@ const BATCH: usize = 64;
 pub(super) struct Feed {
     spool: Arc<DirSpool>,
     rest: vec::IntoIter<Listed>,
-    settings: queue::Settings,
 }
 
 impl Feed {
-    pub(super) fn new(spool: Arc<DirSpool>, listed: Vec<Listed>, settings: queue::Settings) -> Self {
-        Self { spool, rest: listed.into_iter(), settings }
+    pub(super) fn new(spool: Arc<DirSpool>, listed: Vec<Listed>) -> Self {
+        Self { spool, rest: listed.into_iter() }
     }
 
     /// Nothing is left to be opened.
@@ -36,29 +32,17 @@ impl Feed {
     ///
     /// # Errors
     /// In words.
-    pub(super) async fn fill(&mut self, engine: &Arc<Engine>) -> Result<(), String> {
-        while !self.is_over() && engine.lock().queue.busy_count() < READY {
+    pub(super) async fn fill(&mut self, driver: &Arc<Driver>) -> Result<(), String> {
+        while !self.is_over() && driver.lock().engine.queue().busy_count() < READY {
             let batch: Vec<QueueId> = self.rest.by_ref().take(BATCH).map(|one| one.id).collect();
             let spool = self.spool.clone();
             let opened = tokio::task::spawn_blocking(move || spool.open_listed(&batch)).await;
             let opened = opened.map_err(|e| e.to_string())?;
             let (found, report) = opened.map_err(|e| format!("open an envelope: {e}"))?;
             tell_damage(&report);
-            let (current, now) = (engine.current(), engine.now());
-            let mut recovery = Recovery {
-                current: &current,
-                settings: &self.settings,
-                clock: &engine.clock,
-                ids: &engine.ids,
-                ledger: &engine.ledger,
-                waits: Waits::NoMore,
-                entries: Vec::new(),
-            };
-            let mut state = engine.lock();
-            found.iter().for_each(|found| recovery.take_in(&mut state, found));
-            let entries = recovery.entries;
-            engine.follow_orders(state, now);
-            conclude::store_recovered(engine, entries);
+            for found in &found {
+                driver.handle(Event::Recovered(found));
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Reads the queue and sorts it: whole envelopes, or only their names where the order needs no more.
 
 use super::Options;
-use crate::serve::{engine::Current, wiring};
+use crate::serve::{snapshot::Current, wiring};
 use config::{Engine, Settings};
 use mail::Destination;
 use queue::{SortFacts, SortOrder};
@@ -87,7 +87,7 @@ pub(super) fn read(
     let by_host = options.order == SortOrder::Host;
     let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Met::default());
     let mut take = |found: Recovered| {
-        let first = || current.ways(&found.message).map(|way| way.0).min();
+        let first = || current.ways(&found.message.envelope).map(|way| way.0).min();
         let first = if by_host { first() } else { None };
         items.push(Item { found, destination: first.map(|first| met.number(first)) });
     };

@@ -3,29 +3,30 @@
 use super::{CHUNK_BYTES, Desk, Service};
 use crate::serve::{
     clock::Clock,
-    conclude,
-    engine::{Current, Engine, State, Waits},
+    connection::Leased,
+    driver::{Answer, Driver},
     journal::Journal,
-    operator, wiring,
+    operator,
+    snapshot::Current,
+    wiring,
 };
 use bytes::Bytes;
+use engine::{Command, ConnectionId, Effect, Engine, Event};
 use mail::{
     Attempt, Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place,
     QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
-use queue::{Aged, Verdict};
+use queue::Verdict;
 use reception::Client;
-use report::Ledger;
 use spool::{
-    Change, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused,
-    Spool, SpoolFailure, Ticket, Transaction,
+    Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Ticket, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
-    task::{Context, Waker},
     time::Duration,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Its syncs return when it is told so.
 #[derive(Default)]
@@ -114,10 +115,10 @@ fn message(id: u64) -> Message {
 }
 
 /// In the spool, and in the queue.
-fn queued(engine: &Arc<Engine>, message: Message) -> SharedMessage {
+fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);
-    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    engine.enqueue(&message);
+    driver.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
+    driver.enqueue(message.clone());
     message
 }
 
@@ -135,13 +136,17 @@ fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
                 [log]\nfile = \"mail.log\"\n";
     std::fs::write(&path, text).unwrap();
     let settings = config::load(Some(&path)).unwrap();
-    let state = State::new(wiring::queue_settings(&settings), 0);
+    let mut engine_settings = wiring::engine_settings(&settings);
+    engine_settings.cache_bytes = 0;
     let journal = Journal::new(wiring::log(&settings).unwrap());
-    let current = wiring::current(settings.clone()).unwrap();
-    let clock = Clock::start();
-    let (ids, ledger) = (IdSource::default(), Ledger::default());
-    let engine = Arc::new(Engine::new(spool, state, ids, ledger, current, journal, clock));
-    Desk::new(engine)
+    let current = Arc::new(wiring::current(settings).unwrap());
+    let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
+    let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());
+    Desk::new(Arc::new(Driver::new(spool, engine, ids, current, journal, clock)))
+}
+
+fn counters(driver: &Driver) -> engine::RecipientCounters {
+    driver.lock().engine.counters()
 }
 
 /// What has not happened by then never happens, on the slowest machine.
@@ -170,17 +175,17 @@ async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_deli
     assert!(reply.starts_with("451 4.3.0 The disk does not answer"), "{reply}");
     assert!(sender(&desk).starts_with("451 4.3.1"), "{}", sender(&desk));
     assert!(desk.accept_local(message(2)).await.is_err());
-    let all = desk.engine.ledger.snapshot();
+    let all = counters(&desk.driver);
     assert_eq!((all.accepted, all.queued), (0, 0));
 
     answer.send_replace(true);
     until(|| sender(&desk).starts_with("250")).await;
     // The second was refused before it was handed over.
-    let all = desk.engine.ledger.snapshot();
+    let all = counters(&desk.driver);
     assert_eq!((all.accepted, all.queued), (1, 1));
-    assert_eq!(desk.engine.lock().queue.ids(), [QueueId(1)]);
+    assert_eq!(desk.driver.lock().engine.queue().ids(), [QueueId(1)]);
     assert!(desk.commit(&client, message(3)).await.to_string().starts_with("250"));
-    assert_eq!(desk.engine.ledger.snapshot().accepted, 2);
+    assert_eq!(counters(&desk.driver).accepted, 2);
 }
 
 #[tokio::test]
@@ -190,7 +195,7 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     let refusal = desk.accept_local(message(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.contains("does not answer"), "{}", refusal.text);
     answer.send_replace(true);
-    until(|| desk.engine.ledger.snapshot().accepted == 1).await;
+    until(|| counters(&desk.driver).accepted == 1).await;
     until(|| desk.late.count() == 0).await;
     assert!(desk.accept_local(message(2)).await.is_ok());
 }
@@ -241,11 +246,13 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     let (desk, _answer) = desk(dir.path());
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
-    let ends = || tokio::time::timeout(LIMIT, desk.engine.failed.notified());
-    desk.engine.spool.close();
+    let ends = || tokio::time::timeout(LIMIT, desk.driver.failed.notified());
+    desk.driver.spool.close();
     // An outcome, that no session waits for.
-    let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
-    assert!(desk.engine.persist(vec![ended]).await.is_err());
+    let found = finished();
+    desk.driver.begin(recovered(&desk.driver, &found));
+    ends().await.expect("the daemon ends");
+    assert!(desk.driver.accept_own(message(1)).await.is_err());
     ends().await.expect("the daemon ends");
     assert!(desk.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
     ends().await.expect("the daemon ends");
@@ -255,26 +262,26 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
 async fn status_names_the_failure_of_the_spool() {
     let dir = tempfile::tempdir().unwrap();
     let (desk, _answer) = desk(dir.path());
-    assert_eq!(operator::gauges(&desk.engine).failure, None);
-    desk.engine.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
-    assert_eq!(operator::gauges(&desk.engine).failure.as_deref(), Some("sync the log: EIO"));
+    assert_eq!(operator::gauges(&desk.driver).failure, None);
+    desk.driver.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
+    assert_eq!(operator::gauges(&desk.driver).failure.as_deref(), Some("sync the log: EIO"));
 }
 
 #[tokio::test]
 async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
-    queued(engine, message(1));
-    let is_held = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].status == queue::Status::Held;
-    for change in [Change::Hold, Change::Release, Change::Hold] {
-        let engine = engine.clone();
-        tokio::spawn(async move { engine.amend(QueueId(1), change).await });
+    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let id = QueueId(1);
+    queued(driver, message(1));
+    let is_held = || driver.lock().engine.queue().message(id).unwrap().units[0].status == queue::Status::Held;
+    for command in [Command::Hold(id), Command::Release(id), Command::Hold(id)] {
         // The disk has not answered yet.
-        until(|| is_held() == (change == Change::Hold)).await;
+        drop(driver.request(command.clone()));
+        assert_eq!(is_held(), command == Command::Hold(id));
     }
-    let (gone, changes) = (QueueId(2), spool.kept.pressure().transaction_count);
-    assert!(!engine.amend(gone, Change::Hold).await.unwrap());
+    let changes = spool.kept.pressure().transaction_count;
+    assert!(!driver.request(Command::Hold(QueueId(2))).await.unwrap().unwrap(), "there is no such message");
     assert_eq!(spool.kept.pressure().transaction_count, changes, "the spool heard nothing of it");
 }
 
@@ -293,114 +300,60 @@ fn routed(dir: &std::path::Path, domains: &str, target: &str) -> Current {
 async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
-    queued(engine, message(1));
-    engine.lock().queue.hold(QueueId(1));
-    let destination = || engine.lock().queue.message(QueueId(1)).unwrap().units[0].destination.to_string();
-    engine.replace(routed(dir.path(), "*", "discard = true"));
-    engine.clone().reroute().await;
-    let discarded = destination();
-    engine.replace(routed(dir.path(), "*", "lmtp = \"unix:/none\""));
-    let mut slow = Box::pin(engine.clone().reroute());
-    {
-        let _slow_disk = spool.read.lock().unwrap();
-        assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        engine.replace(routed(dir.path(), "*", "discard = true"));
-    }
-    slow.await;
-    assert_eq!(destination(), discarded);
-}
-
-#[tokio::test]
-async fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = Arc::new(Stuck::default());
-    spool.answered.send_replace(true);
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
-    engine.replace(routed(dir.path(), "b.test", "smarthost = \"127.0.0.1:9\"\ntls = \"off\""));
-    for (count, is_expired) in [(1, false), (2, true)] {
-        let mut message = message(count);
-        let to = |n: u64| Recipient::new(ForwardPath::parse(&format!("c@d{n}.test"), false).unwrap());
-        message.envelope.recipients = (0..20).map(to).collect();
-        let message = queued(engine, message);
-        let (id, verdict) = (message.id, Verdict::Returned);
-        let taken = engine.lock().queue.seize(id, |_| true, verdict, engine.now()).unwrap();
-        assert_eq!(taken.len(), 20, "each is a destination of its own");
-        if is_expired {
-            conclude::aged(engine, Aged::Expired(taken));
-        } else {
-            let _ = conclude::condemned(engine, taken.into_iter().map(|taken| (taken, verdict)).collect());
-        }
-        until(|| engine.ledger.snapshot().accepted >= count * 21).await;
-        let all = engine.ledger.snapshot();
-        assert_eq!((all.bounced, all.expired), (20, if is_expired { 20 } else { 0 }));
-        assert_eq!((all.accepted, all.queued), (count * 21, count));
-        assert!(engine.lock().queue.message(id).is_none() && spool.kept.read(id).is_err());
-    }
-}
-
-#[tokio::test]
-async fn in_the_last_attempt_of_an_old_message_some_fail_and_the_others_expire() {
-    let dir = tempfile::tempdir().unwrap();
-    let spool = Arc::new(Stuck::default());
-    spool.answered.send_replace(true);
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
-    let ten_days_ms = 10 * 86_400_000;
-    let mut old = Message { arrived: UnixMillis(UnixMillis::now().0 - ten_days_ms), ..message(1) };
-    old.envelope.recipients = vec![old.envelope.recipients[0].clone(); 2];
-    let message = SharedMessage::new(old);
-    engine.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    let recipients = vec![RecipientState::default(); 2];
-    let found = Recovered { message: message.clone(), recipients, held: false };
-    let taken = {
-        let (current, mut state) = (engine.current(), engine.lock());
-        let settings = wiring::queue_settings(&current.settings);
-        engine.ledger.accepted(state.restore(&found, &current, &settings, &engine.clock, Waits::AsBefore));
-        let (name, group) = current.ways(&message).next().unwrap();
-        let site = state.queue.destination_in(&name, group);
-        state.queue.take(site, engine.now()).unwrap()
-    };
-    let unknown = Outcome { from_remote: true, ..Outcome::failed(Enhanced(5, 1, 1), "550 no such user") };
-    let results = vec![(0, unknown), (1, Outcome::deferred(Enhanced(4, 2, 2), "452 mailbox full"))];
-    let attempt = Attempt { relay: "mx.d.test[192.0.2.1]:25".into(), ..Attempt::default() };
-    conclude::tried(engine, taken, Some(message), results, attempt);
-    until(|| engine.ledger.snapshot().accepted == 3).await;
-    let all = engine.ledger.snapshot();
-    assert_eq!((all.bounced, all.expired, all.queued), (1, 1, 1));
+    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    queued(driver, message(1));
+    drop(driver.request(Command::Hold(QueueId(1))));
+    let destination =
+        || driver.lock().engine.queue().message(QueueId(1)).unwrap().units[0].destination.to_string();
+    driver.replace(routed(dir.path(), "*", "discard = true"), true);
+    until(|| destination().starts_with("discard")).await;
+    driver.replace(routed(dir.path(), "*", "lmtp = \"unix:/none\""), true);
+    // The message is not read yet.
+    driver.replace(routed(dir.path(), "*", "discard = true"), false);
+    until(|| spool.read.lock().unwrap().len() == 2).await;
+    until(|| driver.lock().engine.task_count() == 1).await;
+    assert!(destination().starts_with("discard"), "{}", destination());
 }
 
 #[tokio::test]
 async fn of_messages_that_fail_together_few_are_in_memory_together() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    let driver = &desk_with(dir.path(), spool.clone()).driver;
     for id in 1..=300 {
-        queued(engine, message(id));
+        queued(driver, message(id));
     }
-    let fail = |id: u64, verdict: Verdict| {
-        let taken = engine.lock().queue.seize(QueueId(id), |_| true, verdict, engine.now());
-        let _ =
-            conclude::condemned(engine, taken.unwrap().into_iter().map(|taken| (taken, verdict)).collect());
-    };
-    (1..=299).for_each(|id| fail(id, Verdict::Returned));
+    (1..=299).for_each(|id| drop(cancel(driver, id, Verdict::Returned)));
     until(|| spool.read.lock().unwrap().len() >= 299).await;
-    // No report is stored yet, and those whose turn has not come hold nothing.
+    // No report is stored yet, and results without a permit hold no message.
     until(|| spool.read.lock().unwrap().iter().filter(|read| read.strong_count() > 0).count() <= 32).await;
-    assert!(engine.ledger.snapshot().bounced <= 32);
-    // What needs no report does not wait for those that do.
-    fail(300, Verdict::Deleted);
-    until(|| engine.ledger.snapshot().deleted == 1).await;
+    assert!(counters(driver).bounced <= 32);
+    // A result that needs no report does not wait for those that do.
+    drop(cancel(driver, 300, Verdict::Deleted));
+    until(|| counters(driver).deleted == 1).await;
     spool.answered.send_replace(true);
-    until(|| engine.ledger.snapshot().bounced == 299).await;
-    until(|| engine.ledger.snapshot().accepted == 300 + 299).await;
+    until(|| counters(driver).bounced == 299).await;
+    until(|| counters(driver).accepted == 300 + 299).await;
+    driver.lock().engine.check_invariants();
 }
 
-/// A unit of a queued message, as a connection takes it.
-fn take_one(engine: &Arc<Engine>, message: &Message) -> queue::Taken {
-    let (name, group) = engine.current().ways(message).next().unwrap();
-    let mut state = engine.lock();
-    let site = state.queue.destination_in(&name, group);
-    state.queue.take(site, engine.now()).unwrap()
+/// An operator ends a whole message.
+fn cancel(driver: &Arc<Driver>, id: u64, verdict: Verdict) -> Answer {
+    driver.request(Command::Cancel { id: QueueId(id), recipients: None, verdict })
+}
+
+/// A job of the only queued message, leased to a connection that nobody opens.
+fn lease(driver: &Arc<Driver>) -> (ConnectionId, Leased) {
+    let (context, mut effects) = (driver.clock.context(), Vec::new());
+    driver.lock().engine.handle(Event::Started, context, &mut effects);
+    let opened = effects.iter().find_map(|effect| match effect {
+        Effect::OpenConnection { connection, .. } => Some(*connection),
+        _ => None,
+    });
+    let connection = opened.unwrap();
+    effects.retain(|effect| !matches!(effect, Effect::OpenConnection { .. }));
+    driver.begin(effects);
+    (connection, driver.handle(Event::ConnectionReady(connection)).unwrap())
 }
 
 #[tokio::test]
@@ -411,18 +364,21 @@ async fn an_outcome_that_a_busy_spool_refused_is_stored_when_it_has_room() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
         spool.answered.send_replace(true);
-        let engine = &desk_with(dir.path(), spool.clone()).engine;
-        let message = queued(engine, message(1));
-        let taken = take_one(engine, &message);
+        let driver = &desk_with(dir.path(), spool.clone()).driver;
+        tokio::spawn(driver.clone().run_timer());
+        let message = queued(driver, message(1));
+        let (connection, Leased { lease, .. }) = lease(driver);
         *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-        conclude::tried(engine, taken, Some(message), vec![(0, outcome)], Attempt::default());
-        until(|| engine.ledger.snapshot().queued == 0).await;
-        assert!(engine.turns.open_count() > 0, "the daemon would end without it");
+        let (results, attempt) = (vec![(0, outcome)], Attempt::default());
+        let message = Some(message);
+        driver.handle(Event::AttemptFinished { connection, lease, message, results, attempt });
+        until(|| counters(driver).queued == 0).await;
+        assert!(driver.unstored_count() > 0, "the daemon would end without it");
         assert!(spool.kept.read(QueueId(1)).is_ok(), "the spool was busy");
         *spool.line.lock().unwrap() = Line::default();
         until(|| spool.kept.read(QueueId(1)).is_err()).await;
-        until(|| engine.turns.open_count() == 0).await;
-        let all = engine.ledger.snapshot();
+        until(|| driver.unstored_count() == 0).await;
+        let all = counters(driver);
         assert_eq!((all.accepted, all.queued), (1 + reports, reports));
         assert_eq!(spool.kept.pressure().message_count, reports);
     }
@@ -433,17 +389,30 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    tokio::spawn(driver.clone().run_timer());
     // In the queue, and nowhere else.
-    engine.enqueue(&SharedMessage::new(message(1)));
+    driver.enqueue(SharedMessage::new(message(1)));
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-    let taken = engine.lock().queue.seize(QueueId(1), |_| true, Verdict::Deleted, engine.now());
-    let seized = taken.unwrap().into_iter().map(|taken| (taken, Verdict::Deleted)).collect();
-    let _ = conclude::condemned(engine, seized);
-    until(|| engine.ledger.snapshot().deleted == 1).await;
+    drop(cancel(driver, 1, Verdict::Deleted));
+    until(|| counters(driver).deleted == 1).await;
     assert_eq!(spool.kept.pressure().transaction_count, 0);
     *spool.line.lock().unwrap() = Line::default();
     until(|| spool.kept.pressure().transaction_count == 1).await;
+}
+
+/// What recovery finds of a message of which every recipient is finished.
+fn finished() -> Recovered {
+    let delivered = Outcome::delivered(Enhanced(2, 0, 0), "");
+    let last = Some((UnixMillis::now(), delivered));
+    let recipients = vec![RecipientState { settled: true, attempt_count: 1, last }];
+    Recovered { message: SharedMessage::new(message(1)), recipients, held: false }
+}
+
+fn recovered(driver: &Driver, found: &Recovered) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    driver.lock().engine.handle(Event::Recovered(found), driver.clock.context(), &mut effects);
+    effects
 }
 
 #[tokio::test]
@@ -451,11 +420,11 @@ async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let engine = &desk_with(dir.path(), spool.clone()).engine;
+    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    tokio::spawn(driver.clone().run_timer());
     spool.submit(vec![Entry::Accept(SharedMessage::new(message(1)))]).unwrap();
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-    let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
-    conclude::store_recovered(engine, vec![ended]);
+    driver.begin(recovered(driver, &finished()));
     assert!(spool.kept.read(QueueId(1)).is_ok());
     *spool.line.lock().unwrap() = Line::default();
     until(|| spool.kept.read(QueueId(1)).is_err()).await;
@@ -468,24 +437,21 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
     {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
-        let engine = &desk_with(dir.path(), spool.clone()).engine;
+        let driver = &desk_with(dir.path(), spool.clone()).driver;
         if is_readable {
-            queued(engine, message(1));
+            queued(driver, message(1));
         } else {
-            engine.enqueue(&SharedMessage::new(message(1)));
+            driver.enqueue(SharedMessage::new(message(1)));
         }
         let before = spool.kept.pressure().transaction_count;
-        let taken = engine.lock().queue.seize(QueueId(1), |_| true, verdict, engine.now());
-        let seized = taken.unwrap().into_iter().map(|taken| (taken, verdict)).collect();
-        let mut decided = conclude::condemned(engine, seized);
-        assert_eq!(decided.len(), 1);
+        let mut answer = cancel(driver, 1, verdict);
         until(|| spool.kept.pressure().transaction_count > before).await;
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        assert!(decided[0].try_recv().is_err(), "{verdict:?}: the disk has not answered yet");
+        assert!(answer.try_recv().is_err(), "{verdict:?}: the disk has not answered yet");
         spool.answered.send_replace(true);
-        assert!(decided.remove(0).await.unwrap().is_ok());
+        assert!(answer.await.unwrap().unwrap());
     }
 }
 
@@ -493,10 +459,37 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
 async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let engine = &desk_with(dir.path(), spool).engine;
-    engine.enqueue(&SharedMessage::new(message(1)));
-    let taken = engine.lock().queue.seize(QueueId(1), |_| true, Verdict::Returned, engine.now());
-    let seized = taken.unwrap().into_iter().map(|taken| (taken, Verdict::Returned)).collect();
-    let decided = conclude::condemned(engine, seized).remove(0).await.unwrap();
-    assert!(matches!(decided, Err(SpoolFailure::Missing)), "{decided:?}");
+    let driver = &desk_with(dir.path(), spool).driver;
+    driver.enqueue(SharedMessage::new(message(1)));
+    let answer = cancel(driver, 1, Verdict::Returned).await.unwrap();
+    assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = &desk_with(dir.path(), Arc::new(Stuck::default())).driver;
+    queued(driver, message(1));
+    let (connection, leased) = lease(driver);
+    let idle = || {
+        let woken = Arc::new(Notify::new());
+        driver.idle(connection, woken.clone());
+        woken
+    };
+    let results = vec![(0, Outcome::delivered(Enhanced(2, 0, 0), "250 ok"))];
+    let (lease, attempt) = (leased.lease, Attempt::default());
+    let message_1 = Some(SharedMessage::new(message(1)));
+    driver.handle(Event::AttemptFinished { connection, lease, message: message_1, results, attempt });
+    let woken = idle();
+    queued(driver, message(2));
+    tokio::time::timeout(LIMIT, woken.notified()).await.expect("there is work");
+    let leased = driver.handle(Event::ConnectionReady(connection)).unwrap();
+    assert!(driver.handle(Event::ConnectionReady(connection)).is_none());
+    let woken = idle();
+    driver.close();
+    tokio::time::timeout(LIMIT, woken.notified()).await.expect("the daemon ends");
+    assert!(driver.lock().engine.should_close(connection));
+    driver.handle(Event::ConnectionClosed { connection, leases: vec![leased.lease] });
+    assert_eq!(driver.connection_count(), 0);
+    driver.lock().engine.check_invariants();
 }

@@ -1,5 +1,5 @@
-//! Messages kept in memory after their acceptance, so that the first attempt need not read them
-//! back. Dropping one costs nothing: it is durable already.
+//! Messages kept in memory after their acceptance, so that the first attempt need not read them back. Dropping a
+//! message from the cache loses nothing: each cached message is durable.
 
 use mail::{QueueId, SharedMessage};
 use std::collections::{HashMap, VecDeque};
@@ -7,18 +7,18 @@ use std::collections::{HashMap, VecDeque};
 /// What a message costs besides its content: envelope, maps, allocator.
 const OVERHEAD_BYTES: u64 = 768;
 
-/// A bounded set of messages; the oldest go first.
+/// A bounded set of messages. The oldest messages are evicted first.
 #[derive(Debug)]
-pub(crate) struct Residents {
+pub(crate) struct MessageCache {
     by_id: HashMap<QueueId, SharedMessage>,
     order: VecDeque<QueueId>,
-    bytes: u64,
+    size_bytes: u64,
     max_bytes: u64,
 }
 
-impl Residents {
+impl MessageCache {
     pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { by_id: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes }
+        Self { by_id: HashMap::new(), order: VecDeque::new(), size_bytes: 0, max_bytes }
     }
 
     fn cost(message: &SharedMessage) -> u64 {
@@ -32,14 +32,14 @@ impl Residents {
     }
 
     pub(crate) fn insert(&mut self, message: SharedMessage) {
-        self.bytes += Self::cost(&message);
+        self.size_bytes += Self::cost(&message);
         self.order.push_back(message.id);
         self.by_id.insert(message.id, message);
-        while self.bytes > self.max_bytes {
+        while self.size_bytes > self.max_bytes {
             let Some(oldest) = self.order.pop_front() else { break };
             self.remove(oldest);
         }
-        // Most leave long before they are the oldest: their ids are swept now and then.
+        // Most messages leave long before they are the oldest. Their ids are swept now and then.
         if self.order.len() > 2 * self.by_id.len() + 1024 {
             let by_id = &self.by_id;
             self.order.retain(|id| by_id.contains_key(id));
@@ -52,7 +52,17 @@ impl Residents {
 
     pub(crate) fn remove(&mut self, id: QueueId) {
         if let Some(message) = self.by_id.remove(&id) {
-            self.bytes -= Self::cost(&message);
+            self.size_bytes -= Self::cost(&message);
+        }
+    }
+
+    /// Panics when the size is not the sum of the messages, or a message is not in the queue.
+    pub(crate) fn check_invariants(&self, is_queued: impl Fn(QueueId) -> bool) {
+        let sum: u64 = self.by_id.values().map(Self::cost).sum();
+        assert_eq!(self.size_bytes, sum, "the cache's size is the sum of its messages");
+        assert!(self.size_bytes <= self.max_bytes, "the cache is within its limit");
+        for id in self.by_id.keys() {
+            assert!(is_queued(*id), "{id} is cached and not in the queue");
         }
     }
 }
@@ -73,26 +83,26 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_leave_when_there_is_no_room() {
-        let mut residents = Residents::new(10 * (1000 + OVERHEAD_BYTES));
+    fn the_oldest_messages_are_evicted_when_there_is_no_room() {
+        let mut cache = MessageCache::new(10 * (1000 + OVERHEAD_BYTES));
         for id in 0..100 {
-            residents.insert(message(id));
+            cache.insert(message(id));
         }
-        assert!(residents.get(QueueId(89)).is_none());
-        assert!((90..100).all(|id| residents.get(QueueId(id)).is_some()));
+        assert!(cache.get(QueueId(89)).is_none());
+        assert!((90..100).all(|id| cache.get(QueueId(id)).is_some()));
         for id in 90..100 {
-            residents.remove(QueueId(id));
+            cache.remove(QueueId(id));
         }
-        assert_eq!((residents.bytes, residents.by_id.len()), (0, 0));
+        assert_eq!((cache.size_bytes, cache.by_id.len()), (0, 0));
     }
 
     #[test]
-    fn what_left_early_is_swept_from_the_order() {
-        let mut residents = Residents::new(1_000_000);
+    fn ids_of_removed_messages_are_swept_from_the_order() {
+        let mut cache = MessageCache::new(1_000_000);
         for id in 0..10_000 {
-            residents.insert(message(id));
-            residents.remove(QueueId(id));
+            cache.insert(message(id));
+            cache.remove(QueueId(id));
         }
-        assert!(residents.order.len() <= 1025);
+        assert!(cache.order.len() <= 1025);
     }
 }

@@ -1,0 +1,395 @@
+//! What follows from outcomes. The queue, the spool, the counters and the log learn of them in one step, and senders
+//! of failed recipients get a report. A permanent failure and its report are one transaction: neither exists without
+//! the other after a crash.
+
+use crate::{
+    Effect, Engine, Lease, LogEvent, RequestId,
+    counters::Column,
+    event::Context,
+    reports,
+    task::{Permit, Task, TaskId, for_each},
+};
+use mail::{Attempt, Enhanced, Fate, Outcome, QueueId, SharedMessage};
+use queue::{Aged, DestinationId, Settlement, Verdict};
+use spool::{Change, Entry, SpoolFailure, Transaction};
+use std::sync::Arc;
+
+/// Why jobs end, or their attempt does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndCause {
+    /// An attempt ended.
+    Attempt,
+    /// The message's lifetime is over.
+    Expired,
+    /// An operator returned them to the sender.
+    Returned,
+    /// An operator deleted them.
+    Deleted,
+}
+
+/// Jobs of one message that end together, and what became of their recipients. The sender hears of all in one report.
+#[derive(Debug)]
+pub(crate) struct AttemptResult {
+    pub(crate) id: QueueId,
+    pub(crate) leases: Vec<Lease>,
+    pub(crate) results: Vec<(u32, Outcome)>,
+    pub(crate) attempt: Attempt,
+    pub(crate) cause: EndCause,
+    /// Recipients whose lifetime was over when the attempt was deferred.
+    pub(crate) expired: Vec<u32>,
+    /// An operator waits for it.
+    pub(crate) answer: Option<RequestId>,
+}
+
+/// "Delivery time expired" (RFC 3463 §3.5).
+const EXPIRED: Enhanced = Enhanced(5, 4, 7);
+
+/// An expiry, with the outcome that was heard last.
+fn expired(last: Option<&Outcome>) -> Outcome {
+    let text = match last {
+        Some(last) => format!("could not be delivered in time; the last attempt: {}", last.text),
+        None => "could not be delivered in time".to_owned(),
+    };
+    Outcome::failed(EXPIRED, text)
+}
+
+/// What the spool is told.
+fn ending(id: QueueId, cause: EndCause, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
+    match (cause, last) {
+        (EndCause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
+        _ => Entry::Outcome { id, results, last },
+    }
+}
+
+impl Engine {
+    pub(crate) fn on_attempt(
+        &mut self,
+        context: Context,
+        lease: Lease,
+        message: Option<SharedMessage>,
+        results: Vec<(u32, Outcome)>,
+        attempt: Attempt,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (id, cause) = (lease.id, EndCause::Attempt);
+        let result = AttemptResult {
+            id,
+            leases: vec![lease],
+            results,
+            attempt,
+            cause,
+            expired: Vec::new(),
+            answer: None,
+        };
+        match message {
+            Some(message) => self.conclude(context, result, message, effects),
+            None => self.read_when_permitted(result, effects),
+        }
+    }
+
+    /// Null MX, or no such domain: every recipient that waits for the destination fails.
+    pub(crate) fn on_no_destination(
+        &mut self,
+        context: Context,
+        destination: DestinationId,
+        outcome: &Outcome,
+        attempt: &Attempt,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.queue.is_no_destination(destination);
+        while let Some(lease) = self.queue.take(destination, context.now) {
+            let results = for_each(lease.recipients.as_slice(), outcome);
+            let (id, cause, attempt) = (lease.id, EndCause::Attempt, attempt.clone());
+            let (leases, expired) = (vec![lease], Vec::new());
+            let result = AttemptResult { id, leases, results, attempt, cause, expired, answer: None };
+            self.read_when_permitted(result, effects);
+        }
+    }
+
+    pub(crate) fn on_overdue(&mut self, aged: Aged, effects: &mut Vec<Effect>) {
+        match aged {
+            Aged::Delayed(id, recipients) => self.warn_when_permitted(id, recipients, effects),
+            Aged::Expired(leases) => {
+                let Some(id) = leases.first().map(|lease| lease.id) else { return };
+                let outcomes: Vec<Outcome> =
+                    leases.iter().map(|lease| expired(self.last_words(lease).as_deref())).collect();
+                self.end(id, leases, &outcomes, EndCause::Expired, None, effects);
+            }
+        }
+    }
+
+    /// What was last heard of a job: its own last outcome, or why its destination is suspended.
+    fn last_words(&self, lease: &Lease) -> Option<Arc<Outcome>> {
+        let first = *lease.recipients.as_slice().first()?;
+        if let Some(outcome) = self.last_outcomes.of_recipient(lease.id, first) {
+            return Some(outcome.clone());
+        }
+        let view = self.queue.message(lease.id)?;
+        let unit = view.units.iter().find(|unit| unit.recipients.contains(&first))?;
+        self.queue.suspension(unit.site).cloned().map(Arc::new)
+    }
+
+    /// Ends jobs of several messages that operators cancelled while they were in flight.
+    pub(crate) fn on_cancelled(&mut self, mut cancelled: Vec<(Lease, Verdict)>, effects: &mut Vec<Effect>) {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::ForgetCancelled {
+            for (lease, _) in cancelled {
+                self.queue.put_back(lease.unit, 0);
+            }
+            return;
+        }
+        let which = |(lease, verdict): &(Lease, Verdict)| (lease.id, *verdict == Verdict::Deleted);
+        cancelled.sort_by_key(which);
+        let mut rest = cancelled.into_iter().peekable();
+        while let Some((first, verdict)) = rest.next() {
+            let id = first.id;
+            let together = std::iter::from_fn(|| rest.next_if(|next| (next.0.id, next.1) == (id, verdict)));
+            let leases = std::iter::once(first).chain(together.map(|next| next.0)).collect();
+            self.end_cancelled(id, leases, verdict, None, effects);
+        }
+    }
+
+    /// Ends jobs of one message as an operator decided.
+    pub(crate) fn end_cancelled(
+        &mut self,
+        id: QueueId,
+        leases: Vec<Lease>,
+        verdict: Verdict,
+        answer: Option<RequestId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (text, cause) = match verdict {
+            Verdict::Returned => ("returned by the postmaster", EndCause::Returned),
+            Verdict::Deleted => ("deleted by the postmaster", EndCause::Deleted),
+        };
+        let outcomes = vec![Outcome::failed(Enhanced(5, 7, 0), text); leases.len()];
+        self.end(id, leases, &outcomes, cause, answer, effects);
+    }
+
+    /// Ends jobs of one message, each with its outcome.
+    fn end(
+        &mut self,
+        id: QueueId,
+        leases: Vec<Lease>,
+        outcomes: &[Outcome],
+        cause: EndCause,
+        answer: Option<RequestId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let each = leases.iter().zip(outcomes);
+        let results =
+            each.flat_map(|(lease, outcome)| for_each(lease.recipients.as_slice(), outcome)).collect();
+        let (attempt, expired) = (Attempt::default(), Vec::new());
+        self.read_when_permitted(
+            AttemptResult { id, leases, results, attempt, cause, expired, answer },
+            effects,
+        );
+    }
+
+    /// Reads the message of a result, now or when there is a permit. Reading never waits for the spool: what needs no
+    /// report, and frees room, is never behind what waits for room.
+    fn read_when_permitted(&mut self, result: AttemptResult, effects: &mut Vec<Effect>) {
+        if let Some(result) = self.read_permits.acquire(result) {
+            self.read(result, effects);
+        }
+    }
+
+    fn read(&mut self, result: AttemptResult, effects: &mut Vec<Effect>) {
+        let id = result.id;
+        let task = self.tasks.add(Task::Read(result));
+        effects.push(Effect::Load { task, id });
+    }
+
+    pub(crate) fn on_loaded(
+        &mut self,
+        context: Context,
+        task: TaskId,
+        loaded: Result<SharedMessage, SpoolFailure>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.tasks.take(task) {
+            Some(Task::Read(result)) => {
+                match loaded {
+                    Ok(message) => self.conclude(context, result, message, effects),
+                    Err(failure) => self.on_unreadable(context, result, failure, effects),
+                }
+                if let Some(next) = self.read_permits.release() {
+                    self.read(next, effects);
+                }
+            }
+            Some(Task::ReadForReport(result)) => match loaded {
+                Ok(message) => self.report(context, result, message, Permit::Report, effects),
+                Err(failure) => {
+                    self.on_unreadable(context, result, failure, effects);
+                    self.release_report(effects);
+                }
+            },
+            Some(Task::ReadForWarning(recipients)) => match loaded {
+                Ok(message) => self.warn(context, message, &recipients, effects),
+                Err(_) => self.release_warning(effects),
+            },
+            Some(Task::Reroute(id)) => self.reroute_one(context, id, loaded.ok().as_ref(), effects),
+            other => debug_assert!(false, "{other:?} reads nothing"),
+        }
+    }
+
+    /// Without its envelope nothing of a message can be concluded: it stays, and is tried again. But to delete it
+    /// needs no envelope.
+    fn on_unreadable(
+        &mut self,
+        context: Context,
+        mut result: AttemptResult,
+        failure: SpoolFailure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = result.id;
+        let is_deleted = result.cause == EndCause::Deleted;
+        if !is_deleted {
+            let outcome = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
+            result.results.iter_mut().for_each(|(_, result)| *result = outcome.clone());
+        }
+        let completion = self.complete_jobs(&result, false, context);
+        self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
+        if completion.last {
+            self.cache.remove(id);
+        }
+        effects.push(Effect::Log(LogEvent::Unreadable(id, failure.clone())));
+        if is_deleted {
+            result.results.iter().for_each(|_| self.counters.finish(Column::Deleted));
+            let task = result.answer.map(|request| self.tasks.add(Task::Answer(request)));
+            let transaction = vec![ending(id, result.cause, result.results, completion.last)];
+            self.submit(task, transaction, effects);
+        } else if let Some(request) = result.answer {
+            effects.push(Effect::Answer { request, result: Err(failure) });
+        }
+        if completion.last {
+            effects.push(Effect::Log(LogEvent::Removed(id)));
+        }
+        self.on_cancelled(completion.seized, effects);
+    }
+
+    fn conclude(
+        &mut self,
+        context: Context,
+        mut result: AttemptResult,
+        message: SharedMessage,
+        effects: &mut Vec<Effect>,
+    ) {
+        if result.results.iter().any(|(_, outcome)| outcome.fate == Fate::Deferred) {
+            self.expire_overdue(&mut result, context);
+        }
+        if reports::wants_report(&message, &result) {
+            return self.report_when_permitted(context, result, message, effects);
+        }
+        let task = result.answer.map(|request| self.tasks.add(Task::Answer(request)));
+        self.complete(context, result, &message, &[], task, effects);
+    }
+
+    /// A deferral beyond the message's lifetime is a failure.
+    fn expire_overdue(&self, result: &mut AttemptResult, context: Context) {
+        if !self.queue.is_over(result.leases[0].unit, context.now) {
+            return;
+        }
+        for (index, outcome) in &mut result.results {
+            if outcome.fate == Fate::Deferred {
+                *outcome = expired(Some(outcome));
+                result.expired.push(*index);
+            }
+        }
+    }
+
+    /// Completes jobs in the queue, and submits their outcomes together with the reports on them. Both are one step,
+    /// so that the spool sees the outcomes of a message in the order in which the last one is known.
+    pub(crate) fn complete(
+        &mut self,
+        context: Context,
+        result: AttemptResult,
+        message: &SharedMessage,
+        reports: &[SharedMessage],
+        task: Option<TaskId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = message.id;
+        let reached = result.cause == EndCause::Attempt && !result.attempt.relay.is_empty();
+        let completion = self.complete_jobs(&result, reached, context);
+        self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
+        // A deferred message is wanted again only after a while, and can be read back.
+        if completion.last || completion.retry_at.is_some() {
+            self.uncache(id);
+        }
+        self.count(&result);
+        let AttemptResult { results, attempt, cause, .. } = result;
+        let mut transaction = Vec::with_capacity(1 + reports.len());
+        transaction.push(ending(id, cause, results.clone(), completion.last));
+        transaction.extend(reports.iter().cloned().map(Entry::Accept));
+        self.submit(task, transaction, effects);
+        let message = message.clone();
+        effects.push(Effect::Log(match cause {
+            EndCause::Deleted => LogEvent::Deleted { message, results },
+            _ => LogEvent::Attempt { message, results, attempt },
+        }));
+        if completion.last {
+            effects.push(Effect::Log(LogEvent::Removed(id)));
+        }
+        if !completion.seized.is_empty() {
+            self.on_cancelled(completion.seized, effects);
+        }
+    }
+
+    fn uncache(&mut self, id: QueueId) {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::KeepCached {
+            return;
+        }
+        self.cache.remove(id);
+    }
+
+    fn count(&mut self, result: &AttemptResult) {
+        for (index, outcome) in &result.results {
+            self.counters.finish(match (result.cause, outcome.fate) {
+                (_, Fate::Deferred) => continue,
+                (EndCause::Deleted, _) => Column::Deleted,
+                (EndCause::Expired, Fate::Failed) => Column::Expired,
+                (_, Fate::Failed) if result.expired.contains(index) => Column::Expired,
+                (_, Fate::Failed) => Column::Bounced,
+                (_, Fate::Delivered) => Column::Delivered,
+            });
+        }
+    }
+
+    /// Completes each job with the outcomes of its own recipients.
+    fn complete_jobs(&mut self, result: &AttemptResult, reached: bool, context: Context) -> Settlement {
+        let mut fates: Vec<(u32, Fate)> = result.results.iter().map(|(index, o)| (*index, o.fate)).collect();
+        if let [one] = &*result.leases {
+            return self.queue.settle(one.unit, &fates, reached, context.now);
+        }
+        fates.sort_unstable_by_key(|fate| fate.0);
+        let fate_of = |index: &u32| Some(fates[fates.binary_search_by_key(index, |fate| fate.0).ok()?]);
+        let mut whole = Settlement::default();
+        for one in &result.leases {
+            let own: Vec<_> = one.recipients.as_slice().iter().filter_map(fate_of).collect();
+            let settlement = self.queue.settle(one.unit, &own, reached, context.now);
+            whole.last = settlement.last;
+            whole.retry_at = whole.retry_at.or(settlement.retry_at);
+            whole.seized.extend(settlement.seized);
+        }
+        whole
+    }
+
+    /// Submits a transaction, or has it wait behind a refused one of the same message.
+    pub(crate) fn submit(
+        &mut self,
+        task: Option<TaskId>,
+        transaction: Transaction,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_behind = self.refused.is_before(&transaction);
+        #[cfg(feature = "mutants")]
+        let is_behind = is_behind && self.mutant != crate::Mutant::Overtake;
+        if is_behind {
+            self.refused.push_behind(task, transaction);
+        } else {
+            effects.push(Effect::Submit { task, transaction });
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What the driver does for the engine.
+
+use crate::{ConnectionId, Lease, ReportRequest, RequestId, TaskId};
+use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::Millis;
+use spool::{SpoolFailure, Transaction};
+
+/// An effect. A driver performs effects in their order.
+///
+/// [`Effect::Submit`], [`Effect::WakeAt`] and the log line of an accepted message belong to the step that decided
+/// them: a driver with several threads performs them before it lets another thread handle an event.
+#[derive(Debug)]
+pub enum Effect {
+    /// Submit a transaction to the spool. A refusal is reported at once as [`crate::Event::Refused`], before any
+    /// other event, so that the transactions of a message reach the spool in the order of the decisions. With a
+    /// task, [`crate::Event::Stored`] follows once the transaction is durable.
+    Submit {
+        /// Who waits for it.
+        task: Option<TaskId>,
+        /// What to store.
+        transaction: Transaction,
+    },
+    /// Read a message from the cache or the spool; [`crate::Event::Loaded`] follows.
+    Load {
+        /// For the event.
+        task: TaskId,
+        /// The message.
+        id: QueueId,
+    },
+    /// Load the content of a message and compose reports on it; [`crate::Event::Composed`] follows.
+    Compose(Box<ReportRequest>),
+    /// Open a connection; [`crate::Event::ConnectionClosed`] follows once, whatever becomes of it.
+    OpenConnection {
+        /// Its number, until it is closed.
+        connection: ConnectionId,
+        /// Where to.
+        destination: Destination,
+    },
+    /// Wake an idle connection: it has work, or is to leave.
+    WakeConnection(ConnectionId),
+    /// Carry out a lease; [`crate::Event::AttemptFinished`], [`crate::Event::LeaseReturned`] or
+    /// [`crate::Event::ConnectionClosed`] gives it back.
+    Deliver {
+        /// The connection that was ready.
+        connection: ConnectionId,
+        /// What to deliver.
+        lease: Lease,
+        /// The message, if it is cached.
+        message: Option<SharedMessage>,
+    },
+    /// Write to the delivery log.
+    Log(LogEvent),
+    /// Report [`crate::Event::Tick`] at this time, not at the one that was said before.
+    WakeAt(Millis),
+    /// Answer an operator.
+    Answer {
+        /// From the event.
+        request: RequestId,
+        /// Whether there was such a message, once what was decided is durable.
+        result: Result<bool, SpoolFailure>,
+    },
+    /// The spool can promise nothing more: the process must end.
+    Fail(SpoolFailure),
+}
+
+/// An event for the delivery log.
+#[derive(Debug)]
+pub enum LogEvent {
+    /// A report is durable and queued.
+    Accepted(SharedMessage),
+    /// What became of recipients.
+    Attempt {
+        /// The message.
+        message: SharedMessage,
+        /// By recipient index.
+        results: Vec<(u32, Outcome)>,
+        /// Where and how.
+        attempt: Attempt,
+    },
+    /// An operator deleted recipients.
+    Deleted {
+        /// The message.
+        message: SharedMessage,
+        /// By recipient index.
+        results: Vec<(u32, Outcome)>,
+    },
+    /// Nothing is left to do for a message.
+    Removed(QueueId),
+    /// A destination is suspended.
+    Suspended {
+        /// Which.
+        destination: Destination,
+        /// Why.
+        outcome: Outcome,
+        /// When it is probed.
+        until: Option<UnixMillis>,
+    },
+    /// A message cannot be read.
+    Unreadable(QueueId, SpoolFailure),
+    /// So many messages follow new routes.
+    Rerouted(u64),
+}

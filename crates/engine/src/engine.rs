@@ -1,0 +1,448 @@
+//! One event after the other.
+
+use crate::{
+    ConnectionId, Effect, Event, LogEvent, RecipientCounters, Routed, Routing, Settings,
+    cache::MessageCache,
+    complete::AttemptResult,
+    connections::Connections,
+    event::Context,
+    last_outcomes::{LastOutcome, LastOutcomes},
+    permits::Permits,
+    refused::RefusedTransactions,
+    reroute::Reroute,
+    routing::is_same,
+    task::{TaskId, Tasks},
+};
+use mail::{Attempt, Destination, Fate, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
+use spool::{Entry, Refused, SpoolFailure, Transaction};
+use std::sync::Arc;
+
+/// Results whose message is read at a time.
+const READS_MAX: usize = 16;
+/// Results whose reports are composed or stored at a time: as many as share a commit with profit. The content of each
+/// is a megabyte at most.
+const REPORTS_MAX: usize = 32;
+/// Delay warnings that are composed or stored at a time.
+const WARNINGS_MAX: usize = 16;
+
+/// Everything between "durable" and "done". One writer; the time comes in with each event.
+pub struct Engine {
+    pub(crate) queue: Queue,
+    pub(crate) cache: MessageCache,
+    pub(crate) last_outcomes: LastOutcomes,
+    pub(crate) counters: RecipientCounters,
+    pub(crate) connections: Connections,
+    pub(crate) tasks: Tasks,
+    pub(crate) read_permits: Permits<AttemptResult>,
+    pub(crate) report_permits: Permits<AttemptResult>,
+    pub(crate) warning_permits: Permits<(QueueId, Vec<u32>)>,
+    pub(crate) refused: RefusedTransactions,
+    pub(crate) reroute: Reroute,
+    pub(crate) settings: Settings,
+    pub(crate) routing: Arc<dyn Routing>,
+    /// Shared with sessions, which name messages without asking the engine.
+    pub(crate) ids: Arc<IdSource>,
+    /// Both clocks when the engine was made.
+    pub(crate) start: Context,
+    /// Connections may be opened.
+    is_started: bool,
+    /// Nothing new is begun.
+    pub(crate) is_closed: bool,
+    /// What the last [`Effect::WakeAt`] said.
+    wake_at: Millis,
+    #[cfg(debug_assertions)]
+    unchecked_count: usize,
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: crate::Mutant,
+    #[cfg(feature = "mutants")]
+    kept_numbers: std::collections::HashMap<Destination, DestinationId>,
+}
+
+impl Engine {
+    /// An engine with an empty queue. `seed` makes the jitter of waits repeatable.
+    pub fn new(
+        settings: Settings,
+        routing: Arc<dyn Routing>,
+        ids: Arc<IdSource>,
+        seed: u64,
+        start: Context,
+    ) -> Self {
+        Self {
+            queue: Queue::new(settings.queue.clone(), seed, start.now),
+            cache: MessageCache::new(settings.cache_bytes),
+            last_outcomes: LastOutcomes::default(),
+            counters: RecipientCounters::default(),
+            connections: Connections::default(),
+            tasks: Tasks::default(),
+            read_permits: Permits::new(READS_MAX),
+            report_permits: Permits::new(REPORTS_MAX),
+            warning_permits: Permits::new(WARNINGS_MAX),
+            refused: RefusedTransactions::default(),
+            reroute: Reroute::default(),
+            settings,
+            routing,
+            ids,
+            start,
+            is_started: false,
+            is_closed: false,
+            wake_at: Millis::MAX,
+            #[cfg(debug_assertions)]
+            unchecked_count: 0,
+            #[cfg(feature = "mutants")]
+            mutant: crate::Mutant::None,
+            #[cfg(feature = "mutants")]
+            kept_numbers: std::collections::HashMap::new(),
+        }
+    }
+
+    /// Breaks a rule on purpose.
+    #[cfg(feature = "mutants")]
+    pub fn set_mutant(&mut self, mutant: crate::Mutant) {
+        self.mutant = mutant;
+    }
+
+    // ---- what the driver may look at ----
+
+    /// The queue.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The recipient counters.
+    pub fn counters(&self) -> RecipientCounters {
+        self.counters
+    }
+
+    /// The last outcomes of a message's recipients, of each that was tried.
+    pub fn last_outcomes(&self, id: QueueId) -> &[LastOutcome] {
+        self.last_outcomes.of(id)
+    }
+
+    /// A message that is in memory.
+    pub fn cached(&self, id: QueueId) -> Option<SharedMessage> {
+        self.cache.get(id)
+    }
+
+    /// Should a connection end its work and close? Nothing new is begun, or another destination wants the slot.
+    pub fn should_close(&self, connection: ConnectionId) -> bool {
+        self.is_closed || self.queue.is_contended(self.connections.get(connection).destination)
+    }
+
+    /// Decisions that a restart would forget: results that wait for a read, a report or a commit, and refused
+    /// transactions. A driver that stops waits until there are none.
+    pub fn unstored_count(&self) -> usize {
+        let waiting = self.read_permits.waiting().len() + self.report_permits.waiting().len();
+        self.tasks.decided_count() + waiting + self.refused.len()
+    }
+
+    /// What the engine waits for: reads, reports and commits.
+    pub fn task_count(&self) -> usize {
+        self.tasks.all().count()
+    }
+
+    /// A time of the monotonic clock on the wall clock as it was at the start, for people.
+    pub fn on_wall(&self, at: Millis) -> UnixMillis {
+        let at = (self.start.wall.0 as Millis).saturating_add(at - self.start.now);
+        UnixMillis(at.max(0) as u64)
+    }
+
+    // ---- one way in ----
+
+    /// Handles one event and appends what the driver has to do.
+    pub fn handle(&mut self, event: Event<'_>, context: Context, effects: &mut Vec<Effect>) {
+        match event {
+            Event::ConnectionReady(connection) => self.on_ready(context, connection, effects),
+            Event::ConnectionIdle(connection) => self.on_idle(context, connection, effects),
+            Event::ConnectionNotIdle(connection) => self.leave_idle(connection),
+            Event::ConnectionClosed { connection, leases } => {
+                self.on_closed(context, connection, leases, effects);
+            }
+            Event::Accepted { message, routed } => self.on_accepted(context, message, routed),
+            Event::AttemptFinished { connection, lease, message, results, attempt } => {
+                self.connections.get_mut(connection).lease_count -= 1;
+                self.on_attempt(context, lease, message, results, attempt, effects);
+            }
+            Event::LeaseReturned { connection, lease } => {
+                self.connections.get_mut(connection).lease_count -= 1;
+                let cancelled = self.queue.put_back(lease.unit, context.now);
+                self.on_cancelled(cancelled, effects);
+            }
+            Event::DestinationUnreachable { connection, outcome, attempt } => {
+                self.on_unreachable(context, connection, outcome, &attempt, effects);
+            }
+            Event::Loaded { task, result } => self.on_loaded(context, task, result, effects),
+            Event::Composed { task, reports } => self.on_composed(context, task, reports, effects),
+            Event::Stored { task, result } => self.on_stored(context, task, result, effects),
+            Event::Refused { task, transaction, refused } => {
+                self.on_refused(context, task, transaction, refused, effects);
+            }
+            Event::Operator { request, command } => self.on_command(context, request, command, effects),
+            Event::Reconfigured { settings, routing, is_rerouted } => {
+                self.on_reconfigured(settings, routing, is_rerouted, context, effects);
+            }
+            Event::Recovered(found) => self.on_recovered(context, found, effects),
+            Event::SecondCopy(copy) => self.on_second_copy(context, copy, effects),
+            Event::Started => {
+                self.is_started = true;
+                self.wake_now(context, effects);
+            }
+            Event::Tick => self.on_tick(context, effects),
+            Event::Shutdown => self.on_shutdown(effects),
+        }
+        if self.is_started {
+            self.order_connections(context, effects);
+        }
+        self.schedule(effects);
+        #[cfg(debug_assertions)]
+        self.check_now_and_then();
+    }
+
+    /// In debug builds: as often as it costs no more than the events themselves.
+    #[cfg(debug_assertions)]
+    fn check_now_and_then(&mut self) {
+        self.unchecked_count += 1;
+        if self.unchecked_count > 64 + self.queue.len() {
+            self.unchecked_count = 0;
+            self.check_invariants();
+        }
+    }
+
+    // ---- messages in ----
+
+    fn on_accepted(&mut self, context: Context, message: SharedMessage, routed: Routed) {
+        let destinations = if is_same(&routed.by, &self.routing) {
+            routed.destinations
+        } else {
+            self.routing.route(&message.envelope)
+        };
+        self.enqueue(context, message, &destinations);
+    }
+
+    /// Queues a message that is durable.
+    pub(crate) fn enqueue(
+        &mut self,
+        context: Context,
+        message: SharedMessage,
+        destinations: &[(Destination, GroupId)],
+    ) {
+        let mut rows = Vec::with_capacity(destinations.len());
+        for (index, (name, group)) in (0..).zip(destinations) {
+            rows.push((index, self.destination(name, *group), 0, None));
+        }
+        // What a dead destination collects would only evict what is about to leave.
+        let is_cached = !rows.iter().all(|row| self.queue.is_suspended(row.1));
+        let arrival = Arrival {
+            id: message.id,
+            arrived: context.now,
+            size_bytes: message.content.size_bytes(),
+            held: false,
+            recipients: &rows,
+        };
+        if self.queue.insert(&arrival, context.now) {
+            self.counters.accept(rows.len() as u64);
+            if is_cached {
+                self.cache.insert(message);
+            }
+        }
+    }
+
+    /// The number of a destination in a group.
+    pub(crate) fn destination(&mut self, name: &Destination, group: GroupId) -> DestinationId {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::KeepNumbers {
+            let queue = &mut self.queue;
+            let number = |name: &Destination| queue.destination_in(name, group);
+            return *self.kept_numbers.entry(name.clone()).or_insert_with_key(number);
+        }
+        self.queue.destination_in(name, group)
+    }
+
+    // ---- connections ----
+
+    fn on_ready(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
+        let connection = self.connections.get_mut(id);
+        if self.is_closed {
+            return;
+        }
+        let Some(lease) = self.queue.take(connection.destination, context.now) else { return };
+        connection.has_taken = true;
+        connection.lease_count += 1;
+        let message = self.cache.get(lease.id);
+        effects.push(Effect::Deliver { connection: id, lease, message });
+    }
+
+    fn on_idle(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
+        let destination = self.connections.get(id).destination;
+        if self.is_closed || !self.queue.rest(destination) {
+            return effects.push(Effect::WakeConnection(id));
+        }
+        self.connections.set_idle(id, context.worker);
+    }
+
+    fn leave_idle(&mut self, id: ConnectionId) {
+        if self.connections.remove_idle(id) {
+            self.queue.stir(self.connections.get(id).destination);
+        }
+    }
+
+    fn on_closed(
+        &mut self,
+        context: Context,
+        id: ConnectionId,
+        leases: Vec<crate::Lease>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.leave_idle(id);
+        let mut cancelled = Vec::new();
+        let lease_count = leases.len();
+        for lease in leases {
+            cancelled.extend(self.queue.put_back(lease.unit, context.now));
+        }
+        let connection = self.connections.close(id);
+        assert_eq!(connection.lease_count as usize, lease_count, "a closed connection gives its leases back");
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::LoseSlot && id.0 == 0 {
+            return self.on_cancelled(cancelled, effects);
+        }
+        self.queue.connection_closed(connection.destination, connection.has_taken, context.now);
+        if !cancelled.is_empty() {
+            self.on_cancelled(cancelled, effects);
+        }
+    }
+
+    fn on_unreachable(
+        &mut self,
+        context: Context,
+        id: ConnectionId,
+        outcome: Outcome,
+        attempt: &Attempt,
+        effects: &mut Vec<Effect>,
+    ) {
+        let connection = self.connections.get_mut(id);
+        connection.has_taken = true;
+        let destination = connection.destination;
+        if outcome.fate == Fate::Failed {
+            return self.on_no_destination(context, destination, &outcome, attempt, effects);
+        }
+        let until = self.queue.unreachable(destination, outcome.clone(), context.now);
+        effects.push(Effect::Log(LogEvent::Suspended {
+            destination: self.queue.destination_name(destination).clone(),
+            outcome,
+            until: until.map(|at| self.on_wall(at)),
+        }));
+    }
+
+    fn order_connections(&mut self, context: Context, effects: &mut Vec<Effect>) {
+        while let Some(order) = self.queue.next_order(context.now) {
+            match order {
+                Order::Open(destination) => {
+                    let connection = self.connections.open(destination);
+                    let destination = self.queue.destination_name(destination).clone();
+                    effects.push(Effect::OpenConnection { connection, destination });
+                }
+                Order::Wake(destination) => {
+                    let idle = self.connections.take_idle(destination, context.worker);
+                    effects.push(Effect::WakeConnection(idle.expect("the queue counts idle connections")));
+                }
+            }
+        }
+    }
+
+    // ---- refusals ----
+
+    fn on_refused(
+        &mut self,
+        context: Context,
+        task: Option<TaskId>,
+        transaction: Transaction,
+        refused: Refused,
+        effects: &mut Vec<Effect>,
+    ) {
+        match refused {
+            // An outcome that frees no room would wait for room in memory.
+            Refused::Full if task.is_none() && transaction.iter().all(Entry::is_in_vain) => {}
+            #[cfg(feature = "mutants")]
+            _ if self.mutant == crate::Mutant::ForgetRefused => {}
+            Refused::Busy | Refused::Full => self.refused.push_refused(task, transaction, context.now),
+            Refused::Poisoned => {
+                let failure = SpoolFailure::Io(refused.to_string());
+                effects.push(Effect::Fail(failure.clone()));
+                if let Some(task) = task {
+                    self.on_stored(context, task, Err(failure), effects);
+                }
+            }
+        }
+    }
+
+    // ---- time and configuration ----
+
+    fn on_tick(&mut self, context: Context, effects: &mut Vec<Effect>) {
+        self.queue.advance(context.now);
+        while let Some(aged) = self.queue.next_aged(context.now) {
+            self.on_overdue(aged, effects);
+        }
+        self.reroute_left(context, effects);
+        for (task, transaction) in self.refused.take_due(context.now) {
+            effects.push(Effect::Submit { task, transaction });
+        }
+        self.wake_at = Millis::MAX;
+        if let Some(at) = self.queue.next_wake() {
+            self.wake_by(at, effects);
+        }
+    }
+
+    fn on_reconfigured(
+        &mut self,
+        settings: Settings,
+        routing: Arc<dyn Routing>,
+        is_rerouted: bool,
+        context: Context,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.queue.set_settings(settings.queue.clone());
+        let Settings { cache_bytes, retry_at, .. } = self.settings;
+        self.settings = Settings { cache_bytes, retry_at, ..settings };
+        self.routing = routing;
+        #[cfg(feature = "mutants")]
+        let is_rerouted = is_rerouted && self.mutant != crate::Mutant::SkipReroute;
+        if is_rerouted {
+            self.reroute_all(effects);
+        }
+        // Messages may expire sooner.
+        self.wake_now(context, effects);
+    }
+
+    fn on_shutdown(&mut self, effects: &mut Vec<Effect>) {
+        self.queue.close();
+        self.is_closed = true;
+        for id in self.connections.take_all_idle() {
+            self.queue.stir(self.connections.get(id).destination);
+            effects.push(Effect::WakeConnection(id));
+        }
+    }
+
+    fn wake_now(&mut self, context: Context, effects: &mut Vec<Effect>) {
+        self.wake_by(context.now, effects);
+    }
+
+    fn wake_by(&mut self, at: Millis, effects: &mut Vec<Effect>) {
+        if at < self.wake_at {
+            self.wake_at = at;
+            effects.push(Effect::WakeAt(at));
+        }
+    }
+
+    /// Asks for a tick at the earliest time that was set during this event.
+    fn schedule(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(at) = self.queue.wake_hint() {
+            self.wake_by(at, effects);
+        }
+        if let Some(at) = self.refused.retry_at() {
+            self.wake_by(at, effects);
+        }
+        if let Some(at) = self.reroute.again_at() {
+            self.wake_by(at, effects);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What happens to the engine.
+
+use crate::{ConnectionId, Lease, Routed, Routing, Settings, TaskId};
+use mail::{Attempt, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::{Millis, Verdict};
+use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Transaction};
+use std::sync::Arc;
+
+/// When and where an event happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Context {
+    /// The monotonic clock, by which everything is decided.
+    pub now: Millis,
+    /// The wall clock, for what people read. It may be wrong, and may jump.
+    pub wall: UnixMillis,
+    /// The worker that reports the event: of several idle connections one of this worker is woken.
+    pub worker: Option<usize>,
+}
+
+/// An operator's request. The driver chooses the number and finds it in [`crate::Effect::Answer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// What an operator wants. Each command is answered exactly once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Try a message now, whatever it waits for. A held message stays held.
+    Retry(QueueId),
+    /// Try everything that is not held now.
+    Flush,
+    /// Do not try a message until it is released.
+    Hold(QueueId),
+    /// Undo [`Command::Hold`].
+    Release(QueueId),
+    /// End recipients of a message without a further attempt. Recipients in flight end when their attempt does.
+    Cancel {
+        /// The message.
+        id: QueueId,
+        /// Indexes into the envelope's recipients, ascending; `None` is all of them.
+        recipients: Option<Vec<u32>>,
+        /// Whether the sender gets a report.
+        verdict: Verdict,
+    },
+}
+
+/// An event. The driver reports each one once.
+pub enum Event<'a> {
+    /// Recovery found a message. Before [`Event::Started`].
+    Recovered(&'a Recovered),
+    /// Recovery found a second copy of a recovered message.
+    SecondCopy(&'a SecondCopy),
+    /// Recovery is complete: connections may be opened.
+    Started,
+    /// A message from a client or from this machine is durable. The driver has logged its acceptance.
+    Accepted {
+        /// The message.
+        message: SharedMessage,
+        /// Where its recipients go.
+        routed: Routed,
+    },
+    /// A connection can carry another transaction. Answered by [`crate::Effect::Deliver`] or by nothing.
+    ConnectionReady(ConnectionId),
+    /// A connection has no work and waits for [`crate::Effect::WakeConnection`].
+    ConnectionIdle(ConnectionId),
+    /// A connection no longer waits, although it was not woken. Nothing follows if it was.
+    ConnectionNotIdle(ConnectionId),
+    /// A connection is gone, or was never made.
+    ConnectionClosed {
+        /// Which.
+        connection: ConnectionId,
+        /// Its leases that were neither finished nor returned.
+        leases: Vec<Lease>,
+    },
+    /// An attempt ended.
+    AttemptFinished {
+        /// The connection the lease was delivered to.
+        connection: ConnectionId,
+        /// What was tried.
+        lease: Lease,
+        /// The message, if the driver has it at hand.
+        message: Option<SharedMessage>,
+        /// What became of each recipient, by index, every one of them once.
+        results: Vec<(u32, Outcome)>,
+        /// Where and how.
+        attempt: Attempt,
+    },
+    /// The lease's transaction never began on the wire: no attempt is counted.
+    LeaseReturned {
+        /// The connection the lease was delivered to.
+        connection: ConnectionId,
+        /// What was not tried.
+        lease: Lease,
+    },
+    /// No host of the destination can be used. A deferred outcome suspends the destination; a failed one (null MX,
+    /// no such domain) fails every recipient that waits for the destination.
+    DestinationUnreachable {
+        /// The connection that was to be made.
+        connection: ConnectionId,
+        /// Why.
+        outcome: Outcome,
+        /// How it was tried.
+        attempt: Attempt,
+    },
+    /// A message was read, or cannot be. Answers [`crate::Effect::Load`].
+    Loaded {
+        /// From the effect.
+        task: TaskId,
+        /// The message.
+        result: Result<SharedMessage, SpoolFailure>,
+    },
+    /// Reports are composed. Answers [`crate::Effect::Compose`].
+    Composed {
+        /// From the effect.
+        task: TaskId,
+        /// The reports; none if nobody wanted one.
+        reports: Vec<SharedMessage>,
+    },
+    /// A submitted transaction is durable, or never will be. Answers [`crate::Effect::Submit`] with a task.
+    Stored {
+        /// From the effect.
+        task: TaskId,
+        /// Whether it is durable.
+        result: Result<(), SpoolFailure>,
+    },
+    /// The spool did not take a transaction. Reported before any other event: see [`crate::Effect::Submit`].
+    Refused {
+        /// From the effect.
+        task: Option<TaskId>,
+        /// From the effect.
+        transaction: Transaction,
+        /// Why.
+        refused: Refused,
+    },
+    /// An operator wants something.
+    Operator {
+        /// Names the answer.
+        request: RequestId,
+        /// What.
+        command: Command,
+    },
+    /// The configuration was read again.
+    Reconfigured {
+        /// New settings.
+        settings: Settings,
+        /// New routes.
+        routing: Arc<dyn Routing>,
+        /// Whether routes or groups differ, so that queued messages are routed again.
+        is_rerouted: bool,
+    },
+    /// The time of [`crate::Effect::WakeAt`] has come.
+    Tick,
+    /// Begin nothing new; what is under way may end.
+    Shutdown,
+}

@@ -1,0 +1,49 @@
+//! The life of a message between "durable" and "done", as a pure state machine.
+//!
+//! [`Engine::handle`] takes one [`Event`] and the time, and appends [`Effect`]s. A driver performs the effects and
+//! reports what follows as further events. The engine has no runtime, no I/O, no clock and no thread: the daemon and
+//! the simulator drive the same code.
+//!
+//! The engine owns the queue, the message cache, the last outcomes of recipients, the recipient counters, and the
+//! rules that connect them: which recipients are delivered, failed or expired, who gets a delivery status
+//! notification (DSN), what operators may do, what a reload moves, what is submitted again after a refusal.
+//! Storing is the work of `spool`, connections are the work of `delivery`.
+//!
+//! Read first: [`Event`] and [`Effect`].
+
+mod cache;
+mod complete;
+mod connections;
+mod counters;
+mod effect;
+mod engine;
+mod event;
+mod invariants;
+mod last_outcomes;
+#[cfg(feature = "mutants")]
+mod mutant;
+mod operator;
+mod permits;
+mod recovery;
+mod refused;
+mod reports;
+mod reroute;
+mod routing;
+mod settings;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use connections::ConnectionId;
+pub use counters::RecipientCounters;
+pub use effect::{Effect, LogEvent};
+pub use engine::Engine;
+pub use event::{Command, Context, Event, RequestId};
+pub use last_outcomes::LastOutcome;
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
+pub use queue::Taken as Lease;
+pub use reports::ReportRequest;
+pub use routing::{Routed, Routing};
+pub use settings::{RetryAt, Settings};
+pub use task::TaskId;

@@ -1,0 +1,42 @@
+//! Rules broken on purpose: the simulator's tests must notice each of them. In no release.
+
+/// A broken rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mutant {
+    /// None is broken.
+    #[default]
+    None,
+    /// The number of a destination is kept after the queue has forgotten the destination.
+    KeepNumbers,
+    /// Recovery believes times of the wall clock that are still to come.
+    BelieveClock,
+    /// A transaction that a busy spool refused is forgotten.
+    ForgetRefused,
+    /// A transaction overtakes a refused one of the same message.
+    Overtake,
+    /// An operator's hold is answered without being stored.
+    ForgetHolds,
+    /// A message stays cached after its end.
+    KeepCached,
+    /// A reload routes new messages only.
+    SkipReroute,
+    /// A recipient that was cancelled in flight is tried again.
+    ForgetCancelled,
+    /// A connection that closes keeps its slot.
+    LoseSlot,
+}
+
+impl Mutant {
+    /// Each that breaks a rule.
+    pub const ALL: [Self; 9] = [
+        Self::KeepNumbers,
+        Self::BelieveClock,
+        Self::ForgetRefused,
+        Self::Overtake,
+        Self::ForgetHolds,
+        Self::KeepCached,
+        Self::SkipReroute,
+        Self::ForgetCancelled,
+        Self::LoseSlot,
+    ];
+}

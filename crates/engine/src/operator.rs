@@ -1,0 +1,74 @@
+//! What operators may do.
+
+use crate::{Command, Effect, Engine, RequestId, event::Context, task::Task};
+use mail::QueueId;
+use queue::Verdict;
+use spool::{Change, Entry};
+
+impl Engine {
+    pub(crate) fn on_command(
+        &mut self,
+        context: Context,
+        request: RequestId,
+        command: Command,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_found = match command {
+            Command::Retry(id) => self.queue.retry(id, context.now),
+            Command::Flush => {
+                self.queue.flush(context.now);
+                true
+            }
+            Command::Hold(id) => return self.change(context, request, id, Change::Hold, effects),
+            Command::Release(id) => return self.change(context, request, id, Change::Release, effects),
+            Command::Cancel { id, recipients, verdict } => {
+                return self.cancel(context, request, id, recipients.as_deref(), verdict, effects);
+            }
+        };
+        effects.push(Effect::Answer { request, result: Ok(is_found) });
+    }
+
+    /// Holds or releases a message. Queue and spool hear of changes in the same order, and the spool hears nothing of
+    /// a message that has ended.
+    fn change(
+        &mut self,
+        context: Context,
+        request: RequestId,
+        id: QueueId,
+        change: Change,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_found = match change {
+            Change::Hold => self.queue.hold(id),
+            Change::Release => self.queue.release(id, context.now),
+            Change::Delete => false,
+        };
+        if !is_found {
+            return effects.push(Effect::Answer { request, result: Ok(false) });
+        }
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::ForgetHolds {
+            return effects.push(Effect::Answer { request, result: Ok(true) });
+        }
+        let task = self.tasks.add(Task::Answer(request));
+        self.submit(Some(task), vec![Entry::Amend { id, change }], effects);
+    }
+
+    fn cancel(
+        &mut self,
+        context: Context,
+        request: RequestId,
+        id: QueueId,
+        recipients: Option<&[u32]>,
+        verdict: Verdict,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_meant = |index: u32| recipients.is_none_or(|some| some.binary_search(&index).is_ok());
+        match self.queue.seize(id, is_meant, verdict, context.now) {
+            None => effects.push(Effect::Answer { request, result: Ok(false) }),
+            // All are in flight, and end with their attempts.
+            Some(leases) if leases.is_empty() => effects.push(Effect::Answer { request, result: Ok(true) }),
+            Some(leases) => self.end_cancelled(id, leases, verdict, Some(request), effects),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a start finds in the spool goes back to the queue.
+
+use crate::{Effect, Engine, RetryAt, counters::Column, event::Context};
+use mail::{Fate, UnixMillis};
+use queue::{Arrival, Millis, Verdict};
+use spool::{Entry, Recovered, SecondCopy};
+
+impl Engine {
+    /// Queues a message whose recipients are not all finished.
+    pub(crate) fn on_recovered(&mut self, context: Context, found: &Recovered, effects: &mut Vec<Effect>) {
+        let (id, message) = (found.message.id, &found.message);
+        self.ids.never_before(id);
+        let arrived = self.monotonic(message.arrived, context.now);
+        let mut rows = Vec::new();
+        let destinations = self.routing.route(&message.envelope);
+        for (index, ((name, group), past)) in (0..).zip(destinations.iter().zip(&found.recipients)) {
+            if let Some((at, outcome)) = &past.last {
+                self.last_outcomes.note(id, index, outcome, *at);
+            }
+            if past.settled {
+                continue;
+            }
+            let due =
+                past.last.as_ref().filter(|_| self.settings.retry_at == RetryAt::Recorded).map(|(at, _)| {
+                    let tried = self.monotonic(*at, context.now);
+                    // Spread by id: recipients that were deferred together are not tried together.
+                    let spread = (id.0 % 1000) as f64 / 1000.0;
+                    tried + self.settings.queue.retry_after(*group, tried - arrived, spread)
+                });
+            let destination = self.destination(name, *group);
+            rows.push((index, destination, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
+        }
+        let size_bytes = message.content.size_bytes();
+        let arrival = Arrival { id, arrived, size_bytes, held: found.held, recipients: &rows };
+        if rows.is_empty() || !self.queue.insert(&arrival, context.now) {
+            if rows.is_empty() {
+                // The last outcome was stored without the word that it was the last one. In the queue nothing would
+                // ever end the message.
+                self.last_outcomes.note_all(id, &[], true, || context.wall);
+                self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
+            }
+            return;
+        }
+        self.counters.accept(rows.len() as u64);
+    }
+
+    /// Applies what a second copy of a message says of its recipients: those that are finished there are not served
+    /// again.
+    pub(crate) fn on_second_copy(&mut self, context: Context, copy: &SecondCopy, effects: &mut Vec<Effect>) {
+        let outcome_of = |index: u32| {
+            let past = copy.recipients.get(index as usize).filter(|past| past.settled)?;
+            past.last.as_ref().map(|(_, outcome)| outcome.clone())
+        };
+        let is_finished = |index| outcome_of(index).is_some();
+        let taken = self.queue.seize(copy.id, is_finished, Verdict::Deleted, context.now).unwrap_or_default();
+        for one in taken {
+            let recipients = one.recipients.as_slice().iter();
+            let results: Vec<_> =
+                recipients.filter_map(|index| Some((*index, outcome_of(*index)?))).collect();
+            let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, outcome.fate)).collect();
+            let last = self.queue.settle(one.unit, &fates, false, context.now).last;
+            self.last_outcomes.note_all(copy.id, &results, last, || context.wall);
+            for (_, outcome) in &results {
+                self.counters.finish(match outcome.fate {
+                    Fate::Delivered => Column::Delivered,
+                    Fate::Failed | Fate::Deferred => Column::Bounced,
+                });
+            }
+            self.end_recovered(Entry::Outcome { id: copy.id, results, last }, effects);
+        }
+    }
+
+    /// One transaction each: the messages of one transaction must be in one spool.
+    fn end_recovered(&mut self, entry: Entry, effects: &mut Vec<Effect>) {
+        let removed = match entry {
+            Entry::Outcome { id, last: true, .. } => Some(id),
+            _ => None,
+        };
+        self.submit(None, vec![entry], effects);
+        effects.extend(removed.map(|id| Effect::Log(crate::LogEvent::Removed(id))));
+    }
+
+    /// A time of the wall clock on the monotonic clock, negative before the start; not one to come: a clock that was
+    /// wrong for a while may have said a year to come.
+    fn monotonic(&self, at: UnixMillis, now: Millis) -> Millis {
+        let said = self.start.now + (at.0 as Millis - self.start.wall.0 as Millis);
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::BelieveClock {
+            return said;
+        }
+        said.min(now)
+    }
+}

@@ -1,0 +1,269 @@
+//! Delivery status notifications: who gets one, and when there is memory to make it.
+
+use crate::{
+    Effect, Engine, LogEvent, Routing, TaskId,
+    complete::{AttemptResult, EndCause},
+    event::Context,
+    task::{Permit, Task},
+};
+use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use report::dsn;
+use spool::{Entry, SpoolFailure};
+use std::sync::Arc;
+
+/// A report that is to be composed: of which recipients it tells what, and its id.
+#[derive(Clone)]
+struct Planned {
+    kind: dsn::Kind,
+    affected: Vec<(u32, Outcome)>,
+    id: QueueId,
+}
+
+/// Reports on one message that are to be composed. Composing needs no engine: a driver does it without the lock.
+#[derive(Clone)]
+pub struct ReportRequest {
+    task: TaskId,
+    message: SharedMessage,
+    attempt: Attempt,
+    reports: Vec<Planned>,
+    hostname: Arc<str>,
+    gives_up: UnixMillis,
+    routing: Arc<dyn Routing>,
+}
+
+impl std::fmt::Debug for ReportRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReportRequest").field("task", &self.task).field("id", &self.message.id).finish()
+    }
+}
+
+impl ReportRequest {
+    /// So much of the content is returned at most.
+    pub const CONTENT_MAX_BYTES: usize = dsn::RETURNED_MAX_BYTES;
+
+    /// For [`crate::Event::Composed`].
+    pub fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// The message that is reported on.
+    pub fn message(&self) -> &SharedMessage {
+        &self.message
+    }
+
+    /// Composes the reports. `content` is the beginning of the message's content, in whole parts, of at least
+    /// [`Self::CONTENT_MAX_BYTES`] if there is so much.
+    pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<SharedMessage> {
+        let facts = dsn::Facts {
+            reporting_mta: &self.hostname,
+            relay: &self.attempt.relay,
+            now,
+            gives_up: self.gives_up,
+            content,
+        };
+        let compose = |planned: &Planned| {
+            let Planned { kind, affected, id } = planned;
+            let mut report = dsn::compose(*kind, &self.message, affected, &facts, *id)?;
+            self.routing.address_report(&mut report.envelope);
+            Some(SharedMessage::new(report))
+        };
+        self.reports.iter().filter_map(compose).collect()
+    }
+}
+
+/// Does the sender hear of any of these outcomes (RFC 3461 §4.1)?
+pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
+    result.cause != EndCause::Deleted
+        && !message.envelope.reverse_path.is_null()
+        && result.results.iter().any(|(index, outcome)| {
+            let notify = message.envelope.recipients[*index as usize].notify;
+            match outcome.fate {
+                Fate::Failed => notify.failure,
+                Fate::Delivered => notify.success && result.attempt.handover != Handover::Passed,
+                Fate::Deferred => false,
+            }
+        })
+}
+
+impl Engine {
+    /// Composes reports at once if there is a permit. Else the message is dropped, and read again when there is one.
+    /// A delivered recipient does not wait: if the process stopped before the outcome is stored, the recipient would
+    /// be delivered to again.
+    pub(crate) fn report_when_permitted(
+        &mut self,
+        context: Context,
+        result: AttemptResult,
+        message: SharedMessage,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_delivered = |one: &(u32, Outcome)| one.1.fate == Fate::Delivered;
+        if self.report_permits.try_acquire() {
+            self.report(context, result, message, Permit::Report, effects);
+        } else if result.results.iter().any(is_delivered) {
+            self.report(context, result, message, Permit::None, effects);
+        } else {
+            self.report_permits.wait(result);
+        }
+    }
+
+    pub(crate) fn report(
+        &mut self,
+        context: Context,
+        result: AttemptResult,
+        message: SharedMessage,
+        permit: Permit,
+        effects: &mut Vec<Effect>,
+    ) {
+        let success = match result.attempt.handover {
+            Handover::Arrived => Some((Fate::Delivered, dsn::Kind::Delivered)),
+            Handover::Relayed => Some((Fate::Delivered, dsn::Kind::Relayed)),
+            Handover::Passed => None,
+        };
+        let mut kinds = Vec::new();
+        for (fate, kind) in [(Fate::Failed, dsn::Kind::Failed)].into_iter().chain(success) {
+            let affected: Vec<_> = result.results.iter().filter(|(_, o)| o.fate == fate).cloned().collect();
+            if !affected.is_empty() {
+                kinds.push((kind, affected));
+            }
+        }
+        let attempt = result.attempt.clone();
+        let task = self.tasks.add(Task::Report { result, message: message.clone(), permit });
+        self.compose(context, task, message, attempt, kinds, effects);
+    }
+
+    fn compose(
+        &mut self,
+        context: Context,
+        task: TaskId,
+        message: SharedMessage,
+        attempt: Attempt,
+        kinds: Vec<(dsn::Kind, Vec<(u32, Outcome)>)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let expire = self.settings.queue.expire.as_millis() as u64;
+        let ids = &self.ids;
+        let plan = |(kind, affected)| Planned { kind, affected, id: ids.next(context.wall.0) };
+        let reports = kinds.into_iter().map(plan).collect();
+        let request = ReportRequest {
+            task,
+            attempt,
+            reports,
+            hostname: self.settings.hostname.clone(),
+            gives_up: UnixMillis(message.arrived.0.saturating_add(expire)),
+            routing: self.routing.clone(),
+            message,
+        };
+        effects.push(Effect::Compose(Box::new(request)));
+    }
+
+    pub(crate) fn on_composed(
+        &mut self,
+        context: Context,
+        task: TaskId,
+        reports: Vec<SharedMessage>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.tasks.take(task) {
+            Some(Task::Report { result, message, permit }) => {
+                let answer = result.answer;
+                let store = self.tasks.add(Task::Store { reports: reports.clone(), answer, permit });
+                self.complete(context, result, &message, &reports, Some(store), effects);
+            }
+            Some(Task::Warning) if reports.is_empty() => self.release_warning(effects),
+            Some(Task::Warning) => {
+                let transaction = reports.iter().cloned().map(Entry::Accept).collect();
+                let permit = Permit::Warning;
+                let store = self.tasks.add(Task::Store { reports, answer: None, permit });
+                self.submit(Some(store), transaction, effects);
+            }
+            other => debug_assert!(false, "{other:?} composes nothing"),
+        }
+    }
+
+    pub(crate) fn on_stored(
+        &mut self,
+        context: Context,
+        task: TaskId,
+        stored: Result<(), SpoolFailure>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (reports, answer, permit) = match self.tasks.take(task) {
+            Some(Task::Store { reports, answer, permit }) => (reports, answer, permit),
+            Some(Task::Answer(request)) => (Vec::new(), Some(request), Permit::None),
+            other => return debug_assert!(false, "{other:?} stores nothing"),
+        };
+        if let Some(request) = answer {
+            effects.push(Effect::Answer { request, result: stored.clone().map(|()| true) });
+        }
+        match stored {
+            Err(failure) => effects.push(Effect::Fail(failure)),
+            Ok(()) => {
+                for report in reports {
+                    // Before the first line about its delivery.
+                    effects.push(Effect::Log(LogEvent::Accepted(report.clone())));
+                    let destinations = self.routing.route(&report.envelope);
+                    self.enqueue(context, report, &destinations);
+                }
+            }
+        }
+        match permit {
+            Permit::None => {}
+            Permit::Report => self.release_report(effects),
+            Permit::Warning => self.release_warning(effects),
+        }
+    }
+
+    /// Gives a report permit back; the next result that waits is read again.
+    pub(crate) fn release_report(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(result) = self.report_permits.release() {
+            let id = result.id;
+            let task = self.tasks.add(Task::ReadForReport(result));
+            effects.push(Effect::Load { task, id });
+        }
+    }
+
+    // ---- delay warnings ----
+
+    /// The sender may be told that these recipients still wait.
+    pub(crate) fn warn_when_permitted(
+        &mut self,
+        id: QueueId,
+        recipients: Vec<u32>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some((id, recipients)) = self.warning_permits.acquire((id, recipients)) {
+            let task = self.tasks.add(Task::ReadForWarning(recipients));
+            effects.push(Effect::Load { task, id });
+        }
+    }
+
+    pub(crate) fn release_warning(&mut self, effects: &mut Vec<Effect>) {
+        if let Some((id, recipients)) = self.warning_permits.release() {
+            let task = self.tasks.add(Task::ReadForWarning(recipients));
+            effects.push(Effect::Load { task, id });
+        }
+    }
+
+    pub(crate) fn warn(
+        &mut self,
+        context: Context,
+        message: SharedMessage,
+        recipients: &[u32],
+        effects: &mut Vec<Effect>,
+    ) {
+        let wants = |index: &u32| message.envelope.recipients[*index as usize].notify.delay;
+        // A recipient may have come to its end since the warning was due.
+        let left = self.queue.recipients(message.id);
+        let recipients: Vec<u32> = recipients.iter().filter(|index| left.contains(index)).copied().collect();
+        if message.envelope.reverse_path.is_null() || !recipients.iter().any(wants) {
+            return self.release_warning(effects);
+        }
+        let unknown = || Outcome::deferred(Enhanced(4, 4, 7), "not delivered yet");
+        let last = |index: &u32| self.last_outcomes.of_recipient(message.id, *index);
+        let outcome = |index: &u32| last(index).map_or_else(unknown, |outcome| (**outcome).clone());
+        let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
+        let task = self.tasks.add(Task::Warning);
+        let kinds = vec![(dsn::Kind::Delayed, affected)];
+        self.compose(context, task, message, Attempt::default(), kinds, effects);
+    }
+}

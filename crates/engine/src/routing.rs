@@ -1,0 +1,34 @@
+//! Where recipients go, as the configuration says.
+
+use mail::{Destination, Envelope};
+use queue::GroupId;
+use std::sync::Arc;
+
+/// One configuration's rules for envelopes. Pure: asks neither DNS nor a disk.
+pub trait Routing: Send + Sync {
+    /// Returns the destination and the queue group of each recipient, in the order of the envelope.
+    fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)>;
+
+    /// Rewrites the recipients of a report as those of other local mail are rewritten.
+    fn address_report(&self, envelope: &mut Envelope);
+}
+
+/// The destinations of a message, and which routing gave them.
+pub struct Routed {
+    pub(crate) by: Arc<dyn Routing>,
+    pub(crate) destinations: Vec<(Destination, GroupId)>,
+}
+
+impl Routed {
+    /// Routes an envelope. A driver does this before it locks the engine; the engine routes again if a reload came
+    /// between.
+    pub fn new(by: Arc<dyn Routing>, envelope: &Envelope) -> Self {
+        let destinations = by.route(envelope);
+        Self { by, destinations }
+    }
+}
+
+/// Are these the same routing, not only equal ones?
+pub(crate) fn is_same(one: &Arc<dyn Routing>, other: &Arc<dyn Routing>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}

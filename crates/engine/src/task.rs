@@ -1,0 +1,101 @@
+//! What the engine waits for: reads, reports, commits.
+
+use crate::{RequestId, complete::AttemptResult};
+use mail::{Outcome, QueueId, SharedMessage};
+use std::collections::HashMap;
+
+/// Names what an effect is for, until the event that answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+/// Which permit a task holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permit {
+    None,
+    Report,
+    Warning,
+}
+
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Read the message of a result. Holds a read permit.
+    Read(AttemptResult),
+    /// Read the message of a result again, for its reports. Holds a report permit.
+    ReadForReport(AttemptResult),
+    /// Compose the reports of a result.
+    Report { result: AttemptResult, message: SharedMessage, permit: Permit },
+    /// Read a message whose recipients are late. Holds a warning permit.
+    ReadForWarning(Vec<u32>),
+    /// Compose a delay warning. Holds a warning permit.
+    Warning,
+    /// Queue these reports once they are durable, and answer an operator.
+    Store { reports: Vec<SharedMessage>, answer: Option<RequestId>, permit: Permit },
+    /// Answer an operator once a decision is durable.
+    Answer(RequestId),
+    /// Read a message that is routed again.
+    Reroute(QueueId),
+}
+
+impl Task {
+    /// Would a decision be forgotten if the process ended now? A warning or a new route is made again.
+    fn is_decided(&self) -> bool {
+        match self {
+            Self::Read(_) | Self::ReadForReport(_) | Self::Report { .. } | Self::Answer(_) => true,
+            Self::Store { permit, .. } => *permit != Permit::Warning,
+            Self::ReadForWarning(_) | Self::Warning | Self::Reroute(_) => false,
+        }
+    }
+
+    /// The result that waits, with its leases.
+    pub(crate) fn result(&self) -> Option<&AttemptResult> {
+        match self {
+            Self::Read(result) | Self::ReadForReport(result) | Self::Report { result, .. } => Some(result),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn permit(&self) -> Permit {
+        match self {
+            Self::ReadForReport(_) => Permit::Report,
+            Self::Report { permit, .. } | Self::Store { permit, .. } => *permit,
+            Self::ReadForWarning(_) | Self::Warning => Permit::Warning,
+            Self::Read(_) | Self::Answer(_) | Self::Reroute(_) => Permit::None,
+        }
+    }
+}
+
+/// All tasks that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Tasks {
+    by_id: HashMap<TaskId, Task>,
+    last: u64,
+}
+
+impl Tasks {
+    pub(crate) fn add(&mut self, task: Task) -> TaskId {
+        self.last += 1;
+        let id = TaskId(self.last);
+        self.by_id.insert(id, task);
+        id
+    }
+
+    /// A task ends when its event comes. `None` for an event that comes a second time.
+    pub(crate) fn take(&mut self, id: TaskId) -> Option<Task> {
+        let task = self.by_id.remove(&id);
+        debug_assert!(task.is_some(), "{id:?} is answered once");
+        task
+    }
+
+    pub(crate) fn decided_count(&self) -> usize {
+        self.by_id.values().filter(|task| task.is_decided()).count()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Task> {
+        self.by_id.values()
+    }
+}
+
+/// An outcome for each of these recipients.
+pub(crate) fn for_each(recipients: &[u32], outcome: &Outcome) -> Vec<(u32, Outcome)> {
+    recipients.iter().map(|index| (*index, outcome.clone())).collect()
+}

@@ -1,0 +1,375 @@
+//! What the engine asks for.
+
+use super::*;
+use mail::{
+    Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
+    Recipient, ReversePath, SharedMessage, TlsMode, Transport, UnixMillis,
+};
+use queue::{GroupId, Millis, Status, Verdict};
+use spool::{Change, Entry, RecipientState, Recovered, Refused, Transaction};
+use std::sync::Arc;
+
+const WALL: u64 = 1_800_000_000_000;
+const HOUR: Millis = 3_600_000;
+const DAY: Millis = 24 * HOUR;
+
+/// Each domain is a destination, or all of them are.
+struct ByDomain {
+    to: Option<&'static str>,
+}
+
+impl Routing for ByDomain {
+    fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
+        let destination = |recipient: &Recipient| {
+            let domain = recipient.path.mailbox().unwrap().domain().key().into_owned();
+            let target = self.to.map_or(domain, str::to_owned).into();
+            Destination { transport: Transport::Mx, tls: TlsMode::May, target }
+        };
+        envelope.recipients.iter().map(|one| (destination(one), GroupId::default())).collect()
+    }
+
+    fn address_report(&self, _: &mut Envelope) {}
+}
+
+/// An engine, and a driver that performs its effects at once.
+struct Bench {
+    engine: Engine,
+    routing: Arc<dyn Routing>,
+    now: Millis,
+    /// What the spool has; it refuses when it is busy.
+    stored: Vec<Transaction>,
+    is_busy: bool,
+    /// Messages that can be read.
+    messages: Vec<SharedMessage>,
+    opened: Vec<ConnectionId>,
+    woken: Vec<ConnectionId>,
+    leases: Vec<(ConnectionId, Lease)>,
+    log: Vec<LogEvent>,
+    reports: Vec<SharedMessage>,
+    answers: Vec<(RequestId, Option<bool>)>,
+    wake_at: Option<Millis>,
+}
+
+fn context(now: Millis) -> Context {
+    Context { now, wall: UnixMillis((WALL as Millis + now) as u64), worker: None }
+}
+
+fn bench() -> Bench {
+    let settings = Settings {
+        queue: queue::Settings::default(),
+        cache_bytes: 0,
+        hostname: "mx.test".into(),
+        retry_at: RetryAt::Recorded,
+    };
+    let routing: Arc<dyn Routing> = Arc::new(ByDomain { to: None });
+    let engine = Engine::new(settings, routing.clone(), Arc::<IdSource>::default(), 1, context(0));
+    Bench {
+        engine,
+        routing,
+        now: 0,
+        stored: Vec::new(),
+        is_busy: false,
+        messages: Vec::new(),
+        opened: Vec::new(),
+        woken: Vec::new(),
+        leases: Vec::new(),
+        log: Vec::new(),
+        reports: Vec::new(),
+        answers: Vec::new(),
+        wake_at: None,
+    }
+}
+
+fn message(id: u64, arrived: Millis, recipient_count: u32) -> SharedMessage {
+    let mut envelope = Envelope::new(ReversePath::parse("a@sender.test", false).unwrap());
+    let to = |k| Recipient::new(ForwardPath::parse(&format!("c@d{k}.test"), false).unwrap());
+    envelope.recipients = (0..recipient_count).map(to).collect();
+    let content = Content::from_bytes("Subject: x\r\n\r\n");
+    let (arrived, origin) = (context(arrived).wall, "test".into());
+    SharedMessage::new(Message { id: QueueId(id), arrived, origin, envelope, content })
+}
+
+impl Bench {
+    fn handle(&mut self, event: Event<'_>) {
+        let mut effects = Vec::new();
+        self.engine.handle(event, context(self.now), &mut effects);
+        self.engine.check_invariants();
+        let mut at = 0;
+        while at < effects.len() {
+            if let Effect::Submit { task, transaction } = &effects[at] {
+                let (task, transaction) = (*task, transaction.clone());
+                if self.is_busy {
+                    let refused = Refused::Busy;
+                    let event = Event::Refused { task, transaction, refused };
+                    self.engine.handle(event, context(self.now), &mut effects);
+                } else {
+                    self.stored.push(transaction);
+                    if let Some(task) = task {
+                        let event = Event::Stored { task, result: Ok(()) };
+                        self.engine.handle(event, context(self.now), &mut effects);
+                    }
+                }
+            }
+            at += 1;
+        }
+        effects.into_iter().for_each(|effect| self.perform(effect));
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Submit { .. } => {}
+            Effect::Load { task, id } => {
+                let found = self.messages.iter().find(|message| message.id == id);
+                let result = found.cloned().ok_or(spool::SpoolFailure::Missing);
+                self.handle(Event::Loaded { task, result });
+            }
+            Effect::Compose(request) => {
+                let reports = request.compose(b"Subject: x\r\n\r\n", context(self.now).wall);
+                self.reports.extend(reports.iter().cloned());
+                self.messages.extend(reports.iter().cloned());
+                self.handle(Event::Composed { task: request.task(), reports });
+            }
+            Effect::OpenConnection { connection, .. } => self.opened.push(connection),
+            Effect::WakeConnection(connection) => self.woken.push(connection),
+            Effect::Deliver { connection, lease, .. } => self.leases.push((connection, lease)),
+            Effect::Log(event) => self.log.push(event),
+            Effect::WakeAt(at) => self.wake_at = Some(at),
+            Effect::Answer { request, result } => self.answers.push((request, result.ok())),
+            Effect::Fail(failure) => panic!("{failure}"),
+        }
+    }
+
+    fn accept(&mut self, message: &SharedMessage) {
+        self.messages.push(message.clone());
+        let routed = Routed::new(self.routing.clone(), &message.envelope);
+        self.handle(Event::Accepted { message: message.clone(), routed });
+    }
+
+    fn recover(&mut self, message: &SharedMessage) {
+        self.messages.push(message.clone());
+        let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
+        self.handle(Event::Recovered(&Recovered { message: message.clone(), recipients, held: false }));
+    }
+
+    /// The next job of the connection that was opened last.
+    fn lease(&mut self) -> (ConnectionId, Lease) {
+        let connection = *self.opened.last().unwrap();
+        self.handle(Event::ConnectionReady(connection));
+        self.leases.pop().unwrap()
+    }
+
+    fn finish(&mut self, (connection, lease): (ConnectionId, Lease), results: Vec<(u32, Outcome)>) {
+        let message = self.messages.iter().find(|message| message.id == lease.id).cloned();
+        let attempt = Attempt { relay: "mx.d.test[192.0.2.1]:25".into(), ..Attempt::default() };
+        self.handle(Event::AttemptFinished { connection, lease, message, results, attempt });
+    }
+
+    fn cancel(&mut self, id: u64, verdict: Verdict) {
+        let command = Command::Cancel { id: QueueId(id), recipients: None, verdict };
+        self.handle(Event::Operator { request: RequestId(id), command });
+    }
+
+    fn amendments(&self) -> Vec<Change> {
+        let amendment = |entry: &Entry| match entry {
+            Entry::Amend { change, .. } => Some(*change),
+            _ => None,
+        };
+        self.stored.iter().flatten().filter_map(amendment).collect()
+    }
+}
+
+fn deferred() -> Outcome {
+    Outcome::deferred(Enhanced(4, 2, 2), "452 mailbox full")
+}
+
+#[test]
+fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
+    for is_expired in [false, true] {
+        let mut bench = bench();
+        bench.recover(&message(1, -10 * DAY, 20));
+        bench.handle(Event::Started);
+        if is_expired {
+            bench.now = 2 * HOUR;
+            bench.handle(Event::Tick);
+        } else {
+            bench.cancel(1, Verdict::Returned);
+            assert_eq!(bench.answers, [(RequestId(1), Some(true))]);
+        }
+        let all = bench.engine.counters();
+        let ended = if is_expired { (0, 20) } else { (20, 0) };
+        assert_eq!((all.bounced, all.expired, all.accepted, all.queued), (ended.0, ended.1, 21, 1));
+        assert_eq!(bench.reports.len(), 1);
+        assert_eq!(bench.stored.len(), 1, "outcomes and report are one transaction");
+        assert!(matches!(&bench.stored[0][..], [Entry::Outcome { last: true, .. }, Entry::Accept(_)]));
+    }
+}
+
+#[test]
+fn in_the_last_attempt_of_an_old_message_some_fail_and_the_others_expire() {
+    let mut bench = bench();
+    let mut old = (*message(1, -10 * DAY, 1)).clone();
+    old.envelope.recipients = vec![old.envelope.recipients[0].clone(); 2];
+    bench.recover(&SharedMessage::new(old));
+    bench.handle(Event::Started);
+    let unknown = Outcome { from_remote: true, ..Outcome::failed(Enhanced(5, 1, 1), "550 no such user") };
+    let leased = bench.lease();
+    bench.finish(leased, vec![(0, unknown), (1, deferred())]);
+    let all = bench.engine.counters();
+    assert_eq!((all.bounced, all.expired, all.queued), (1, 1, 1));
+}
+
+#[test]
+fn a_remote_reply_with_the_status_of_an_expiry_is_a_bounce() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 1));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    bench.finish(leased, vec![(0, Outcome::failed(Enhanced(5, 4, 7), "553 5.4.7 expired"))]);
+    let all = bench.engine.counters();
+    assert_eq!((all.bounced, all.expired), (1, 0));
+}
+
+#[test]
+fn a_delay_warning_names_the_recipients_that_still_wait() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 2));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    let index = leased.1.recipients.as_slice()[0];
+    bench.finish(leased, vec![(index, Outcome::delivered(Enhanced(2, 0, 0), "250 ok"))]);
+    bench.now = 5 * HOUR;
+    bench.handle(Event::Tick);
+    let report = bench.reports.pop().unwrap();
+    assert!(bench.reports.is_empty());
+    let text = String::from_utf8(report.content.in_memory().unwrap().to_vec()).unwrap();
+    assert!(text.contains("Action: delayed") && text.matches("Final-Recipient").count() == 1, "{text}");
+    assert!(text.contains(&format!("c@d{}.test", 1 - index)), "{text}");
+}
+
+#[test]
+fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_wanted_them() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 1));
+    bench.is_busy = true;
+    let id = QueueId(1);
+    for (request, command) in (1..).zip([Command::Hold(id), Command::Release(id), Command::Hold(id)]) {
+        bench.handle(Event::Operator { request: RequestId(request), command });
+        bench.is_busy = false;
+    }
+    assert_eq!(bench.amendments(), [], "all wait behind the first one");
+    assert_eq!(bench.engine.queue().message(id).unwrap().units[0].status, Status::Held);
+    while bench.engine.unstored_count() > 0 {
+        bench.now = bench.wake_at.unwrap();
+        bench.handle(Event::Tick);
+    }
+    assert_eq!(bench.amendments(), [Change::Hold, Change::Release, Change::Hold]);
+    assert_eq!(bench.answers, [1, 2, 3].map(|request| (RequestId(request), Some(true))));
+}
+
+#[test]
+fn an_operator_is_answered_about_a_message_that_is_not_there() {
+    let mut bench = bench();
+    let id = QueueId(7);
+    let cancel = Command::Cancel { id, recipients: None, verdict: Verdict::Deleted };
+    for command in [Command::Hold(id), Command::Release(id), Command::Retry(id), cancel] {
+        bench.handle(Event::Operator { request: RequestId(1), command });
+        assert_eq!(bench.answers.pop(), Some((RequestId(1), Some(false))));
+    }
+    assert!(bench.stored.is_empty());
+}
+
+#[test]
+fn a_recipient_that_is_cancelled_in_flight_ends_with_its_attempt() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 1));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    bench.cancel(1, Verdict::Deleted);
+    assert_eq!(bench.engine.counters().deleted, 0);
+    bench.finish(leased, vec![(0, deferred())]);
+    assert_eq!((bench.engine.counters().deleted, bench.engine.counters().queued), (1, 0));
+    assert!(matches!(&bench.stored[..], [_, end] if end.len() == 1));
+    assert!(bench.reports.is_empty());
+}
+
+#[test]
+fn a_reload_moves_what_waits_at_once_and_what_is_in_flight_after_its_attempt() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 1));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    bench.accept(&message(2, 0, 1));
+    bench.routing = Arc::new(ByDomain { to: Some("hub.test") });
+    let settings = Settings { hostname: "new.test".into(), ..bench.engine.settings.clone() };
+    let routing = bench.routing.clone();
+    bench.handle(Event::Reconfigured { settings, routing, is_rerouted: true });
+    let target = |bench: &Bench, id| {
+        bench.engine.queue().message(QueueId(id)).unwrap().units[0].destination.target.clone()
+    };
+    assert_eq!((&*target(&bench, 1), &*target(&bench, 2)), ("d0.test", "hub.test"));
+    bench.finish(leased, vec![(0, deferred())]);
+    assert_eq!(&*target(&bench, 1), "d0.test");
+    bench.now += 1000;
+    bench.handle(Event::Tick);
+    assert_eq!(&*target(&bench, 1), "hub.test");
+}
+
+#[test]
+fn null_mx_fails_every_recipient_that_waits_for_the_destination() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 1));
+    bench.accept(&message(2, 0, 1));
+    bench.handle(Event::Started);
+    let (connection, attempt) = (bench.opened[0], Attempt::default());
+    let outcome = Outcome::failed(Enhanced(5, 1, 10), "the domain takes no mail");
+    bench.handle(Event::DestinationUnreachable { connection, outcome, attempt });
+    bench.handle(Event::ConnectionClosed { connection, leases: Vec::new() });
+    assert_eq!((bench.engine.counters().bounced, bench.reports.len()), (2, 2));
+}
+
+#[test]
+fn after_shutdown_nothing_new_begins_and_idle_connections_leave() {
+    let mut bench = bench();
+    bench.accept(&message(1, 0, 1));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    let connection = leased.0;
+    bench.finish(leased, vec![(0, Outcome::delivered(Enhanced(2, 0, 0), "250 ok"))]);
+    bench.handle(Event::ConnectionIdle(connection));
+    assert!(bench.woken.is_empty() && !bench.engine.should_close(connection));
+    bench.handle(Event::Shutdown);
+    assert_eq!(bench.woken, [connection]);
+    assert!(bench.engine.should_close(connection));
+    bench.accept(&message(2, 0, 1));
+    bench.handle(Event::ConnectionReady(connection));
+    assert!(bench.leases.is_empty() && bench.opened.len() == 1);
+    bench.handle(Event::ConnectionClosed { connection, leases: Vec::new() });
+}
+
+#[test]
+fn the_end_of_a_recovered_message_without_open_recipients_is_stored() {
+    let mut bench = bench();
+    let last = Some((UnixMillis(WALL), Outcome::delivered(Enhanced(2, 0, 0), "")));
+    let recipients = vec![RecipientState { settled: true, attempt_count: 1, last }];
+    bench.handle(Event::Recovered(&Recovered { message: message(1, 0, 1), recipients, held: false }));
+    assert!(matches!(&bench.stored[..], [one] if matches!(one[..], [Entry::Outcome { last: true, .. }])));
+    assert_eq!(bench.engine.counters().accepted, 0);
+}
+
+#[test]
+fn what_a_wrong_clock_deferred_in_years_to_come_waits_no_longer_than_the_first_wait() {
+    let wait_of = |arrived: Millis, tried: Millis| {
+        let mut bench = bench();
+        let last = Some((context(tried).wall, Outcome::deferred(Enhanced(4, 4, 1), "nobody answers")));
+        let recipients = vec![RecipientState { settled: false, attempt_count: 1, last }];
+        let message = message(1, arrived, 1);
+        bench.handle(Event::Recovered(&Recovered { message, recipients, held: false }));
+        match bench.engine.queue().message(QueueId(1)).unwrap().units[0].status {
+            Status::Waiting(due) => due,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    let (least, years) = (wait_of(0, 0), 3650 * DAY);
+    assert!((1..HOUR).contains(&least), "{least}");
+    assert_eq!((wait_of(0, years), wait_of(years, years)), (least, least));
+}

@@ -1,0 +1,175 @@
+//! The engine's side of one connection out.
+
+use super::driver::Driver;
+use bytes::Bytes;
+use delivery::{Job, Jobs};
+use engine::{ConnectionId, Event, Lease};
+use mail::{Attempt, Destination, Enhanced, ForwardPath, Outcome, Place, SharedMessage};
+use spool::SpoolFailure;
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+use tokio::sync::Notify;
+
+/// Runs one connection for a destination, as the engine ordered.
+pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: Destination) {
+    let driver = driver.clone();
+    tokio::spawn(async move {
+        let work = DestinationWork {
+            driver,
+            connection,
+            leased: Mutex::default(),
+            has_begun: AtomicBool::new(false),
+        };
+        let courier = work.driver.current().courier.clone();
+        tokio::select! {
+            () = courier.serve(&destination, &work) => {}
+            () = work.stop_connecting() => {}
+        }
+        // Dropping `work` reports the end of the connection.
+    });
+}
+
+/// A lease of this connection, and its message once it was read.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    pub(crate) lease: Lease,
+    pub(crate) message: Option<SharedMessage>,
+}
+
+/// One connection's work.
+struct DestinationWork {
+    driver: Arc<Driver>,
+    connection: ConnectionId,
+    leased: Mutex<Vec<Leased>>,
+    /// It has asked for a job: it is connected.
+    has_begun: AtomicBool,
+}
+
+impl DestinationWork {
+    fn leased(&self) -> MutexGuard<'_, Vec<Leased>> {
+        self.leased.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(leased: &[Leased], job: &Job) -> Option<usize> {
+        let first = job.recipients.first();
+        leased
+            .iter()
+            .position(|one| one.lease.id == job.id && one.lease.recipients.as_slice().first() == first)
+    }
+
+    /// At shutdown, a connection that still looks for a host that answers has nothing to finish.
+    async fn stop_connecting(&self) {
+        let mut closing = self.driver.closing.subscribe();
+        let told = closing.wait_for(|closing| *closing).await.is_ok();
+        if !told || self.has_begun.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn take_leased(&self, job: &Job) -> Option<Leased> {
+        let mut leased = self.leased();
+        Self::find(&leased, job).map(|at| leased.swap_remove(at))
+    }
+}
+
+impl Jobs for DestinationWork {
+    fn take(&self) -> Option<Job> {
+        self.has_begun.store(true, Ordering::Relaxed);
+        let leased = self.driver.handle(Event::ConnectionReady(self.connection))?;
+        let job = Job {
+            id: leased.lease.id,
+            recipients: leased.lease.recipients.as_slice().to_vec(),
+            message: leased.message.clone(),
+            queued_ms: leased.lease.queued_ms,
+        };
+        self.leased().push(leased);
+        Some(job)
+    }
+
+    async fn ready(&self) {
+        let mut idle = Idle { work: self, is_woken: false };
+        let woken = Arc::new(Notify::new());
+        self.driver.idle(self.connection, woken.clone());
+        woken.notified().await;
+        idle.is_woken = true;
+    }
+
+    fn is_closing(&self) -> bool {
+        self.driver.lock().engine.should_close(self.connection)
+    }
+
+    async fn message(&self, job: &Job) -> Result<SharedMessage, Outcome> {
+        let message = match &job.message {
+            Some(message) => message.clone(),
+            None => self.driver.read(job.id).await.map_err(|e| unreadable(&e))?,
+        };
+        let mut leased = self.leased();
+        if let Some(at) = Self::find(&leased, job) {
+            leased[at].message = Some(message.clone());
+        }
+        drop(leased);
+        Ok(message)
+    }
+
+    async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
+        self.driver.load(place).await.map_err(|e| unreadable(&e))
+    }
+
+    fn knows(&self, recipient: &ForwardPath) -> bool {
+        self.driver.current().policy.knows(recipient)
+    }
+
+    fn settle(&self, job: Job, results: Vec<(u32, Outcome)>, attempt: &Attempt) {
+        let Some(Leased { lease, message }) = self.take_leased(&job) else {
+            debug_assert!(false, "settled twice: {}", job.id);
+            return;
+        };
+        self.driver.handle(Event::AttemptFinished {
+            connection: self.connection,
+            lease,
+            message: message.or(job.message),
+            results,
+            attempt: attempt.clone(),
+        });
+    }
+
+    fn put_back(&self, job: Job) {
+        if let Some(Leased { lease, .. }) = self.take_leased(&job) {
+            self.driver.handle(Event::LeaseReturned { connection: self.connection, lease });
+        }
+    }
+
+    fn unreachable(&self, outcome: Outcome, attempt: &Attempt) {
+        let (connection, attempt) = (self.connection, attempt.clone());
+        self.driver.handle(Event::DestinationUnreachable { connection, outcome, attempt });
+    }
+}
+
+impl Drop for DestinationWork {
+    /// The connection is gone: its leases go back, and the engine may open another.
+    fn drop(&mut self) {
+        let leases = std::mem::take(&mut *self.leased()).into_iter().map(|leased| leased.lease).collect();
+        self.driver.handle(Event::ConnectionClosed { connection: self.connection, leases });
+    }
+}
+
+/// A connection waits for work.
+struct Idle<'a> {
+    work: &'a DestinationWork,
+    is_woken: bool,
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        if !self.is_woken {
+            self.work.driver.handle(Event::ConnectionNotIdle(self.work.connection));
+        }
+    }
+}
+
+/// A spool that cannot give a message back now may be able to after a restart or repair.
+fn unreadable(failure: &SpoolFailure) -> Outcome {
+    Outcome::deferred(Enhanced(4, 3, 0), format!("read the message from the spool: {failure}"))
+}

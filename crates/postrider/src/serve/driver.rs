@@ -1,0 +1,452 @@
+//! Drives the message engine: hands it what happens, and performs what it asks for. One lock guards the engine; the
+//! spool and the delivery log have their own.
+
+use super::{
+    clock::Clock,
+    connection::{self, Leased},
+    counter::Counters,
+    journal::Journal,
+    phases::Phase,
+    snapshot::Current,
+    wiring,
+};
+use bytes::Bytes;
+use engine::{Command, ConnectionId, Context, Effect, Engine, Event, LogEvent, RequestId, Routed, TaskId};
+use mail::{IdSource, Message, Part, Place, QueueId, SharedMessage, UnixMillis};
+use queue::Millis;
+use spool::{Entry, Refused, Spool, SpoolFailure, Ticket, Transaction};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{Notify, oneshot, watch};
+
+/// A transaction that the spool had no room for is submitted again after this.
+const SUBMIT_AGAIN: Duration = Duration::from_millis(100);
+
+/// More effects than this at a time are not worth keeping the memory for.
+const EFFECTS_KEPT: usize = 256;
+
+thread_local! {
+    /// Reused from event to event.
+    static EFFECTS: RefCell<Vec<Effect>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Resolves to what an operator is answered.
+pub(crate) type Answer = oneshot::Receiver<Result<bool, SpoolFailure>>;
+
+/// Everything behind the lock.
+pub(crate) struct State {
+    pub(crate) engine: Engine,
+    /// How idle connections are woken, by their numbers.
+    wakers: Vec<Option<Arc<Notify>>>,
+}
+
+impl State {
+    pub(crate) fn new(engine: Engine) -> Self {
+        Self { engine, wakers: Vec::new() }
+    }
+}
+
+/// The engine's part of the daemon.
+pub(crate) struct Driver {
+    pub(crate) spool: Arc<dyn Spool>,
+    pub(crate) ids: Arc<IdSource>,
+    pub(crate) journal: Journal,
+    pub(crate) closing: watch::Sender<bool>,
+    /// The spool can promise nothing any more: the process must end.
+    pub(crate) failed: Notify,
+    /// The first failure of the spool.
+    failure: OnceLock<String>,
+    state: Mutex<State>,
+    conflicts: AtomicU64,
+    /// From handing a message to the spool until it is durable.
+    pub(crate) queue_create: Phase,
+    current: RwLock<Arc<Current>>,
+    timer: Notify,
+    /// When the engine wants its next tick.
+    timer_at: AtomicI64,
+    pub(crate) clock: Clock,
+    /// Where sessions wait for the spool; sessions on no worker wait by themselves.
+    pub(crate) counters: Counters,
+    /// Operators who wait for an answer.
+    requests: Mutex<HashMap<RequestId, oneshot::Sender<Result<bool, SpoolFailure>>>>,
+    last_request: AtomicU64,
+}
+
+impl Driver {
+    /// `current` is the engine's routing.
+    pub(crate) fn new(
+        spool: Arc<dyn Spool>,
+        engine: Engine,
+        ids: Arc<IdSource>,
+        current: Arc<Current>,
+        journal: Journal,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            spool,
+            ids,
+            journal,
+            closing: watch::Sender::new(false),
+            failed: Notify::new(),
+            failure: OnceLock::new(),
+            state: Mutex::new(State::new(engine)),
+            conflicts: AtomicU64::new(0),
+            queue_create: Phase::default(),
+            current: RwLock::new(current),
+            timer: Notify::new(),
+            timer_at: AtomicI64::new(Millis::MAX),
+            clock,
+            counters: Counters::default(),
+            requests: Mutex::default(),
+            last_request: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.conflicts.fetch_add(1, Ordering::Relaxed);
+                self.state.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
+
+    /// Times somebody had to wait for the engine's lock.
+    pub(crate) fn conflict_count(&self) -> u64 {
+        self.conflicts.load(Ordering::Relaxed)
+    }
+
+    // ---- events and effects ----
+
+    /// Hands an event to the engine and performs what follows. Returns the lease that a ready connection is to
+    /// deliver.
+    pub(crate) fn handle(self: &Arc<Self>, event: Event<'_>) -> Option<Leased> {
+        self.handle_with(event, |_| {})
+    }
+
+    /// A connection becomes idle; `woken` wakes it.
+    pub(crate) fn idle(self: &Arc<Self>, connection: ConnectionId, woken: Arc<Notify>) {
+        let at = connection.0 as usize;
+        self.handle_with(Event::ConnectionIdle(connection), |state| {
+            if state.wakers.len() <= at {
+                state.wakers.resize(at + 1, None);
+            }
+            state.wakers[at] = Some(woken);
+        });
+    }
+
+    fn handle_with(self: &Arc<Self>, event: Event<'_>, prepare: impl FnOnce(&mut State)) -> Option<Leased> {
+        let mut effects = EFFECTS.take();
+        let context = self.clock.context();
+        let mut state = self.lock();
+        prepare(&mut state);
+        state.engine.handle(event, context, &mut effects);
+        let stored = self.perform_locked(&mut state, context, &mut effects);
+        drop(state);
+        let leased = self.perform(&mut effects, stored);
+        if effects.capacity() <= EFFECTS_KEPT {
+            EFFECTS.set(effects);
+        }
+        leased
+    }
+
+    /// Performs what recovery made the engine ask for.
+    pub(crate) fn begin(self: &Arc<Self>, mut effects: Vec<Effect>) {
+        let context = self.clock.context();
+        let mut state = self.lock();
+        let stored = self.perform_locked(&mut state, context, &mut effects);
+        drop(state);
+        self.perform(&mut effects, stored);
+    }
+
+    /// The effects that belong to the step that decided them, before another thread takes the next one: the spool
+    /// sees transactions in the order of the decisions, the timer has the newest time, and the log has a message's
+    /// acceptance before its delivery. Returns who waits for which ticket.
+    fn perform_locked(
+        &self,
+        state: &mut State,
+        context: Context,
+        effects: &mut Vec<Effect>,
+    ) -> Vec<(TaskId, Ticket)> {
+        let (mut stored, mut at) = (Vec::new(), 0);
+        while at < effects.len() {
+            match &mut effects[at] {
+                Effect::Submit { task, transaction } => {
+                    let (task, transaction) = (*task, std::mem::take(transaction));
+                    match self.spool.submit(transaction.clone()) {
+                        Ok(ticket) => stored.extend(task.map(|task| (task, ticket))),
+                        Err(refused) => {
+                            let refused = Event::Refused { task, transaction, refused };
+                            state.engine.handle(refused, context, effects);
+                        }
+                    }
+                }
+                Effect::WakeAt(when) => {
+                    self.timer_at.store(*when, Ordering::Relaxed);
+                    self.timer.notify_one();
+                }
+                Effect::WakeConnection(connection) => {
+                    let woken = state.wakers.get_mut(connection.0 as usize).and_then(Option::take);
+                    debug_assert!(woken.is_some(), "an idle connection can be woken");
+                    if let Some(woken) = woken {
+                        woken.notify_one();
+                    }
+                }
+                Effect::Log(LogEvent::Accepted(message)) => self.journal.accepted(message),
+                _ => {}
+            }
+            at += 1;
+        }
+        stored
+    }
+
+    /// All other effects, without the lock.
+    fn perform(self: &Arc<Self>, effects: &mut Vec<Effect>, stored: Vec<(TaskId, Ticket)>) -> Option<Leased> {
+        let mut leased = None;
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Submit { .. } | Effect::WakeAt(_) | Effect::WakeConnection(_) => {} // done
+                Effect::Deliver { lease, message, .. } => leased = Some(Leased { lease, message }),
+                Effect::OpenConnection { connection, destination } => {
+                    connection::open(self, connection, destination);
+                }
+                Effect::Log(event) => self.log(&event),
+                Effect::Load { task, id } => self.spawn_load(task, id),
+                Effect::Compose(request) => {
+                    let own = self.clone();
+                    tokio::spawn(async move {
+                        let max_bytes = engine::ReportRequest::CONTENT_MAX_BYTES;
+                        let content = own.content_up_to(request.message(), max_bytes).await;
+                        let (task, reports) = (request.task(), request.compose(&content, UnixMillis::now()));
+                        own.handle(Event::Composed { task, reports });
+                    });
+                }
+                Effect::Answer { request, result } => self.answer(request, result),
+                Effect::Fail(failure) => self.spool_failed(&failure),
+            }
+        }
+        for (task, ticket) in stored {
+            let own = self.clone();
+            tokio::spawn(async move {
+                let result = own.spool.durable(ticket).await;
+                own.handle(Event::Stored { task, result });
+            });
+        }
+        leased
+    }
+
+    fn spawn_load(self: &Arc<Self>, task: TaskId, id: QueueId) {
+        let own = self.clone();
+        tokio::spawn(async move {
+            let result = own.read(id).await;
+            own.handle(Event::Loaded { task, result });
+        });
+    }
+
+    fn log(&self, event: &LogEvent) {
+        match event {
+            LogEvent::Accepted(_) => {} // done
+            LogEvent::Attempt { message, results, attempt } => {
+                self.journal.attempt(message, results, attempt);
+            }
+            LogEvent::Deleted { message, results } => self.journal.deleted(message, results),
+            LogEvent::Removed(id) => self.journal.removed(*id),
+            LogEvent::Suspended { destination, outcome, until } => {
+                self.journal.suspended(destination, outcome, *until);
+            }
+            LogEvent::Unreadable(id, failure) => tracing::error!("read {id} from the spool: {failure}"),
+            LogEvent::Rerouted(count) => tracing::info!("{count} messages follow new routes"),
+        }
+    }
+
+    // ---- configuration, shutdown, failure ----
+
+    /// New settings, routes and couriers for what begins from now on. With `is_rerouted` queued messages are routed
+    /// again.
+    pub(crate) fn replace(self: &Arc<Self>, current: Current, is_rerouted: bool) {
+        let current = Arc::new(current);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current.clone();
+        let settings = wiring::engine_settings(&current.settings);
+        self.handle(Event::Reconfigured { settings, routing: current, is_rerouted });
+    }
+
+    /// A commit failed: what was written before is safe, but nothing more can be promised until the
+    /// spool was recovered.
+    pub(crate) fn spool_failed(&self, failure: &SpoolFailure) {
+        if self.failure.set(failure.to_string()).is_ok() {
+            tracing::error!("the spool failed, and the daemon ends: {failure}");
+        }
+        self.failed.notify_one();
+    }
+
+    /// Why the spool failed, if it did.
+    pub(crate) fn spool_failure(&self) -> Option<String> {
+        let is_poisoned = || self.spool.pressure().poisoned;
+        let unnoticed = || is_poisoned().then(|| Refused::Poisoned.to_string());
+        self.failure.get().cloned().or_else(unnoticed)
+    }
+
+    /// Begins nothing new; what is under way may end.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.closing.send_replace(true);
+        self.handle(Event::Shutdown);
+    }
+
+    /// Decisions that are not stored yet, see [`Engine::unstored_count`].
+    pub(crate) fn unstored_count(&self) -> usize {
+        self.lock().engine.unstored_count()
+    }
+
+    /// Connections out.
+    pub(crate) fn connection_count(&self) -> u32 {
+        self.lock().engine.queue().connection_count()
+    }
+
+    // ---- operators ----
+
+    /// Hands an operator's command to the engine. The answer comes once what was decided is durable; the work goes on
+    /// if it is dropped.
+    pub(crate) fn request(self: &Arc<Self>, command: Command) -> Answer {
+        let request = RequestId(self.last_request.fetch_add(1, Ordering::Relaxed));
+        let (sender, answer) = oneshot::channel();
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).insert(request, sender);
+        self.handle(Event::Operator { request, command });
+        answer
+    }
+
+    fn answer(&self, request: RequestId, result: Result<bool, SpoolFailure>) {
+        let waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
+        if let Some(waiting) = waiting {
+            // An operator who has gone away needs no answer.
+            let _ = waiting.send(result);
+        }
+    }
+
+    // ---- messages in ----
+
+    /// Logs and queues a message that is durable.
+    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage) {
+        self.journal.accepted(&message);
+        self.enqueue(message);
+    }
+
+    pub(crate) fn enqueue(self: &Arc<Self>, message: SharedMessage) {
+        let routed = Routed::new(self.current(), &message.envelope);
+        self.handle(Event::Accepted { message, routed });
+    }
+
+    /// Makes a message of this machine durable and queues it. When the spool cannot store it, the daemon ends:
+    /// perhaps no session waits for anything that would tell.
+    pub(crate) async fn accept_own(self: &Arc<Self>, message: Message) -> Result<(), SpoolFailure> {
+        let message = SharedMessage::new(message);
+        let stored = self.persist(vec![Entry::Accept(message.clone())]).await;
+        stored.inspect_err(|failure| self.spool_failed(failure))?;
+        self.accept(message);
+        Ok(())
+    }
+
+    /// Submits a transaction as often as it takes, and waits until it is durable.
+    async fn persist(&self, transaction: Transaction) -> Result<(), SpoolFailure> {
+        let ticket = loop {
+            match self.spool.submit(transaction.clone()) {
+                Ok(ticket) => break ticket,
+                Err(Refused::Poisoned) => return Err(SpoolFailure::Io(Refused::Poisoned.to_string())),
+                Err(Refused::Busy | Refused::Full) => tokio::time::sleep(SUBMIT_AGAIN).await,
+            }
+        };
+        self.spool.durable(ticket).await
+    }
+
+    /// Waits until it would survive a power cut.
+    pub(crate) async fn durable(&self, ticket: Ticket) -> Result<(), SpoolFailure> {
+        self.counters.durable(&self.spool, ticket).await
+    }
+
+    // ---- reading ----
+
+    /// The message, from memory or read back.
+    pub(crate) async fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        if let Some(message) = self.lock().engine.cached(id) {
+            return Ok(message);
+        }
+        if let Some(message) = self.spool.glance(id) {
+            return Ok(message);
+        }
+        self.wait_for_disk(move |spool| spool.read(id)).await
+    }
+
+    /// A chunk of a message's content.
+    pub(crate) async fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        if let Some(bytes) = self.spool.glance_at(place) {
+            return Ok(bytes);
+        }
+        self.wait_for_disk(move |spool| spool.load(place)).await
+    }
+
+    /// The beginning of a message's content, in whole parts.
+    pub(crate) async fn content_up_to(&self, message: &Message, max_bytes: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in message.content.parts() {
+            if out.len() >= max_bytes {
+                break;
+            }
+            match part {
+                Part::Memory(bytes) => out.extend_from_slice(bytes),
+                Part::Stored { place, .. } => {
+                    let Ok(bytes) = self.load(*place).await else { break };
+                    out.extend_from_slice(&bytes);
+                }
+            }
+        }
+        out
+    }
+
+    /// Reads in a thread that may wait.
+    async fn wait_for_disk<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Spool) -> Result<T, SpoolFailure> + Send + 'static,
+    ) -> Result<T, SpoolFailure> {
+        let spool = self.spool.clone();
+        let done = tokio::task::spawn_blocking(move || read(&*spool)).await;
+        done.unwrap_or(Err(SpoolFailure::Missing))
+    }
+
+    // ---- time ----
+
+    /// Reports ticks when the engine wants them; ends at shutdown.
+    pub(crate) async fn run_timer(self: Arc<Self>) {
+        let mut closing = self.closing.subscribe();
+        loop {
+            let at = self.timer_at.load(Ordering::Relaxed);
+            let sleep = async {
+                if at == Millis::MAX {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(Duration::from_millis((at - self.clock.now()).max(1) as u64)).await;
+            };
+            tokio::select! {
+                () = sleep => {
+                    // A time that is set from here on comes with the tick, or after it.
+                    let set = Ordering::Relaxed;
+                    let _ = self.timer_at.compare_exchange(at, Millis::MAX, set, set);
+                    self.handle(Event::Tick);
+                }
+                () = self.timer.notified() => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! One configuration and what was made of it: a reload replaces it as a whole.
+
+use super::wiring;
+use crate::own_address;
+use delivery::Courier;
+use engine::Routing;
+use mail::{Destination, Enhanced, Envelope, ForwardPath, Reply, Transport};
+use policy::Policy;
+use queue::GroupId;
+use route::Table;
+use std::{net::IpAddr, sync::Arc};
+
+/// What a reload replaces as a whole.
+pub(crate) struct Current {
+    pub(crate) settings: config::Settings,
+    pub(crate) table: Arc<Table>,
+    pub(crate) courier: Arc<Courier>,
+    pub(crate) policy: Policy,
+}
+
+impl Current {
+    /// Postmaster is a person, too (RFC 5321 §4.5.1), and an address of ours is our name. `connected_to` is the
+    /// address at which the client reached us.
+    pub(crate) fn name_postmaster(&self, envelope: &mut Envelope, connected_to: IpAddr) {
+        self.rename(envelope, Some(connected_to), |path| self.policy.is_for_postmaster(path));
+    }
+
+    /// The same for what begins on this machine, whose programs write to root as well.
+    pub(crate) fn name_postmaster_and_root(&self, envelope: &mut Envelope) {
+        let is_meant =
+            |path: &ForwardPath| self.policy.is_for_postmaster(path) || self.policy.is_for_absent_root(path);
+        self.rename(envelope, None, is_meant);
+    }
+
+    fn rename(
+        &self,
+        envelope: &mut Envelope,
+        connected_to: Option<IpAddr>,
+        is_meant: impl Fn(&ForwardPath) -> bool,
+    ) {
+        for recipient in &mut envelope.recipients {
+            if let Some(path) = own_address::resolve(&recipient.path, &self.settings, connected_to) {
+                recipient.path = path;
+            }
+            if is_meant(&recipient.path) {
+                recipient.path = ForwardPath::Mailbox(self.settings.postmaster.clone());
+            }
+        }
+    }
+
+    /// Returns whether a Maildir can be named after the recipient, where its mail goes into one.
+    ///
+    /// # Errors
+    /// The reply that refuses it. Mail for it would be returned later.
+    pub(crate) fn is_deliverable(&self, path: &ForwardPath) -> Result<(), Reply> {
+        let Some(mailbox) = path.mailbox().filter(|mailbox| !delivery::can_have_maildir(mailbox)) else {
+            return Ok(());
+        };
+        if self.table.destination(&mailbox.domain().key()).transport != Transport::Maildir {
+            return Ok(());
+        }
+        let text = format!("<{mailbox}>: no mailbox here can have this name");
+        Err(Reply::new(550, Enhanced(5, 1, 1), text))
+    }
+
+    /// Where each recipient goes, and in which queue group.
+    pub(crate) fn ways(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
+        let sender = if self.settings.queue_groups.is_empty() { None } else { wiring::sender_key(envelope) };
+        envelope.recipients.iter().map(move |recipient| {
+            let key = wiring::domain_key(&recipient.path);
+            let group = self.settings.queue_group(&key, sender.as_deref());
+            (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
+        })
+    }
+}
+
+impl Routing for Current {
+    fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
+        self.ways(envelope).collect()
+    }
+
+    fn address_report(&self, envelope: &mut Envelope) {
+        self.name_postmaster_and_root(envelope);
+    }
+}
