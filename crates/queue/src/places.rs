@@ -156,6 +156,27 @@ mod tests {
     }
 
     #[test]
+    fn the_last_job_of_a_destination_without_connections_is_completed() {
+        let mut queue = Queue::new(Settings::default(), 7, 0);
+        for number in 0..COUNT {
+            let to = queue.destination(&name(number));
+            let recipients = [(0, to, 0, None)];
+            let id = QueueId(number);
+            queue.insert(&Arrival { id, arrived: 0, size_bytes: 9, held: false, recipients: &recipients }, 0);
+        }
+        let cancel = |number| queue.seize(QueueId(number), |_| true, Verdict::Deleted, 0).unwrap();
+        let taken: Vec<_> = (0..COUNT).flat_map(cancel).collect();
+        // No destination wants a connection any more.
+        assert_eq!(queue.next_order(0), None);
+        // The places at the end of the table are given back first.
+        for taken in taken.into_iter().rev() {
+            queue.settle(taken.unit, &[(0, Fate::Failed)], false, 0);
+        }
+        queue.check_invariants();
+        assert!(queue.is_empty());
+    }
+
+    #[test]
     fn a_flush_of_dead_destinations_without_mail_forgets_them() {
         let mut queue = with_dead_ones(COUNT);
         delete_all(&mut queue, COUNT);

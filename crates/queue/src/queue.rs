@@ -636,6 +636,8 @@ impl Queue {
         let Entry { arrived, held, .. } = self.messages[message];
         let mut settlement = Settlement { seized, ..Settlement::default() };
         if deferred.is_empty() {
+            // First: with its last job the destination may be forgotten.
+            self.check(id, now);
             settlement.last = self.remove_unit(unit);
         } else {
             let random = self.next_random();
@@ -648,8 +650,8 @@ impl Queue {
                 self.put_waiting(unit, due);
                 settlement.retry_at = Some(due);
             }
+            self.check(id, now);
         }
-        self.check(id, now);
         settlement
     }
 
