@@ -162,6 +162,15 @@ impl Engine {
             Verdict::Returned => ("returned by the postmaster", EndCause::Returned),
             Verdict::Deleted => ("deleted by the postmaster", EndCause::Deleted),
         };
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::SplitReports {
+            for lease in leases {
+                let outcomes = [Outcome::failed(Enhanced(5, 7, 0), text)];
+                self.end(id, vec![lease], &outcomes, cause, None, effects);
+            }
+            effects.extend(answer.map(|request| Effect::Answer { request, result: Ok(true) }));
+            return;
+        }
         let outcomes = vec![Outcome::failed(Enhanced(5, 7, 0), text); leases.len()];
         self.end(id, leases, &outcomes, cause, answer, effects);
     }

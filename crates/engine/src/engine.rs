@@ -136,6 +136,11 @@ impl Engine {
         self.tasks.decided_count() + waiting + self.refused.len()
     }
 
+    /// Are queued messages still being routed again after a reload?
+    pub fn is_rerouting(&self) -> bool {
+        self.reroute.is_reading() || self.reroute.again_at().is_some()
+    }
+
     /// What the engine waits for: reads, reports and commits.
     pub fn task_count(&self) -> usize {
         self.tasks.all().count()

@@ -20,6 +20,8 @@ pub enum Mutant {
     KeepCached,
     /// A reload routes new messages only.
     SkipReroute,
+    /// Jobs that end together are reported one by one.
+    SplitReports,
     /// A recipient that was cancelled in flight is tried again.
     ForgetCancelled,
     /// A connection that closes keeps its slot.
@@ -28,7 +30,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Each that breaks a rule.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::KeepNumbers,
         Self::BelieveClock,
         Self::ForgetRefused,
@@ -36,6 +38,7 @@ impl Mutant {
         Self::ForgetHolds,
         Self::KeepCached,
         Self::SkipReroute,
+        Self::SplitReports,
         Self::ForgetCancelled,
         Self::LoseSlot,
     ];

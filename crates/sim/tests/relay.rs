@@ -1,6 +1,6 @@
 //! A whole relay between misbehaving clients, next hops and disks keeps what it promised.
 
-use sim::relay::{Slip, Tally, run, slipping};
+use sim::relay::{Mutant, Tally, run, run_mutant};
 use spool::Mutation;
 
 #[test]
@@ -32,11 +32,11 @@ fn broken_promises_of_the_spool_are_noticed_from_outside() {
 }
 
 #[test]
-fn broken_rules_of_the_glue_are_noticed() {
-    for slip in Slip::ALL {
-        let slips = |seed| slipping(seed, Mutation::None, slip).err().map(|what| (seed, what));
-        let noticed = (1..=200).find_map(slips);
-        println!("{slip:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{slip:?} went unnoticed")));
+fn broken_rules_of_the_engine_are_noticed() {
+    for mutant in Mutant::ALL {
+        let noticed_by = |seed| run_mutant(seed, Mutation::None, mutant).err().map(|what| (seed, what));
+        let noticed = (1..=200).find_map(noticed_by);
+        println!("{mutant:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutant:?} went unnoticed")));
     }
 }
 

@@ -1,116 +1,104 @@
 //! One connection out: the real client session, and the next hop at its other end.
 
-use super::{
-    hop::Hop,
-    office::{Cause, Office},
-    truth::Truth,
-};
+use super::{driver::Driver, hop::Hop, truth::Truth};
 use crate::seed::Rng;
-use mail::{Enhanced, Outcome, SharedMessage};
-use queue::{DestinationId, Millis, Taken};
-use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
+use engine::{ConnectionId, Event, Lease};
+use mail::{Attempt, Enhanced, Handover, Outcome, SharedMessage};
+use queue::Millis;
+use smtp::client::{self, Piece, Protocol, Settings, Transaction};
 use spool::Spool as _;
 
 /// Longer than any reply may take.
-const PATIENCE: Millis = 300_000;
+const REPLY_TIMEOUT: Millis = 300_000;
 
-pub(super) struct Line {
-    pub(super) site: DestinationId,
-    /// The queue counts it among those that wait for work.
-    pub(super) rests: bool,
-    connection: Connection,
+/// A lease on the wire.
+struct Leased {
+    name: u64,
+    lease: Lease,
+    message: SharedMessage,
+}
+
+pub(super) struct Connection {
+    id: ConnectionId,
+    is_idle: bool,
+    client: client::Connection,
     hop: Hop,
-    /// What is under way, and its messages.
-    hands: Vec<(u64, Taken, SharedMessage)>,
+    leased: Vec<Leased>,
     next_name: u64,
     last_heard: Millis,
     is_greeted: bool,
-    /// It has taken a unit, or was refused.
-    has_taken: bool,
 }
 
-/// What becomes of a line after a step.
+/// What becomes of a connection after a step.
 enum Next {
     Stays,
     Closes,
     Breaks(&'static str),
 }
 
-impl Line {
-    pub(super) fn new(
-        site: DestinationId,
-        domain: Box<str>,
-        is_well: bool,
-        now: Millis,
-        rng: &mut Rng,
-    ) -> Self {
+fn attempt() -> Attempt {
+    Attempt { relay: "hop.test[192.0.2.1]:25".into(), handover: Handover::Relayed, ..Attempt::default() }
+}
+
+impl Connection {
+    pub(super) fn new(id: ConnectionId, host: Box<str>, is_well: bool, now: Millis, rng: &mut Rng) -> Self {
         let settings =
             Settings { protocol: Protocol::Smtp, hello: "mx.test".into(), depth: 2, eight_bit_anyway: true };
         Self {
-            site,
-            rests: false,
-            connection: Connection::new(settings),
-            hop: Hop::connected(domain, is_well, now, rng),
-            hands: Vec::new(),
+            id,
+            is_idle: false,
+            client: client::Connection::new(settings),
+            hop: Hop::connected(host, is_well, now, rng),
+            leased: Vec::new(),
             next_name: 0,
             last_heard: now,
             is_greeted: false,
-            has_taken: false,
         }
     }
 
-    /// One round of reading and writing; the line itself when it goes on.
-    pub(super) fn step(
-        mut self,
-        office: &mut Office,
-        truth: &mut Truth,
-        now: Millis,
-        rng: &mut Rng,
-    ) -> Option<Self> {
-        match self.round(office, truth, now, rng) {
+    /// One round of reading and writing. Gives the connection back when it goes on.
+    pub(super) fn step(mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) -> Option<Self> {
+        match self.round(driver, truth, rng) {
             Next::Stays => return Some(self),
             Next::Closes => {}
-            Next::Breaks(why) => self.give_up(why, office, truth, now, rng),
+            Next::Breaks(why) => self.give_up(why, driver, truth, rng),
         }
-        if self.rests {
-            office.queue.stir(self.site);
-        }
-        let hands = self.hands.drain(..);
-        let seized = hands.flat_map(|(_, taken, _)| office.queue.put_back(taken.unit, now)).collect();
-        office.condemned(seized, truth);
-        office.queue.connection_closed(self.site, self.has_taken, now);
+        let leases = self.leased.drain(..).map(|leased| leased.lease).collect();
+        driver.handle(Event::ConnectionClosed { connection: self.id, leases }, truth, rng);
         None
     }
 
-    fn round(&mut self, office: &mut Office, truth: &mut Truth, now: Millis, rng: &mut Rng) -> Next {
-        if !self.rests {
-            self.begin(office, truth, now);
+    fn round(&mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) -> Next {
+        let now = driver.now();
+        if self.is_idle && driver.is_woken(self.id) {
+            self.is_idle = false;
         }
-        while let Some(piece) = self.connection.next_piece() {
+        if !self.is_idle {
+            self.begin(driver, truth, rng);
+        }
+        while let Some(piece) = self.client.next_piece() {
             match piece {
                 Piece::Text(bytes) => self.hop.receive(&bytes, now, rng, truth),
                 Piece::Content(bytes) => self.hop.receive(&bytes, now, rng, truth),
-                Piece::Load(place) => match office.spool.load(place) {
-                    Ok(bytes) => self.connection.loaded(bytes),
+                Piece::Load(place) => match driver.spool.load(place) {
+                    Ok(bytes) => self.client.loaded(bytes),
                     Err(_) => return Next::Breaks("the spool cannot be read"),
                 },
             }
         }
         if let Some(bytes) = self.hop.heard(now) {
             self.last_heard = now;
-            if self.connection.receive(&bytes).is_err() {
+            if self.client.receive(&bytes).is_err() {
                 return Next::Breaks("the next hop misbehaves");
             }
         }
-        while let Some(event) = self.connection.next_event() {
+        while let Some(event) = self.client.next_event() {
             match event {
-                Event::Hello => self.is_greeted = true,
-                Event::Refused(_) => return Next::Breaks("refused"),
-                Event::Settled(name, results) => {
-                    let Some(at) = self.hands.iter().position(|hand| hand.0 == name) else { continue };
-                    let (_, taken, message) = self.hands.swap_remove(at);
+                client::Event::Hello => self.is_greeted = true,
+                client::Event::Refused(_) => return Next::Breaks("refused"),
+                client::Event::Settled(name, results) => {
                     let results = results.into_iter().map(Into::into).collect();
-                    office.conclude(&taken, results, Cause::Tried, Some(message), truth);
+                    self.finish(name, results, driver, truth, rng);
                 }
                 _ => {}
             }
@@ -118,69 +106,89 @@ impl Line {
         if self.hop.is_over() {
             return Next::Breaks("the connection was lost");
         }
-        if self.connection.is_idle() {
-            return self.idle(office, rng);
+        if self.client.is_idle() {
+            return self.idle(driver, truth, rng);
         }
-        if now - self.last_heard > PATIENCE { Next::Breaks("no answer in time") } else { Next::Stays }
+        if now - self.last_heard > REPLY_TIMEOUT { Next::Breaks("no answer in time") } else { Next::Stays }
     }
 
-    fn begin(&mut self, office: &mut Office, truth: &mut Truth, now: Millis) {
-        while self.connection.can_begin() {
-            let Some(taken) = office.queue.take(self.site, now) else { return };
-            self.has_taken = true;
-            let Ok(message) = office.spool.read(taken.id) else {
+    fn finish(
+        &mut self,
+        name: u64,
+        results: Vec<(u32, Outcome)>,
+        driver: &mut Driver,
+        truth: &mut Truth,
+        rng: &mut Rng,
+    ) {
+        let Some(at) = self.leased.iter().position(|leased| leased.name == name) else { return };
+        let Leased { lease, message, .. } = self.leased.swap_remove(at);
+        // Now and then the engine has to read the message again.
+        let message = (!rng.chance(10)).then_some(message);
+        let (connection, attempt) = (self.id, attempt());
+        driver.handle(Event::AttemptFinished { connection, lease, message, results, attempt }, truth, rng);
+    }
+
+    fn begin(&mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) {
+        while self.client.can_begin() {
+            let ready = Event::ConnectionReady(self.id);
+            let Some((lease, message)) = driver.handle(ready, truth, rng) else { return };
+            let recipients = lease.recipients.as_slice().to_vec();
+            let Ok(message) = message.map_or_else(|| driver.spool.read(lease.id), Ok) else {
                 let unreadable = Outcome::deferred(Enhanced(4, 3, 0), "cannot be read");
-                let results = taken.recipients.as_slice().iter().map(|i| (*i, unreadable.clone())).collect();
-                office.conclude(&taken, results, Cause::Tried, None, truth);
+                let results = recipients.iter().map(|index| (*index, unreadable.clone())).collect();
+                let (connection, message, attempt) = (self.id, None, Attempt::default());
+                driver.handle(
+                    Event::AttemptFinished { connection, lease, message, results, attempt },
+                    truth,
+                    rng,
+                );
                 continue;
             };
             self.next_name += 1;
-            let (name, recipients) = (self.next_name, taken.recipients.as_slice().to_vec());
-            self.hands.push((name, taken, message.clone()));
-            self.last_heard = now;
-            self.connection.begin(Transaction { name, message, recipients });
+            let name = self.next_name;
+            self.leased.push(Leased { name, lease, message: message.clone() });
+            self.last_heard = driver.now();
+            self.client.begin(Transaction { name, message, recipients });
         }
     }
 
     /// Nothing is under way: it closes, or waits to be woken.
-    fn idle(&mut self, office: &mut Office, rng: &mut Rng) -> Next {
-        if self.connection.is_closing() || rng.chance(20) {
+    fn idle(&mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) -> Next {
+        if self.client.is_closing() || rng.chance(20) || driver.engine.should_close(self.id) {
             return Next::Closes;
         }
-        if !self.rests && office.queue.rest(self.site) {
-            self.rests = true;
+        if self.is_idle && rng.chance(10) {
+            // Its time without work is over; it looks once more.
+            driver.handle(Event::ConnectionNotIdle(self.id), truth, rng);
+            driver.is_woken(self.id);
+            self.is_idle = false;
+        } else if !self.is_idle {
+            self.is_idle = true;
+            driver.handle(Event::ConnectionIdle(self.id), truth, rng);
         }
         Next::Stays
     }
 
-    fn give_up(
-        &mut self,
-        why: &'static str,
-        office: &mut Office,
-        truth: &mut Truth,
-        now: Millis,
-        rng: &mut Rng,
-    ) {
+    fn give_up(&mut self, why: &'static str, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) {
         let outcome = Outcome::deferred(Enhanced(4, 4, 2), why);
-        for lost in self.connection.lost() {
-            let Some(at) = self.hands.iter().position(|hand| hand.0 == lost.name) else { continue };
-            let (_, taken, message) = self.hands.swap_remove(at);
+        for lost in self.client.lost() {
+            let Some(at) = self.leased.iter().position(|leased| leased.name == lost.name) else { continue };
             if !lost.content_sent && lost.refused.is_empty() && rng.chance(50) {
-                let seized = office.queue.put_back(taken.unit, now);
-                office.condemned(seized, truth);
+                let (connection, lease) = (self.id, self.leased.swap_remove(at).lease);
+                driver.handle(Event::LeaseReturned { connection, lease }, truth, rng);
                 continue;
             }
             if lost.content_sent {
                 // It may have the message, and its 250 was lost (RFC 1047).
-                truth.excuse_all(taken.id, &lost.open);
+                truth.excuse_all(self.leased[at].lease.id, &lost.open);
             }
             let open = lost.open.into_iter().map(|index| (index, outcome.clone()));
             let results = lost.refused.into_iter().map(Into::into).chain(open).collect();
-            office.conclude(&taken, results, Cause::Tried, Some(message), truth);
+            self.finish(lost.name, results, driver, truth, rng);
         }
         if !self.is_greeted {
-            office.queue.unreachable(self.site, outcome, now);
-            self.has_taken = true;
+            let (connection, attempt) = (self.id, Attempt::default());
+            driver.handle(Event::DestinationUnreachable { connection, outcome, attempt }, truth, rng);
         }
     }
 }

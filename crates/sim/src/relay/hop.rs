@@ -1,6 +1,9 @@
 //! The next hop, which says yes, 4yz, 5yz and 421, is slow, hangs up, falls silent, and loses its own 250.
 
-use super::truth::{Truth, is_unknown, reported, who};
+use super::{
+    routing::HUB,
+    truth::{Truth, is_unknown, reported, who},
+};
 use crate::seed::Rng;
 use queue::Millis;
 use std::collections::VecDeque;
@@ -116,10 +119,13 @@ impl Hop {
         }
         let content = String::from_utf8_lossy(wire).replace("\r\n..", "\r\n.");
         if self.is_report {
-            truth.reported.extend(reported(&content));
+            truth.reported.extend(reported(&content, "failed"));
+            truth.warned.extend(reported(&content, "delayed"));
+            truth.relayed.extend(reported(&content, "relayed"));
         }
         for who in to.iter().filter_map(|address| who(address)).filter(|_| !self.is_report) {
-            truth.arrived(who, &self.domain, content.as_bytes());
+            let at = if &*self.domain == HUB { None } else { Some(&*self.domain) };
+            truth.arrived(who, at, content.as_bytes());
         }
         // It has the message; that nobody hears of it is RFC 1047's window.
         if self.fails(4, rng) {

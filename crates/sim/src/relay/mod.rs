@@ -1,11 +1,12 @@
-//! A whole relay: the real sessions of both sides, the real queue and the real log, between clients and
+//! A whole relay: the real sessions of both sides, the real message engine and the real log, between clients and
 //! next hops that misbehave, on a disk whose power goes. One thread and one seed decide everything.
 //!
 //! After every few steps what was promised is compared with what is there, see `truth`.
 
+mod connection;
+mod driver;
 mod hop;
-mod line;
-mod office;
+mod routing;
 mod source;
 mod truth;
 
@@ -14,7 +15,10 @@ use crate::{
     disk::{EIO, Fault, SimDisk},
     seed::Rng,
 };
-use office::{Office, Times};
+use driver::{Driver, Plan};
+use engine::Context;
+pub use engine::Mutant;
+use mail::{QueueId, UnixMillis};
 use queue::Millis;
 use source::Source;
 use spool::{LogSettings, LogSpool, Mutation, Recovered, Spool as _, Turn};
@@ -32,6 +36,10 @@ const WIDE_PERCENT: u64 = 8;
 const MANY_DESTINATIONS: u64 = 5000;
 /// Relays whose wall clock goes wrong.
 const WRONG_CLOCK_PERCENT: u64 = 40;
+/// Lives that end by a shutdown, if nothing ended them before.
+const SHUTDOWN_PERCENT: u64 = 50;
+/// Within so many steps a shutdown comes to its end.
+const SHUTDOWN_STEPS: u64 = 20_000;
 /// Within so many steps a well world takes everything.
 const LAST_STEPS: u64 = 100_000;
 
@@ -46,8 +54,14 @@ pub struct Tally {
     pub arrival_count: u64,
     /// Recipients whose failure was reported.
     pub report_count: u64,
+    /// Recipients whose delay was reported.
+    pub warning_count: u64,
+    /// Recipients whose success was reported.
+    pub success_report_count: u64,
     /// Lives that ended otherwise than well.
     pub crash_count: u64,
+    /// Lives that ended by a shutdown.
+    pub shutdown_count: u64,
     /// Seeds.
     pub seed_count: u64,
 }
@@ -59,7 +73,10 @@ impl Tally {
         self.acknowledged_count += other.acknowledged_count;
         self.arrival_count += other.arrival_count;
         self.report_count += other.report_count;
+        self.warning_count += other.warning_count;
+        self.success_report_count += other.success_report_count;
         self.crash_count += other.crash_count;
+        self.shutdown_count += other.shutdown_count;
         self.seed_count += other.seed_count;
     }
 }
@@ -68,39 +85,25 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} relays, {} crashes, {} mails sent, {} answered 250, {} arrivals, {} failures reported",
+            "{} relays, {} crashes, {} shutdowns, {} mails sent, {} answered 250, {} arrivals, {} failures, {} delays and {} successes reported",
             self.seed_count,
             self.crash_count,
+            self.shutdown_count,
             self.mail_count,
             self.acknowledged_count,
             self.arrival_count,
-            self.report_count
+            self.report_count,
+            self.warning_count,
+            self.success_report_count
         )
     }
-}
-
-/// A rule of the daemon's glue that is broken on purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Slip {
-    /// None is.
-    #[default]
-    None,
-    /// The number of a destination is kept after the queue has forgotten it.
-    KeepNumbers,
-    /// A restart takes what the wall clock showed for true, even when it is still to come.
-    BelieveClock,
-}
-
-impl Slip {
-    /// Each that breaks one.
-    pub const ALL: [Self; 2] = [Self::KeepNumbers, Self::BelieveClock];
 }
 
 struct World {
     rng: Rng,
     /// What kind of world it is and how its clock goes wrong, in a stream of its own.
     kind: Rng,
-    slip: Slip,
+    mutant: Mutant,
     has_wrong_clock: bool,
     skew: Skew,
     /// What takes long with many destinations is judged every so many steps.
@@ -112,9 +115,12 @@ struct World {
     truth: Truth,
     sources: Vec<Source>,
     now: Millis,
-    next_id: u64,
+    last_id: QueueId,
     is_well: bool,
+    /// The last life ended by a shutdown that came to its end.
+    was_clean: bool,
     crash_count: u64,
+    shutdown_count: u64,
 }
 
 /// Runs a seed; an error says which promise was broken.
@@ -122,20 +128,28 @@ struct World {
 /// # Errors
 /// In words.
 pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
-    slipping(seed, mutation, Slip::None)
+    run_mutant(seed, mutation, Mutant::None)
 }
 
-/// The same with a rule broken.
+/// Runs a seed with a rule of the engine broken.
 ///
 /// # Errors
-/// In words.
-pub fn slipping(seed: u64, mutation: Mutation, slip: Slip) -> Result<Tally, String> {
+/// In words. A panic, of a violated invariant for instance, is one.
+pub fn run_mutant(seed: u64, mutation: Mutation, mutant: Mutant) -> Result<Tally, String> {
+    std::panic::catch_unwind(|| lives(seed, mutation, mutant)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("a panic: {}", text.unwrap_or_default()))
+    })
+}
+
+fn lives(seed: u64, mutation: Mutation, mutant: Mutant) -> Result<Tally, String> {
     let (mut rng, mut kind) = (Rng::new(seed), Rng::new(!seed));
     let (is_wide, has_wrong_clock) = (kind.chance(WIDE_PERCENT), kind.chance(WRONG_CLOCK_PERCENT));
     let destinations = if is_wide { MANY_DESTINATIONS } else { FEW_DESTINATIONS };
     let mut world = World {
         kind,
-        slip,
+        mutant,
         has_wrong_clock,
         skew: Skew::default(),
         pace: if is_wide { 64 } else { 1 },
@@ -146,9 +160,11 @@ pub fn slipping(seed: u64, mutation: Mutation, slip: Slip) -> Result<Tally, Stri
         truth: Truth { destinations, ..Truth::default() },
         sources: (0..SOURCES).map(Source::new).collect(),
         now: 1_000,
-        next_id: 0,
+        last_id: QueueId(0),
         is_well: false,
+        was_clean: false,
         crash_count: 0,
+        shutdown_count: 0,
     };
     for _ in 0..LIVES {
         world.plan();
@@ -164,6 +180,9 @@ pub fn slipping(seed: u64, mutation: Mutation, slip: Slip) -> Result<Tally, Stri
         arrival_count: truth.arrived.values().map(|n| u64::from(*n)).sum(),
         report_count: truth.reported.len() as u64,
         crash_count: world.crash_count,
+        warning_count: truth.warned.len() as u64,
+        success_report_count: truth.relayed.len() as u64,
+        shutdown_count: world.shutdown_count,
         seed_count: 1,
     })
 }
@@ -180,7 +199,7 @@ impl World {
     }
 
     fn crash(&mut self) {
-        self.crash_count += 1;
+        self.crash_count += u64::from(!self.was_clean);
         let is_kill = self.rng.chance(30);
         self.disk = if is_kill { self.disk.after_kill() } else { self.disk.after_crash(self.rng.bits()) };
         self.sources.iter_mut().for_each(|source| source.hang_up(None));
@@ -189,35 +208,67 @@ impl World {
 
     /// From a start until the disk or the steps end; a well world ends when everything is delivered.
     fn life(&mut self, steps: u64) -> Result<(), String> {
-        let Some(mut office) = self.start()? else { return Ok(()) };
+        let Some(mut driver) = self.start()? else { return Ok(()) };
         if self.is_well {
-            office.release_all();
+            driver.release_all(&mut self.truth, &mut self.rng);
         }
+        let stops = self.kind.chance(SHUTDOWN_PERCENT) && !self.is_well;
         for step in 0..steps {
-            self.step(&mut office);
-            if self.disk.is_off() || office.spool.pressure().poisoned {
+            self.step(&mut driver, false);
+            if self.judge(&driver, step)? {
                 break;
             }
-            if step % self.pace == 0 {
-                office.judge()?;
-            }
-            if step % (16 * self.pace) == 0 {
-                office.judge_waits()?;
-                self.truth.judge(&office.queued(&self.truth))?;
-                self.truth.judge_repeats()?;
-            }
-            if self.is_well && office.is_done() {
-                return self.end(&office);
+            if self.is_well && driver.is_done() {
+                return self.end(&driver);
             }
         }
-        self.next_id = office.next_id();
-        if self.is_well { Err(format!("{} messages never leave", office.queue.len())) } else { Ok(()) }
+        if stops && !self.disk.is_off() && !driver.spool.pressure().poisoned {
+            self.shut_down(&mut driver)?;
+        }
+        self.last_id = driver.next_id();
+        if self.is_well { Err(format!("it never comes to its end: {}", driver.left())) } else { Ok(()) }
     }
 
-    fn end(&self, office: &Office) -> Result<(), String> {
-        self.truth.judge(&office.queued(&self.truth))?;
+    /// Compares what is there with what was promised. True when the disk or the spool has failed.
+    fn judge(&mut self, driver: &Driver, step: u64) -> Result<bool, String> {
+        if self.disk.is_off() || driver.spool.pressure().poisoned {
+            return Ok(true);
+        }
+        if step.is_multiple_of(self.pace) {
+            driver.engine.check_invariants();
+        }
+        if step.is_multiple_of(64 * self.pace) {
+            driver.judge_messages()?;
+        }
+        if step.is_multiple_of(16 * self.pace) {
+            self.truth.judge(&driver.queued(&self.truth))?;
+            self.truth.judge_repeats()?;
+        }
+        Ok(false)
+    }
+
+    /// Ends as the daemon does: nothing new begins, and what is decided is stored.
+    fn shut_down(&mut self, driver: &mut Driver) -> Result<(), String> {
+        self.sources.iter_mut().for_each(|source| source.hang_up(Some(driver)));
+        driver.shut_down(&mut self.truth, &mut self.rng);
+        for step in 0..SHUTDOWN_STEPS {
+            self.step(driver, true);
+            if self.judge(driver, step)? {
+                return Ok(());
+            }
+            if driver.is_quiet() {
+                self.shutdown_count += 1;
+                self.was_clean = true;
+                return Ok(());
+            }
+        }
+        Err(format!("it never stops: {} decisions are not stored", driver.engine.unstored_count()))
+    }
+
+    fn end(&self, driver: &Driver) -> Result<(), String> {
+        self.truth.judge(&driver.queued(&self.truth))?;
         self.truth.judge_repeats()?;
-        let left = office.spool.pressure().message_count;
+        let left = driver.spool.pressure().message_count;
         if left == 0 {
             Ok(())
         } else {
@@ -226,12 +277,13 @@ impl World {
     }
 
     /// `None`: the disk did not let it start.
-    fn start(&mut self) -> Result<Option<Office>, String> {
+    fn start(&mut self) -> Result<Option<Driver>, String> {
         let settings = LogSettings {
-            segment_bytes: 52 * 1024,
+            // A report on all recipients of a message is one transaction.
+            segment_bytes: if self.is_wide() { 1024 * 1024 } else { 52 * 1024 },
             max_bytes: 0,
             min_free_bytes: 0,
-            queued_bytes_max: 16 * 1024,
+            queued_bytes_max: if self.is_wide() { 512 * 1024 } else { 24 * 1024 },
             outcome_delay: Duration::ZERO,
             read_threads: 1,
         };
@@ -249,22 +301,27 @@ impl World {
             }
             Err(failure) => return failed(&self.disk, format!("no recovery: {failure}")),
         }
-        let queue_settings =
-            queue::Settings { expire: Duration::from_secs(86_400), ..queue::Settings::default() };
-        let next_id = self.next_id + 10_000;
-        let mut office =
-            Office::new(spool, queue_settings, self.rng.bits(), self.times(), next_id, self.slip);
-        for recovered in &found {
-            self.truth.recovered(recovered);
-            office.restore(recovered);
-        }
-        self.next_id = next_id;
-        self.truth.judge(&office.queued(&self.truth))?;
-        Ok(Some(office))
+        let plan = Plan {
+            mutant: self.mutant,
+            cache_bytes: [0, 8 * 1024, 1 << 20][self.kind.index(3)],
+            connections_max: [3, 1000][self.kind.index(2)],
+            routes: self.kind.below(routing::Routes::COUNT) as u8,
+            seed: self.rng.bits(),
+        };
+        let mut driver = Driver::new(spool, &plan, self.context(), self.last_id, self.is_well);
+        let was_clean = std::mem::take(&mut self.was_clean);
+        found.iter().for_each(|recovered| self.truth.recovered(recovered, was_clean));
+        driver.recover(&found, &mut self.truth, &mut self.rng);
+        self.truth.judge(&driver.queued(&self.truth))?;
+        Ok(Some(driver))
     }
 
-    fn times(&self) -> Times {
-        Times { now: self.now, wall: self.skew.shows(self.now) }
+    fn is_wide(&self) -> bool {
+        self.truth.destinations > FEW_DESTINATIONS
+    }
+
+    fn context(&self) -> Context {
+        Context { now: self.now, wall: UnixMillis(self.skew.shows(self.now)), worker: None }
     }
 
     /// The wall clock goes on, and may go wrong.
@@ -276,22 +333,20 @@ impl World {
         self.disk.set_clock(self.skew.shows(self.now));
     }
 
-    fn step(&mut self, office: &mut Office) {
+    fn step(&mut self, driver: &mut Driver, is_closing: bool) {
         let (truth, rng) = (&mut self.truth, &mut self.rng);
         match rng.below(100) {
-            0..40 if !self.is_well => {
+            0..40 if !self.is_well && !is_closing => {
                 let at = rng.index(self.sources.len());
-                self.sources[at].step(office, truth, self.now, rng);
+                self.sources[at].step(driver, truth, self.now, rng);
             }
-            0..70 if !office.lines.is_empty() => {
-                for _ in 0..1 + office.lines.len() / 16 {
-                    let at = rng.index(office.lines.len());
-                    let line = office.lines.swap_remove(at);
-                    let line = line.step(office, truth, self.now, rng);
-                    office.lines.extend(line);
-                    // Who is to be woken must not go away before.
-                    office.follow_orders(self.is_well, rng);
-                    if office.lines.is_empty() {
+            0..70 if !driver.connections.is_empty() => {
+                for _ in 0..1 + driver.connections.len() / 16 {
+                    let at = rng.index(driver.connections.len());
+                    let connection = driver.connections.swap_remove(at);
+                    let connection = connection.step(driver, truth, rng);
+                    driver.connections.extend(connection);
+                    if driver.connections.is_empty() {
                         break;
                     }
                 }
@@ -299,7 +354,7 @@ impl World {
             0..90 => {
                 for turn in [Turn::Prepare, Turn::Clean, Turn::Commit] {
                     if rng.chance(60) {
-                        office.spool.turn(turn);
+                        driver.spool.turn(turn);
                     }
                 }
             }
@@ -307,12 +362,11 @@ impl World {
                 let most = [10, 1_000, 60_000, 3_600_000][rng.index(4)];
                 self.now += rng.below(most) as Millis;
             }
-            _ if !self.is_well => office.operate(rng, truth),
-            _ => office.queue.flush(self.now),
+            _ if !self.is_well && !is_closing => driver.operate(truth, rng),
+            _ => driver.flush(truth, rng),
         }
         self.set_clock(if self.is_well { 0 } else { 1 });
-        office.advance(self.times(), &mut self.truth);
-        office.poll(&mut self.sources, &mut self.truth);
-        office.follow_orders(self.is_well, &mut self.rng);
+        driver.set_time(self.now, self.skew.shows(self.now));
+        driver.work(&mut self.sources, &mut self.truth, &mut self.rng);
     }
 }

@@ -2,7 +2,7 @@
 //! not read 250 for. The real server session answers it.
 
 use super::{
-    office::Office,
+    driver::Driver,
     truth::{FEW_DESTINATIONS, Mail, Truth, recipient, sender},
 };
 use crate::seed::Rng;
@@ -51,28 +51,28 @@ impl Source {
     }
 
     /// The connection is gone, whoever ended it.
-    pub(super) fn hang_up(&mut self, office: Option<&mut Office>) {
+    pub(super) fn hang_up(&mut self, driver: Option<&mut Driver>) {
         self.connection = None;
         self.turn += 1;
         self.waits = false;
         self.content.clear();
         let parts = std::mem::take(&mut self.parts);
-        if let Some(office) = office {
-            office.abandon(&parts);
+        if let Some(driver) = driver {
+            driver.abandon(&parts);
         }
     }
 
     /// Something that clients do.
-    pub(super) fn step(&mut self, office: &mut Office, truth: &mut Truth, now: Millis, rng: &mut Rng) {
+    pub(super) fn step(&mut self, driver: &mut Driver, truth: &mut Truth, now: Millis, rng: &mut Rng) {
         if self.connection.is_none() {
             return self.connect(truth, now, rng);
         }
         if rng.chance(2) {
-            return self.hang_up(Some(office));
+            return self.hang_up(Some(driver));
         }
         if now - self.last_heard > 300_000 && !self.waits {
             self.connection.as_mut().expect("there is one").farewell(&replies::TIMEOUT);
-            return self.hang_up(Some(office));
+            return self.hang_up(Some(driver));
         }
         if !self.to_send.is_empty() {
             let count = 1 + rng.index(self.to_send.len());
@@ -81,8 +81,8 @@ impl Source {
             self.inbox.extend_from_slice(&piece);
             self.last_heard = now;
         }
-        self.serve(office, truth);
-        self.read(office, truth);
+        self.serve(driver, truth);
+        self.read(driver, truth);
     }
 
     /// A new mail, or one that nobody said 250 to.
@@ -94,7 +94,9 @@ impl Source {
         };
         let n = self.n;
         let recipients = (0..truth.mails[&n].recipient_count).map(|k| recipient((n, k), truth.destinations));
-        let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>\r\n")).collect();
+        // Some want to hear of success (RFC 3461 §4.1).
+        let notify = if n.is_multiple_of(7) { " NOTIFY=SUCCESS,FAILURE,DELAY" } else { "" };
+        let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>{notify}\r\n")).collect();
         self.to_send =
             format!("EHLO source.test\r\nMAIL FROM:<{}>\r\n{lines}DATA\r\n", sender(n)).into_bytes();
         let capabilities =
@@ -106,14 +108,14 @@ impl Source {
     }
 
     /// The server's side, as reception drives it.
-    fn serve(&mut self, office: &mut Office, truth: &mut Truth) {
+    fn serve(&mut self, driver: &mut Driver, truth: &mut Truth) {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.waits) else { return };
         let bytes = std::mem::take(&mut self.inbox);
         let mut input = &bytes[..];
         loop {
             match connection.step(&mut input) {
                 Step::NeedInput | Step::Close => break,
-                Step::JudgeSender => connection.verdict(office.judge_sender()),
+                Step::JudgeSender => connection.verdict(driver.judge_sender()),
                 Step::JudgeRecipient => connection.verdict(replies::RECIPIENT_OK),
                 Step::StartTls => unreachable!("it was not offered"),
                 Step::Begin => {
@@ -123,16 +125,16 @@ impl Source {
                 Step::Content(piece) => {
                     self.content.extend_from_slice(piece);
                     if self.content.len() > CHUNK_BYTES {
-                        match office.store(std::mem::take(&mut self.content).into()) {
+                        match driver.store(std::mem::take(&mut self.content).into()) {
                             Ok(part) => self.parts.push(part),
                             Err(reply) => connection.refuse_content(reply),
                         }
                     }
                 }
-                Step::Drop => office.abandon(&std::mem::take(&mut self.parts)),
+                Step::Drop => driver.abandon(&std::mem::take(&mut self.parts)),
                 Step::Commit(envelope) => {
                     let content = whole(&mut self.parts, &mut self.content);
-                    match office.accept(*envelope, content, (self.place, self.turn)) {
+                    match driver.accept(*envelope, content, (self.place, self.turn), truth) {
                         Ok(id) => {
                             truth.ids.insert(id, self.n);
                             *truth.copies.entry(self.n).or_default() += 1;
@@ -156,7 +158,7 @@ impl Source {
     }
 
     /// The client's side of the answers.
-    fn read(&mut self, office: &mut Office, truth: &mut Truth) {
+    fn read(&mut self, driver: &mut Driver, truth: &mut Truth) {
         let Some(connection) = &mut self.connection else { return };
         let said = String::from_utf8(std::mem::take(connection.output())).expect("replies are text");
         for line in said.lines() {
@@ -173,7 +175,7 @@ impl Source {
                     return self.hang_up(None);
                 }
                 "220" | "250" => {}
-                _ => return self.hang_up(Some(office)),
+                _ => return self.hang_up(Some(driver)),
             }
         }
     }
@@ -196,13 +198,4 @@ fn new_mail(truth: &mut Truth, rng: &mut Rng) -> u64 {
     }
     truth.mails.insert(n, Mail { recipient_count, content: text.into() });
     n
-}
-
-/// What the spool said no with.
-pub(super) fn refusal(refused: spool::Refused) -> Reply {
-    match refused {
-        spool::Refused::Busy => replies::SPOOL_BUSY,
-        spool::Refused::Full => replies::NO_ROOM,
-        spool::Refused::Poisoned => replies::LOCAL_ERROR,
-    }
 }

@@ -33,6 +33,12 @@ pub(super) struct Truth {
     /// Arrivals that may repeat: the next hop's 250 was lost, or a crash came before its outcome was durable.
     pub(super) excused: BTreeMap<Who, u32>,
     pub(super) reported: BTreeSet<Who>,
+    /// Recipients whose delay was reported.
+    pub(super) warned: BTreeSet<Who>,
+    /// Recipients whose success was reported.
+    pub(super) relayed: BTreeSet<Who>,
+    /// What operators wanted of held messages, in their order: the request, whether it holds, whether it was answered.
+    pub(super) changes: BTreeMap<QueueId, Vec<(u64, bool, bool)>>,
     /// Thrown away by an operator.
     pub(super) deleted: BTreeSet<Who>,
     /// Which mail a message is.
@@ -82,14 +88,17 @@ pub(super) fn is_unknown((n, k): Who) -> bool {
     (n * 13 + u64::from(k) * 5) % 11 == 0
 }
 
-/// What a report says of whom.
-pub(super) fn report(affected: &[Who]) -> String {
-    affected.iter().map(|(n, k)| format!("failed m{n}r{k}@\r\n")).collect()
-}
-
-/// Whom a report speaks of.
-pub(super) fn reported(content: &str) -> impl Iterator<Item = Who> + '_ {
-    content.lines().filter_map(|line| who(line.strip_prefix("failed ")?))
+/// The recipients of which a report tells this (RFC 3464 §2.3).
+pub(super) fn reported(content: &str, action: &str) -> Vec<Who> {
+    let (mut all, mut last) = (Vec::new(), None);
+    for line in content.lines() {
+        if let Some(address) = line.strip_prefix("Final-Recipient: rfc822; ") {
+            last = who(address);
+        } else if line.strip_prefix("Action: ") == Some(action) {
+            all.extend(last.take());
+        }
+    }
+    all
 }
 
 /// A recipient of a message that is not one of our reports.
@@ -99,11 +108,18 @@ pub(super) fn who_of(message: &Message, index: u32) -> Option<Who> {
 
 impl Truth {
     /// What a restart found: who is to be tried again may have had it already, unless that was durable.
-    pub(super) fn recovered(&mut self, found: &Recovered) {
+    pub(super) fn recovered(&mut self, found: &Recovered, was_clean: bool) {
+        self.judge_held(found);
         for (index, past) in (0..).zip(&found.recipients) {
             let Some(who) = who_of(&found.message, index).filter(|_| !past.settled) else { continue };
             if self.concluded.contains(&(found.message.id, index)) {
                 self.violations.push(format!("{who:?} was concluded for good, and is tried again"));
+            }
+            if was_clean && self.arrived.contains_key(&who) && !self.excused.contains_key(&who) {
+                let has_copies = self.copies.get(&who.0).is_some_and(|copies| *copies > 1);
+                if !has_copies {
+                    self.violations.push(format!("{who:?} arrived before a clean stop, and is tried again"));
+                }
             }
             if self.arrived.contains_key(&who) {
                 self.excuse(who);
@@ -111,9 +127,36 @@ impl Truth {
         }
     }
 
-    /// At the hosts of a domain.
-    pub(super) fn arrived(&mut self, who: Who, at: &str, content: &[u8]) {
-        if at != domain(who, self.destinations) {
+    /// A message is held as an operator was told last, or wanted later.
+    fn judge_held(&mut self, found: &Recovered) {
+        let changes = self.changes.entry(found.message.id).or_default();
+        let told = changes.iter().rposition(|change| change.2);
+        let before = told.is_some_and(|at| changes[at].1);
+        let later = &changes[told.map_or(0, |at| at + 1)..];
+        if found.held != before && later.iter().all(|change| change.1 != found.held) {
+            self.violations.push(format!("{}: held is {} after {changes:?}", found.message.id, found.held));
+        }
+        *changes = vec![(0, found.held, true)];
+    }
+
+    pub(super) fn change_wanted(&mut self, id: QueueId, request: u64, holds: bool) {
+        self.changes.entry(id).or_default().push((request, holds, false));
+    }
+
+    pub(super) fn change_answered(&mut self, request: u64) {
+        for change in self.changes.values_mut().flatten().filter(|change| change.0 == request) {
+            change.2 = true;
+        }
+    }
+
+    /// A report of ours cannot be delivered: nobody is told (RFC 5321 §4.5.5).
+    pub(super) fn report_lost(&mut self, id: QueueId) {
+        self.deleted.extend(self.reports.get(&id).into_iter().flatten());
+    }
+
+    /// At the hosts of a domain; none: at a host for all.
+    pub(super) fn arrived(&mut self, who: Who, at: Option<&str>, content: &[u8]) {
+        if let Some(at) = at.filter(|at| *at != domain(who, self.destinations)) {
             self.violations.push(format!("{who:?} arrived at the hosts of {at}"));
         }
         *self.arrived.entry(who).or_default() += 1;

@@ -1,0 +1,629 @@
+//! Drives the real message engine, as the daemon's driver does, but by hand: reads, reports and commits take as long
+//! as the seed wants. Decides nothing about messages.
+
+use super::{
+    connection::Connection,
+    routing::{Routes, groups},
+    source::Source,
+    truth::{self, Truth},
+};
+use crate::seed::Rng;
+use bytes::Bytes;
+use engine::{
+    Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, Mutant, ReportRequest, RequestId,
+    RetryAt, Routed, Settings, TaskId,
+};
+use mail::{
+    Attempt, Content, Destination, Enhanced, Envelope, Fate, IdSource, Message, Outcome, Part, Place,
+    QueueId, Reply, SharedMessage, UnixMillis,
+};
+use queue::{GroupId, Millis, Status, Verdict};
+use smtp::server::replies;
+use spool::{Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure, Ticket};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// Delivery time expired (RFC 3463 §3.5), as the log and the reports show it.
+const EXPIRED: Enhanced = Enhanced(5, 4, 7);
+
+/// Transactions that the spool does not take at first.
+const BUSY_PERCENT: u64 = 10;
+
+/// What happens once a transaction is durable.
+struct Commit {
+    ticket: Ticket,
+    task: Option<TaskId>,
+    /// Who is told 250, and the message.
+    client: Option<(usize, u64, SharedMessage)>,
+    /// Recipients whose outcome is then durable.
+    settled: Vec<(QueueId, u32)>,
+}
+
+/// What a relay is made with.
+pub(super) struct Plan {
+    pub(super) mutant: Mutant,
+    pub(super) cache_bytes: u64,
+    pub(super) connections_max: u32,
+    pub(super) routes: u8,
+    pub(super) seed: u64,
+}
+
+pub(super) struct Driver {
+    pub(super) spool: LogSpool,
+    pub(super) engine: Engine,
+    pub(super) connections: Vec<Connection>,
+    /// Idle connections that were woken and have not noticed yet.
+    woken: BTreeSet<ConnectionId>,
+    commits: Vec<Commit>,
+    loads: Vec<(TaskId, QueueId)>,
+    compositions: Vec<ReportRequest>,
+    /// Reports that are composed and not queued yet.
+    reports: BTreeSet<QueueId>,
+    ids: Arc<IdSource>,
+    routes: Arc<Routes>,
+    context: Context,
+    wake_at: Option<Millis>,
+    settings: Settings,
+    last_request: u64,
+    /// Requests that wait for an answer.
+    requests: BTreeMap<RequestId, Command>,
+    /// Recipients that operators ended: no new attempt begins for them.
+    cancelled: BTreeSet<(QueueId, u32)>,
+    /// Messages that operators return as a whole: their senders get one report.
+    returned: BTreeMap<QueueId, u32>,
+    removed: BTreeSet<QueueId>,
+    has_read_error: bool,
+    was_reloaded: bool,
+    is_closing: bool,
+    is_well: bool,
+}
+
+fn settings(plan: &Plan) -> Settings {
+    Settings {
+        queue: queue::Settings {
+            expire: Duration::from_secs(86_400),
+            connections_max: plan.connections_max,
+            groups: groups(),
+            ..queue::Settings::default()
+        },
+        cache_bytes: plan.cache_bytes,
+        hostname: "mx.test".into(),
+        retry_at: RetryAt::Recorded,
+    }
+}
+
+impl Driver {
+    /// Ids up to `last_id` were given before.
+    pub(super) fn new(
+        spool: LogSpool,
+        plan: &Plan,
+        context: Context,
+        last_id: QueueId,
+        is_well: bool,
+    ) -> Self {
+        let (ids, routes) = (Arc::<IdSource>::default(), Arc::new(Routes(plan.routes)));
+        ids.never_before(last_id);
+        let settings = settings(plan);
+        let mut engine = Engine::new(settings.clone(), routes.clone(), ids.clone(), plan.seed, context);
+        engine.set_mutant(plan.mutant);
+        Self {
+            spool,
+            engine,
+            connections: Vec::new(),
+            woken: BTreeSet::new(),
+            commits: Vec::new(),
+            loads: Vec::new(),
+            compositions: Vec::new(),
+            reports: BTreeSet::new(),
+            ids,
+            routes,
+            context,
+            wake_at: None,
+            settings,
+            last_request: 0,
+            requests: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            returned: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            has_read_error: false,
+            was_reloaded: false,
+            is_closing: false,
+            is_well,
+        }
+    }
+
+    /// A new id, above all others.
+    pub(super) fn next_id(&self) -> QueueId {
+        self.ids.next(self.context.wall.0)
+    }
+
+    // ---- events and effects ----
+
+    /// Hands an event to the engine and performs what follows. Gives the lease for a connection that was ready.
+    pub(super) fn handle(
+        &mut self,
+        event: Event<'_>,
+        truth: &mut Truth,
+        rng: &mut Rng,
+    ) -> Option<(Lease, Option<SharedMessage>)> {
+        let mut effects = Vec::new();
+        self.engine.handle(event, self.context, &mut effects);
+        self.perform(effects, truth, rng)
+    }
+
+    fn perform(
+        &mut self,
+        mut effects: Vec<Effect>,
+        truth: &mut Truth,
+        rng: &mut Rng,
+    ) -> Option<(Lease, Option<SharedMessage>)> {
+        let mut at = 0;
+        // What follows below hands in further events: these come before them.
+        while at < effects.len() {
+            match &effects[at] {
+                Effect::Submit { task, transaction } => {
+                    let (task, transaction) = (*task, transaction.clone());
+                    // The spool may be busy at any time.
+                    let is_busy = rng.chance(BUSY_PERCENT) && !self.is_well;
+                    let submit = || self.spool.submit(transaction.clone());
+                    match if is_busy { Err(Refused::Busy) } else { submit() } {
+                        Ok(ticket) => {
+                            let settled = transaction.iter().flat_map(settled).collect();
+                            self.commits.push(Commit { ticket, task, client: None, settled });
+                        }
+                        Err(refused) => {
+                            let event = Event::Refused { task, transaction, refused };
+                            self.engine.handle(event, self.context, &mut effects);
+                        }
+                    }
+                }
+                Effect::WakeAt(at) => self.wake_at = Some(*at),
+                _ => {}
+            }
+            at += 1;
+        }
+        let mut leased = None;
+        for effect in effects {
+            match effect {
+                Effect::Submit { .. } | Effect::WakeAt(_) | Effect::Fail(_) => {}
+                Effect::Load { task, id } => self.loads.push((task, id)),
+                Effect::Compose(request) => self.compositions.push(*request),
+                Effect::OpenConnection { connection, destination } => {
+                    self.open(connection, &destination, truth, rng);
+                }
+                Effect::WakeConnection(connection) => {
+                    if !self.woken.insert(connection) {
+                        truth.violations.push(format!("{connection:?} was woken twice"));
+                    }
+                }
+                Effect::Deliver { lease, message, .. } => {
+                    self.check_lease(&lease, truth);
+                    leased = Some((lease, message));
+                }
+                Effect::Log(event) => self.log(&event, truth),
+                Effect::Answer { request, result } => self.answer(request, result.ok(), truth),
+            }
+        }
+        leased
+    }
+
+    fn check_lease(&self, lease: &Lease, truth: &mut Truth) {
+        for index in lease.recipients.as_slice() {
+            if self.cancelled.contains(&(lease.id, *index)) {
+                truth
+                    .violations
+                    .push(format!("{}: recipient {index} was cancelled, and is tried again", lease.id));
+            }
+        }
+    }
+
+    fn log(&mut self, event: &LogEvent, truth: &mut Truth) {
+        match event {
+            LogEvent::Accepted(report) => {
+                self.reports.remove(&report.id);
+            }
+            LogEvent::Attempt { message, results, .. } => {
+                if self.removed.contains(&message.id) {
+                    truth.violations.push(format!("{}: an attempt after the end", message.id));
+                }
+                let is_expired = |(_, o): &(u32, Outcome)| o.status == EXPIRED && o.fate == Fate::Failed;
+                if results.iter().any(is_expired) {
+                    let expire = self.settings.queue.expire.as_millis() as Millis;
+                    truth.expired(message.id, self.context.now, expire);
+                }
+                if results.iter().any(|(_, outcome)| outcome.fate == Fate::Failed) {
+                    truth.report_lost(message.id);
+                }
+            }
+            LogEvent::Deleted { message, results } => {
+                truth.deleted.extend(results.iter().filter_map(|(index, _)| truth::who_of(message, *index)));
+                truth.report_lost(message.id);
+            }
+            LogEvent::Removed(id) => {
+                if !self.removed.insert(*id) {
+                    truth.violations.push(format!("{id} was removed twice"));
+                }
+            }
+            LogEvent::Unreadable(id, _) => {
+                // What is to be returned is tried again; what is to be deleted is.
+                self.returned.remove(id);
+                let n = truth.ids.get(id).copied();
+                let queued = self.engine.queue().recipients(*id);
+                let gone = self.cancelled.iter().filter(|(other, k)| other == id && !queued.contains(k));
+                truth.deleted.extend(gone.filter_map(|(_, k)| Some((n?, *k))));
+                truth.report_lost(*id);
+                self.cancelled.retain(|(other, _)| other != id);
+            }
+            LogEvent::Suspended { .. } | LogEvent::Rerouted(_) => {}
+        }
+    }
+
+    fn answer(&mut self, request: RequestId, is_found: Option<bool>, truth: &mut Truth) {
+        if self.requests.remove(&request).is_none() {
+            truth.violations.push(format!("{request:?} was answered twice"));
+        }
+        if is_found == Some(true) {
+            truth.change_answered(request.0);
+        }
+    }
+
+    /// Some of what the engine waits for happens: reads, reports, commits, the time.
+    pub(super) fn work(&mut self, sources: &mut [Source], truth: &mut Truth, rng: &mut Rng) {
+        while self.wake_at.is_some_and(|at| at <= self.context.now) {
+            self.wake_at = None;
+            self.handle(Event::Tick, truth, rng);
+        }
+        for (task, id) in std::mem::take(&mut self.loads) {
+            if rng.chance(30) && !self.is_well {
+                self.loads.push((task, id));
+                continue;
+            }
+            let result = self.read(id);
+            self.has_read_error |= result.is_err();
+            self.handle(Event::Loaded { task, result }, truth, rng);
+        }
+        for request in std::mem::take(&mut self.compositions) {
+            if rng.chance(30) && !self.is_well {
+                self.compositions.push(request);
+            } else {
+                self.compose(&request, truth, rng);
+            }
+        }
+        self.poll_commits(sources, truth, rng);
+    }
+
+    /// A message, from the cache or the spool.
+    pub(super) fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        self.engine.cached(id).map_or_else(|| self.spool.read(id), Ok)
+    }
+
+    fn compose(&mut self, request: &ReportRequest, truth: &mut Truth, rng: &mut Rng) {
+        let mut content = Vec::new();
+        for part in request.message().content.parts() {
+            match part {
+                Part::Memory(bytes) => content.extend_from_slice(bytes),
+                Part::Stored { place, .. } => match self.spool.load(*place) {
+                    Ok(bytes) => content.extend_from_slice(&bytes),
+                    Err(_) => break,
+                },
+            }
+        }
+        let reports = request.compose(&content, self.context.wall);
+        for report in &reports {
+            self.reports.insert(report.id);
+            truth.accepted.insert(report.id, self.context.now);
+            let text = report.content.in_memory().unwrap_or_default();
+            let failed = truth::reported(&String::from_utf8_lossy(&text), "failed");
+            if !failed.is_empty() {
+                self.count_report(request.message().id, truth);
+            }
+            truth.reports.insert(report.id, failed);
+        }
+        self.handle(Event::Composed { task: request.task(), reports }, truth, rng);
+    }
+
+    /// The recipients of a message that an operator returns as a whole are in one report.
+    fn count_report(&mut self, id: QueueId, truth: &mut Truth) {
+        if let Some(count) = self.returned.get_mut(&id) {
+            *count += 1;
+            if *count > 1 {
+                truth.violations.push(format!("{id}: recipients that end together are reported apart"));
+            }
+        }
+    }
+
+    /// Everything that has become durable.
+    fn poll_commits(&mut self, sources: &mut [Source], truth: &mut Truth, rng: &mut Rng) {
+        for commit in std::mem::take(&mut self.commits) {
+            let durable = self.spool.durable(commit.ticket);
+            let mut waker = std::task::Context::from_waker(Waker::noop());
+            let result = match std::pin::pin!(durable).poll(&mut waker) {
+                Poll::Pending => {
+                    self.commits.push(commit);
+                    continue;
+                }
+                Poll::Ready(result) => result,
+            };
+            if result.is_ok() {
+                truth.concluded.extend(commit.settled);
+            }
+            match (commit.client, &result) {
+                (Some((place, turn, message)), Ok(())) => {
+                    let text = format!("Ok: queued as {}", message.id);
+                    sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
+                    let routed = Routed::new(self.routes.clone(), &message.envelope);
+                    self.handle(Event::Accepted { message, routed }, truth, rng);
+                }
+                (Some((place, turn, _)), Err(_)) => sources[place].answer(turn, replies::LOCAL_ERROR),
+                (None, _) => {}
+            }
+            if let Some(task) = commit.task {
+                self.handle(Event::Stored { task, result }, truth, rng);
+            }
+        }
+    }
+
+    // ---- in ----
+
+    pub(super) fn judge_sender(&self) -> Reply {
+        if self.spool.pressure().poisoned { replies::LOCAL_ERROR } else { replies::SENDER_OK }
+    }
+
+    pub(super) fn store(&self, chunk: Bytes) -> Result<Part, Reply> {
+        let length_bytes = chunk.len() as u32;
+        let place = self.spool.store(chunk).map_err(refusal)?;
+        Ok(Part::Stored { place, length_bytes })
+    }
+
+    pub(super) fn abandon(&self, parts: &[Part]) {
+        let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
+        self.spool.abandon(&places);
+    }
+
+    /// The end of a transaction: whoever sent it waits for its answer.
+    pub(super) fn accept(
+        &mut self,
+        envelope: Envelope,
+        content: Content,
+        (place, turn): (usize, u64),
+        truth: &mut Truth,
+    ) -> Result<QueueId, Reply> {
+        let (id, arrived) = (self.next_id(), self.context.wall);
+        let message =
+            SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
+        let ticket = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
+        truth.accepted.insert(id, self.context.now);
+        let client = Some((place, turn, message));
+        self.commits.push(Commit { ticket, task: None, client, settled: Vec::new() });
+        Ok(id)
+    }
+
+    /// What recovery found goes to the engine, before anything else.
+    pub(super) fn recover(&mut self, found: &[Recovered], truth: &mut Truth, rng: &mut Rng) {
+        let mut effects = Vec::new();
+        for recovered in found {
+            self.engine.handle(Event::Recovered(recovered), self.context, &mut effects);
+        }
+        self.perform(effects, truth, rng);
+        self.handle(Event::Started, truth, rng);
+    }
+
+    // ---- connections ----
+
+    fn open(&mut self, id: ConnectionId, destination: &Destination, truth: &mut Truth, rng: &mut Rng) {
+        self.woken.remove(&id);
+        if rng.chance(5) && !self.is_well {
+            let outcome = if rng.chance(20) {
+                Outcome::failed(Enhanced(5, 1, 10), "the domain takes no mail")
+            } else {
+                Outcome::deferred(Enhanced(4, 4, 1), "connection refused")
+            };
+            let attempt = Attempt::default();
+            self.handle(Event::DestinationUnreachable { connection: id, outcome, attempt }, truth, rng);
+            self.handle(Event::ConnectionClosed { connection: id, leases: Vec::new() }, truth, rng);
+            return;
+        }
+        let host = destination.target.as_ref().into();
+        self.connections.push(Connection::new(id, host, self.is_well, self.context.now, rng));
+    }
+
+    /// Was this idle connection woken?
+    pub(super) fn is_woken(&mut self, id: ConnectionId) -> bool {
+        self.woken.remove(&id)
+    }
+
+    // ---- time and operators ----
+
+    pub(super) fn set_time(&mut self, now: Millis, wall: u64) {
+        self.context = Context { now, wall: UnixMillis(wall), worker: None };
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        self.context.now
+    }
+
+    fn request(&mut self, command: Command, truth: &mut Truth, rng: &mut Rng) {
+        self.last_request += 1;
+        let request = RequestId(self.last_request);
+        self.requests.insert(request, command.clone());
+        match command {
+            Command::Hold(id) => truth.change_wanted(id, request.0, true),
+            Command::Release(id) => truth.change_wanted(id, request.0, false),
+            _ => {}
+        }
+        self.handle(Event::Operator { request, command }, truth, rng);
+    }
+
+    /// Something that operators do.
+    pub(super) fn operate(&mut self, truth: &mut Truth, rng: &mut Rng) {
+        let ids = self.engine.queue().ids();
+        let Some(id) = (!ids.is_empty()).then(|| ids[rng.index(ids.len())]) else { return };
+        match rng.below(8) {
+            0 => {
+                self.request(Command::Hold(id), truth, rng);
+                if rng.chance(50) {
+                    self.request(Command::Release(id), truth, rng);
+                }
+            }
+            1 | 2 => self.request(Command::Release(id), truth, rng),
+            3 => self.request(Command::Flush, truth, rng),
+            4 => self.request(Command::Retry(id), truth, rng),
+            5 => self.reload(truth, rng),
+            6 if rng.chance(10) => ids.into_iter().for_each(|id| self.cancel(id, truth, rng)),
+            _ => self.cancel(id, truth, rng),
+        }
+    }
+
+    fn cancel(&mut self, id: QueueId, truth: &mut Truth, rng: &mut Rng) {
+        let verdict = if rng.chance(30) { Verdict::Returned } else { Verdict::Deleted };
+        let queued = self.engine.queue().recipients(id);
+        // All of its recipients, or every second.
+        let recipients: Option<Vec<u32>> = if rng.chance(50) {
+            None
+        } else {
+            let first = rng.below(2) as u32;
+            Some((first..queued.last().map_or(0, |last| last + 1)).step_by(2).collect())
+        };
+        let is_meant = |index: &&u32| recipients.as_ref().is_none_or(|some| some.contains(index));
+        self.cancelled.extend(queued.iter().filter(is_meant).map(|index| (id, *index)));
+        let view = self.engine.queue().message(id);
+        let is_idle = view.is_some_and(|view| view.units.iter().all(|unit| unit.status != Status::InFlight));
+        if is_idle && verdict == Verdict::Returned && recipients.is_none() {
+            self.returned.insert(id, 0);
+        }
+        self.request(Command::Cancel { id, recipients, verdict }, truth, rng);
+    }
+
+    /// The configuration is read again: other routes, groups and limits.
+    fn reload(&mut self, truth: &mut Truth, rng: &mut Rng) {
+        self.was_reloaded = true;
+        let routes = Arc::new(Routes(rng.below(Routes::COUNT) as u8));
+        self.routes = routes.clone();
+        self.settings.queue.connections_max = [3, 1000][rng.index(2)];
+        let (settings, routing) = (self.settings.clone(), routes);
+        self.handle(Event::Reconfigured { settings, routing, is_rerouted: true }, truth, rng);
+    }
+
+    /// No message is held, and everything is tried now.
+    pub(super) fn release_all(&mut self, truth: &mut Truth, rng: &mut Rng) {
+        for id in self.engine.queue().ids() {
+            self.request(Command::Release(id), truth, rng);
+        }
+    }
+
+    pub(super) fn flush(&mut self, truth: &mut Truth, rng: &mut Rng) {
+        self.request(Command::Flush, truth, rng);
+    }
+
+    // ---- what is there ----
+
+    /// Nothing waits longer than the longest wait, whatever the wall clock shows or has shown; and what is not in
+    /// flight goes where the routes lead.
+    pub(super) fn judge_messages(&self) -> Result<(), String> {
+        let queue = &self.settings.queue;
+        let longest = queue.group(GroupId::default()).retry_max.as_secs_f64() * 1000.0;
+        let latest = self.context.now + (longest * (1.0 + queue.jitter)) as Millis;
+        for message in self.engine.queue().ids().into_iter().filter_map(|id| self.engine.queue().message(id))
+        {
+            for unit in &message.units {
+                if let Status::Waiting(until) | Status::Suspended(until, _) = unit.status
+                    && until > latest
+                {
+                    return Err(format!("{} waits for another {} ms", message.id, until - self.context.now));
+                }
+            }
+            let is_settled = self.was_reloaded && !self.is_closing && !self.engine.is_rerouting();
+            if !is_settled || self.has_read_error {
+                continue;
+            }
+            let Ok(stored) = self.read(message.id) else { continue };
+            for unit in message.units.iter().filter(|unit| unit.status != Status::InFlight) {
+                for index in &unit.recipients {
+                    let path = &stored.envelope.recipients[*index as usize].path;
+                    if self.routes.destination(path) != unit.destination {
+                        return Err(format!(
+                            "{}: recipient {index} waits for {}",
+                            message.id, unit.destination
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody for whom something is left to do: a delivery, or a report to the sender.
+    pub(super) fn queued(&self, truth: &Truth) -> BTreeSet<truth::Who> {
+        let mut everybody = BTreeSet::new();
+        for id in self.engine.queue().ids() {
+            let n = truth.ids.get(&id);
+            everybody.extend(self.engine.queue().recipients(id).into_iter().filter_map(|k| Some((*n?, k))));
+            everybody.extend(truth.reports.get(&id).into_iter().flatten());
+        }
+        for report in &self.reports {
+            everybody.extend(truth.reports.get(report).into_iter().flatten());
+        }
+        everybody
+    }
+
+    /// Is every decision stored, and nothing under way?
+    pub(super) fn is_quiet(&self) -> bool {
+        self.connections.is_empty()
+            && self.commits.is_empty()
+            && self.loads.is_empty()
+            && self.compositions.is_empty()
+            && self.engine.unstored_count() == 0
+    }
+
+    /// Begins to end: nothing new begins.
+    pub(super) fn shut_down(&mut self, truth: &mut Truth, rng: &mut Rng) {
+        self.is_closing = true;
+        self.handle(Event::Shutdown, truth, rng);
+    }
+
+    /// What is left to do, in words.
+    pub(super) fn left(&self) -> String {
+        format!(
+            "{} messages queued, {} decisions not stored, {} reports, {} commits, {} reads, {} compositions, tick at {:?} of {}",
+            self.engine.queue().len(),
+            self.engine.unstored_count(),
+            self.reports.len(),
+            self.commits.len(),
+            self.loads.len(),
+            self.compositions.len(),
+            self.wake_at,
+            self.context.now,
+        )
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.engine.queue().is_empty()
+            && self.commits.is_empty()
+            && self.reports.is_empty()
+            && self.engine.unstored_count() == 0
+    }
+}
+
+/// Recipients that a transaction ends.
+fn settled(entry: &Entry) -> Vec<(QueueId, u32)> {
+    match entry {
+        Entry::Outcome { id, results, .. } => {
+            let ended = results.iter().filter(|(_, outcome)| outcome.fate != Fate::Deferred);
+            ended.map(|(index, _)| (*id, *index)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What the spool said no with.
+pub(super) fn refusal(refused: Refused) -> Reply {
+    match refused {
+        Refused::Busy => replies::SPOOL_BUSY,
+        Refused::Full => replies::NO_ROOM,
+        Refused::Poisoned => replies::LOCAL_ERROR,
+    }
+}
