@@ -5,7 +5,7 @@ use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{Entry, LogSettings, LogSpool, Mutation, Spool as _, Ticket, Turn};
+use spool::{Entry, LogSettings, LogSpool, Mutation, Spool as _, Ticket, Transaction, Turn};
 use std::sync::Arc;
 
 /// Messages of one commit.
@@ -28,6 +28,11 @@ impl Log {
     /// Takes an entry in.
     pub fn submit(&self, entry: Entry) -> Ticket {
         self.0.submit(vec![entry]).expect("there is room")
+    }
+
+    /// Takes a transaction in.
+    pub fn submit_all(&self, transaction: Transaction) -> Ticket {
+        self.0.submit(transaction).expect("there is room")
     }
 
     /// Makes it durable.

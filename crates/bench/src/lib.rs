@@ -23,8 +23,16 @@ pub struct Part {
 pub const PARTS: [Part; 5] = [
     Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
     Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
-    Part { name: "schedule", what: "a message queued, taken and delivered", run: schedule::deliver },
-    Part { name: "defer", what: "a message queued, deferred, due again and delivered", run: schedule::defer },
+    Part {
+        name: "schedule",
+        what: "a durable message queued, leased and delivered by the engine",
+        run: schedule::deliver,
+    },
+    Part {
+        name: "defer",
+        what: "a durable message deferred, due again and delivered by the engine",
+        run: schedule::defer,
+    },
     Part { name: "relay", what: "a message of 1 KiB from the first command to the end", run: relay::run },
 ];
 

@@ -2,8 +2,8 @@
 //! daemon that decide and write, without what waits for sockets.
 
 use crate::{
-    commit::{Log, end},
-    schedule::Office,
+    commit::Log,
+    schedule::{Driver, delivered},
     session::Client,
 };
 use mail::{Fate, Message, QueueId, SharedMessage, UnixMillis};
@@ -59,8 +59,8 @@ impl Out {
 
 /// So many messages, one after another.
 pub fn run(count: u64) {
-    let (mut client, log, mut office, mut out) =
-        (Client::default(), Log::default(), Office::default(), Out::connect());
+    let (mut client, log, mut driver, mut out) =
+        (Client::default(), Log::default(), Driver::default(), Out::connect());
     for number in 1..=count {
         let now = number as Millis / 10;
         let (envelope, content) = client.transaction();
@@ -69,10 +69,14 @@ pub fn run(count: u64) {
         let message = SharedMessage::new(Message { id, arrived, origin, envelope, content });
         log.commit(log.submit(Entry::Accept(message.clone())));
         client.accepted();
-        let site = office.insert(number, now);
-        let taken = office.take(site, now);
-        out.deliver(number, message);
-        assert!(office.settle(&taken, Fate::Delivered, now));
-        log.submit(end(id));
+        driver.accept(message, now);
+        let (connection, lease, message) = driver.lease(now).expect("there is work");
+        let message = message.expect("it is cached");
+        out.deliver(number, message.clone());
+        driver.finish((connection, lease), message, delivered(), now);
+        assert!(driver.lease(now).is_none());
+        for transaction in driver.submitted() {
+            log.submit_all(transaction);
+        }
     }
 }
