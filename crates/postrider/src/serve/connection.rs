@@ -1,9 +1,9 @@
 //! The engine's side of one connection out.
 
-use super::driver::Driver;
+use super::driver::{Driver, Leased};
 use bytes::Bytes;
 use delivery::{Job, Jobs};
-use engine::{ConnectionId, Event, Lease};
+use engine::{ConnectionId, Event};
 use mail::{Attempt, Destination, Enhanced, ForwardPath, Outcome, Place, SharedMessage};
 use spool::SpoolFailure;
 use std::sync::{
@@ -29,13 +29,6 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
         }
         // Dropping `work` reports the end of the connection.
     });
-}
-
-/// A lease of this connection, and its message once it was read.
-#[derive(Debug)]
-pub(crate) struct Leased {
-    pub(crate) lease: Lease,
-    pub(crate) message: Option<SharedMessage>,
 }
 
 /// One connection's work.

@@ -1,18 +1,12 @@
 //! Drives the message engine: hands it what happens, and performs what it asks for. One lock guards the engine; the
 //! spool and the delivery log have their own.
 
-use super::{
-    clock::Clock,
-    connection::{self, Leased},
-    counter::Counters,
-    journal::Journal,
-    phases::Phase,
-    snapshot::Current,
-    wiring,
-};
+use super::{clock::Clock, counter::Counters, journal::Journal, phases::Phase, snapshot::Current, wiring};
 use bytes::Bytes;
-use engine::{Command, ConnectionId, Context, Effect, Engine, Event, LogEvent, RequestId, Routed, TaskId};
-use mail::{IdSource, Message, Part, Place, QueueId, SharedMessage, UnixMillis};
+use engine::{
+    Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed, TaskId,
+};
+use mail::{Destination, IdSource, Message, Part, Place, QueueId, SharedMessage, UnixMillis};
 use queue::Millis;
 use spool::{Entry, Refused, Spool, SpoolFailure, Ticket, Transaction};
 use std::{
@@ -40,6 +34,16 @@ thread_local! {
 /// Resolves to what an operator is answered.
 pub(crate) type Answer = oneshot::Receiver<Result<bool, SpoolFailure>>;
 
+/// Begins a connection as a task of its own.
+pub(crate) type OpenConnection = fn(&Arc<Driver>, ConnectionId, Destination);
+
+/// A lease of a connection, and its message once it was read.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    pub(crate) lease: Lease,
+    pub(crate) message: Option<SharedMessage>,
+}
+
 /// Everything behind the lock.
 pub(crate) struct State {
     pub(crate) engine: Engine,
@@ -63,6 +67,7 @@ pub(crate) struct Driver {
     pub(crate) failed: Notify,
     /// The first failure of the spool.
     failure: OnceLock<String>,
+    open_connection: OpenConnection,
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// From handing a message to the spool until it is durable.
@@ -88,6 +93,7 @@ impl Driver {
         current: Arc<Current>,
         journal: Journal,
         clock: Clock,
+        open_connection: OpenConnection,
     ) -> Self {
         Self {
             spool,
@@ -96,6 +102,7 @@ impl Driver {
             closing: watch::Sender::new(false),
             failed: Notify::new(),
             failure: OnceLock::new(),
+            open_connection,
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
             queue_create: Phase::default(),
@@ -221,7 +228,7 @@ impl Driver {
                 Effect::Submit { .. } | Effect::WakeAt(_) | Effect::WakeConnection(_) => {} // done
                 Effect::Deliver { lease, message, .. } => leased = Some(Leased { lease, message }),
                 Effect::OpenConnection { connection, destination } => {
-                    connection::open(self, connection, destination);
+                    (self.open_connection)(self, connection, destination);
                 }
                 Effect::Log(event) => self.log(&event),
                 Effect::Load { task, id } => self.spawn_load(task, id),

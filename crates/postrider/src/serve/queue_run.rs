@@ -5,7 +5,8 @@ mod feed;
 mod gather;
 
 use super::{
-    clock::Clock, driver::Driver, journal::Journal, recovery::Recovery, snapshot::Current, start, wiring,
+    clock::Clock, connection, driver::Driver, journal::Journal, recovery::Recovery, snapshot::Current, start,
+    wiring,
 };
 use crate::sysexits::Exit;
 use config::Settings;
@@ -170,7 +171,7 @@ fn deliver(
         }
         _ => return Ok(()), // only looked at
     };
-    let driver = Arc::new(Driver::new(spool.clone(), engine, ids, current, journal, clock));
+    let driver = Arc::new(Driver::new(spool.clone(), engine, ids, current, journal, clock, connection::open));
     drop(context);
     runtime.block_on(async {
         let mut spool_failed = driver.spool.failed();

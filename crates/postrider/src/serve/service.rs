@@ -6,6 +6,7 @@ mod tests;
 use super::{
     driver::Driver,
     held::{Held, Hold},
+    wiring::CHUNK_BYTES,
 };
 use crate::{control::Refusal, own_address};
 use bytes::Bytes;
@@ -19,9 +20,6 @@ use std::{
     time::{Duration, Instant},
 };
 use tokio::time::timeout;
-
-/// Content above this goes to the spool in pieces of this size.
-pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);

@@ -1,14 +1,13 @@
 //! One configuration and what was made of it: a reload replaces it as a whole.
 
-use super::wiring;
 use crate::own_address;
 use delivery::Courier;
 use engine::Routing;
-use mail::{Destination, Enhanced, Envelope, ForwardPath, Reply, Transport};
+use mail::{Destination, Enhanced, Envelope, ForwardPath, Reply, ReversePath, Transport};
 use policy::Policy;
 use queue::GroupId;
 use route::Table;
-use std::{net::IpAddr, sync::Arc};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 /// What a reload replaces as a whole.
 pub(crate) struct Current {
@@ -65,9 +64,9 @@ impl Current {
 
     /// Where each recipient goes, and in which queue group.
     pub(crate) fn ways(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
-        let sender = if self.settings.queue_groups.is_empty() { None } else { wiring::sender_key(envelope) };
+        let sender = if self.settings.queue_groups.is_empty() { None } else { sender_key(envelope) };
         envelope.recipients.iter().map(move |recipient| {
-            let key = wiring::domain_key(&recipient.path);
+            let key = domain_key(&recipient.path);
             let group = self.settings.queue_group(&key, sender.as_deref());
             (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
         })
@@ -82,4 +81,17 @@ impl Routing for Current {
     fn address_report(&self, envelope: &mut Envelope) {
         self.name_postmaster_and_root(envelope);
     }
+}
+
+/// The sender's domain, if it has one.
+pub(crate) fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
+    match &envelope.reverse_path {
+        ReversePath::Mailbox(mailbox) => Some(mailbox.domain().key()),
+        _ => None,
+    }
+}
+
+/// A recipient's domain. Postmaster without one is given one at acceptance.
+pub(crate) fn domain_key(path: &ForwardPath) -> Cow<'_, str> {
+    path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key())
 }

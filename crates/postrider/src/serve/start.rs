@@ -3,6 +3,7 @@
 use super::{
     Daemon,
     clock::Clock,
+    connection,
     counter::Counters,
     driver::Driver,
     journal::Journal,
@@ -144,7 +145,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         tracing::error!("{problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
-    let mut driver = Driver::new(spool.clone(), engine, ids, current, journal, clock);
+    let mut driver = Driver::new(spool.clone(), engine, ids, current, journal, clock, connection::open);
     let lane_count = spool.lane_count();
     driver.counters = Counters::new(workers.handles().len(), lane_count);
     let driver = Arc::new(driver);

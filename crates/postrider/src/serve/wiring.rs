@@ -1,15 +1,21 @@
 //! The configuration's terms turned into each part's own.
 
-use super::{service::CHUNK_BYTES, snapshot::Current, tls};
+use super::{
+    snapshot::{Current, domain_key, sender_key},
+    tls,
+};
 use crate::sysexits::Exit;
 use config::{DirectoryChoice, EightBit, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
-use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
+use mail::{Domain, Envelope, TlsMode};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table};
 use spool::{DirSpool, LogSpool, Several, Spool};
-use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// Content above this goes to the spool in pieces of this size.
+pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 
 fn policy(settings: &Settings) -> Policy {
     Policy::new(policy::Settings {
@@ -212,19 +218,6 @@ fn group_of_mail(settings: &Settings, envelope: &Envelope) -> usize {
     let sender = sender_key(envelope);
     let first = envelope.recipients.first();
     first.map_or(0, |first| settings.queue_group(&domain_key(&first.path), sender.as_deref()))
-}
-
-/// The sender's domain, if it has one.
-pub(crate) fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
-    match &envelope.reverse_path {
-        ReversePath::Mailbox(mailbox) => Some(mailbox.domain().key()),
-        _ => None,
-    }
-}
-
-/// A recipient's domain. Postmaster without one is given one at acceptance.
-pub(crate) fn domain_key(path: &ForwardPath) -> Cow<'_, str> {
-    path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key())
 }
 
 /// One spool, still to be recovered.

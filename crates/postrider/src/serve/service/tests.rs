@@ -3,8 +3,8 @@
 use super::{CHUNK_BYTES, Desk, Service};
 use crate::serve::{
     clock::Clock,
-    connection::Leased,
-    driver::{Answer, Driver},
+    connection,
+    driver::{Answer, Driver, Leased},
     journal::Journal,
     operator,
     snapshot::Current,
@@ -142,7 +142,7 @@ fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     let current = Arc::new(wiring::current(settings).unwrap());
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());
-    Desk::new(Arc::new(Driver::new(spool, engine, ids, current, journal, clock)))
+    Desk::new(Arc::new(Driver::new(spool, engine, ids, current, journal, clock, connection::open)))
 }
 
 fn counters(driver: &Driver) -> engine::RecipientCounters {
