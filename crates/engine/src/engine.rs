@@ -383,16 +383,18 @@ impl Engine {
     // ---- time and configuration ----
 
     fn on_tick(&mut self, context: Context, effects: &mut Vec<Effect>) {
-        self.queue.advance(context.now);
-        while let Some(aged) = self.queue.next_aged(context.now) {
-            self.on_overdue(aged, effects);
+        if !self.is_closed {
+            self.queue.advance(context.now);
+            while let Some(aged) = self.queue.next_aged(context.now) {
+                self.on_overdue(aged, effects);
+            }
+            self.reroute_left(context, effects);
         }
-        self.reroute_left(context, effects);
         for (task, transaction) in self.refused.take_due(context.now) {
             effects.push(Effect::Submit { task, transaction });
         }
         self.wake_at = Millis::MAX;
-        if let Some(at) = self.queue.next_wake() {
+        if let Some(at) = self.queue.next_wake().filter(|_| !self.is_closed) {
             self.wake_by(at, effects);
         }
     }
@@ -440,10 +442,13 @@ impl Engine {
 
     /// Asks for a tick at the earliest time that was set during this event.
     fn schedule(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(at) = self.queue.wake_hint() {
+        if let Some(at) = self.refused.retry_at() {
             self.wake_by(at, effects);
         }
-        if let Some(at) = self.refused.retry_at() {
+        if self.is_closed {
+            return;
+        }
+        if let Some(at) = self.queue.wake_hint() {
             self.wake_by(at, effects);
         }
         if let Some(at) = self.reroute.again_at() {

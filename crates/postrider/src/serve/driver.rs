@@ -433,9 +433,9 @@ impl Driver {
 
     // ---- time ----
 
-    /// Reports ticks when the engine wants them; ends at shutdown.
+    /// Reports ticks when the engine wants them. Does not end at shutdown: what a busy spool refused is submitted
+    /// again until the process ends.
     pub(crate) async fn run_timer(self: Arc<Self>) {
-        let mut closing = self.closing.subscribe();
         loop {
             let at = self.timer_at.load(Ordering::Relaxed);
             let sleep = async {
@@ -452,7 +452,6 @@ impl Driver {
                     self.handle(Event::Tick);
                 }
                 () = self.timer.notified() => {}
-                _ = closing.wait_for(|closing| *closing) => return,
             }
         }
     }

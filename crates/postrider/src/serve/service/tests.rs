@@ -401,6 +401,25 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     until(|| spool.kept.pressure().transaction_count == 1).await;
 }
 
+#[tokio::test]
+async fn a_daemon_that_stops_stores_an_outcome_that_a_busy_spool_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let spool = Arc::new(Stuck::default());
+    spool.answered.send_replace(true);
+    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    tokio::spawn(driver.clone().run_timer());
+    queued(driver, message(1));
+    *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
+    drop(cancel(driver, 1, Verdict::Deleted));
+    until(|| counters(driver).deleted == 1).await;
+    driver.close();
+    tokio::task::yield_now().await;
+    assert!(driver.unstored_count() > 0);
+    *spool.line.lock().unwrap() = Line::default();
+    until(|| driver.unstored_count() == 0).await;
+    assert!(spool.kept.read(QueueId(1)).is_err());
+}
+
 /// What recovery finds of a message of which every recipient is finished.
 fn finished() -> Recovered {
     let delivered = Outcome::delivered(Enhanced(2, 0, 0), "");
