@@ -128,3 +128,26 @@ impl Connections {
         assert_eq!(listed, idle as usize, "each listed connection is open");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_of_the_same_worker_is_woken_first_else_the_last_that_worked() {
+        let (mut connections, to) = (Connections::default(), DestinationId(3));
+        let ids: Vec<ConnectionId> = (0..4).map(|_| connections.open(to)).collect();
+        for (id, worker) in ids.iter().zip([0, 1, 0, 1]) {
+            connections.set_idle(*id, Some(worker));
+        }
+        connections.check_invariants(4, |_| (4, 4));
+        assert_eq!(connections.take_idle(to, Some(0)), Some(ids[2]));
+        assert_eq!(connections.take_idle(to, Some(2)), Some(ids[3]));
+        assert!(connections.remove_idle(ids[1]) && !connections.remove_idle(ids[1]));
+        assert_eq!(connections.take_all_idle(), [ids[0]]);
+        assert_eq!(connections.take_idle(to, Some(0)), None);
+        ids.iter().for_each(|id| _ = connections.close(*id));
+        connections.check_invariants(0, |_| (0, 0));
+        assert_eq!(connections.open(to), ids[3], "numbers are given again");
+    }
+}

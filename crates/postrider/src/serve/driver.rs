@@ -14,7 +14,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -63,10 +63,11 @@ pub(crate) struct Driver {
     pub(crate) ids: Arc<IdSource>,
     pub(crate) journal: Journal,
     pub(crate) closing: watch::Sender<bool>,
-    /// The spool can promise nothing any more: the process must end.
+    /// The spool can promise nothing any more, or the engine panicked: the process must end.
     pub(crate) failed: Notify,
-    /// The first failure of the spool.
+    /// The first failure of the spool, or of the engine.
     failure: OnceLock<String>,
+    has_panicked: AtomicBool,
     open_connection: OpenConnection,
     state: Mutex<State>,
     conflicts: AtomicU64,
@@ -102,6 +103,7 @@ impl Driver {
             closing: watch::Sender::new(false),
             failed: Notify::new(),
             failure: OnceLock::new(),
+            has_panicked: AtomicBool::new(false),
             open_connection,
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
@@ -123,12 +125,29 @@ impl Driver {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         match self.state.try_lock() {
             Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::Poisoned(poisoned)) => self.panicked(poisoned),
             Err(TryLockError::WouldBlock) => {
                 self.conflicts.fetch_add(1, Ordering::Relaxed);
-                self.state.lock().unwrap_or_else(PoisonError::into_inner)
+                self.state.lock().unwrap_or_else(|poisoned| self.panicked(poisoned))
             }
         }
+    }
+
+    /// The engine panicked in the middle of a step: what it says from now on may be wrong. Everything that was decided
+    /// is in the spool, so the process ends, and a restart recovers.
+    fn panicked<'a>(&self, poisoned: PoisonError<MutexGuard<'a, State>>) -> MutexGuard<'a, State> {
+        let text = "the message engine panicked".to_owned();
+        if self.failure.set(text).is_ok() {
+            tracing::error!("the message engine panicked, and the daemon ends");
+        }
+        self.has_panicked.store(true, Ordering::Relaxed);
+        self.failed.notify_one();
+        poisoned.into_inner()
+    }
+
+    /// Did the engine panic?
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.has_panicked.load(Ordering::Relaxed)
     }
 
     /// Times somebody had to wait for the engine's lock.

@@ -289,7 +289,9 @@ impl Daemon {
                 }
                 _ = terminate.recv() => break Exit::Ok,
                 _ = interrupt.recv() => break Exit::Ok,
-                () = self.driver.failed.notified() => break Exit::IoErr,
+                () = self.driver.failed.notified() => {
+                    break if self.driver.has_panicked() { Exit::Software } else { Exit::IoErr };
+                }
                 _ = hangup.recv() => match self.reload_configuration() {
                     Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
                     Err(failure) => tracing::error!("the configuration stays as it was: {}", failure.text()),
@@ -307,7 +309,7 @@ impl Daemon {
                 _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
             }
         }
-        if exit == Exit::IoErr {
+        if exit != Exit::Ok {
             self.stop(FAILURE_GRACE).await;
         }
         for path in [&settings.control.socket, &settings.control.submit_socket] {

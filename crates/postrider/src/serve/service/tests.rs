@@ -259,6 +259,20 @@ async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
 }
 
 #[tokio::test]
+async fn a_panic_of_the_engine_ends_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let (desk, _answer) = desk(dir.path());
+    let driver = desk.driver.clone();
+    // A connection that is not open: the engine refuses to go on.
+    let event = || driver.handle(Event::ConnectionReady(ConnectionId(7)));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(event)).is_err());
+    assert_eq!(desk.driver.connection_count(), 0);
+    tokio::time::timeout(LIMIT, desk.driver.failed.notified()).await.expect("the daemon ends");
+    assert!(desk.driver.has_panicked());
+    assert_eq!(operator::gauges(&desk.driver).failure.as_deref(), Some("the message engine panicked"));
+}
+
+#[tokio::test]
 async fn status_names_the_failure_of_the_spool() {
     let dir = tempfile::tempdir().unwrap();
     let (desk, _answer) = desk(dir.path());
