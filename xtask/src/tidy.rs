@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 const LINES_MAX: usize = 800;
 
 /// Crates that decide and do not act: whoever runs them gives the time and the bytes.
-const PURE: [&str; 5] = ["mail", "smtp", "policy", "queue", "engine"];
+const PURE: [&str; 5] = ["mail", "smtp", "policy", "queue", "backend"];
 /// What acts.
 const RUNTIMES: [&str; 6] = ["tokio", "tokio-rustls", "rustls", "rustix", "hickory-resolver", "libc"];
 
@@ -168,7 +168,7 @@ mod tests {
             ["crates/queue/Cargo.toml: `queue` is pure; tokio belongs to the crate that drives it"]
         );
         assert_eq!(faults_of("crates/queue/Cargo.toml", &with("dev-dependencies")), [""; 0]);
-        assert_eq!(faults_of("crates/reception/Cargo.toml", &with("dependencies")), [""; 0]);
+        assert_eq!(faults_of("crates/inbound/Cargo.toml", &with("dependencies")), [""; 0]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::{
     choice::{
-        BareLf, DirectoryChoice, EightBit, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
+        BareLf, Placement, EightBit, Backend, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
     },
     domain::DomainPattern,
     group::QueueGroup,
@@ -41,8 +41,8 @@ pub struct Settings {
     pub tls: Tls,
     /// `[limits]` and `[timeouts]`.
     pub limits: smtp::Limits,
-    /// How much is taken in at once.
-    pub reception: Reception,
+    /// Limits of inbound connections.
+    pub inbound: Inbound,
     /// How mail leaves.
     pub delivery: Delivery,
     /// When it is tried again.
@@ -284,17 +284,17 @@ section! {
 }
 
 section! {
-    /// How much is taken in at once.
-    pub Reception = "reception" {
+    /// Limits of inbound connections.
+    pub Inbound = "inbound" {
         /// Connections at a time. More: 421 4.3.2.
         max_sessions: usize = "10000",
         /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.3.2.
         max_sessions_per_client: usize = "50",
         /// Memory for content that is arriving or not yet handed on. When it is used up MAIL is answered
         /// with 452 4.3.1, and what arrives goes to the disk in small pieces.
-        max_memory: ByteSize = "\"256MiB\"",
+        max_content_memory: ByteSize = "\"256MiB\"",
         /// At shutdown, how long sessions and deliveries may finish what they have in hand.
-        grace: Duration = "\"30s\"",
+        shutdown_timeout: Duration = "\"30s\"",
     }
 }
 
@@ -400,15 +400,15 @@ section! {
         /// what is not written here is as in `[spool]`, sizes too, each for itself. The first recipient's
         /// group decides where a message lies, for all its recipients; reports lie beside the message they
         /// tell of. Takes a restart; what is left in a spool that no key names any more is not seen.
-        engine: Option<Engine> = "",
+        backend: Option<Backend> = "",
         /// Its folder, or a pattern, as in `[spool]`. `{data_dir}/spool-NAME` when it is left out.
         path: Option<PathBuf> = "",
         /// Queue directories, as in `[spool]`.
         directories: Option<usize> = "",
         /// How one of them is chosen.
-        choice: Option<DirectoryChoice> = "",
+        placement: Option<Placement> = "",
         /// Levels of sixteen directories each below every queue directory.
-        hashed: Option<u32> = "",
+        hash_depth: Option<u32> = "",
     }
 }
 
@@ -419,8 +419,8 @@ section! {
         /// for every message in queue directories as Sendmail does, to look at and to compare with. `null`
         /// keeps nothing, and is for the laboratory's own builds. `postrider spool convert` moves mail
         /// from one to the other.
-        engine: Engine = "\"log\"",
-        /// Its folder. With `engine = "directories"` also a pattern with one `*` in its last part,
+        backend: Backend = "\"log\"",
+        /// Its folder. With `backend = "queue-dirs"` also a pattern with one `*` in its last part,
         /// `"/var/spool/postrider/q*"`: the queue directories are those it names, which must be there,
         /// perhaps on several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
@@ -431,10 +431,10 @@ section! {
         directories: usize = "1",
         /// How a queue directory is chosen for what is committed together: one after the other, by chance,
         /// or the one with the fewest messages.
-        choice: DirectoryChoice = "\"round-robin\"",
+        placement: Placement = "\"round-robin\"",
         /// Levels of sixteen directories each below every queue directory: 0, 1 or 2. For file systems
         /// that are slow with many files in one directory.
-        hashed: u32 = "0",
+        hash_depth: u32 = "0",
         /// Room it may take. More: 452 4.3.1. 0: what the disk has.
         max_size: ByteSize = "0",
         /// Room that must stay free on its disk. Less: 452 4.3.1.
@@ -442,7 +442,7 @@ section! {
         /// How long a client waits while the disk does not say that its message is stored; then 451 4.3.0,
         /// and new mail gets 451 4.3.1 until the disk answers. What it stores after all is delivered, so
         /// that a client that tries again makes a second copy.
-        sync_patience: Duration = "\"1m\"",
+        commit_timeout: Duration = "\"1m\"",
     }
 }
 

@@ -34,7 +34,7 @@ fn each_measurement_reports_and_cleans_up() {
             "µs an entry for each 1000",
         ),
         (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
-        (&["drain", "-m", "30", "-s", "7", "--rounds", "1"], "directories and settled behind"),
+        (&["delete-cost", "-m", "30", "-s", "7", "--rounds", "1"], "queue-dirs and settled behind"),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());
@@ -49,17 +49,17 @@ fn memory_is_not_durable_and_the_exit_code_says_so() {
         eprintln!("SKIPPED: there is no /dev/shm here");
         return;
     }
-    let output = run(&["diskhonesty", "-n", "10", "/dev/shm"]);
+    let output = run(&["fsync-check", "-n", "10", "/dev/shm"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("NOT DURABLE: this file system is memory"));
-    let json = run(&["diskhonesty", "--json", "-n", "10", "/dev/shm"]);
+    let json = run(&["fsync-check", "--json", "-n", "10", "/dev/shm"]);
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&value["verdict"], &value["evidence"]["syncs"]), (&"memory".into(), &10.into()));
 }
 
 #[test]
 fn a_directory_that_is_not_there_is_one_clear_line() {
-    for verb in [&["readwrite"][..], &["fsseq2"], &["iostat", "-d"], &["fsperf1", "1", "1"], &["diskhonesty"]]
+    for verb in [&["readwrite"][..], &["fsseq2"], &["iostat", "-d"], &["fsperf1", "1", "1"], &["fsync-check"]]
     {
         let output = run(&[verb, &["/no/dir"]].concat());
         assert_eq!(
@@ -111,8 +111,8 @@ fn what_has_no_room_is_refused_and_what_was_not_measured_is_no_zero() {
     let most = u32::MAX.to_string();
     for (arguments, words) in [
         (&["queuedirs", "-m", &most, "-l", "16777216", "--rounds", "1000"][..], " MB are free"),
-        (&["lookup", "-n", "10000000", "-l", "65536"], "the memory has"),
-        (&["lookup", "-m", &most], "is not in 1..=10000000"),
+        (&["map-lookup", "-n", "10000000", "-l", "65536"], "the memory has"),
+        (&["map-lookup", "-m", &most], "is not in 1..=10000000"),
     ] {
         let output = run(&[arguments, &[path]].concat());
         let error = String::from_utf8(output.stderr).unwrap();
@@ -170,12 +170,12 @@ fn records_go_into_each_store_and_none_stays_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let text = ok(&["kv", "-n", "50", "-T", "20,50", "-l", "20,100", "-C", "30", "--rounds", "2", path]);
-    for engine in ["file", "log", "redb", "sqlite"] {
-        let rows = text.lines().filter(|line| line.split(' ').next() == Some(engine));
-        assert_eq!(rows.filter(|line| line.contains("N=2)")).count(), 4, "{engine}: {text}");
+    for backend in ["file", "log", "redb", "sqlite"] {
+        let rows = text.lines().filter(|line| line.split(' ').next() == Some(backend));
+        assert_eq!(rows.filter(|line| line.contains("N=2)")).count(), 4, "{backend}: {text}");
     }
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
-    let output = run(&["kv", "--engine", "abacus"]);
+    let output = run(&["kv", "--backend", "abacus"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("`abacus` is none of file, log, redb, sqlite"), "{error}");
 }
@@ -219,7 +219,7 @@ fn a_real_daemon_queues_and_its_queue_is_gone_through() {
     let common = ["--binary", binary.to_str().unwrap(), "--results", results.to_str().unwrap()];
     let words = ["queuedirs", "--mta", "postrider", "-m", "40", "-q", "1,3", "-s", "1,4", "--rounds", "1"];
     let text = ok(&[&words, &common[..], &[path.to_str().unwrap()]].concat());
-    for row in ["log            1       4       40 ", "directories    3       1       40 "] {
+    for row in ["log            1       4       40 ", "queue-dirs     3       1       40 "] {
         assert!(text.contains(row), "{row}\n{text}");
     }
     let words = ["queuerun", "--mta", "postrider", "-m", "60", "--rounds", "1", "--runners", "2"];

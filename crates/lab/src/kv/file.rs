@@ -1,6 +1,6 @@
 //! A plain file, appended to and synced: what no store can beat.
 
-use super::engine::{Engine, Maker};
+use super::backend::{Backend, StepFactory};
 use std::{
     fs::File,
     io::{self, BufWriter, Write as _},
@@ -8,16 +8,16 @@ use std::{
     path::Path,
 };
 
-pub(super) const MAKER: Maker = Maker { name: "file", durability: "fdatasync after each group", open };
+pub(super) const MAKER: StepFactory = StepFactory { name: "file", durability: "fdatasync after each group", open };
 
 struct Plain(BufWriter<File>);
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let file = File::create_new(path.join("file")).map_err(|e| e.to_string())?;
     Ok(Box::new(Plain(BufWriter::new(file))))
 }
 
-impl Engine for Plain {
+impl Backend for Plain {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let write = || -> io::Result<()> {
             for key in keys {

@@ -1,15 +1,15 @@
 //! Our own log: each record is a message with one recipient, as the daemon accepts it. Segments are ready before the
 //! first record, as they are in a daemon that runs; those that follow are prepared meanwhile.
 
-use super::engine::{Engine, Maker};
-use crate::mint::{Mint, delivered};
+use super::backend::{Backend, StepFactory};
+use crate::message_factory::{MessageFactory, delivered};
 use mail::{Content, QueueId};
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
 use std::{ops::Range, path::Path};
 use tokio::runtime::Runtime;
 
-pub(super) const MAKER: Maker =
-    Maker { name: "log", durability: "synced after each group, envelope included, segments ready", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "log", durability: "synced after each group, envelope included, segments ready", open };
 
 /// A transaction must fit into a batch of the log, and its records have headers.
 const TRANSACTION_BYTES: usize = 1 << 20;
@@ -18,18 +18,18 @@ const OVERHEAD_BYTES: usize = 256;
 struct Log {
     spool: LogSpool,
     runtime: Runtime,
-    mint: Mint,
+    mint: MessageFactory,
     /// Since the last checkpoint.
     live: Vec<QueueId>,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let settings = LogSettings { min_free_bytes: 0, ..LogSettings::default() };
     let mut spool = LogSpool::open(path, settings).map_err(|e| e.to_string())?;
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;
     spool.make_segments_ready();
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| e.to_string())?;
-    Ok(Box::new(Log { spool, runtime, mint: Mint::new()?, live: Vec::new() }))
+    Ok(Box::new(Log { spool, runtime, mint: MessageFactory::new()?, live: Vec::new() }))
 }
 
 impl Log {
@@ -69,7 +69,7 @@ impl Log {
     }
 }
 
-impl Engine for Log {
+impl Backend for Log {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let content = Content::from_bytes(value.to_vec());
         let entries = keys.map(|_| self.accept(&content)).collect();

@@ -408,7 +408,7 @@ impl Driver {
         if let Some(message) = self.lock().engine.cached(id) {
             return Ok(message);
         }
-        if let Some(message) = self.spool.glance(id) {
+        if let Some(message) = self.spool.read_cached(id) {
             return Ok(message);
         }
         self.wait_for_disk(move |spool| spool.read(id)).await
@@ -416,7 +416,7 @@ impl Driver {
 
     /// A chunk of a message's content.
     pub(crate) async fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        if let Some(bytes) = self.spool.glance_at(place) {
+        if let Some(bytes) = self.spool.load_cached(place) {
             return Ok(bytes);
         }
         self.wait_for_disk(move |spool| spool.load(place)).await

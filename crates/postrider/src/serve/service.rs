@@ -1,4 +1,4 @@
-//! The daemon's answers to reception's questions.
+//! The daemon's answers to the inbound crate's questions.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ use super::{
 use crate::{control::Refusal, own_address};
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
-use reception::{Client, Service, Unstored};
+use inbound::{Client, Service, StoreError};
 use smtp::server::replies;
 use spool::{Entry, Refused, SpoolFailure, Ticket};
 use std::{
@@ -40,7 +40,7 @@ impl Desk {
     }
 
     fn patience(&self) -> Duration {
-        self.driver.current().settings.spool.sync_patience
+        self.driver.current().settings.spool.commit_timeout
     }
 
     /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
@@ -209,14 +209,14 @@ impl Service for Desk {
         self.driver.ids.next(UnixMillis::now().0)
     }
 
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored> {
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError> {
         self.driver.spool.store_for(envelope, chunk).map_err(|refused| match refused {
-            Refused::Busy => Unstored::Busy,
-            refused => Unstored::Refused(Self::refusal(refused)),
+            Refused::Busy => StoreError::Busy,
+            refused => StoreError::Refused(Self::refusal(refused)),
         })
     }
 
-    async fn room(&self) {
+    async fn wait_for_space(&self) {
         tokio::time::sleep(BEHIND).await;
     }
 
@@ -259,7 +259,7 @@ impl Service for Desk {
         Reply::new(250, mail::Enhanced(2, 0, 0), format!("Ok: queued as {queued_as}"))
     }
 
-    fn refused(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
+    fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
         self.driver.journal.refused(client, stage, envelope, reply);
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 use config::{ListenTls, Settings};
 use engine::{Engine, Event};
 use mail::IdSource;
-use reception::{Crew, Listener, Reception, TlsMode};
+use inbound::{WorkerPool, Listener, Inbound, TlsMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smtp::server::BareLf;
 use spool::Spool;
@@ -146,13 +146,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let mut driver = Driver::new(spool.clone(), engine, ids, current, journal, clock, connection::open);
-    let lane_count = spool.lane_count();
-    driver.counters = Counters::new(workers.handles().len(), lane_count);
+    let shard_count = spool.shard_count();
+    driver.counters = Counters::new(workers.handles().len(), shard_count);
     let driver = Arc::new(driver);
     for (number, worker) in workers.handles().into_iter().enumerate() {
-        for lane in 0..lane_count {
+        for shard in 0..shard_count {
             let driver = driver.clone();
-            worker.spawn(async move { driver.counters.serve(number, lane, &driver.spool).await });
+            worker.spawn(async move { driver.counters.serve(number, shard, &driver.spool).await });
         }
     }
     {
@@ -160,12 +160,12 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         driver.begin(effects);
     }
     let desk = Arc::new(Desk::new(driver.clone()));
-    let reception = {
+    let inbound = {
         let _context = runtime.enter();
-        let crew = Crew::new(workers.handles(), workers::sharing());
-        Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls), crew)
+        let workers = WorkerPool::new(workers.handles(), workers::sharing());
+        Inbound::new(desk.clone(), wiring::inbound_settings(&settings, true), Some(server_tls), workers)
     };
-    let daemon = Arc::new(Daemon { driver, desk, reception, source, started: settings });
+    let daemon = Arc::new(Daemon { driver, desk, inbound, source, started: settings });
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
     tracing::info!(
@@ -265,7 +265,7 @@ impl Daemon {
         for listener in listeners {
             let address = listener.socket.local_addr().map_err(|e| watching(&e))?;
             tracing::info!("listening on {address}");
-            let listening = self.reception.clone().listen(listener);
+            let listening = self.inbound.clone().listen(listener);
             tokio::spawn(async move {
                 if let Err(e) = listening.await {
                     tracing::error!("listen on {address}: {e}");
@@ -300,7 +300,7 @@ impl Daemon {
         };
         if exit == Exit::Ok {
             tokio::select! {
-                () = self.stop(self.driver.current().settings.reception.grace) => {}
+                () = self.stop(self.driver.current().settings.inbound.shutdown_timeout) => {}
                 failure = &mut spool_failed => {
                     self.driver.spool_failed(&failure);
                     exit = Exit::IoErr;
@@ -323,12 +323,12 @@ impl Daemon {
     async fn stop(&self, grace: Duration) {
         tracing::info!("stopping");
         self.driver.close();
-        self.reception.close();
+        self.inbound.close();
         let until = tokio::time::Instant::now() + grace;
         let mut look = tokio::time::interval(STOP_INTERVAL);
         loop {
             look.tick().await;
-            let sessions = self.reception.budget().session_count();
+            let sessions = self.inbound.budget().session_count();
             let connections = self.driver.connection_count();
             // What an operator was told is done, and outcomes that are still to be stored.
             let open = self.driver.unstored_count();
@@ -359,13 +359,13 @@ impl Daemon {
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let server_tls = tls::server_config(&settings).map_err(failed)?;
-        let reception = wiring::reception_settings(&settings, true);
+        let inbound = wiring::inbound_settings(&settings, true);
         let new = wiring::current(settings).map_err(failed)?;
         let old = self.driver.current();
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.queue_groups != new.settings.queue_groups;
-        self.reception.reconfigure(reception, Some(server_tls));
+        self.inbound.reconfigure(inbound, Some(server_tls));
         self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");
         Ok(waiting.iter().map(|key| format!("{key} has changed, which takes a restart")).collect())

@@ -5,13 +5,13 @@ use super::{
     tls,
 };
 use crate::sysexits::Exit;
-use config::{DirectoryChoice, EightBit, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{Placement, EightBit, Backend, LmtpTarget, LogFormat, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope, TlsMode};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table};
-use spool::{DirSpool, LogSpool, Several, Spool};
+use spool::{DirSpool, LogSpool, ShardedSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// Content above this goes to the spool in pieces of this size.
@@ -62,7 +62,7 @@ pub(crate) fn engine_settings(settings: &Settings) -> engine::Settings {
     engine::Settings {
         queue: queue_settings(settings),
         // What of the memory for content accepted messages may keep until their first attempt.
-        cache_bytes: settings.reception.max_memory.0 / 4,
+        cache_bytes: settings.inbound.max_content_memory.0 / 4,
         hostname: settings.hostname.as_str().into(),
         retry_at: engine::RetryAt::Recorded,
     }
@@ -178,24 +178,24 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
     }
 }
 
-pub(crate) fn reception_settings(settings: &Settings, has_tls: bool) -> reception::Settings {
+pub(crate) fn inbound_settings(settings: &Settings, has_tls: bool) -> inbound::Settings {
     let capabilities = smtp::server::Capabilities {
         hostname: settings.hostname.clone().into(),
         starttls: has_tls,
         binary_mime: matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert),
     };
-    reception::Settings {
+    inbound::Settings {
         limits: Arc::new(settings.limits.clone()),
         capabilities: Arc::new(capabilities),
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
-        sessions_max: settings.reception.max_sessions,
-        sessions_per_client: settings.reception.max_sessions_per_client,
+        sessions_max: settings.inbound.max_sessions,
+        sessions_per_client: settings.inbound.max_sessions_per_client,
     }
 }
 
 fn memory(settings: &Settings) -> usize {
-    usize::try_from(settings.reception.max_memory.0).unwrap_or(usize::MAX)
+    usize::try_from(settings.inbound.max_content_memory.0).unwrap_or(usize::MAX)
 }
 
 /// Every spool as one, still to be recovered.
@@ -210,7 +210,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     let names = settings.spools().iter().map(|spool| spool.path.display().to_string()).collect();
     let settings = settings.clone();
     let choose = move |envelope: &Envelope| settings.spool_of(group_of_mail(&settings, envelope));
-    Ok(Box::new(Several::new(stores, Box::new(choose)).with_names(names)))
+    Ok(Box::new(ShardedSpool::new(stores, Box::new(choose)).with_names(names)))
 }
 
 /// The group that decides where a message is kept: its first recipient's.
@@ -225,10 +225,10 @@ fn group_of_mail(settings: &Settings, envelope: &Envelope) -> usize {
 /// # Errors
 /// In words.
 pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
-    match s.engine {
-        Engine::Null => Ok(Box::new(spool::NullSpool::default())),
-        Engine::Directories => Ok(Box::new(queue_directories(s)?)),
-        Engine::Log => {
+    match s.backend {
+        Backend::Null => Ok(Box::new(spool::NullSpool::default())),
+        Backend::QueueDirs => Ok(Box::new(queue_directories(s)?)),
+        Backend::Log => {
             let log = spool::LogSettings {
                 segment_bytes: s.segment_size.0,
                 max_bytes: s.max_size.0,
@@ -245,14 +245,14 @@ pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
 /// # Errors
 /// In words.
 pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened> {
-    let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
+    let layout = spool::Layout { directories: s.directories, hashed: s.hash_depth as u8 };
     let directories = spool::DirSettings {
         max_bytes: s.max_size.0,
         min_free_bytes: s.min_free.0,
-        choice: match s.choice {
-            DirectoryChoice::RoundRobin => spool::Choice::RoundRobin,
-            DirectoryChoice::Random => spool::Choice::Random,
-            DirectoryChoice::Fewest => spool::Choice::Fewest,
+        choice: match s.placement {
+            Placement::RoundRobin => spool::Choice::RoundRobin,
+            Placement::Random => spool::Choice::Random,
+            Placement::LeastUsed => spool::Choice::Fewest,
         },
         ..spool::DirSettings::default()
     };

@@ -1,4 +1,4 @@
-//! Several configurations of routes and queue groups, between which reloads change.
+//! ShardedSpool configurations of routes and queue groups, between which reloads change.
 
 use mail::{Destination, Envelope, ForwardPath, TlsMode, Transport};
 use queue::{Group, GroupId};

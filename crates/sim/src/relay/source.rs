@@ -71,7 +71,7 @@ impl Source {
             return self.hang_up(Some(driver));
         }
         if now - self.last_heard > 300_000 && !self.waits {
-            self.connection.as_mut().expect("there is one").farewell(&replies::TIMEOUT);
+            self.connection.as_mut().expect("there is one").close_with(&replies::TIMEOUT);
             return self.hang_up(Some(driver));
         }
         if !self.to_send.is_empty() {
@@ -107,7 +107,7 @@ impl Source {
         self.last_heard = now;
     }
 
-    /// The server's side, as reception drives it.
+    /// The server's side, as the inbound crate drives it.
     fn serve(&mut self, driver: &mut Driver, truth: &mut Truth) {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.waits) else { return };
         let bytes = std::mem::take(&mut self.inbox);

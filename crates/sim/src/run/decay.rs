@@ -5,12 +5,12 @@
 use super::{Ended, Run, Subject, Tally};
 use crate::{
     disk::Decay,
-    engine::Engine,
+    backend::Backend,
     ledger::{Live, Queue},
     survey::{self, Spot, What},
 };
 use mail::QueueId;
-use spool::{Change, Entry, Mutation, RecoveryReport, Turn};
+use spool::{Change, Entry, Mutation, RecoveryReport, WorkStep};
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
@@ -34,8 +34,8 @@ const GROWTH_MAX: usize = 8;
 ///
 /// # Errors
 /// In words.
-pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, engine, mutation);
+pub fn decay(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutation);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;
@@ -43,7 +43,7 @@ pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Str
         run.decaying_life()?;
         run.crash();
         if run.decays.chance(25) {
-            run.go_bad(lasting(engine));
+            run.go_bad(lasting(backend));
         }
     }
     run.rescue()?;
@@ -52,10 +52,10 @@ pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Str
 }
 
 /// How bytes go bad for good. Of an append to a queue directory's file that the disk never wrote there is no trace.
-fn lasting(engine: Engine) -> &'static [Decay] {
-    match engine {
-        Engine::Log => &Decay::LASTING,
-        Engine::Directories | Engine::Both => &Decay::LASTING[..3],
+fn lasting(backend: Backend) -> &'static [Decay] {
+    match backend {
+        Backend::Log => &Decay::LASTING,
+        Backend::QueueDirs | Backend::Both => &Decay::LASTING[..3],
     }
 }
 
@@ -122,7 +122,7 @@ impl Run {
         for _ in 0..MOMENTS {
             self.labour(&spool).map_err(|what| self.said(&what))?;
             if self.decays.chance(30) {
-                self.go_bad(lasting(self.setup.engine));
+                self.go_bad(lasting(self.setup.backend));
             }
         }
         self.finish_work(&spool);
@@ -195,7 +195,7 @@ impl Run {
                 return true;
             }
             let at_all = !report.is_complete() || report.torn_bytes > 0;
-            if self.setup.engine == Engine::Directories { by_name } else { at_all }
+            if self.setup.backend == Backend::QueueDirs { by_name } else { at_all }
         };
         match self.ledger.missing(found).iter().find(|one| !is_told(one)) {
             Some((id, _)) => Err(format!("{id} is lost, and nobody is told: {report:?}")),
@@ -235,7 +235,7 @@ impl Run {
             return Ok(false);
         }
         // What waits for an operator keeps nothing else back, however long he takes.
-        if !self.decayed.is_empty() && self.setup.engine == Engine::Log && !self.is_unreadable() {
+        if !self.decayed.is_empty() && self.setup.backend == Backend::Log && !self.is_unreadable() {
             self.churn(spool)?;
         }
         let lost = self.ledger.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();
@@ -243,7 +243,7 @@ impl Run {
             return Ok(false);
         }
         let mut rounds = 0;
-        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare].into_iter().any(|step| spool.step(step)) {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err(self.said("the spool never rests"));
@@ -272,20 +272,20 @@ impl Run {
         for entry in entries {
             let transaction = vec![entry];
             match spool.submit(transaction.clone()) {
-                Ok(ticket) => self.ledger.submitted(spool.lane(ticket), ticket, transaction),
+                Ok(ticket) => self.ledger.submitted(spool.shard(ticket), ticket, transaction),
                 Err(_) if self.has_met_decay(spool) => return Ok(false),
                 Err(refused) => return Err(self.said(&format!("an outcome: {refused}"))),
             }
-            spool.turn(Turn::Commit);
+            spool.step(WorkStep::Commit);
         }
         Ok(true)
     }
 
     /// More mail comes and goes than the log may take room for.
     fn churn(&mut self, spool: &Subject) -> Result<(), String> {
-        let turn = || {
-            for turn in [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare] {
-                spool.turn(turn);
+        let step = || {
+            for step in [WorkStep::Commit, WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare] {
+                spool.step(step);
             }
         };
         let mut halfway = 0;
@@ -293,7 +293,7 @@ impl Run {
             if number == CHURN / 2 {
                 halfway = self.segments_in_use().len();
             }
-            let passed = self.workload.pass_through(&**spool, &mut self.ledger, &turn);
+            let passed = self.workload.pass_through(&**spool, &mut self.ledger, &step);
             passed.map_err(|refused| self.said(&format!("mail besides damage: {refused}")))?;
         }
         let segments = self.segments_in_use();

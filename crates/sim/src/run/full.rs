@@ -2,8 +2,8 @@
 //! leaves gives its room back. Nobody waits for room that only they could make.
 
 use super::{Ended, Run, Subject, Tally, last::files_max};
-use crate::engine::Engine;
-use spool::{Mutation, Refused, Turn};
+use crate::backend::Backend;
+use spool::{Mutation, Refused, WorkStep};
 
 /// Lives before everything is delivered.
 const LIVES: u64 = 3;
@@ -18,8 +18,8 @@ const ROUNDS_MAX: u32 = 5000;
 ///
 /// # Errors
 /// In words.
-pub fn full(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, engine, mutation);
+pub fn full(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutation);
     run.make_room();
     run.workload = run.workload.slow().large();
     let segments = SEGMENTS_MIN + run.fills.below(5);
@@ -54,9 +54,9 @@ impl Run {
 
     /// As the threads do it: whatever there is to do is done soon.
     fn all_turns(&mut self, spool: &Subject) -> Result<(), String> {
-        for turn in [Turn::Prepare, Turn::Commit, Turn::Clean, Turn::Prepare] {
+        for step in [WorkStep::Prepare, WorkStep::Commit, WorkStep::Compact, WorkStep::Prepare] {
             if self.fills.chance(80) {
-                spool.turn(turn);
+                spool.step(step);
             }
         }
         match spool.failure() {
@@ -99,7 +99,7 @@ impl Run {
                 return Err("what is there never leaves".to_owned());
             }
         }
-        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare].into_iter().any(|step| spool.step(step)) {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err("the spool never rests".to_owned());
@@ -111,7 +111,7 @@ impl Run {
             return Err(format!("all left, but {waiting} transactions wait and {live} messages are there"));
         }
         let files = self.disk.spool_files();
-        if files.len() > files_max(self.setup.engine) {
+        if files.len() > files_max(self.setup.backend) {
             return Err(format!("all left, and these files keep their room: {files:?}"));
         }
         let given = self.workload.one_each(&**spool, &mut self.ledger);

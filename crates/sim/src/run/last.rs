@@ -1,17 +1,17 @@
 //! The end of a seed: the disk is sound and has room, and everything is delivered.
 
-use super::{Engine, Run};
+use super::{Backend, Run};
 use mail::QueueId;
-use spool::{Entry, Turn};
+use spool::{Entry, WorkStep};
 
 /// One in use, three ready, and one on its way between the two.
 pub(super) const SEGMENTS_MAX: usize = 5;
 
 /// Files that may be there when everything is delivered.
-pub(super) fn files_max(engine: Engine) -> usize {
-    match engine {
-        Engine::Log | Engine::Both => SEGMENTS_MAX,
-        Engine::Directories => 0,
+pub(super) fn files_max(backend: Backend) -> usize {
+    match backend {
+        Backend::Log | Backend::Both => SEGMENTS_MAX,
+        Backend::QueueDirs => 0,
     }
 }
 
@@ -36,13 +36,13 @@ impl Run {
         for id in ids {
             let done = vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }];
             let ticket = spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
-            self.ledger.submitted(spool.lane(ticket), ticket, done);
-            spool.turn(Turn::Commit);
+            self.ledger.submitted(spool.shard(ticket), ticket, done);
+            spool.step(WorkStep::Commit);
         }
-        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {}
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare].into_iter().any(|step| spool.step(step)) {}
         self.note_durable(&spool);
         let (left, files) = (self.ledger.open_count(), self.disk.spool_files());
-        if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.engine) {
+        if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.backend) {
             return Err(format!(
                 "all was delivered, but {left} transactions wait and these files remain: {files:?}"
             ));

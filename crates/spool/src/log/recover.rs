@@ -5,12 +5,12 @@
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
 use super::{
-    digest::{self, Envelopes},
+    segment_index::{self, EnvelopeTable},
     epoch,
     index::{Index, Location, Segment, chunks_of},
     open::open_segments,
     read::{Source, read_record},
-    stretch::{Desk, Kept, Read, Row, Stretch, stretches},
+    stretch::{Desk, Kept, ScanResult, RecordRef, Stretch, stretches},
     tolerant::FaultTolerantFile,
     window::Window,
 };
@@ -36,14 +36,14 @@ pub(crate) struct Reading {
     pub(crate) threads: usize,
     /// What a thread reads at a time.
     pub(crate) stretch_bytes: u64,
-    /// Segments that have a digest need not be read.
-    pub(crate) digests: bool,
+    /// Segments that have an index file need not be read.
+    pub(crate) indexes: bool,
 }
 
 impl Reading {
-    /// Several stretches a segment, so that threads end at about the same time.
+    /// ShardedSpool stretches a segment, so that threads end at about the same time.
     pub(crate) fn on(threads: usize) -> Self {
-        Self { threads, stretch_bytes: 8 * 1024 * 1024, digests: true }
+        Self { threads, stretch_bytes: 8 * 1024 * 1024, indexes: true }
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Last {
     pub(crate) sequence: u64,
     segment: u32,
     /// Not in the index.
-    rows: Vec<Row>,
+    rows: Vec<RecordRef>,
     /// Their bodies, unless they must be read again.
     bodies: Option<Vec<Vec<u8>>>,
 }
@@ -83,13 +83,13 @@ pub(crate) struct Found {
     pub(crate) index: Index,
     /// Segments without a batch: to be used again.
     pub(crate) empty: Vec<Segment>,
-    /// Names of segments nobody finished making, and of digests whose segments are gone.
+    /// Names of segments nobody finished making, and of indexes whose segments are gone.
     pub(crate) unfinished: Vec<String>,
     pub(crate) last: Option<Last>,
-    /// Envelopes that need not be read again, by segment.
+    /// EnvelopeTable that need not be read again, by segment.
     pub(crate) kept: HashMap<u32, Vec<Kept>>,
     /// Where else they are, by segment.
-    pub(crate) envelopes: HashMap<u32, Envelopes>,
+    pub(crate) envelopes: HashMap<u32, EnvelopeTable>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
     /// Segments whose first batch was written and is damaged: the segment's number and the batch's.
@@ -146,8 +146,8 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
-            let has_digest = reading.digests && segment.is_digested;
-            let read = if has_digest { digest::read(disk, &segment) } else { None };
+            let has_digest = reading.indexes && segment.is_indexed;
+            let read = if has_digest { segment_index::read(disk, &segment) } else { None };
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
@@ -165,11 +165,11 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
 /// What a thread reads.
 enum Piece {
     /// Of this segment, whose number among all is this.
-    Digest(usize, Segment),
+    SegmentIndex(usize, Segment),
     Stretch(Stretch),
 }
 
-/// Threads read digests and stretches; here they are put together, segment by segment.
+/// Threads read indexes and stretches; here they are put together, segment by segment.
 fn scan_stretches(
     disk: &dyn Disk,
     segments: Vec<Segment>,
@@ -180,8 +180,8 @@ fn scan_stretches(
     let (desk, has_second_read) = (Desk::default(), found.mutation != Mutation::SkipSecondRead);
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
-        if reading.digests && segment.is_digested {
-            all.push(Piece::Digest(number, segment.clone()));
+        if reading.indexes && segment.is_indexed {
+            all.push(Piece::SegmentIndex(number, segment.clone()));
         } else {
             let more = stretches(number, segment, reading.stretch_bytes);
             all.extend(
@@ -190,15 +190,15 @@ fn scan_stretches(
         }
     }
     let (mut segments, mut buffer) = (segments.into_iter(), Vec::new());
-    let (mut reads, mut number): (Vec<Read>, usize) = (Vec::new(), 0);
-    let mut put_together = |reads: &mut Vec<Read>| {
+    let (mut reads, mut number): (Vec<ScanResult>, usize) = (Vec::new(), 0);
+    let mut put_together = |reads: &mut Vec<ScanResult>| {
         let Some(segment) = segments.next() else { return Ok(()) };
         buffer = scan_segment(segment, found, whole, std::mem::take(&mut buffer), std::mem::take(reads))?;
         Ok::<(), SpoolFailure>(())
     };
     let read = |piece: &Piece| match piece {
         // One that is not believed is as if nobody had read: the segment is.
-        Piece::Digest(number, segment) => (*number, Ok(digest::read(disk, segment).unwrap_or_default())),
+        Piece::SegmentIndex(number, segment) => (*number, Ok(segment_index::read(disk, segment).unwrap_or_default())),
         Piece::Stretch(stretch) => {
             let read = stretch.read(&desk, whole, has_second_read);
             (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
@@ -235,7 +235,7 @@ fn scan_segment(
     found: &mut Found,
     whole: bool,
     buffer: Vec<u8>,
-    reads: Vec<Read>,
+    reads: Vec<ScanResult>,
 ) -> Result<Vec<u8>, SpoolFailure> {
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
     let end = segment.header.end().min(length);
@@ -263,7 +263,7 @@ fn scan_segment(
         match read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole) {
             Ok((head, records)) => {
                 batches += 1;
-                let rows = records.iter().map(|placed| Row::new(placed, chunks_of(&placed.2)));
+                let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
                 let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
                 take_batch(found, &name, head.sequence, number, rows, Some(bodies));
                 at += head.padded();
@@ -303,7 +303,7 @@ fn scan_segment(
 }
 
 /// The batches of a stretch.
-fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
+fn take_read(found: &mut Found, name: &str, number: u32, read: ScanResult) {
     // Growing step by step would touch twice the memory.
     found.index.messages.reserve(read.rows.iter().filter(|row| row.kind == Kind::Message).count());
     let (mut rows, mut bodies) = (read.rows.into_iter(), read.bodies);
@@ -411,12 +411,12 @@ fn take_batch(
     name: &str,
     sequence: u64,
     segment: u32,
-    rows: impl Iterator<Item = Row>,
+    rows: impl Iterator<Item = RecordRef>,
     mut bodies: Option<Vec<Vec<u8>>>,
 ) {
-    let rows: Vec<Row> = match found.last.as_ref().map(|last| last.sequence) {
+    let rows: Vec<RecordRef> = match found.last.as_ref().map(|last| last.sequence) {
         Some(last) if sequence <= last => {
-            let rows: Vec<Row> = rows.collect();
+            let rows: Vec<RecordRef> = rows.collect();
             match found.compare_again(name, sequence, segment, &rows, &mut bodies) {
                 // Written again by a start that could not read what follows the first.
                 Again::Copy if sequence < last => return,
@@ -464,7 +464,7 @@ fn take_batch(
     found.note_number(sequence);
     // Those that messages name, too: a chunk that is lost must not become another message's.
     let named =
-        |row: &Row| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
+        |row: &RecordRef| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
     let chunks = rows
         .iter()
         .flat_map(|row| named(row).into_iter().chain((row.kind == Kind::Chunk).then_some(row.name)));
@@ -501,7 +501,7 @@ impl Found {
         Ok(())
     }
 
-    fn apply(&mut self, row: &Row, segment: u32) {
+    fn apply(&mut self, row: &RecordRef, segment: u32) {
         let at = Location { segment, offset: row.offset, length: row.length };
         // Only after a start that could not read everything a batch may stand behind later ones.
         if row.kind == Kind::Done && self.epoch > 0 {
@@ -512,7 +512,7 @@ impl Found {
 
     /// Applies a record of a batch that was written again where later batches could not be read, and whose first
     /// copy is gone. What the later ones say of its messages they say with what it says.
-    fn apply_late(&mut self, row: &Row, segment: u32) {
+    fn apply_late(&mut self, row: &RecordRef, segment: u32) {
         let is_known = match row.kind {
             // One that ended in a later batch stays ended.
             Kind::Message => self.index.messages.contains_key(&row.name) || self.ended.contains(&row.name),
@@ -568,7 +568,7 @@ impl Found {
         name: &str,
         sequence: u64,
         segment: u32,
-        rows: &[Row],
+        rows: &[RecordRef],
         bodies: &mut Option<Vec<Vec<u8>>>,
     ) -> Again {
         if !self.numbers.iter().any(|(from, to)| (*from..=*to).contains(&sequence)) {
@@ -578,7 +578,7 @@ impl Found {
             let read = bodies.take().or_else(|| bodies_of(own, segment, rows).ok())?;
             Some(bodies.insert(read).clone())
         });
-        let named = |rows: &[Row], bodies: Vec<Vec<u8>>| -> Vec<(Kind, u64, Vec<u8>)> {
+        let named = |rows: &[RecordRef], bodies: Vec<Vec<u8>>| -> Vec<(Kind, u64, Vec<u8>)> {
             rows.iter().zip(bodies).map(|(row, body)| (row.kind, row.name, body)).collect()
         };
         let own = own.map(|own| named(rows, own));
@@ -705,8 +705,8 @@ impl Found {
 }
 
 /// The bodies of a batch's records, read from its segment.
-fn bodies_of(segment: &Segment, number: u32, rows: &[Row]) -> Result<Vec<Vec<u8>>, SpoolFailure> {
-    let read = |row: &Row| {
+fn bodies_of(segment: &Segment, number: u32, rows: &[RecordRef]) -> Result<Vec<Vec<u8>>, SpoolFailure> {
+    let read = |row: &RecordRef| {
         let at = Location { segment: number, offset: row.offset, length: row.length };
         let (seed, name) = (segment.header.seed, &segment.name);
         match read_record(Source::Disk, &*segment.file, seed, name, at, row.name)? {

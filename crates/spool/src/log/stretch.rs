@@ -3,7 +3,7 @@
 //! when they are put together in their order.
 
 use super::{
-    digest::Envelopes,
+    segment_index::EnvelopeTable,
     index::Segment,
     recover::{is_zero, next_or_again, refresh, torn_bytes},
     window::Window,
@@ -47,7 +47,7 @@ pub(super) struct Stretch {
 
 /// A record, where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct RecordRef {
     pub(super) kind: Kind,
     pub(super) name: u64,
     pub(super) offset: u32,
@@ -70,7 +70,7 @@ pub(super) struct Read {
     /// Behind its last.
     pub(super) end: u64,
     pub(super) batches: Vec<Batch>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<RecordRef>,
     /// The bodies of the last batch's records, unless they must be read again: perhaps it is the log's
     /// last.
     pub(super) bodies: Option<Vec<Vec<u8>>>,
@@ -78,10 +78,10 @@ pub(super) struct Read {
     pub(super) torn_bytes: Option<u64>,
     pub(super) kept: Kept,
     /// In place of what is kept: where it can be read.
-    pub(super) envelopes: Option<Envelopes>,
+    pub(super) envelopes: Option<EnvelopeTable>,
 }
 
-/// Envelopes of a stretch, abridged.
+/// EnvelopeTable of a stretch, abridged.
 #[derive(Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
@@ -243,7 +243,7 @@ impl Read {
             } else {
                 read_places(record.body).unwrap_or_default()
             };
-            self.rows.push(Row::new(placed, chunks));
+            self.rows.push(RecordRef::new(placed, chunks));
         }
         desk.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
     }
@@ -267,7 +267,7 @@ impl Kept {
     }
 }
 
-impl Row {
+impl RecordRef {
     pub(super) fn new((offset, length, record): &Placed<'_>, chunks: Vec<u64>) -> Self {
         Self { kind: record.kind, name: record.name, offset: *offset as u32, length: *length, chunks }
     }

@@ -51,7 +51,7 @@ fn change(dir: &Path, pattern: &[u8]) {
 
 /// So that every record is read again.
 fn forget_digests(dir: &Path) {
-    files(dir, "dig").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    files(dir, "idx").iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_lost_outcome_does_not_take_its_message_with_it() {
     let (spool, _, _) = open(dir.path());
     commit(&*spool, vec![Entry::Accept(small(1))]);
     commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(0)], last: false }]);
-    // Enough that the segment is worth a digest, of which only the rows are looked at.
+    // Enough that the segment is worth an index file, of which only the rows are looked at.
     commit(&*spool, vec![Entry::Accept(message(2, 1, Content::from_bytes(vec![b'x'; 100_000])))]);
     drop(spool);
-    assert!(!files(dir.path(), "dig").is_empty());
+    assert!(!files(dir.path(), "idx").is_empty());
     change(dir.path(), b"mailbox busy");
     let (_, found, report) = open(dir.path());
     assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [1, 2]);

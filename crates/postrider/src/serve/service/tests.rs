@@ -17,7 +17,7 @@ use mail::{
     QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use queue::Verdict;
-use reception::Client;
+use inbound::Client;
 use spool::{
     Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Ticket, Transaction,
@@ -131,7 +131,7 @@ fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
 fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: the next hop is a port that nobody listens on.
-    let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\nsync_patience = \"20ms\"\n\
+    let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"20ms\"\n\
                 [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:9\"\ntls = \"off\"\n\
                 [log]\nfile = \"mail.log\"\n";
     std::fs::write(&path, text).unwrap();
@@ -200,7 +200,7 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     assert!(desk.accept_local(message(2)).await.is_ok());
 }
 
-/// Several times what its line takes.
+/// ShardedSpool times what its line takes.
 fn large(id: u64) -> Message {
     let bytes: Vec<u8> = (0..10 * CHUNK_BYTES + 1).map(|at| (at / CHUNK_BYTES) as u8).collect();
     Message { content: Content::from_bytes(bytes), ..message(id) }

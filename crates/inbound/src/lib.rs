@@ -1,0 +1,22 @@
+//! Connections in: listeners, budgets and TLS, and the driver of server sessions.
+//!
+//! The protocol is `smtp`'s; whether a sender or recipient is welcome and what durable means is told
+//! by the [`Service`] the daemon brings. Memory: a session that waits for a command holds its
+//! protocol state and no read buffer; content over [`Settings::chunk_bytes`] goes to the spool while
+//! it arrives.
+//!
+//! Read first: [`Service`] and [`Inbound`].
+
+mod content;
+mod budget;
+mod worker_pool;
+mod session;
+mod listener;
+mod service;
+mod stream;
+mod trace;
+
+pub use budget::{Budget, SessionPermit};
+pub use worker_pool::WorkerPool;
+pub use listener::{Listener, Inbound, TlsMode};
+pub use service::{Client, Service, Settings, StoreError};

@@ -1,0 +1,220 @@
+//! Listening sockets, and a task for each session.
+
+use crate::{
+    Budget, Client, WorkerPool, Service, Settings,
+    session::{SessionDriver, SessionEnd},
+    stream::Stream,
+};
+use mail::Reply;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use smtp::server::{BareLf, replies};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    net::TcpStream,
+    sync::watch,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// Out of descriptors or memory, accepting at once again would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// When TLS begins on a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Never.
+    Off,
+    /// When the client says STARTTLS.
+    StartTls,
+    /// With the first byte (RFC 8314 §3.3).
+    Implicit,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
+    /// replies are small and awaited.
+    pub socket: TcpListener,
+    /// Its use of TLS.
+    pub tls: TlsMode,
+    /// What is done with a bare CR or LF. `None`: trusted clients are normalized, others rejected.
+    pub bare_lf: Option<BareLf>,
+}
+
+/// What may change while sessions go on: each session takes it as it is when it begins.
+struct Current {
+    settings: Settings,
+    tls: Option<TlsAcceptor>,
+}
+
+/// All sessions of the process.
+pub struct Inbound<S: Service> {
+    service: Arc<S>,
+    budget: Arc<Budget>,
+    current: Mutex<Arc<Current>>,
+    closing: watch::Sender<bool>,
+    workers: Arc<WorkerPool>,
+}
+
+/// A socket as it is listened on.
+struct Open {
+    socket: AsyncFd<TcpListener>,
+    /// Known beforehand unless it stands for all of the machine's.
+    address: Option<SocketAddr>,
+    tls: TlsMode,
+    bare_lf: Option<BareLf>,
+}
+
+impl<S: Service> Inbound<S> {
+    /// Nothing is accepted before [`Inbound::listen`].
+    pub fn new(
+        service: Arc<S>,
+        settings: Settings,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        workers: Arc<WorkerPool>,
+    ) -> Arc<Self> {
+        let current = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
+        Arc::new(Self {
+            service,
+            budget: Arc::default(),
+            current: Mutex::new(current),
+            closing: watch::Sender::new(false),
+            workers,
+        })
+    }
+
+    /// New settings for sessions that begin from now on; the others end as they began.
+    pub fn reconfigure(&self, settings: Settings, tls: Option<Arc<rustls::ServerConfig>>) {
+        let new = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    }
+
+    /// What sessions use.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Stops accepting; sessions between transactions are told 421, the others end theirs first.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Accepts until closed. Errors that accepting again may mend are logged and waited for.
+    ///
+    /// # Errors
+    /// When the socket cannot be waited for at all.
+    pub async fn listen(self: Arc<Self>, listener: Listener) -> io::Result<()> {
+        let mut closing = self.closing.subscribe();
+        listener.socket.set_nonblocking(true)?;
+        let address = listener.socket.local_addr().ok().filter(|address| !address.ip().is_unspecified());
+        #[allow(deprecated)]
+        // its heir is unsafe, for types that may lie about their descriptor; this one cannot
+        let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
+        let open = Open { socket, address, tls: listener.tls, bare_lf: listener.bare_lf };
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = closing.wait_for(|closing| *closing) => return Ok(()),
+                accepted = accept(&open.socket) => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.begin(stream, peer, &open),
+                // The client was gone before we looked.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(e) => {
+                    tracing::warn!("accept a connection: {e}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &Open) {
+        let mode = open.tls;
+        let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
+        let client = Client { peer, local, tls: None };
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settings = &current.settings;
+        let is_trusted = self.service.is_trusted(&client);
+        let counted = (!is_trusted).then_some((peer.ip(), settings.sessions_per_client));
+        let Some(guard) = self.budget.enter(settings.sessions_max, counted) else {
+            self.service.log_reject(&client, "CONNECT", None, &replies::TOO_BUSY);
+            reject_connection(&stream, &replies::TOO_BUSY);
+            return;
+        };
+        let mut settings = settings.clone();
+        if mode != TlsMode::StartTls || current.tls.is_none() {
+            let capabilities = &settings.capabilities;
+            if capabilities.starttls {
+                settings.capabilities =
+                    Arc::new(smtp::server::Capabilities { starttls: false, ..(**capabilities).clone() });
+            }
+        }
+        let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
+        let driver = SessionDriver {
+            settings,
+            service: self.service.clone(),
+            budget: self.budget.clone(),
+            tls: current.tls.clone(),
+            client,
+            bare_lf: open.bare_lf.unwrap_or(usual),
+            closing: self.closing.subscribe(),
+            workers: self.workers.clone(),
+            worker: self.workers.pick_first(),
+            _guard: guard,
+        };
+        let worker = driver.worker;
+        let session = async move { run(driver, TcpStream::from_std(stream)?, mode).await };
+        spawn_session(self.workers.clone(), worker, peer, session);
+    }
+}
+
+/// Runs a session on one of the workers, and on others when it moves.
+fn spawn_session<S: Service>(
+    workers: Arc<WorkerPool>,
+    worker: usize,
+    peer: SocketAddr,
+    session: impl Future<Output = io::Result<SessionEnd<S>>> + Send + 'static,
+) {
+    let own = workers.clone();
+    own.run(worker, async move {
+        match session.await {
+            Ok(SessionEnd::Closed) => {}
+            Ok(SessionEnd::MigrateTo(worker, session)) => spawn_session(workers, worker, peer, session.resume_on(worker)),
+            Err(e) => tracing::debug!("session of {peer}: {e}"),
+        }
+    });
+}
+
+/// The next connection, not yet of any runtime.
+async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStream, SocketAddr)> {
+    socket
+        .async_io(Interest::READABLE, |socket| {
+            let (stream, peer) = acceptfrom_with(socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+            let peer = peer.ok_or(io::ErrorKind::ConnectionAborted)?;
+            Ok((stream.into(), SocketAddr::try_from(peer)?))
+        })
+        .await
+}
+
+async fn run<S: Service>(mut driver: SessionDriver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<SessionEnd<S>> {
+    let stream = match mode {
+        TlsMode::Implicit => driver.secure(stream).await?,
+        TlsMode::Off | TlsMode::StartTls => Stream::Plain(stream),
+    };
+    driver.run(stream).await
+}
+
+/// Closed the limit not even a task is spent: one write that does not wait, and the end.
+fn reject_connection(stream: &std::net::TcpStream, reply: &Reply) {
+    let mut line = Vec::new();
+    reply.write_to(&mut line);
+    let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+    let _ = rustix::net::send(stream, &line, flags);
+}

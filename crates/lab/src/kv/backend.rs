@@ -1,0 +1,48 @@
+//! What the measurement asks of a store.
+
+use std::{ops::Range, path::Path};
+
+/// See the module's text.
+pub(super) trait Backend {
+    /// Puts a value under each of these numbers, and returns when all of them would survive a crash.
+    fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String>;
+
+    /// Lets go of the log, or of what stands for it.
+    fn checkpoint(&mut self) -> Result<(), String>;
+}
+
+/// An empty store in an empty directory.
+type Open = fn(&Path) -> Result<Box<dyn Backend>, String>;
+
+/// How one is had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepFactory {
+    pub(super) name: &'static str,
+    pub(super) durability: &'static str,
+    pub(super) open: Open,
+}
+
+/// All that this program was built with.
+pub(super) const ENGINES: &[StepFactory] = &[
+    super::file::MAKER,
+    super::log::MAKER,
+    super::redb::MAKER,
+    super::sqlite::MAKER,
+    #[cfg(feature = "stores")]
+    super::fjall::MAKER,
+    #[cfg(feature = "stores")]
+    super::lmdb::MAKER,
+    #[cfg(feature = "rocksdb")]
+    super::rocksdb::MAKER,
+];
+
+/// The one of that name.
+pub(super) fn find(name: &str) -> Result<StepFactory, String> {
+    let names: Vec<&str> = ENGINES.iter().map(|maker| maker.name).collect();
+    let found = ENGINES.iter().find(|maker| maker.name == name).copied();
+    found.ok_or(match name {
+        "fjall" | "lmdb" => format!("`{name}` needs a build with --features stores"),
+        "rocksdb" => "`rocksdb` needs a build with --features rocksdb".to_owned(),
+        _ => format!("`{name}` is none of {}", names.join(", ")),
+    })
+}

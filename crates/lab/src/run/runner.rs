@@ -1,0 +1,293 @@
+//! One run: a sink, perhaps an MTA, a source; until the sink has everything, or nothing comes any more.
+
+use super::{
+    monitor::ResourceMonitor,
+    scenario::{Experiment, Mta, Scenario, Variant},
+};
+use crate::{
+    address::{Endpoint, Family},
+    rounds::beside,
+    sink::{SinkState, Sink, SinkArgs},
+    source::{Plan, Report, measure},
+    usage::Usage,
+};
+use rustix::{
+    io::Errno,
+    net::{SocketFlags, SocketType, connect, socket_with},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    net::TcpStream,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Which part of an experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    Ceiling,
+    Relay,
+}
+
+/// A moment: what the source had settled, and what the sink had.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Moment {
+    pub(crate) seconds: f64,
+    pub(crate) settled: u64,
+    pub(crate) received: u64,
+}
+
+/// Which run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case<'a> {
+    pub(crate) scenario: &'a Scenario,
+    /// Where the scenario lies, for its scripts.
+    pub(crate) directory: &'a Path,
+    pub(crate) variant: &'a Variant,
+    pub(crate) kind: Kind,
+    pub(crate) round: u32,
+    pub(crate) sessions: u32,
+}
+
+/// What a run gave.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Run {
+    pub(crate) kind: Kind,
+    /// Of the scenario; empty where nothing is varied.
+    #[serde(default)]
+    pub(crate) variant: String,
+    pub(crate) round: u32,
+    pub(crate) sessions: u32,
+    pub(crate) source: Report,
+    /// Messages at the sink, from this run's begin.
+    pub(crate) received: u64,
+    /// Until the last of them.
+    pub(crate) drained_seconds: f64,
+    pub(crate) drained_rate: f64,
+    /// Messages accepted and not at the sink yet, at the worst moment seen.
+    pub(crate) backlog_peak: u64,
+    /// The sink has all that was accepted, no more and no less.
+    pub(crate) complete: bool,
+    /// Processor time of the MTA's control group.
+    pub(crate) mta_cpu_us_per_message: Option<f64>,
+    /// By the MTA's disk, others' included.
+    #[serde(default)]
+    pub(crate) writes_per_message: Option<f64>,
+    #[serde(default)]
+    pub(crate) flushes_per_message: Option<f64>,
+    /// All the MTA's processes together, at their highest.
+    #[serde(default)]
+    pub(crate) mta_peak_mib: Option<f64>,
+    /// What the MTA's processes used, by name: how many, and how much.
+    #[serde(default)]
+    pub(crate) processes: BTreeMap<String, (u32, Usage)>,
+    /// Connections that were open and silent meanwhile.
+    #[serde(default)]
+    pub(crate) idle: u32,
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// Between two looks at the counters.
+const TICK: Duration = Duration::from_millis(10);
+/// For an MTA to listen once it was started.
+const START: Duration = Duration::from_secs(20);
+
+/// A sink that serves in this process.
+pub(crate) struct Served {
+    pub(crate) sink_state: Arc<SinkState>,
+    pub(crate) address: String,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+impl Served {
+    /// On an address of its own, which it tells.
+    pub(crate) fn start(args: &SinkArgs) -> Result<Self, String> {
+        let sink = Sink::open(args)?;
+        let (sink_state, address) = (sink.state(), sink.address()?);
+        let (model, threads) = (args.model, args.threads.map(usize::from));
+        let thread = thread::spawn(move || sink.serve(model, threads));
+        Ok(Self { sink_state, address, thread })
+    }
+
+    /// Lets it end.
+    pub(crate) fn stop(self) -> Result<(), String> {
+        self.sink_state.stop();
+        self.thread.join().unwrap_or_else(|_| Err("the sink panicked".into()))
+    }
+}
+
+/// Does one run.
+pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
+    let Case { scenario, variant, kind, .. } = *case;
+    let mta = scenario.mta.as_ref().filter(|_| kind == Kind::Relay);
+    // A sink that refuses would be the source's failure here, and no ceiling.
+    let plain = Variant { sink_options: String::new(), ..variant.clone() };
+    let is_beside = mta.is_none() && scenario.experiment == Experiment::Relay;
+    let sink = Served::start(&scenario.sink(if is_beside { &plain } else { variant })?)?;
+    let result = match mta {
+        None => send(case, None, &sink, stop),
+        Some(mta) => shell(case, variant.before.as_deref(), &sink.address)
+            .and_then(|()| shell(case, mta.start.as_deref(), &sink.address))
+            .and_then(|()| wait_for(&mta.endpoint))
+            .and_then(|()| send(case, Some(mta), &sink, stop)),
+    };
+    let stopped = mta.map_or(Ok(()), |mta| {
+        let stopped = shell(case, mta.stop.as_deref(), &sink.address);
+        shell(case, variant.after.as_deref(), &sink.address).and(stopped)
+    });
+    sink.stop()?;
+    let run = result?;
+    stopped?;
+    Ok(Run { kind, variant: variant.name.clone(), round: case.round, ..run })
+}
+
+fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) -> Result<Run, String> {
+    let Case { scenario, variant, sessions, .. } = *case;
+    let endpoint = mta.map_or(sink.address.as_str(), |mta| mta.endpoint.as_str());
+    let spin_policy = Duration::from_secs(mta.map_or(10, |mta| mta.patience_seconds));
+    if mta.is_some() && scenario.load.warm_up > 0 {
+        let args = scenario.source(variant, 1, scenario.load.warm_up, endpoint)?;
+        let (setup, plan) = (args.setup()?, Plan::new(args.messages, None, Instant::now()));
+        let look = || {
+            if stop.load(Relaxed) {
+                plan.stop();
+            }
+        };
+        let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
+        drain(sink, report.messages_sent, spin_policy, stop);
+    }
+    let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
+    let setup = args.setup()?;
+    let first = sink.sink_state.tally().messages;
+    let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
+    let gauge = mta.map(ResourceMonitor::new);
+    let plan = Plan::new(args.messages, args.rate, Instant::now());
+    let begin = plan.begin();
+    let moments = Mutex::new(Vec::new());
+    let received = || sink.sink_state.tally().messages - first;
+    let look = || Moment {
+        seconds: begin.elapsed().as_secs_f64(),
+        settled: plan.progress().0,
+        received: received(),
+    };
+    let mut next_look = Instant::now();
+    let watch = || {
+        push(&moments, look());
+        if let Some(gauge) = gauge.as_ref().filter(|_| next_look <= Instant::now()) {
+            gauge.look();
+            next_look = Instant::now() + TICK * 25;
+        }
+        if stop.load(Relaxed) {
+            plan.stop();
+        }
+    };
+    let report = beside(TICK, watch, || {
+        let report = measure(&args, &setup, &plan)?;
+        drain(sink, first + report.messages_sent, spin_policy, stop);
+        Ok::<_, String>(report)
+    })?;
+    push(&moments, look());
+    let moments = moments.into_inner().unwrap_or_default();
+    let got = received();
+    let drained_seconds =
+        sink.sink_state.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+    let measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
+    Ok(Run {
+        kind: Kind::Ceiling,
+        variant: String::new(),
+        round: 0,
+        sessions,
+        received: got,
+        drained_seconds,
+        drained_rate: got as f64 / drained_seconds.max(1e-9),
+        backlog_peak: moments.iter().map(|m| m.settled.saturating_sub(m.received)).max().unwrap_or_default(),
+        complete: got == report.messages_sent,
+        mta_cpu_us_per_message: measured.cpu_us_per_message,
+        writes_per_message: measured.writes_per_message,
+        flushes_per_message: measured.flushes_per_message,
+        mta_peak_mib: measured.peak_mib,
+        processes: measured.processes,
+        idle: idle.len() as u32,
+        source: report,
+        moments,
+    })
+}
+
+fn push(moments: &Mutex<Vec<Moment>>, moment: Moment) {
+    if let Ok(mut moments) = moments.lock() {
+        moments.push(moment);
+    }
+}
+
+/// Returns when the sink has `wanted`, or nothing new came for as long as `spin_policy`.
+fn drain(sink: &Served, wanted: u64, spin_policy: Duration, stop: &AtomicBool) {
+    let (mut seen, mut since) = (sink.sink_state.tally().messages, Instant::now());
+    while seen < wanted && since.elapsed() < spin_policy && !stop.load(Relaxed) {
+        thread::sleep(TICK / 10);
+        let now = sink.sink_state.tally().messages;
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// Runs a command of the scenario to its end.
+fn shell(case: &Case<'_>, command: Option<&str>, sink: &str) -> Result<(), String> {
+    let Some(command) = command else { return Ok(()) };
+    let port = sink.rsplit(':').next().unwrap_or_default();
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", command])
+        .env("SINK_PORT", port)
+        .env("SCENARIOS", case.directory)
+        .envs(&case.variant.env)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    // Ctrl-C ends the run, which then stops the MTA as the scenario says; neither is to die of it.
+    shell.process_group(0);
+    let status = shell.status().map_err(|e| format!("run `{command}`: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("run `{command}`: it ended with {status}")) }
+}
+
+/// Until somebody listens there. Only a refusal is worth waiting for.
+fn wait_for(endpoint: &str) -> Result<(), String> {
+    let addresses = Endpoint::parse(endpoint, Some(25))?.resolve(Family::Any)?;
+    let say = |e: Errno| format!("connect to the MTA at {endpoint}: {}", std::io::Error::from(e));
+    let begin = Instant::now();
+    loop {
+        let connected = addresses.iter().try_for_each(|address| {
+            let socket =
+                socket_with(address.address_family(), SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            connect(&socket, address)
+        });
+        match connected {
+            Ok(()) => return Ok(()),
+            Err(Errno::CONNREFUSED | Errno::NOENT) if begin.elapsed() < START => thread::sleep(TICK * 5),
+            Err(error) => return Err(say(error)),
+        }
+    }
+}
+
+/// Connections that say nothing; those that are not taken are not counted.
+fn open_idle(endpoint: &str, count: u32) -> Result<Vec<TcpStream>, String> {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        match TcpStream::connect(endpoint) {
+            Ok(stream) => open.push(stream),
+            Err(error) if open.is_empty() => {
+                return Err(format!("connect to the MTA at {endpoint}: {error}"));
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(open)
+}

@@ -1,0 +1,302 @@
+//! One session of the source, without I/O: the product's own client session, with each reply timed
+//! and, on wish, made to speak as smtp-source does: HELO, one command at a time.
+
+use super::{
+    tally::{Fault, Phase, Tally},
+    transcript::{TranscriptSinks, show},
+};
+use bytes::Bytes;
+use memchr::memchr;
+use smtp::client::{Awaited, Connection, Event, Misbehaved, Piece, Settings, Transaction};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// How the session begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// No HELO at all (-o).
+    Mute,
+    /// HELO, or an LHLO whose offers are ignored: one command at a time.
+    Plain,
+    /// EHLO for STARTTLS, and otherwise one command at a time.
+    Secure,
+    /// EHLO and all the server offers.
+    Extended,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct ClientSession {
+    connection: Connection,
+    style: Style,
+    /// When each command that waits for its reply was said.
+    said: VecDeque<Instant>,
+    /// The begin of a reply.
+    partial: Vec<u8>,
+    output: VecDeque<Bytes>,
+    /// Who hears both sides (-v).
+    sinks: TranscriptSinks,
+}
+
+impl ClientSession {
+    /// A session on a connection that was made just now.
+    pub(crate) fn new(settings: Settings, style: Style, sinks: TranscriptSinks, now: Instant) -> Self {
+        Self {
+            connection: Connection::new(settings),
+            style,
+            said: VecDeque::from([now]),
+            partial: Vec::new(),
+            output: VecDeque::new(),
+            sinks,
+        }
+    }
+
+    /// What is to be written, in order.
+    pub(crate) fn output(&mut self) -> &mut VecDeque<Bytes> {
+        &mut self.output
+    }
+
+    /// What is waited for now; none between messages.
+    pub(crate) fn waits_for(&self) -> Option<Phase> {
+        self.connection.awaited().next().map(Phase::from)
+    }
+
+    /// May [`ClientSession::begin`] be called?
+    pub(crate) fn can_begin(&self) -> bool {
+        self.connection.can_begin()
+    }
+
+    /// May commands follow without waiting?
+    pub(crate) fn pipelines(&self) -> bool {
+        self.connection.capabilities().pipelining
+    }
+
+    /// Does the server offer STARTTLS?
+    pub(crate) fn offers_tls(&self) -> bool {
+        self.connection.capabilities().starttls
+    }
+
+    /// Sends a message.
+    pub(crate) fn begin(&mut self, transaction: Transaction, now: Instant) {
+        self.connection.begin(transaction);
+        self.collect(now);
+    }
+
+    /// Says goodbye.
+    pub(crate) fn quit(&mut self, now: Instant) {
+        self.connection.quit();
+        self.collect(now);
+    }
+
+    /// Asks for TLS.
+    pub(crate) fn start_tls(&mut self, now: Instant) {
+        self.connection.start_tls();
+        self.collect(now);
+    }
+
+    /// The handshake is done.
+    pub(crate) fn secured(&mut self, now: Instant) {
+        self.connection.secured();
+        self.collect(now);
+    }
+
+    /// The next piece of news.
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.connection.next_event()
+    }
+
+    /// Takes bytes from the server, one reply after the other, so that each has its own time.
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Instant,
+        tally: &mut Tally,
+    ) -> Result<(), Misbehaved> {
+        let mut rest = bytes;
+        while let Some(end) = end_of_reply(&self.partial, rest) {
+            let (reply, behind) = rest.split_at(end);
+            rest = behind;
+            if self.partial.is_empty() {
+                self.reply(reply, now, tally)?;
+            } else {
+                let mut whole = std::mem::take(&mut self.partial);
+                whole.extend_from_slice(reply);
+                self.reply(&whole, now, tally)?;
+            }
+        }
+        self.partial.extend_from_slice(rest);
+        if self.partial.len() > REPLY_MAX {
+            return Err(Misbehaved::ManyLines);
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: &[u8], now: Instant, tally: &mut Tally) -> Result<(), Misbehaved> {
+        self.show("<<<", reply);
+        let awaited = self.connection.awaited().next();
+        if let (Some(awaited), Some(said)) = (awaited, self.said.pop_front()) {
+            let phase = Phase::from(awaited);
+            tally.took(phase, now.saturating_duration_since(said));
+            let code = reply.get(..3).and_then(|c| std::str::from_utf8(c).ok()?.parse().ok());
+            if let Some(code @ 400..) = code {
+                tally.failed_in(phase, Fault::Refused(code));
+            }
+            if awaited == Awaited::Hello && reply.starts_with(b"250") {
+                let offers_tls = reply.windows(8).any(|w| w.eq_ignore_ascii_case(b"STARTTLS"));
+                // What is not heard is not used.
+                let heard = match self.style {
+                    Style::Extended => reply,
+                    Style::Secure if offers_tls => b"250-ok\r\n250 STARTTLS\r\n",
+                    _ => b"250 ok\r\n",
+                };
+                self.connection.receive(heard)?;
+                self.collect(now);
+                return Ok(());
+            }
+        }
+        self.connection.receive(reply)?;
+        self.collect(now);
+        Ok(())
+    }
+
+    /// Takes what the connection says, and remembers when.
+    fn collect(&mut self, now: Instant) {
+        while let Some(piece) = self.connection.next_piece() {
+            match piece {
+                Piece::Text(text) if self.swallows(&text) => {}
+                Piece::Text(text) => self.say(text.into()),
+                Piece::Content(bytes) => self.say(bytes),
+                Piece::Load(_) => unreachable!("messages are in memory"),
+            }
+        }
+        self.said.resize(self.connection.awaited().len(), now);
+    }
+
+    fn say(&mut self, bytes: Bytes) {
+        self.show(">>>", &bytes);
+        self.output.push_back(bytes);
+    }
+
+    fn show(&self, side: &str, bytes: &[u8]) {
+        show(&self.sinks, side, bytes);
+    }
+
+    /// The server is asked for no extensions: the connection hears that it has none.
+    fn swallows(&mut self, text: &[u8]) -> bool {
+        let answer: &[u8] = match self.style {
+            Style::Plain if text.starts_with(b"EHLO ") => b"502 5.5.1 not asked\r\n",
+            Style::Mute if text.starts_with(b"EHLO ") || text.starts_with(b"LHLO ") => b"250 not asked\r\n",
+            _ => return false,
+        };
+        // It is a good reply, at the place where one is expected.
+        self.connection.receive(answer).is_ok()
+    }
+}
+
+/// A server that says more before it ends a reply is none.
+const REPLY_MAX: usize = 64 * 1024;
+
+/// Where the first reply of `partial` and `bytes` together ends, as an offset in `bytes`. A line that is
+/// no part of a reply counts as one: the connection says what is wrong with it.
+fn end_of_reply(partial: &[u8], bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    let last = partial.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    if last < partial.len() {
+        // A line has begun in `partial`: it goes on to the first line end here.
+        let end = memchr(b'\n', bytes)? + 1;
+        let start: Vec<u8> = partial[last..].iter().chain(bytes).take(4).copied().collect();
+        if !goes_on(&start) {
+            return Some(end);
+        }
+        from = end;
+    }
+    while let Some(end) = memchr(b'\n', &bytes[from..]).map(|i| from + i + 1) {
+        if !goes_on(&bytes[from..end]) {
+            return Some(end);
+        }
+        from = end;
+    }
+    None
+}
+
+/// `250-` and the like: the reply has another line.
+fn goes_on(line: &[u8]) -> bool {
+    matches!(line, [b'0'..=b'9', _, _, b'-', ..])
+}
+
+/// How long the longest wait may be, by what is waited for (RFC 5321 §4.5.3.2), when nothing is set.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use smtp::client::Protocol;
+
+    fn settings() -> Settings {
+        Settings { protocol: Protocol::Smtp, hello: "me".into(), depth: 1, eight_bit_anyway: true }
+    }
+
+    /// What the client_session says after each of the server's words, which come in pieces of `length`.
+    fn dialog(style: Style, length: usize, words: &[&str]) -> (Vec<String>, Tally) {
+        let message = super::super::template::tests::template().next();
+        let now = Instant::now();
+        let (mut client_session, mut tally, mut said) =
+            (ClientSession::new(settings(), style, TranscriptSinks::new(), now), Tally::default(), Vec::new());
+        for word in words {
+            for piece in word.as_bytes().chunks(length) {
+                client_session.receive(piece, now, &mut tally).unwrap();
+            }
+            while let Some(event) = client_session.next_event() {
+                match event {
+                    Event::Hello => {
+                        let message = message.clone();
+                        client_session.begin(Transaction { name: 1, message, recipients: vec![0] }, now);
+                    }
+                    Event::Settled(..) => client_session.quit(now),
+                    _ => {}
+                }
+            }
+            let all: Vec<u8> = client_session.output().drain(..).flatten().collect();
+            said.push(String::from_utf8(all).unwrap());
+        }
+        assert_eq!(client_session.said.len(), client_session.connection.awaited().len());
+        (said, tally)
+    }
+
+    #[test]
+    fn plain_speech_is_helo_and_one_command_at_a_time() {
+        for length in [1, 3, 100] {
+            let words =
+                ["220 hi\r\n", "250 x\r\n", "250 ok\r\n", "250 ok\r\n", "354 go\r\n", "250-a\r\n250 b\r\n"];
+            let (said, tally) = dialog(Style::Plain, length, &words);
+            assert_eq!(
+                said[..4],
+                ["HELO me\r\n", "MAIL FROM:<a@b.example>\r\n", "RCPT TO:<c@d.example>\r\n", "DATA\r\n"]
+            );
+            assert!(said[4].ends_with("\r\n.\r\n") && said[5] == "QUIT\r\n", "{said:?}");
+            for phase in [Phase::Banner, Phase::Hello, Phase::Mail, Phase::Rcpt, Phase::Data, Phase::Final] {
+                assert_eq!(tally.times(phase).len(), 1, "{phase}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_mute_style_begins_with_mail() {
+        let (said, _) = dialog(Style::Mute, 100, &["220 hi\r\n"]);
+        assert_eq!(said, ["MAIL FROM:<a@b.example>\r\n"]);
+    }
+
+    #[test]
+    fn extended_speech_pipelines_and_each_reply_is_timed() {
+        let words = ["220 hi\r\n", "250-x\r\n250 PIPELINING\r\n", "250 a\r\n450 b\r\n554 c\r\n"];
+        for length in [1, 7, 100] {
+            let (said, tally) = dialog(Style::Extended, length, &words);
+            assert_eq!(said[1], "MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n");
+            assert_eq!(tally.faults[&(Phase::Rcpt, Fault::Refused(450))], 1);
+            assert_eq!(tally.faults[&(Phase::Data, Fault::Refused(554))], 1);
+            assert_eq!(said[2], "QUIT\r\n");
+        }
+    }
+}

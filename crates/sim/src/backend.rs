@@ -1,0 +1,231 @@
+//! The backends under test, driven by hand: which, on what part of the disk, and how its work is done.
+
+use crate::{disk::SimDisk, seed::Rng};
+use spool::{
+    Choice, ShardSelector, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    RecoveryReport, ShardedSpool, Spool, SpoolFailure, Ticket, WorkStep,
+};
+use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
+
+/// Which backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backend {
+    /// The log.
+    #[default]
+    Log,
+    /// Queue directories.
+    QueueDirs,
+    /// The log for some messages, queue directories for the others.
+    Both,
+}
+
+/// What may be left of transactions whose durability nobody was told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Only the first of them.
+    First,
+    /// Any, as long as of no message something is there without what came before it.
+    Some,
+}
+
+impl Backend {
+    /// Of each shard.
+    pub fn orders(self) -> &'static [Order] {
+        match self {
+            Self::Log => &[Order::First],
+            Self::QueueDirs => &[Order::Some],
+            Self::Both => &[Order::First, Order::Some],
+        }
+    }
+
+    /// Transactions may name messages that have nothing to do with each other.
+    pub fn is_joint(self) -> bool {
+        self == Self::QueueDirs
+    }
+}
+
+/// Which of both has a message.
+pub fn chooser() -> ShardSelector {
+    Box::new(|envelope| envelope.recipients.len() % 2)
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Log => "log",
+            Self::QueueDirs => "queue-dirs",
+            Self::Both => "both",
+        })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let backends = [Self::Log, Self::QueueDirs, Self::Both];
+        backends
+            .into_iter()
+            .find(|backend| backend.to_string() == text)
+            .ok_or_else(|| format!("log, directories or both, not {text}"))
+    }
+}
+
+/// How it is set up, from the seed.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) backend: Backend,
+    pub(crate) log: LogSettings,
+    mutation: Mutation,
+    queue_count: usize,
+    /// Files lie in directories below.
+    is_hashed: bool,
+    choice: Choice,
+}
+
+impl Setup {
+    pub(crate) fn new(backend: Backend, log: LogSettings, mutation: Mutation, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let choice = [Choice::RoundRobin, Choice::Random, Choice::Fewest][rng.index(3)];
+        Self { backend, log, mutation, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), choice }
+    }
+
+    pub(crate) fn open(&self, disk: &SimDisk) -> Result<Subject, SpoolFailure> {
+        match self.backend {
+            Backend::Log => Ok(Subject::Log(Box::new(self.log(disk)?))),
+            Backend::QueueDirs => Ok(Subject::QueueDirs(Box::new(self.directories(disk)?))),
+            Backend::Both => {
+                let log = self.log(&disk.directory(LOG_DIRECTORY))?;
+                let stores: Vec<Box<dyn ByHand>> = vec![Box::new(log), Box::new(self.directories(disk)?)];
+                Ok(Subject::Both(Box::new(ShardedSpool::new(stores, chooser()))))
+            }
+        }
+    }
+
+    fn log(&self, disk: &SimDisk) -> Result<LogSpool, SpoolFailure> {
+        LogSpool::single_stepped(Arc::new(disk.clone()), self.log.clone(), self.mutation)
+    }
+
+    fn directories(&self, disk: &SimDisk) -> Result<DirSpool, SpoolFailure> {
+        let queues = (0..self.queue_count).map(|n| self.queue(disk, n)).collect();
+        let settings = DirSettings {
+            max_bytes: self.log.max_bytes,
+            min_free_bytes: 0,
+            reserve_bytes: 64 * 1024,
+            choice: self.choice,
+            queued_bytes_max: self.log.queued_bytes_max,
+            outcome_delay: Duration::ZERO,
+            // Threads would read in an order that no seed decides.
+            read_threads: 1,
+        };
+        DirSpool::single_stepped(queues, settings, self.mutation)
+    }
+
+    /// Does a file of the disk belong to the log?
+    pub(crate) fn is_of_log(&self, file: &str) -> bool {
+        match self.backend {
+            Backend::Log => true,
+            Backend::QueueDirs => false,
+            Backend::Both => file.split_once('/').is_some_and(|(directory, _)| directory == LOG_DIRECTORY),
+        }
+    }
+
+    fn queue(&self, disk: &SimDisk, number: usize) -> QueueDirectory {
+        let name = format!("q{number}");
+        let mut queue = QueueDirectory::flat(&*name, Arc::new(disk.directory(&name)));
+        if self.is_hashed {
+            queue.open.clear();
+            for below in 0..2 {
+                let name = format!("{name}/{below}");
+                queue.open.push(queue.disks.len());
+                queue.disks.push((name.clone(), Arc::new(disk.directory(&name))));
+            }
+        }
+        queue
+    }
+}
+
+/// Where the log lies when queue directories lie beside it.
+const LOG_DIRECTORY: &str = "log";
+
+/// A spool whose threads' work is done when it is called for.
+pub(crate) trait ByHand: Spool {
+    /// As the backends' own do; whether there was anything to do.
+    fn step(&self, step: WorkStep) -> bool;
+}
+
+impl ByHand for LogSpool {
+    fn step(&self, step: WorkStep) -> bool {
+        Self::step(self, step)
+    }
+}
+
+impl ByHand for DirSpool {
+    fn step(&self, step: WorkStep) -> bool {
+        Self::step(self, step)
+    }
+}
+
+/// A spool without threads.
+pub(crate) enum Subject {
+    Log(Box<LogSpool>),
+    QueueDirs(Box<DirSpool>),
+    Both(Box<ShardedSpool<dyn ByHand>>),
+}
+
+impl Subject {
+    pub(crate) fn step(&self, step: WorkStep) -> bool {
+        match self {
+            Self::Log(spool) => spool.step(step),
+            Self::QueueDirs(spool) => spool.step(step),
+            // Each has threads of its own.
+            Self::Both(spool) => spool.stores().iter().filter(|store| store.step(step)).count() > 0,
+        }
+    }
+
+    /// Why a spool failed that did.
+    pub(crate) fn failure(&self) -> Option<SpoolFailure> {
+        let of = |spool: &dyn Spool| spool.reached(Ticket(u64::MAX))?.err();
+        match self {
+            Self::Both(spool) => spool.stores().iter().find_map(|store| of(&**store)),
+            Self::Log(_) | Self::QueueDirs(_) => of(&**self),
+        }
+    }
+
+    /// What is there; of queue directories perhaps by name first, and then one after the other.
+    pub(crate) fn recover(
+        &mut self,
+        is_listed: bool,
+        visit: &mut dyn FnMut(Recovered),
+    ) -> Result<RecoveryReport, SpoolFailure> {
+        match self {
+            Self::Log(spool) => spool.recover(visit),
+            Self::QueueDirs(spool) if is_listed => {
+                let (listed, mut report) = spool.recover_listed(false)?;
+                // Not in the order of their files.
+                let ids: Vec<_> = listed.iter().rev().map(|one| one.id).collect();
+                for some in ids.chunks(16) {
+                    let (found, opened) = spool.open_listed(some)?;
+                    report.corrupt.extend(opened.corrupt);
+                    report.torn_bytes += opened.torn_bytes;
+                    found.into_iter().for_each(&mut *visit);
+                }
+                Ok(report)
+            }
+            Self::QueueDirs(spool) => spool.recover(visit),
+            Self::Both(spool) => spool.recover(visit),
+        }
+    }
+}
+
+impl Deref for Subject {
+    type Target = dyn Spool;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Log(spool) => &**spool,
+            Self::QueueDirs(spool) => &**spool,
+            Self::Both(spool) => &**spool,
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! Moves what still lives in the oldest segment to the end of the log, so that the segment can be
+//! used again. Runs only when the log takes several times the room of what lives in it: each byte is
+//! then moved once for several that were written.
+
+use super::{
+    Folded, Shared, Work, segment_index,
+    index::{Index, Kept, Location, Slot},
+    pool::RESERVE,
+    retain::each_record,
+};
+use crate::{
+    Mutation, SpoolFailure, Ticket,
+    format::record::{self, Kind},
+    commit_queue::Urgency,
+};
+use bytes::Bytes;
+use mail::QueueId;
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, atomic::Ordering},
+};
+
+/// Segments that may be in use beyond what live records need.
+const SLACK_SEGMENTS: u64 = 4;
+/// The log may take so many times the room of its live records.
+const ROOM_RATIO: u64 = 3;
+
+/// A full log is cleaned where no more than so much is to be moved for what comes free.
+const FULL_PERCENT: u64 = 50;
+/// The same while outcomes have little room left.
+const PRESSED_PERCENT: u64 = 87;
+/// So much is moved together: a commit takes a block at least, whatever is in it.
+const TOGETHER_BYTES: u64 = 1024 * 1024;
+
+/// A message to be written again, as it was when it was read: if it changed since, the move is off.
+pub(crate) struct Relocated {
+    pub(crate) name: u64,
+    pub(crate) slot: Slot,
+    pub(crate) folded: Folded,
+}
+
+/// The same for a chunk.
+pub(crate) struct RelocatedChunk {
+    pub(crate) place: u64,
+    pub(crate) at: Location,
+    pub(crate) bytes: Bytes,
+}
+
+/// The records that are kept of a message which is not live, or whose own record is parked, to be written again.
+pub(crate) struct RelocatedNotes {
+    pub(crate) id: u64,
+    /// The message is live, and these are its notes.
+    pub(crate) is_live: bool,
+    pub(crate) kept: Kept,
+    /// Of its notes; those that come again later are left out.
+    pub(crate) bodies: Vec<Option<Vec<u8>>>,
+}
+
+impl RelocatedNotes {
+    /// At least what the records take in a batch.
+    pub(crate) fn bytes(&self) -> usize {
+        let bodies = self.bodies.iter().flatten();
+        let bodies: usize = bodies.map(|body| record::OVERHEAD_BYTES + body.len()).sum();
+        record::OVERHEAD_BYTES + bodies
+    }
+}
+
+/// Is the oldest segment damaged? What is whole in it is moved, and then it is parked.
+fn is_oldest_damaged(shared: &Shared) -> bool {
+    let index = shared.index();
+    let oldest = index.segments.first_key_value();
+    oldest.is_some_and(|(number, oldest)| *number != index.current && oldest.is_damaged)
+}
+
+/// Is the log too large for what lives in it?
+fn is_due(shared: &Shared) -> bool {
+    if is_oldest_damaged(shared) && shared.mutation != Mutation::KeepDamaged {
+        return true;
+    }
+    let size = shared.settings.segment_bytes;
+    let (live, used) = {
+        let index = shared.index();
+        let live: Vec<u64> = index.segments.values().map(|segment| segment.live_bytes).collect();
+        // Segments were larger or smaller once.
+        (live, index.segments.values().map(|segment| segment.header.size_bytes).sum::<u64>())
+    };
+    if used > ROOM_RATIO * live.iter().sum::<u64>() + SLACK_SEGMENTS * size {
+        return true;
+    }
+    if shared.pool.spare() > 0 {
+        return false;
+    }
+    let (ready, free) = (shared.pool.ready_bytes(), shared.current_free.load(Ordering::Relaxed));
+    // Behind the segment in use only a part of the reserve is left: outcomes must find room.
+    let is_pressed = ready < RESERVE as u64 * size || free < size / 2;
+    let most = if is_pressed { PRESSED_PERCENT } else { FULL_PERCENT };
+    // What is moved needs room before it gives any, and leaves some empty at the end of segments.
+    let is_possible = live.first().is_some_and(|oldest| ready + free >= oldest + size / 2);
+    let gained = Gain::of(shared, free);
+    let has_room_for = |margin: u64| live.first().is_some_and(|oldest| ready + free >= oldest + margin);
+    is_possible && is_thin(&live, size, most)
+        // In a round what comes free is what the next segment needs.
+        || shared.mutation != Mutation::SkipRound
+            && shared.round().is_due(&gained, size, is_pressed, ready >= size && has_room_for(size / 8))
+}
+
+/// What stays empty at the end of a segment that is filled with moved records, as a part of its size.
+const WASTE_SHARE: u64 = 128;
+
+/// What moving all that lives in the log would give.
+struct Gain {
+    oldest: u32,
+    current: u32,
+    bytes: u64,
+}
+
+impl Gain {
+    /// `free_bytes` are what was not written yet of the segment in use.
+    fn of(shared: &Shared, free_bytes: u64) -> Self {
+        let index = shared.index();
+        let oldest = index.segments.first_key_value().map_or(0, |(number, _)| *number);
+        let bytes = index.segments.values().map(|segment| {
+            let unused = if segment.number == index.current { free_bytes } else { 0 };
+            let size = segment.header.size_bytes;
+            size.saturating_sub(segment.live_bytes + unused + size / WASTE_SHARE)
+        });
+        Self { oldest, current: index.current, bytes: bytes.sum() }
+    }
+}
+
+/// The compaction of a whole full log, segment after segment. Where mail leaves a full log slowly, hardly anything comes
+/// free in any one segment, while the records that end messages fill the reserve: the segments with those are given
+/// back when everything before them was moved.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    /// It ends with this segment.
+    until: Option<u32>,
+    /// What it would have given still when the last one had ended.
+    left_bytes: u64,
+}
+
+impl Round {
+    /// Begins one where that gives half a segment more than right after the last one; is there one?
+    fn is_due(&mut self, gain: &Gain, segment_bytes: u64, is_pressed: bool, is_possible: bool) -> bool {
+        match self.until {
+            Some(until) if is_possible && gain.oldest <= until => return true,
+            Some(_) => (self.until, self.left_bytes) = (None, gain.bytes),
+            None => self.left_bytes = self.left_bytes.min(gain.bytes),
+        }
+        let begins = is_pressed && is_possible && gain.bytes >= self.left_bytes + segment_bytes / 2;
+        self.until = begins.then_some(gain.current);
+        begins
+    }
+}
+
+/// Do segments at the old end, which go one after the other, hold no more than so much of their room?
+fn is_thin(live: &[u64], size: u64, most_percent: u64) -> bool {
+    // The one that is written to is the last.
+    let before = live.split_last().map_or(&[][..], |(_, before)| before);
+    let mut sum = 0;
+    (1..).zip(before).any(|(count, live)| {
+        sum += live;
+        sum * 100 <= count * size * most_percent
+    })
+}
+
+/// A segment in which less lives than one part in so many costs next to nothing to compact.
+const SPARSE_SHARE: u64 = 16;
+
+/// After the compaction of a segment: is the next one to be compacted at once? A full log is compacted as long as
+/// that gives room, and any log while that costs little.
+pub(super) fn goes_on(shared: &Shared, compacted: u32) -> bool {
+    let oldest = {
+        let index = shared.index();
+        index.segments.first_key_value().map(|(number, oldest)| (*number, oldest.live_bytes))
+    };
+    let is_worth_it =
+        |live_bytes| shared.pool.spare() == 0 || live_bytes * SPARSE_SHARE <= shared.settings.segment_bytes;
+    oldest.is_some_and(|(number, live_bytes)| number != compacted && is_worth_it(live_bytes))
+        && is_due(shared)
+}
+
+fn compact_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
+    if !is_due(shared) {
+        return Ok(());
+    }
+    loop {
+        let compacted = compact(shared)?;
+        shared.give_back_dead();
+        if shared.commit_queue.is_drained() || !goes_on(shared, compacted) {
+            return Ok(());
+        }
+    }
+}
+
+/// Starts a thread that cleans the oldest segment and makes the indexes that are due, unless one is at
+/// it or there is no need.
+pub(crate) fn start_compaction_if_due(shared: &Arc<Shared>) {
+    if shared.cleaning.load(Ordering::Relaxed) {
+        return;
+    }
+    let is_wanted = is_due(shared) || !shared.pool.is_single_stepped() && segment_index::is_due(shared);
+    if !is_wanted || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_single_stepped() {
+        return;
+    }
+    let own = shared.clone();
+    let run = move || {
+        own.note_compaction(compact_while_due(&own));
+        while !own.commit_queue.is_drained() && segment_index::make_one(&own, false) {}
+        own.cleaning.store(false, Ordering::Relaxed);
+    };
+    let poisoned = shared.clone();
+    match crate::parallel::start_thread("spool-clean", run, move |failure| poisoned.poison(failure)) {
+        // The one before has said that it is through.
+        Ok(thread) => *shared.cleaner() = Some(thread),
+        Err(failure) => {
+            tracing::warn!("{failure}");
+            shared.cleaning.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+fn warn(failure: &SpoolFailure) {
+    tracing::warn!("move messages out of an old segment: {failure}");
+}
+
+/// Compacts the oldest segment; its number.
+fn compact(shared: &Shared) -> Result<u32, SpoolFailure> {
+    let mut cleaning = Compaction::of_oldest(shared)?;
+    while let Some(ticket) = cleaning.next(shared)? {
+        shared.progress.wait_blocking(ticket)?;
+    }
+    Ok(cleaning.segment)
+}
+
+impl Shared {
+    /// Notes why room cannot be given back now, and tells when that changes. It is tried again when more was
+    /// written.
+    pub(super) fn note_compaction(&self, done: Result<(), SpoolFailure>) {
+        let why = done.err().map(|failure| failure.to_string());
+        let mut faults = self.faults();
+        if faults.compaction != why {
+            match &why {
+                Some(why) => tracing::error!("compaction of the log pauses: {why}"),
+                None => tracing::info!("compaction of the log goes on"),
+            }
+            faults.compaction = why;
+        }
+    }
+
+    /// Parks a segment in which nothing is left but what is damaged: it would keep all that come after it.
+    ///
+    /// # Errors
+    /// When something is left that could not be read for another reason, or a later segment cannot be read.
+    fn park_damaged(&self, cleaning: &mut Compaction) -> Result<(), SpoolFailure> {
+        let number = cleaning.segment;
+        let (name, count) = {
+            let mut index = self.index();
+            let is_oldest = index.segments.first_key_value().is_some_and(|(oldest, _)| *oldest == number);
+            let left = records_in(&index, number);
+            if let Some(failure) = cleaning.failed.take() {
+                return Err(failure);
+            }
+            // One that has become too large for a segment stays, and is whole.
+            let is_lost = |(kind, name): &(Kind, u64)| cleaning.corrupt.contains(&(*kind as u8, *name));
+            if !is_oldest || number == index.current || !left.iter().all(is_lost) {
+                return Ok(());
+            }
+            let Some(segment) = index.segments.get_mut(&number) else { return Ok(()) };
+            if left.is_empty() && !segment.is_damaged {
+                return Ok(());
+            }
+            segment.is_damaged = true;
+            (segment.name.clone(), left.len())
+        };
+        self.park_oldest(number)?;
+        tracing::error!(
+            "{name} is damaged: {count} messages, or parts of some, cannot be read; it is left as it is until the \
+             next start reads it again"
+        );
+        self.give_back_dead();
+        Ok(())
+    }
+}
+
+/// What is in a segment, to be moved one by one.
+#[derive(Default)]
+pub(crate) struct Compaction {
+    pub(super) segment: u32,
+    records: VecDeque<(Kind, u64)>,
+    /// What a batch has that cannot be read as a whole may be readable by itself: so what is left in the
+    /// segment is moved as the index knows it.
+    is_again: bool,
+    /// Of what is left, records that are damaged.
+    corrupt: HashSet<(u8, u64)>,
+    /// Something that the disk did not give back.
+    failed: Option<SpoolFailure>,
+}
+
+/// All that still lives in a segment, as the index knows it.
+fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
+    let messages = index.messages.iter().filter(|(_, slot)| slot.at.segment == segment);
+    let chunks = index.chunks.iter().filter(|(_, at)| at.segment == segment);
+    let records = messages.map(|(id, _)| (Kind::Message, *id));
+    let is_here = |kept: &Kept| kept.locations().any(|at| at.segment == segment);
+    let is_note_here = |slot: &Slot| {
+        let notes = slot.more.iter().flat_map(|more| &more.notes);
+        index.parked.contains_key(&slot.at.segment) && notes.into_iter().any(|at| at.segment == segment)
+    };
+    let noted = index.messages.iter().filter(|_| !index.parked.is_empty());
+    let noted = noted.filter(|(_, slot)| is_note_here(slot)).map(|(id, _)| (Kind::Outcome, *id));
+    let kept = index.retention.kept.iter().filter(|(_, kept)| is_here(kept)).map(|(id, _)| (Kind::Done, *id));
+    let mut all: Vec<_> =
+        records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).chain(noted).chain(kept).collect();
+    // Maps have no order of their own, and a simulation wants one.
+    all.sort_unstable();
+    all
+}
+
+impl Compaction {
+    /// All that was written to the oldest segment. Nothing when the log has none.
+    pub(crate) fn of_oldest(shared: &Shared) -> Result<Self, SpoolFailure> {
+        let oldest = shared.index().segments.first_key_value().map(|(_, segment)| segment.clone());
+        let Some(oldest) = oldest else { return Ok(Self::default()) };
+        let segment = oldest.number;
+        let (mut seen, mut records) = (HashSet::new(), VecDeque::new());
+        let read = each_record(&oldest, |record| {
+            let is_moved = matches!(record.kind, Kind::Message | Kind::Chunk);
+            if is_moved && seen.insert((record.kind, record.name)) {
+                records.push_back((record.kind, record.name));
+            }
+        });
+        // What the disk does not give back as a whole is looked for record by record.
+        let is_again = read.is_err();
+        if is_again {
+            records = records_in(&shared.index(), segment).into();
+        }
+        Ok(Self { segment, records, is_again, ..Self::default() })
+    }
+
+    /// Has the next records that still live written again; `None` at the end, when all that can be moved
+    /// have been.
+    ///
+    /// # Errors
+    /// At the end, when the disk did not give something back.
+    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<Ticket>, SpoolFailure> {
+        loop {
+            let ticket = self.next_together(shared);
+            if ticket.is_some() || shared.mutation == Mutation::KeepDamaged {
+                return Ok(ticket);
+            }
+            if self.is_again {
+                return shared.park_damaged(self).map(|()| None);
+            }
+            *self = Self { segment: self.segment, is_again: true, ..Self::default() };
+            self.records = records_in(&shared.index(), self.segment).into();
+        }
+    }
+
+    fn next_together(&mut self, shared: &Shared) -> Option<Ticket> {
+        let most = TOGETHER_BYTES.min(shared.settings.segment_bytes / 4);
+        let (mut bytes, mut last) = (0, None);
+        while bytes < most
+            && let Some((ticket, length)) = self.next_listed(shared)
+        {
+            bytes += length;
+            last = Some(ticket);
+        }
+        last.inspect(|ticket| shared.commit_queue.request_commit(*ticket))
+    }
+
+    fn next_listed(&mut self, shared: &Shared) -> Option<(Ticket, u64)> {
+        while let Some((kind, name)) = self.records.pop_front() {
+            let moved = match kind {
+                Kind::Chunk => move_chunk(shared, self.segment, name),
+                Kind::Done => move_kept(shared, name),
+                Kind::Outcome => move_notes(shared, name),
+                _ => move_message(shared, self.segment, name),
+            };
+            match moved {
+                Ok(None) => {}
+                Ok(moved) => return moved,
+                // It stays; the others can go.
+                Err(failure) => match failure {
+                    SpoolFailure::Corrupt(_) => {
+                        self.corrupt.insert((kind as u8, name));
+                        warn(&failure);
+                    }
+                    other => self.failed = Some(other),
+                },
+            }
+        }
+        None
+    }
+}
+
+/// Its ticket and size; nothing when it is not there any more.
+fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+    let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
+    let Some(slot) = slot else { return Ok(None) };
+    let mut folded = shared.fold(QueueId(name), &slot, true)?;
+    // Written now, the message would be without what only cannot be read for the moment.
+    if let Some(failure) = folded.lost.take_if(|failure| matches!(failure, SpoolFailure::Io(_))) {
+        return Err(failure);
+    }
+    let bytes = u64::from(slot.at.length);
+    let moved = Relocated { name, slot, folded };
+    let ticket = shared.commit_queue.push(shared.commit_queue.lock(), Work::Move(Box::new(moved)), bytes, Urgency::Lazy);
+    Ok(Some((ticket, bytes)))
+}
+
+fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+    let at = shared.index().chunks.get(&place).filter(|at| at.segment == segment).copied();
+    let Some(at) = at else { return Ok(None) };
+    let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
+    let length = bytes.len() as u64;
+    let moved = RelocatedChunk { place, at, bytes };
+    let ticket =
+        shared.commit_queue.push(shared.commit_queue.lock(), Work::MoveChunk(Box::new(moved)), length, Urgency::Lazy);
+    Ok(Some((ticket, length)))
+}
+
+fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+    let kept = shared.index().retention.kept.get(&id).cloned();
+    let Some(kept) = kept else { return Ok(None) };
+    let read = |(kind, at): &(Kind, Location)| shared.record(*at, *kind, id);
+    let bodies = without_copies(kept.notes.iter().map(read).collect::<Result<_, _>>()?);
+    Ok(Some(push_kept(shared, RelocatedNotes { id, is_live: false, kept, bodies })))
+}
+
+/// The notes of a message whose own record stays in a parked segment.
+fn move_notes(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+    let slot = shared.index().messages.get(&id).cloned();
+    let Some(more) = slot.and_then(|slot| slot.more) else { return Ok(None) };
+    let (mut kept, mut bodies) = (Kept::default(), Vec::new());
+    for at in &more.notes {
+        let (kind, body) = shared.any_record(*at, id)?;
+        kept.notes.push((kind, *at));
+        bodies.push(body);
+    }
+    let bodies = without_copies(bodies);
+    Ok(Some(push_kept(shared, RelocatedNotes { id, is_live: true, kept, bodies })))
+}
+
+/// Of notes that say the same only the last: the others were written again.
+fn without_copies(bodies: Vec<Vec<u8>>) -> Vec<Option<Vec<u8>>> {
+    let is_last: Vec<bool> = (1..).zip(&bodies).map(|(next, body)| !bodies[next..].contains(body)).collect();
+    bodies.into_iter().zip(is_last).map(|(body, is_last)| is_last.then_some(body)).collect()
+}
+
+fn push_kept(shared: &Shared, moved: RelocatedNotes) -> (Ticket, u64) {
+    let length = moved.bytes() as u64;
+    let ticket =
+        shared.commit_queue.push(shared.commit_queue.lock(), Work::MoveKept(Box::new(moved)), length, Urgency::Lazy);
+    (ticket, length)
+}

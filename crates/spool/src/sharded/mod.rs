@@ -1,0 +1,340 @@
+//! ShardedSpool spools as one, for mail that is kept apart: of another engine, perhaps on another disk.
+//!
+//! Nothing makes two stores durable in one moment, so a transaction goes to one of them whole. Where
+//! messages are that it names, or chunks of its content, it follows them: a report lies where the message
+//! lies that it tells of. Else the envelope of its first message decides. Each store is a shard of its own:
+//! nobody waits for the disk of another.
+
+mod shard_ids;
+
+use crate::{
+    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy, Spool,
+    SpoolFailure, Ticket, Transaction, progress::block_on,
+};
+use bytes::Bytes;
+use mail::{Envelope, Place, QueueId, SharedMessage};
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    sync::{Mutex, MutexGuard, PoisonError},
+    task::Poll,
+};
+
+/// Which store a new message goes to, counted from 0.
+pub type ShardSelector = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
+
+/// See the module's text.
+pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
+    /// The first one has all mail that none of the others is for.
+    stores: Vec<Box<S>>,
+    choose: ShardSelector,
+    homes: Mutex<Placement>,
+    /// What the stores are called in messages.
+    names: Vec<String>,
+}
+
+/// Where messages are that are not in the first store.
+#[derive(Default)]
+struct Placement(HashMap<QueueId, u8>);
+
+impl<S: Spool + ?Sized> ShardedSpool<S> {
+    /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
+    /// nothing of; their order may change from start to start, as places do not outlive one.
+    pub fn new(stores: Vec<Box<S>>, choose: ShardSelector) -> Self {
+        assert!((1..=shard_ids::STORES_MAX).contains(&stores.len()), "a place has no more room for its store");
+        let names = (0..stores.len()).map(|number| format!("spool {number}")).collect();
+        Self { stores, choose, homes: Mutex::default(), names }
+    }
+
+    /// Gives the stores the names they have in messages, such as their paths.
+    #[must_use]
+    pub fn with_names(mut self, names: Vec<String>) -> Self {
+        assert_eq!(names.len(), self.stores.len(), "each store has a name");
+        self.names = names;
+        self
+    }
+
+    /// In the order they were given.
+    pub fn stores(&self) -> &[Box<S>] {
+        &self.stores
+    }
+
+    fn homes(&self) -> MutexGuard<'_, Placement> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one store that a transaction goes to.
+    fn home(&self, transaction: &[Entry]) -> usize {
+        let homes = self.homes();
+        let mut bound = transaction.iter().filter_map(|entry| homes.bound(entry));
+        if let Some(home) = bound.next() {
+            // A transaction is a message, or what became of one together with the reports on it.
+            assert!(bound.all(|other| other == home), "a transaction names what two stores keep");
+            return home;
+        }
+        let message = transaction.iter().find_map(message_of);
+        message.map_or(0, |message| (self.choose)(&message.envelope))
+    }
+
+    fn store_of(&self, place: Place) -> Option<(&S, Place)> {
+        let home = shard_ids::home(place);
+        Some((self.stores.get(home)?, shard_ids::inner(place, home)?))
+    }
+
+    fn store_in(&self, home: usize, chunk: Bytes) -> Result<Place, Refused> {
+        self.stores[home].store(chunk).map(|place| shard_ids::outer(place, home))
+    }
+}
+
+/// Messages of a store whose ids another store has as well.
+#[derive(Default)]
+struct Twice {
+    count: u64,
+    copies: Vec<SecondCopy>,
+    told: Vec<String>,
+}
+
+/// More of them are not told one by one.
+const TOLD_MAX: usize = 20;
+
+impl Twice {
+    fn note(&mut self, is_copy: bool, one: Recovered, first: &str, here: &str) {
+        let id = one.message.id;
+        self.count += 1;
+        if is_copy {
+            self.copies.push(SecondCopy { id, recipients: one.recipients });
+        }
+        if self.told.len() == TOLD_MAX {
+            self.told.push(format!("{here}: more messages are in another spool, too"));
+        } else if self.told.len() < TOLD_MAX {
+            self.told.push(if is_copy {
+                format!("{id} is in {first} and in {here}: it is delivered once, and the copy in {here} is removed")
+            } else {
+                format!(
+                    "{here} has another message with the id {id} of one in {first}: it is left alone until a start \
+                     after that one has ended"
+                )
+            });
+        }
+    }
+}
+
+/// Are these two copies of one message? Their content lies in different places.
+fn is_same(one: &SharedMessage, other: &SharedMessage) -> bool {
+    one.arrived == other.arrived
+        && one.origin == other.origin
+        && one.envelope == other.envelope
+        && one.content.facts == other.content.facts
+        && one.content.size_bytes() == other.content.size_bytes()
+}
+
+impl<S: Spool + ?Sized> ShardedSpool<S> {
+    /// Ends copies in their stores, so that they do not come back at the next start.
+    fn end_copies(&self, copies: &[(usize, QueueId)]) -> Result<(), SpoolFailure> {
+        let mut last = HashMap::new();
+        for (home, id) in copies {
+            loop {
+                let ended = Entry::Outcome { id: *id, results: Vec::new(), last: true };
+                match self.stores[*home].submit(vec![ended]) {
+                    Ok(ticket) => drop(last.insert(*home, ticket)),
+                    Err(Refused::Busy) if last.contains_key(home) => {
+                        block_on(self.stores[*home].durable(last[home]))?;
+                        continue;
+                    }
+                    Err(refused) => return Err(SpoolFailure::Io(format!("end the copy of {id}: {refused}"))),
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn message_of(entry: &Entry) -> Option<&SharedMessage> {
+    match entry {
+        Entry::Accept(message) => Some(message),
+        Entry::Adopt(found) => Some(&found.message),
+        Entry::Outcome { .. } | Entry::Amend { .. } => None,
+    }
+}
+
+impl Placement {
+    fn home_of(&self, id: QueueId) -> usize {
+        self.0.get(&id).map_or(0, |home| usize::from(*home))
+    }
+
+    /// The store an entry has to go to; none when it may go to any.
+    fn bound(&self, entry: &Entry) -> Option<usize> {
+        match entry {
+            Entry::Outcome { id, .. } | Entry::Amend { id, .. } => Some(self.home_of(*id)),
+            Entry::Accept(message) => shard_ids::home_of(message),
+            Entry::Adopt(found) => shard_ids::home_of(&found.message),
+        }
+    }
+
+    /// A store has taken a transaction that did this.
+    fn note(&mut self, home: usize, (id, what): (QueueId, Step)) {
+        match what {
+            Step::Begins if home > 0 => drop(self.0.insert(id, home as u8)),
+            Step::Begins => {}
+            Step::Ends => drop(self.0.remove(&id)),
+        }
+    }
+}
+
+/// What an entry is in the life of a message.
+#[derive(Clone, Copy)]
+enum Step {
+    Begins,
+    Ends,
+}
+
+fn step(entry: &Entry) -> Option<(QueueId, Step)> {
+    match entry {
+        Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+            Some((*id, Step::Ends))
+        }
+        Entry::Outcome { .. } | Entry::Amend { .. } => None,
+        Entry::Accept(_) | Entry::Adopt(_) => message_of(entry).map(|message| (message.id, Step::Begins)),
+    }
+}
+
+impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
+    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+        let home = self.home(&transaction);
+        let steps: Vec<_> = transaction.iter().filter_map(step).collect();
+        let inner = transaction.into_iter().map(|entry| shard_ids::inner_entry(entry, home)).collect();
+        let own = self.stores[home].submit(inner)?;
+        if !steps.is_empty() {
+            let mut homes = self.homes();
+            steps.into_iter().for_each(|step| homes.note(home, step));
+        }
+        Ok(shard_ids::outer_ticket(own, home))
+    }
+
+    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+        self.store_in(0, chunk)
+    }
+
+    fn store_for(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Refused> {
+        self.store_in((self.choose)(envelope), chunk)
+    }
+
+    fn abandon(&self, places: &[Place]) {
+        for (home, store) in self.stores.iter().enumerate() {
+            let own: Vec<Place> = places.iter().filter_map(|place| shard_ids::inner(*place, home)).collect();
+            if !own.is_empty() {
+                store.abandon(&own);
+            }
+        }
+    }
+
+    fn shard_count(&self) -> usize {
+        self.stores.len()
+    }
+
+    fn shard(&self, ticket: Ticket) -> usize {
+        shard_ids::inner_ticket(ticket).0
+    }
+
+    fn durable(&self, ticket: Ticket) -> Durable {
+        let (home, own) = shard_ids::inner_ticket(ticket);
+        self.stores[home].durable(own)
+    }
+
+    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
+        let (home, own) = shard_ids::inner_ticket(ticket);
+        self.stores[home].reached(own)
+    }
+
+    /// The failure of the first store that fails.
+    fn failed(&self) -> Failed {
+        let mut stores: Vec<Failed> = self.stores.iter().map(|store| store.failed()).collect();
+        Box::pin(poll_fn(move |cx| {
+            let first = stores.iter_mut().find_map(|store| match store.as_mut().poll(cx) {
+                Poll::Ready(failure) => Some(failure),
+                Poll::Pending => None,
+            });
+            first.map_or(Poll::Pending, Poll::Ready)
+        }))
+    }
+
+    fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
+        let home = self.homes().home_of(id);
+        Ok(shard_ids::outer_message(self.stores[home].read(id)?, home))
+    }
+
+    fn read_cached(&self, id: QueueId) -> Option<SharedMessage> {
+        let home = self.homes().home_of(id);
+        Some(shard_ids::outer_message(self.stores[home].read_cached(id)?, home))
+    }
+
+    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
+        self.store_of(place).map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
+    }
+
+    fn load_cached(&self, place: Place) -> Option<Bytes> {
+        let (store, inner) = self.store_of(place)?;
+        store.load_cached(inner)
+    }
+
+    fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
+        let mut whole = RecoveryReport::default();
+        let homes = self.homes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let names = &self.names;
+        let mut copies = Vec::new();
+        // The first store comes last: the ids of the others are kept anyway, and tell what is there twice.
+        for home in (1..self.stores.len()).chain([0]) {
+            let (before, rest) = self.stores.split_at_mut(home);
+            let Some((store, behind)) = rest.split_first_mut() else { continue };
+            let mut twice = Twice::default();
+            let mut report = store.recover(&mut |one| {
+                let id = one.message.id;
+                if let Some(first) = homes.0.get(&id).copied().map(usize::from) {
+                    let earlier = if first < home { &before[first] } else { &behind[first - home - 1] };
+                    let is_copy = earlier.read(id).is_ok_and(|message| is_same(&message, &one.message));
+                    twice.note(is_copy, one, &names[first], &names[home]);
+                    return;
+                }
+                homes.note(home, (id, Step::Begins));
+                found(Recovered { message: shard_ids::outer_message(one.message, home), ..one });
+            })?;
+            report.message_count = report.message_count.saturating_sub(twice.count);
+            report.corrupt.extend(twice.told);
+            copies.extend(twice.copies.iter().map(|copy| (home, copy.id)));
+            report.copies = twice.copies;
+            whole.add(report);
+        }
+        self.end_copies(&copies)?;
+        Ok(whole)
+    }
+
+    /// Sums. The fullest store says what is free, since nobody knows where the next message goes, and
+    /// the slowest what a sync takes.
+    fn pressure(&self) -> Pressure {
+        let all = self.stores.iter().map(|store| store.pressure());
+        let both = |a: Pressure, b: Pressure| Pressure {
+            queued_bytes: a.queued_bytes + b.queued_bytes,
+            free_bytes: a.free_bytes.min(b.free_bytes),
+            message_count: a.message_count + b.message_count,
+            commit_count: a.commit_count + b.commit_count,
+            transaction_count: a.transaction_count + b.transaction_count,
+            last_sync_us: a.last_sync_us.max(b.last_sync_us),
+            poisoned: a.poisoned || b.poisoned,
+            awaits_room: a.awaits_room || b.awaits_room,
+        };
+        all.reduce(both).unwrap_or_default()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.stores.iter().flat_map(|store| store.faults()).collect()
+    }
+
+    fn room_bytes(&self) -> u64 {
+        self.stores.iter().map(|store| store.room_bytes()).min().unwrap_or(0)
+    }
+
+    fn close(&self) {
+        self.stores.iter().for_each(|store| store.close());
+    }
+}
