@@ -105,12 +105,12 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
 
 #[tokio::test]
 async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
-    for farewell in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
+    for close_with in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
         for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {
-            let server = Server { transactions_max: 2, farewell, extensions, ..Server::new(&[]) };
+            let server = Server { transactions_max: 2, close_with, extensions, ..Server::new(&[]) };
             let desk = deliver(&server, TlsMode::Off, vec![job(1, 9)]).await;
-            assert_eq!(desk.fates(1), ["sent"; 9], "{farewell:?}");
-            assert_eq!(server.count("EHLO"), 3, "{farewell:?}");
+            assert_eq!(desk.fates(1), ["sent"; 9], "{close_with:?}");
+            assert_eq!(server.count("EHLO"), 3, "{close_with:?}");
         }
     }
     // The server says so behind its reply to the content.
@@ -145,7 +145,7 @@ async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
 async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
     for extensions in [vec!["PIPELINING"], vec![]] {
         let server = Server {
-            farewell: Some("451 4.3.0 too many messages"),
+            close_with: Some("451 4.3.0 too many messages"),
             transactions_max: 2,
             extensions,
             ..Server::new(&[])
@@ -155,10 +155,10 @@ async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
         assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
         // It may be about the sender, whom another connection would not help; and to the first message it is
         // about the host or the message.
-        let server = Server { farewell: Some("451 4.1.8 no such domain"), ..server };
+        let server = Server { close_with: Some("451 4.1.8 no such domain"), ..server };
         let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
         assert_eq!(desk.fates(2), ["deferred"]);
-        let server = Server { farewell: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
+        let server = Server { close_with: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
         let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
         assert_eq!(desk.fates(1), ["deferred"]);
     }
@@ -181,7 +181,7 @@ async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back(
 async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_another_connection() {
     for extensions in [vec!["PIPELINING"], vec![]] {
         let server = Server {
-            farewell: Some("421 4.7.0 too many messages, come again"),
+            close_with: Some("421 4.7.0 too many messages, come again"),
             transactions_max: 2,
             extensions,
             ..Server::new(&[])

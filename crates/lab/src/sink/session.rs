@@ -47,7 +47,7 @@ impl Session {
         self.talk.output()
     }
 
-    /// Says farewell to a silent client.
+    /// Says close_with to a silent client.
     pub(crate) fn timed_out(&mut self, hall: &Hall) {
         hall.counts.timeouts.fetch_add(1, Relaxed);
         self.talk.timed_out();

@@ -9,12 +9,12 @@ use crate::serve::{
     operator, wiring,
 };
 use bytes::Bytes;
+use inbound::Client;
 use mail::{
     Attempt, Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place,
     QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use queue::{Aged, Verdict};
-use reception::Client;
 use report::Ledger;
 use spool::{
     Change, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused,

@@ -5,18 +5,18 @@
 //! protocol state and no read buffer; content over [`Settings::chunk_bytes`] goes to the spool while
 //! it arrives.
 //!
-//! Read first: [`Service`] and [`Reception`].
+//! Read first: [`Service`] and [`Inbound`].
 
-mod body;
 mod budget;
-mod crew;
-mod driver;
+mod content;
 mod listener;
 mod service;
+mod session;
 mod stream;
 mod trace;
+mod worker_pool;
 
-pub use budget::{Budget, Guard};
-pub use crew::Crew;
-pub use listener::{Listener, Reception, TlsMode};
-pub use service::{Client, Service, Settings, Unstored};
+pub use budget::{Budget, SessionPermit};
+pub use listener::{Inbound, Listener, TlsMode};
+pub use service::{Client, Service, Settings, StoreError};
+pub use worker_pool::WorkerPool;
