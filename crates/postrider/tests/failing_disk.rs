@@ -13,7 +13,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(8);
 /// EX_IOERR of sysexits.h.
 const IO_ERROR: i32 = 74;
 /// `inbound.shutdown_timeout`, which must not be waited for.
-const GRACE: &str = "[inbound]\ngrace = \"60s\"\n";
+const GRACE: &str = "[inbound]\nshutdown_timeout = \"60s\"\n";
 const LOG: &str = "[log]\nfile = \"mail.log\"\n";
 
 struct Story {

@@ -406,7 +406,7 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
         }
         None
     });
-    let one = "[delivery]\nconnections_per_destination = 1\n[inbound]\ngrace = \"1h\"\n";
+    let one = "[delivery]\nconnections_per_destination = 1\n[inbound]\nshutdown_timeout = \"1h\"\n";
     let mut daemon = Postrider::start(&format!("{}{one}", sink.route()));
     let mut client = Client::connect(daemon.address).unwrap();
     for n in 0..10 {

@@ -1,10 +1,9 @@
-//! The command line of `postlab sink`: smtp-sink's letters, and ours as words.
+//! The command line of `postlab sink`: the single-letter options of smtp-sink, and long options of its own.
 
 use super::{
-    dump,
-    hall::Bounds,
-    listen,
+    dump, listen,
     rules::{Delay, Offer, Rules, command_delay, refusal, seconds_of},
+    state::Bounds,
     verb::{COUNT, Verb, VerbSet},
 };
 use crate::address::{Endpoint, Family};
@@ -26,7 +25,7 @@ pub(crate) enum Model {
 
 /// Take mail and throw it away, to measure who sends it
 ///
-/// The letters are those of Postfix's smtp-sink(1).
+/// The single-letter options are those of Postfix's smtp-sink(1).
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SinkArgs {
