@@ -5,8 +5,8 @@ use crate::{
     Mutation,
     disk::File as _,
     format::block::{
-        ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, read_batch,
-        read_head,
+        ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, find_seed_at,
+        read_batch, read_head,
     },
 };
 
@@ -66,10 +66,9 @@ pub(super) fn find_header(
         }
         (None, Some(last)) if last.is_freed => FoundHeader::Free,
         (None, Some(last)) => match lost_header(file, size_bytes) {
-            // The copy is of another generation than the first batch.
-            Some(FoundHeader::Lost { header, first_batch }) if header.seed != last.seed => {
-                FoundHeader::Lost { header, first_batch }
-            }
+            // The copy is of another generation than the first batch. Without a first batch nothing speaks against the
+            // copy: a batch that stands elsewhere may be of an earlier generation.
+            Some(lost) if first_batch_seed(file, size_bytes).is_some_and(|seed| seed != last.seed) => lost,
             _ => FoundHeader::Copied(last),
         },
         (None, None) => without_header(file, size_bytes),
@@ -128,6 +127,11 @@ fn content(file: &FaultTolerantFile, size_bytes: u64) -> Vec<u8> {
 
 fn has_batches(file: &FaultTolerantFile, size_bytes: u64) -> bool {
     find_seed(&content(file, size_bytes)).is_some()
+}
+
+/// Returns the seed of the first batch, if the batch is whole.
+fn first_batch_seed(file: &FaultTolerantFile, size_bytes: u64) -> Option<u64> {
+    find_seed_at(&content(file, size_bytes), FIRST_BATCH as usize)
 }
 
 /// What the first batch of a segment tells of its header. Batches that stand elsewhere may be of an earlier generation:
