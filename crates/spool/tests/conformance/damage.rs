@@ -1,7 +1,8 @@
 //! What becomes of a damaged log.
 
 use super::*;
-use std::path::PathBuf;
+use fault_disk::{FaultDisk, Faults};
+use std::{io, path::PathBuf};
 
 /// Ten messages, each in a batch of its own.
 fn write_ten(dir: &Path) {
@@ -137,14 +138,26 @@ fn a_damaged_message_does_not_stop_the_log() {
     assert_eq!((found.len(), report.quarantined.len(), spool.faults().len()), (1, 0, 0), "{report:?}");
 }
 
+/// The number of the block of 4096 bytes that cannot be read in any file.
+struct UnreadableBlock(u64);
+
+impl Faults for UnreadableBlock {
+    fn read_at(&self, offset: u64, length: usize) -> io::Result<()> {
+        let block = self.0 * 4096;
+        if offset < block + 4096 && offset + length as u64 > block {
+            return Err(io::Error::from_raw_os_error(5)); // EIO
+        }
+        Ok(())
+    }
+}
+
 #[test]
 fn a_block_that_cannot_be_read_takes_only_its_message_along_and_gives_it_back() {
     let dir = tempfile::tempdir().unwrap();
     write_ten(dir.path());
     forget_digests(dir.path());
     // A batch is a block here; the first is the header.
-    let whims = Whims { unreadable_block: 4.into(), free_bytes: (1 << 30).into(), ..Whims::default() };
-    let disk = Whimsical(spool::disk::RealDisk::new(dir.path()).unwrap(), Arc::new(whims));
+    let disk = FaultDisk(spool::disk::RealDisk::new(dir.path()).unwrap(), Arc::new(UnreadableBlock(4)));
     let mut spool = LogSpool::on(Arc::new(disk), settings(), Mutation::None).unwrap();
     let mut found = Vec::new();
     let report = spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
