@@ -119,7 +119,8 @@ impl Shared {
         if self.pool.is_by_hand() { 1 } else { self.settings.read_threads }
     }
 
-    /// Half a message must not be delivered.
+    /// Fails when a part of a message's content is lost: the message must not be delivered without that part.
+    /// Such a message comes back when its tombstone is damaged and the chunks were freed long before.
     fn has_chunks(&self, id: QueueId, slot: &Slot) -> Result<(), SpoolFailure> {
         let Some(more) = &slot.more else { return Ok(()) };
         let index = self.index();
@@ -128,9 +129,9 @@ impl Shared {
             Some(place) if !index.parked.is_empty() || index.retention.up_to > 0 => {
                 Err(SpoolFailure::Io(format!("{id}: chunk {place} of its content cannot be read")))
             }
-            Some(place) => {
-                Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")))
-            }
+            Some(place) => Err(SpoolFailure::Corrupt(format!(
+                "{id}: its content is lost (chunk {place} is missing): the message is kept out of the queue"
+            ))),
             None => Ok(()),
         }
     }

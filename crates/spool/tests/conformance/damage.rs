@@ -189,3 +189,71 @@ fn a_segment_that_was_cut_off_is_told() {
     assert!(report.corrupt.iter().any(|what| what.contains("only 20480 of its")), "{report:?}");
     assert!(spool.faults().iter().any(|fault| fault.contains("only 20480 of its")));
 }
+
+/// Commits messages with these ids and contents that fill several segments.
+fn write_large(spool: &dyn Spool, ids: std::ops::RangeInclusive<u64>) {
+    let large = |id| message(id, 1, Content::from_bytes(vec![b'x'; 20_000]));
+    ids.for_each(|id| commit(spool, vec![Entry::Accept(large(id))]));
+}
+
+fn finish(spool: &dyn Spool, id: u64) {
+    commit(spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
+}
+
+/// The segments of a log that was never compacted and have batches, in their order.
+fn segments_in_use(dir: &Path) -> Vec<PathBuf> {
+    let mut all = files(dir, "seg");
+    all.retain(|path| std::fs::read(path).unwrap()[4096..].starts_with(b"PBAT"));
+    all.sort();
+    all
+}
+
+fn ids(found: &[Recovered]) -> Vec<u64> {
+    found.iter().map(|r| r.message.id.0).collect()
+}
+
+#[test]
+fn a_message_whose_chunk_was_freed_and_whose_tombstone_is_damaged_is_not_delivered() {
+    const GHOST: u64 = 0x1122_3344_5566_7788;
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    let chunk = Bytes::from(vec![b'm'; 50_000]);
+    let place = spool.store(chunk.clone()).unwrap();
+    write_large(&*spool, 1..=20);
+    // The chunk is in the oldest segment, the message in a later one, its tombstone in one that is still later.
+    let part = Part::Stored { place, length_bytes: chunk.len() as u32 };
+    let content = Content::new(Facts::default(), [part, Part::Memory("end\r\n".into())]);
+    commit(&*spool, vec![Entry::Accept(message(GHOST, 1, content))]);
+    write_large(&*spool, 21..=40);
+    finish(&*spool, GHOST);
+    commit(&*spool, vec![Entry::Accept(small(41))]);
+    let oldest = segments_in_use(dir.path()).remove(0);
+    let header = || std::fs::read(&oldest).map(|bytes| bytes[..44].to_vec()).ok();
+    let before = header();
+    (1..=20).for_each(|id| finish(&*spool, id));
+    soon("the oldest segment is not freed", || (header() != before).then_some(()));
+    drop(spool);
+    let mut tombstone = vec![3];
+    tombstone.extend(GHOST.to_le_bytes());
+    change(dir.path(), &tombstone);
+    forget_digests(dir.path());
+    let is_reported = |what: &String| what.contains(&format!("{}: its content is lost", QueueId(GHOST)));
+    let left: Vec<u64> = (21..=41).collect();
+    for _ in 0..2 {
+        let mut checked = Vec::new();
+        let report = spool::inspect_all(dir.path(), &mut |r| checked.push(r.message.id.0)).unwrap();
+        checked.sort_unstable();
+        assert!(report.corrupt.iter().any(is_reported), "{report:?}");
+        assert_eq!(checked, left);
+        let (spool, found, report) = open(dir.path());
+        assert!(report.corrupt.iter().any(is_reported), "{report:?}");
+        assert!(spool.faults().iter().any(is_reported), "{:?}", spool.faults());
+        assert_eq!(ids(&found), left);
+        // The number of the lost chunk is not used again.
+        assert!(spool.store(chunk.clone()).unwrap().0 > place.0 && spool.load(place).is_err());
+        drop(spool);
+        let mut salvaged = Vec::new();
+        spool::salvage(dir.path(), &mut |one| salvaged.push((one.message.id.0, one.lost_bytes))).unwrap();
+        assert_eq!(salvaged, [(GHOST, 50_000)]);
+    }
+}
