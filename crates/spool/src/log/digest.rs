@@ -24,7 +24,7 @@ const MAGIC: &[u8; 8] = b"PRDIGEST";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 72;
 /// How the name ends; it begins as its segment's.
-const ENDING: &str = ".dig";
+pub(super) const ENDING: &str = ".dig";
 /// Segments at the end of the log that have none: most of what is in them may be delivered soon.
 const YOUNG: usize = 2;
 /// Digested while the log is open: segments of which at least one part in so many lives.
@@ -249,22 +249,39 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     Ok((read, begins))
 }
 
-/// What its digest says of a segment; nothing without one that can be believed. Damage in the segment
-/// is found when what is damaged is read.
-pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
-    let file = disk.open(&name_of(&segment.name)).ok()?;
+/// Reads the head of a digest. `None` when the head cannot be believed.
+fn read_head_of(file: &dyn File) -> Option<Head> {
     let mut head = [0; HEAD_BYTES];
     let length = file.read_at(0, &mut head).ok()?;
-    let head = Head::decode(&head[..length]).ok()?;
-    let header = &segment.header;
-    if (head.sequence, head.seed) != (header.sequence, header.seed) || head.end > header.size_bytes {
-        return None;
-    }
+    Head::decode(&head[..length]).ok()
+}
+
+/// Reads the table of a digest. `None` when the table cannot be believed.
+fn read_table(file: &dyn File, head: &Head) -> Option<(Read, Vec<Begin>)> {
     let length = file.len().ok()?.checked_sub(HEAD_BYTES as u64).filter(|left| head.table_bytes <= *left)?;
     file.will_read(HEAD_BYTES as u64, length);
     let mut table = vec![0; usize::try_from(head.table_bytes).ok()?];
     let read = file.read_at(HEAD_BYTES as u64, &mut table).ok()?;
-    let (mut read, begins) = decode(&head, &table[..read]).ok()?;
+    decode(head, &table[..read]).ok()
+}
+
+/// Reads the digest of a segment whose file is not there. `None` when the digest cannot be believed.
+pub(super) fn read_without_segment(disk: &dyn Disk, segment: &str) -> Option<Read> {
+    let file = disk.open(&name_of(segment)).ok()?;
+    let (read, _) = read_table(&*file, &read_head_of(&*file)?)?;
+    Some(read)
+}
+
+/// What its digest says of a segment; nothing without one that can be believed. Damage in the segment
+/// is found when what is damaged is read.
+pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
+    let file = disk.open(&name_of(&segment.name)).ok()?;
+    let head = read_head_of(&*file)?;
+    let header = &segment.header;
+    if (head.sequence, head.seed) != (header.sequence, header.seed) || head.end > header.size_bytes {
+        return None;
+    }
+    let (mut read, begins) = read_table(&*file, &head)?;
     // Its last batch is where it was: else this is a digest of other bytes.
     let (count, sequence) = read.batches.last().map(|batch| (batch.count, batch.sequence))?;
     let first = read.rows.len().checked_sub(count).and_then(|first| read.rows.get(first))?;

@@ -9,6 +9,7 @@ pub(crate) mod examine;
 mod hand;
 mod header;
 mod index;
+mod missing;
 mod open;
 #[cfg(test)]
 mod parallel_tests;
@@ -510,6 +511,10 @@ impl LogSpool {
         let tail = found.last.as_ref().map(|last| last.sequence);
         let mut index = self.shared.index();
         index.highest_id = index.highest_id.max(found.highest_id_in_tail());
+        for segment in &found.missing {
+            // The segment may be restored.
+            segment.ids.iter().for_each(|id| index.retention.add(*id, index::NOWHERE));
+        }
         retain::begin_at_start(self.shared.pool.disk(), &mut index, &mut found.report, tail);
     }
 
@@ -641,6 +646,11 @@ impl Spool for LogSpool {
         self.shared
             .pool
             .mark_parked(unread.iter().map(String::as_str), Mark::Unread)
+            .and_then(|()| {
+                // Segments behind a missing one may be freed before it is restored.
+                let missing = found.missing.iter().map(|segment| segment.segment.as_str());
+                self.shared.pool.mark_parked(missing, Mark::Damaged)
+            })
             .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
         let dead = found.take_dead(&mut self.shared.index());
         self.quarantine(dead, &mut found.report)?;

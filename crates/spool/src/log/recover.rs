@@ -8,6 +8,7 @@ use super::{
     digest::{self, Envelopes},
     epoch,
     index::{Index, Location, Segment, chunks_of},
+    missing::Orphan,
     open::open_segments,
     read::{Source, read_record},
     stretch::{Desk, Kept, Read, Row, Stretch, stretches},
@@ -98,6 +99,8 @@ pub(crate) struct Found {
     gaps: Vec<Gap>,
     /// Numbers of the batches that were read, as ranges.
     numbers: Vec<(u64, u64)>,
+    /// Digests without a segment; after the scan those whose segments are missing.
+    pub(super) missing: Vec<Orphan>,
     /// By segment: what could not be read of it.
     pub(super) readers: HashMap<u32, Arc<FaultTolerantFile>>,
     /// Messages whose tombstones were read, where that may matter.
@@ -154,6 +157,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     found.note_unread();
     found.read_last()?;
     found.judge_gaps();
+    found.judge_missing();
     found.mark_lost_beginning();
     if found.first.is_none() && !found.report.unread.is_empty() {
         let why = found.report.unread.join("; ");
@@ -400,7 +404,7 @@ enum Again {
 }
 
 /// May a batch of this number come next?
-fn follows(last: u64, sequence: u64) -> bool {
+pub(super) fn follows(last: u64, sequence: u64) -> bool {
     sequence == last + 1 || epoch::of(sequence) > epoch::of(last) && epoch::is_first(sequence)
 }
 
@@ -507,6 +511,7 @@ impl Found {
         if row.kind == Kind::Done && self.epoch > 0 {
             self.ended.insert(row.name);
         }
+        self.missing.iter_mut().for_each(|orphan| orphan.note(row));
         self.index.apply(row.kind, row.name, at, &row.chunks);
     }
 
@@ -669,6 +674,27 @@ impl Found {
                 self.mark_damaged(first);
                 let between = |s: &&mut Segment| (first..before).contains(&s.number);
                 self.empty.iter_mut().filter(between).for_each(|segment| segment.is_damaged = true);
+            }
+        }
+    }
+
+    /// Reports segments whose files are missing, as far as their digests show it. The other digests without a segment
+    /// are removed at the start.
+    fn judge_missing(&mut self) {
+        for row in self.last.iter().flat_map(|last| &last.rows) {
+            self.missing.iter_mut().for_each(|orphan| orphan.note(row));
+        }
+        let mut numbers = self.numbers.clone();
+        numbers.sort_unstable();
+        // Batches that end the messages may be in what cannot be read, or may have been freed before that was.
+        let is_uncertain =
+            !self.report.unread.is_empty() || self.index.segments.values().any(|s| s.is_marked);
+        for orphan in std::mem::take(&mut self.missing) {
+            if orphan.is_missing(&numbers, is_uncertain) {
+                self.report.corrupt.push(orphan.describe());
+                self.missing.push(orphan);
+            } else if self.report.unread.is_empty() {
+                self.unfinished.push(digest::name_of(&orphan.segment));
             }
         }
     }

@@ -213,6 +213,96 @@ fn ids(found: &[Recovered]) -> Vec<u64> {
 }
 
 #[test]
+fn a_missing_oldest_segment_is_reported_until_it_is_restored() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (spool, _, _) = open(dir.path());
+    write_large(&*spool, 1..=40);
+    // Ended in the newest segment, while the message itself lies in the oldest.
+    finish(&*spool, 2);
+    drop(spool);
+    let oldest = segments_in_use(dir.path()).remove(0);
+    let name = oldest.file_name().unwrap().to_str().unwrap();
+    std::fs::rename(&oldest, elsewhere.path().join("oldest")).unwrap();
+    let check = |report: &RecoveryReport| {
+        let reported: Vec<_> = report.corrupt.iter().filter(|what| what.contains("is missing")).collect();
+        assert_eq!(reported.len(), 1, "{report:?}");
+        assert!(reported[0].starts_with(name), "{report:?}");
+    };
+    let report = inspect(dir.path(), &mut |_| {}).unwrap();
+    check(&report);
+    let (spool, found, report) = open(dir.path());
+    check(&report);
+    assert!(spool.faults().iter().any(|fault| fault.contains(name)));
+    let lost = 40 - 1 - found.len() as u64;
+    assert!((5..=13).contains(&lost), "{lost}");
+    // The segments behind the missing one are freed, with the record that ended message 2.
+    for id in ids(&found) {
+        finish(&*spool, id);
+    }
+    write_large(&*spool, 41..=120);
+    (41..=110).for_each(|id| finish(&*spool, id));
+    drop(spool);
+    let (spool, found, report) = open(dir.path());
+    check(&report);
+    assert_eq!(ids(&found), (111..=120).collect::<Vec<_>>());
+    drop(spool);
+    // A restored segment brings back only what was not ended.
+    std::fs::rename(elsewhere.path().join("oldest"), &oldest).unwrap();
+    let (_, found, report) = open(dir.path());
+    assert!(!report.corrupt.iter().any(|what| what.contains("is missing")), "{report:?}");
+    let expected: Vec<u64> = [1].into_iter().chain(3..=lost + 1).chain(111..=120).collect();
+    assert_eq!(ids(&found), expected);
+}
+
+#[test]
+fn a_missing_newest_segment_is_reported_until_its_digest_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    write_large(&*spool, 1..=40);
+    drop(spool);
+    let newest = segments_in_use(dir.path()).pop().unwrap();
+    std::fs::remove_file(&newest).unwrap();
+    for _ in 0..2 {
+        let (spool, found, report) = open(dir.path());
+        let name = newest.file_name().unwrap().to_str().unwrap();
+        let is_reported = |what: &String| what.starts_with(name) && what.contains("is missing");
+        assert!(report.corrupt.iter().any(is_reported), "{report:?}");
+        assert!((20..40).contains(&found.len()));
+        commit(&*spool, vec![Entry::Accept(small(99))]);
+        finish(&*spool, 99);
+    }
+    std::fs::remove_file(newest.with_extension("dig")).unwrap();
+    let (spool, _, report) = open(dir.path());
+    assert!(report.is_complete() && spool.faults().is_empty(), "{report:?}");
+    assert!(files(dir.path(), "damaged").is_empty());
+}
+
+#[test]
+fn a_digest_whose_segment_was_freed_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _, _) = open(dir.path());
+    write_large(&*spool, 1..=40);
+    drop(spool);
+    let digests: Vec<Vec<u8>> =
+        segments_in_use(dir.path()).iter().map(|s| std::fs::read(s.with_extension("dig")).unwrap()).collect();
+    assert!(digests.len() >= 3);
+    let (spool, found, _) = open(dir.path());
+    let oldest = ids(&found)[0];
+    assert_eq!(oldest, 1);
+    // The oldest segments are freed; the last message stays.
+    (1..=39).for_each(|id| finish(&*spool, id));
+    drop(spool);
+    // A crash may keep the digest of a segment whose removal is durable.
+    let leftover = dir.path().join("00000000000000ff.dig");
+    for digest in &digests {
+        std::fs::write(&leftover, digest).unwrap();
+        let (_, found, report) = open(dir.path());
+        assert_eq!((ids(&found), report.is_complete()), (vec![40], true), "{report:?}");
+        assert!(!leftover.exists());
+    }
+}
+
+#[test]
 fn a_message_whose_chunk_was_freed_and_whose_tombstone_is_damaged_is_not_delivered() {
     const GHOST: u64 = 0x1122_3344_5566_7788;
     let dir = tempfile::tempdir().unwrap();
