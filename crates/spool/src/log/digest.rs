@@ -29,7 +29,7 @@ pub(super) const ENDING: &str = ".dig";
 const YOUNG: usize = 2;
 /// Digested while the log is open: segments of which at least one part in so many lives.
 const OPEN_SHARE: u64 = 2;
-/// The same when it is closed, which is when most starts are prepared.
+/// Digested when the log is closed, which prepares most starts: segments of which at least one part in so many lives.
 const CLOSED_SHARE: u64 = 64;
 /// Any part.
 const ANY_SHARE: u64 = 1 << 32;
@@ -46,7 +46,7 @@ pub(super) fn segment_of(name: &str) -> Option<String> {
     name.strip_suffix(ENDING).map(|stem| format!("{stem}.seg"))
 }
 
-/// What stands before the table.
+/// The head of a digest, before the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Head {
     batches: u32,
@@ -102,20 +102,20 @@ impl Head {
     }
 }
 
-/// Where the envelopes of a segment lie in its digest.
+/// The places of a segment's envelopes in its digest.
 pub(crate) struct Envelopes {
     file: Arc<dyn File>,
-    /// Where the table ends, in the digest.
+    /// The offset in the digest at which the table ends.
     base: u64,
     begins: Vec<Begin>,
 }
 
-/// One of them.
+/// The place of one envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Begin {
-    /// Its message's record, in the segment.
+    /// The offset of the message's record in the segment.
     record: u32,
-    /// Where it begins, counted from the end of the table.
+    /// The offset of the envelope, counted from the end of the table.
     from: u32,
     length: u32,
     sum: u32,
@@ -163,7 +163,7 @@ impl Opened<'_> {
     }
 }
 
-/// What was read of a whole segment, written down; nothing of one that is damaged or has no batch.
+/// Encodes the scan of a whole segment as a digest. `None` when the segment is damaged or has no batch.
 fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
     let torn_bytes = read.torn_bytes?;
     let (mut table, mut envelopes) = (Vec::new(), Vec::new());
@@ -201,7 +201,7 @@ fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What the table says; nothing in it lies outside of the segment.
+/// Decodes the table of a digest. No place in the result lies outside of the segment.
 fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     if table.len() as u64 != head.table_bytes || crc32c::crc32c(table) != head.table_sum {
         return Err(Malformed("digest table"));
@@ -272,8 +272,8 @@ pub(super) fn read_without_segment(disk: &dyn Disk, segment: &str) -> Option<Rea
     Some(read)
 }
 
-/// What its digest says of a segment; nothing without one that can be believed. Damage in the segment
-/// is found when what is damaged is read.
+/// Reads the digest of a segment. `None` when there is no digest, or the digest cannot be believed. Damage in the
+/// segment is found when the damaged bytes are read.
 pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
     let file = disk.open(&name_of(&segment.name)).ok()?;
     let head = read_head_of(&*file)?;

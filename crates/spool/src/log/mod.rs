@@ -59,7 +59,7 @@ use std::{
     time::Duration,
 };
 
-/// What the log was told at start.
+/// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
     /// Size of a segment.
@@ -89,7 +89,7 @@ impl Default for LogSettings {
     }
 }
 
-/// What waits for the commit thread.
+/// Work that waits for the commit thread.
 pub(crate) enum Work {
     Transaction(Transaction),
     Chunk(u64, Bytes),
@@ -98,7 +98,7 @@ pub(crate) enum Work {
     MoveKept(Box<clean::MovedKept>),
 }
 
-/// What is wrong with the stored bytes, for people.
+/// The faults of the stored bytes, in words.
 #[derive(Debug, Default)]
 struct Faults {
     /// Seen at the start.
@@ -147,8 +147,8 @@ impl Shared {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment, which has
-    /// its header twice, and has a header of its own and is padded.
+    /// The most bytes that a transaction, a chunk or a moved message may have: a batch lies within a segment, which has
+    /// its header twice; the batch has a header of its own and is padded.
     fn record_bytes_max(&self) -> u64 {
         self.settings.segment_bytes.saturating_sub(4 * ALIGN as u64)
     }
@@ -213,7 +213,7 @@ impl Shared {
         Ok(self.fold_stored(id, slot, read_message(id, &body, with_content).map_err(bad)?))
     }
 
-    /// The same with the message at hand.
+    /// Folds the notes of a message into its recipient states; `stored` is the message as it was read.
     fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
@@ -255,7 +255,7 @@ impl Shared {
         Folded { message: stored.message, states, held, lost }
     }
 
-    /// What was noted of a message, read. Notes of a message whose own record is parked are written again as they
+    /// Reads the notes of a message. Notes of a message whose own record is parked are written again as they
     /// were: of copies the last counts.
     fn latest_notes(&self, id: QueueId, slot: &Slot) -> Vec<ReadNote> {
         let notes = slot.more.iter().flat_map(|more| &more.notes);
@@ -372,7 +372,7 @@ impl LogSpool {
         Self::on(Arc::new(disk), settings, Mutation::default())
     }
 
-    /// The same on any disk.
+    /// Opens the log on any [`Disk`].
     pub fn on(disk: Arc<dyn Disk>, settings: LogSettings, mutation: Mutation) -> Result<Self, SpoolFailure> {
         Self::opened(disk, settings, mutation, false)
     }

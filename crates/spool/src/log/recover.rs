@@ -35,7 +35,7 @@ use std::{
 pub(crate) struct Reading {
     /// With one, segment after segment from front to back, and nothing is kept.
     pub(crate) threads: usize,
-    /// What a thread reads at a time.
+    /// The bytes that a thread reads at a time.
     pub(crate) stretch_bytes: u64,
     /// Segments that have a digest need not be read.
     pub(crate) digests: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// What its records take.
+    /// The bytes of the records.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.length)).sum()
     }
@@ -78,7 +78,7 @@ impl Last {
     }
 }
 
-/// What the log says.
+/// The result of a scan of the log.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) index: Index,
@@ -89,7 +89,7 @@ pub(crate) struct Found {
     pub(crate) last: Option<Last>,
     /// Envelopes that need not be read again, by segment.
     pub(crate) kept: HashMap<u32, Vec<Kept>>,
-    /// Where else they are, by segment.
+    /// Envelopes in digests, by segment.
     pub(crate) envelopes: HashMap<u32, Envelopes>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
@@ -107,7 +107,7 @@ pub(crate) struct Found {
     ended: HashSet<u64>,
     /// The highest epoch that anything in the log belongs to.
     pub(crate) epoch: u64,
-    /// This start begins one.
+    /// This start begins an epoch.
     pub(crate) begins_epoch: bool,
     /// Segments of which nothing could be read.
     pub(crate) unopened: Vec<String>,
@@ -121,7 +121,7 @@ pub(crate) struct Found {
     /// Segments that hold nothing but a batch that was written again since.
     superseded: Vec<u32>,
     pub(crate) next_sequence: u64,
-    /// What the next segment is called in memory.
+    /// The number in memory of the next segment.
     pub(crate) next_number: u32,
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
@@ -166,7 +166,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     Ok(found)
 }
 
-/// What a thread reads.
+/// A unit of work of a thread that reads.
 enum Piece {
     /// Of this segment, whose number among all is this.
     Digest(usize, Segment),
@@ -371,7 +371,7 @@ pub(super) fn is_zero(block: &[u8]) -> bool {
     block.chunks(64).all(|piece| piece.iter().fold(0, |sum, byte| sum | byte) == 0)
 }
 
-/// The same in memory.
+/// Finds the next batch of a later number behind damage, in a segment that is in memory.
 pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Option<usize> {
     let blocks = (from + ALIGN..bytes.len()).step_by(ALIGN);
     blocks
@@ -379,8 +379,8 @@ pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Opt
         .find(|at| read_head(&bytes[*at..], *at as u64, seed).is_ok_and(|head| head.sequence > last))
 }
 
-/// What a torn tail left, zeros behind it not counted; and no more than a batch mostly has, since in a
-/// segment that was used before other things stand behind it.
+/// Counts the bytes of a torn tail, without the zeros behind it. Counts no more bytes than a batch mostly has, since
+/// remains of an earlier generation may stand behind the tail.
 pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     let mut at = from;
     while at < window.end().min(from + UNUSED_BYTES) {
@@ -395,11 +395,11 @@ pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
 
 /// A batch whose number is not above all that were read before.
 enum Again {
-    /// One that was read has the same records.
+    /// A batch of this number was read and has the same records.
     Copy,
-    /// One that was read has others.
+    /// A batch of this number was read and has other records.
     Other,
-    /// None with this number was read.
+    /// No batch of this number was read.
     First,
 }
 
@@ -480,7 +480,7 @@ fn take_batch(
 
 #[cfg(test)]
 impl Found {
-    /// What only this file knows of it.
+    /// The private fields, for comparison.
     pub(crate) fn told(&self) -> String {
         let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
         let Self { first, copies, alone, superseded, unfinished, numbers: ranges, .. } = self;
@@ -535,7 +535,7 @@ impl Found {
             && self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
     }
 
-    /// What could not be read stays as it is, and no mail is written to it.
+    /// Parks the segments that could not be read: they stay as they are, and no mail is written to them.
     fn note_unread(&mut self) {
         for (number, reader) in std::mem::take(&mut self.readers) {
             let unread = reader.unread().filter(|_| self.mutation != Mutation::ReadErrorIsDamage);
@@ -566,8 +566,8 @@ impl Found {
         }
     }
 
-    /// What a batch is whose number is not above all that were read. A different one is damage, and both are
-    /// applied.
+    /// Compares a batch with the batch of the same number that was read before. A batch with other records is damage;
+    /// both batches are applied.
     fn compare_again(
         &mut self,
         name: &str,
@@ -642,7 +642,7 @@ impl Found {
         }
     }
 
-    /// Where damage was found before in the same segment, that is where the missing batches were.
+    /// Sets the first segment of the last gap to a segment in which damage was found: the missing batches were there.
     fn mark_gap_end(&mut self, before: u32) {
         if self.index.segment(before).is_some_and(|segment| segment.is_damaged)
             && let Some(gap) = self.gaps.last_mut()

@@ -1,4 +1,4 @@
-//! Every live message, read in the order in which they lie on the disk.
+//! Reads every live message, in the order in which the messages lie on the disk.
 
 use super::{
     Folded, Shared,
@@ -24,7 +24,7 @@ use std::convert::Infallible;
 const GAP_BYTES: u64 = 32 * 1024;
 /// At most so much at once.
 const READ_BYTES: u64 = 512 * 1024;
-/// So many messages are decoded by a thread before it asks for more.
+/// The number of messages that a thread decodes before it asks for more.
 const PIECE: usize = 512;
 
 /// A live message.
@@ -35,11 +35,11 @@ struct Kept<'a> {
     memory: &'a [stretch::Kept],
     digest: Option<&'a Envelopes>,
 }
-/// One that was read, and what of its past could not be; or why not.
+/// A message that was read, with the failure to read its notes, if there was one; or why it could not be read.
 type Visited = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
 
 impl Shared {
-    /// Passes on each one; what cannot be read is reported.
+    /// Passes each live message to `visit`. Messages that cannot be read are reported.
     pub(super) fn visit_all(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
@@ -75,7 +75,7 @@ impl Shared {
         let Ok(()) = taken;
     }
 
-    /// Those of a segment, or some of them.
+    /// Reads live messages that lie in one segment.
     fn visit_segment(&self, live: &[Live], kept: Kept<'_>, desk: &Desk, take: &mut dyn FnMut(Visited)) {
         let place = self.index().segment(live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
