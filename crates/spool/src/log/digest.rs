@@ -7,7 +7,7 @@ use super::{
     Shared,
     index::Segment,
     pool::done_before,
-    stretch::{Batch, Desk, Read, Row, stretches},
+    stretch::{Batch, Read, ReadContext, Row, stretches},
     window::Window,
 };
 use crate::{
@@ -296,9 +296,9 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
 
 /// Writes the digest of a segment; `false` when it can have none.
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
-    let desk = Desk::default();
+    let context = ReadContext::default();
     let Some(stretch) = stretches(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let Some(bytes) = encode(&segment.header, &stretch.read(&desk, true, true)?) else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &stretch.read(&context, true, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);

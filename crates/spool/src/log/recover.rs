@@ -11,7 +11,7 @@ use super::{
     missing::Orphan,
     open::open_segments,
     read::{Source, read_record},
-    stretch::{Desk, Kept, Read, Row, Stretch, stretches},
+    stretch::{Kept, Read, ReadContext, Row, Stretch, stretches},
     tolerant::FaultTolerantFile,
     window::Window,
 };
@@ -181,7 +181,7 @@ fn scan_stretches(
     whole: bool,
     reading: Reading,
 ) -> Result<(), SpoolFailure> {
-    let (desk, has_second_read) = (Desk::default(), found.mutation != Mutation::SkipSecondRead);
+    let (context, has_second_read) = (ReadContext::default(), found.mutation != Mutation::SkipSecondRead);
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
         if reading.digests && segment.is_digested {
@@ -204,7 +204,7 @@ fn scan_stretches(
         // One that is not believed is as if nobody had read: the segment is.
         Piece::Digest(number, segment) => (*number, Ok(digest::read(disk, segment).unwrap_or_default())),
         Piece::Stretch(stretch) => {
-            let read = stretch.read(&desk, whole, has_second_read);
+            let read = stretch.read(&context, whole, has_second_read);
             (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
         }
     };

@@ -102,20 +102,20 @@ impl Kept {
     }
 }
 
-/// What threads that read have in common.
+/// State that the threads of a scan share: buffers, and a count of the bytes that are kept.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct ReadContext {
     kept_bytes: AtomicUsize,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Desk {
-    /// A buffer that somebody does not need any more: fresh memory costs as much as reading into it.
+impl ReadContext {
+    /// Returns a used buffer, or an empty one: fresh memory costs as much as reading into it.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    pub(super) fn put_back(&self, buffer: Vec<u8>) {
+    pub(super) fn return_buffer(&self, buffer: Vec<u8>) {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 }
@@ -149,16 +149,16 @@ impl Stretch {
 
     /// From its first batch up to one that begins behind the stretch, or cannot be read.
     /// What looks damaged is read a second time, past the page cache, unless a mutation forbids it.
-    pub(super) fn read(&self, desk: &Desk, whole: bool, has_second_read: bool) -> io::Result<Read> {
-        let mut window = Window::new(self.file.clone(), self.end, desk.buffer());
+    pub(super) fn read(&self, context: &ReadContext, whole: bool, has_second_read: bool) -> io::Result<Read> {
+        let mut window = Window::new(self.file.clone(), self.end, context.buffer());
         let mut read = Read { start: self.from, end: self.from, ..Read::default() };
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
-            self.fill(&mut read, &mut window, desk, (whole, has_second_read))?;
+            self.fill(&mut read, &mut window, context, (whole, has_second_read))?;
             // Nobody asks for what stands behind.
             self.is_over.fetch_or(read.torn_bytes.is_some(), Ordering::Relaxed);
         }
-        desk.put_back(window.into_buffer());
+        context.return_buffer(window.into_buffer());
         Ok(read)
     }
 
@@ -186,7 +186,7 @@ impl Stretch {
         &self,
         read: &mut Read,
         window: &mut Window,
-        desk: &Desk,
+        context: &ReadContext,
         (whole, has_second_read): (bool, bool),
     ) -> io::Result<()> {
         let (mut last, mut last_at, mut refreshed) = (0, None, None);
@@ -210,7 +210,7 @@ impl Stretch {
             }
             (last, last_at) = (last.max(head.sequence), Some((at, length)));
             read.batches.push(Batch { sequence: head.sequence, count: records.len() });
-            read.take(&records, desk);
+            read.take(&records, context);
             read.end += head.padded();
         }
         if read.end >= self.end {
@@ -231,8 +231,8 @@ impl Read {
         !self.batches.is_empty() || self.torn_bytes.is_some()
     }
 
-    fn take(&mut self, records: &[Placed<'_>], desk: &Desk) {
-        let keeps = desk.kept_bytes.load(Ordering::Relaxed) < KEPT_BYTES;
+    fn take(&mut self, records: &[Placed<'_>], context: &ReadContext) {
+        let keeps = context.kept_bytes.load(Ordering::Relaxed) < KEPT_BYTES;
         let before = self.kept.bytes.len();
         for placed in records {
             let (offset, _, record) = placed;
@@ -245,7 +245,7 @@ impl Read {
             };
             self.rows.push(Row::new(placed, chunks));
         }
-        desk.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
+        context.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
     }
 }
 

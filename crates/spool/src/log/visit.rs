@@ -5,7 +5,7 @@ use super::{
     digest::Envelopes,
     index::Slot,
     recover::Found,
-    stretch::{self, Desk},
+    stretch::{self, ReadContext},
     window::Window,
 };
 use crate::{
@@ -44,7 +44,7 @@ impl Shared {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
         live.sort_unstable_by_key(|(_, slot)| u64::from(slot.at.segment) << 32 | u64::from(slot.at.offset));
-        let (desk, report) = (Desk::default(), &mut found.report);
+        let (context, report) = (ReadContext::default(), &mut found.report);
         let mut take = |visited: Visited| match visited {
             Ok((recovered, lost)) => {
                 lost.iter().for_each(|failure| report.note(failure));
@@ -60,12 +60,12 @@ impl Shared {
         };
         let threads = self.read_threads();
         if threads <= 1 {
-            return segments.for_each(|all| self.visit_segment(all, kept(all), &desk, &mut take));
+            return segments.for_each(|all| self.visit_segment(all, kept(all), &context, &mut take));
         }
         let pieces: Vec<&[Live]> = segments.flat_map(|segment| segment.chunks(PIECE)).collect();
         let read = |piece: &&[Live]| {
             let mut all = Vec::with_capacity(piece.len());
-            self.visit_segment(piece, kept(piece), &desk, &mut |visited| all.push(visited));
+            self.visit_segment(piece, kept(piece), &context, &mut |visited| all.push(visited));
             all
         };
         let taken = in_order(threads, &pieces, read, |all: Vec<Visited>| {
@@ -76,15 +76,21 @@ impl Shared {
     }
 
     /// Reads live messages that lie in one segment.
-    fn visit_segment(&self, live: &[Live], kept: Kept<'_>, desk: &Desk, take: &mut dyn FnMut(Visited)) {
+    fn visit_segment(
+        &self,
+        live: &[Live],
+        kept: Kept<'_>,
+        context: &ReadContext,
+        take: &mut dyn FnMut(Visited),
+    ) {
         let place = self.index().segment(live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
             let gone =
                 |id: &u64| Err(SpoolFailure::Corrupt(format!("{}: its segment is gone", QueueId(*id))));
             return live.iter().for_each(|(id, _)| take(gone(id)));
         };
-        let mut window = Window::new(file, header.size_bytes, desk.buffer());
-        let mut digest = kept.digest.map(|digest| digest.open(desk.buffer()));
+        let mut window = Window::new(file, header.size_bytes, context.buffer());
+        let mut digest = kept.digest.map(|digest| digest.open(context.buffer()));
         let last = live.last().map_or(0, |(_, slot)| slot.at.offset);
         for (number, (id, slot)) in live.iter().enumerate() {
             let (id, at) = (QueueId(*id), slot.at);
@@ -111,8 +117,8 @@ impl Shared {
                 (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }
-        digest.into_iter().for_each(|digest| desk.put_back(digest.into_buffer()));
-        desk.put_back(window.into_buffer());
+        digest.into_iter().for_each(|digest| context.return_buffer(digest.into_buffer()));
+        context.return_buffer(window.into_buffer());
     }
 
     fn read_threads(&self) -> usize {
