@@ -7,7 +7,7 @@ use super::{
     Shared,
     index::Segment,
     pool::done_before,
-    stretch::{Batch, Read, ReadContext, Row, stretches},
+    scan_range::{Batch, Read, ReadContext, Row, split_segment},
     window::Window,
 };
 use crate::{
@@ -297,8 +297,8 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
 /// Writes the digest of a segment; `false` when it can have none.
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
     let context = ReadContext::default();
-    let Some(stretch) = stretches(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let Some(bytes) = encode(&segment.header, &stretch.read(&context, true, true)?) else { return Ok(false) };
+    let Some(range) = split_segment(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &range.read(&context, true, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);

@@ -10,7 +10,7 @@ use super::{
     digest, epoch,
     pool::{DAMAGED, Mark, mark_of},
     recover::follows,
-    stretch::Row,
+    scan_range::Row,
 };
 use crate::{disk::Disk, format::record::Kind};
 use std::collections::HashSet;

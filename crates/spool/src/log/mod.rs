@@ -20,7 +20,7 @@ mod read;
 mod recover;
 mod retain;
 pub(crate) mod salvage;
-mod stretch;
+mod scan_range;
 pub(crate) mod tolerant;
 mod visit;
 mod window;

@@ -214,7 +214,7 @@ proptest! {
         damages.iter().for_each(|damage| harm(dir.path(), damage));
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |threads| {
-            let reading = Reading { threads, stretch_bytes: blocks * 4096, digests: false };
+            let reading = Reading { threads, range_bytes: blocks * 4096, digests: false };
             scan(&disk, Mutation::None, reading)
         };
         match (found(1), found(threads)) {

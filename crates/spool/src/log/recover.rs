@@ -11,7 +11,7 @@ use super::{
     missing::Orphan,
     open::open_segments,
     read::{Source, read_record},
-    stretch::{Kept, Read, ReadContext, Row, Stretch, stretches},
+    scan_range::{Kept, Read, ReadContext, Row, ScanRange, split_segment},
     tolerant::FaultTolerantFile,
     window::Window,
 };
@@ -36,15 +36,15 @@ pub(crate) struct Reading {
     /// With one, segment after segment from front to back, and nothing is kept.
     pub(crate) threads: usize,
     /// The bytes that a thread reads at a time.
-    pub(crate) stretch_bytes: u64,
+    pub(crate) range_bytes: u64,
     /// Segments that have a digest need not be read.
     pub(crate) digests: bool,
 }
 
 impl Reading {
-    /// Several stretches a segment, so that threads end at about the same time.
+    /// Several ranges a segment, so that threads end at about the same time.
     pub(crate) fn on(threads: usize) -> Self {
-        Self { threads, stretch_bytes: 8 * 1024 * 1024, digests: true }
+        Self { threads, range_bytes: 8 * 1024 * 1024, digests: true }
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     let segments = open_segments(disk, &mut found)?;
     let whole = mutation != Mutation::IgnoreBatchEnd;
     if reading.threads > 1 {
-        scan_stretches(disk, segments, &mut found, whole, reading)?;
+        scan_ranges(disk, segments, &mut found, whole, reading)?;
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
@@ -170,11 +170,11 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
 enum Piece {
     /// Of this segment, whose number among all is this.
     Digest(usize, Segment),
-    Stretch(Stretch),
+    ScanRange(ScanRange),
 }
 
-/// Threads read digests and stretches; here they are put together, segment by segment.
-fn scan_stretches(
+/// Reads digests and ranges in threads, and puts the results together, segment by segment.
+fn scan_ranges(
     disk: &dyn Disk,
     segments: Vec<Segment>,
     found: &mut Found,
@@ -187,9 +187,9 @@ fn scan_stretches(
         if reading.digests && segment.is_digested {
             all.push(Piece::Digest(number, segment.clone()));
         } else {
-            let more = stretches(number, segment, reading.stretch_bytes);
+            let more = split_segment(number, segment, reading.range_bytes);
             all.extend(
-                more.map_err(|e| io_error("read", &segment.name, &e))?.into_iter().map(Piece::Stretch),
+                more.map_err(|e| io_error("read", &segment.name, &e))?.into_iter().map(Piece::ScanRange),
             );
         }
     }
@@ -203,9 +203,9 @@ fn scan_stretches(
     let read = |piece: &Piece| match piece {
         // One that is not believed is as if nobody had read: the segment is.
         Piece::Digest(number, segment) => (*number, Ok(digest::read(disk, segment).unwrap_or_default())),
-        Piece::Stretch(stretch) => {
-            let read = stretch.read(&context, whole, has_second_read);
-            (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
+        Piece::ScanRange(range) => {
+            let read = range.read(&context, whole, has_second_read);
+            (range.segment, read.map_err(|e| io_error("read", range.name(), &e)))
         }
     };
     in_order(reading.threads, &all, read, |(of, read)| {
@@ -306,7 +306,7 @@ fn scan_segment(
     Ok(window.into_buffer())
 }
 
-/// The batches of a stretch.
+/// Takes the batches of a range.
 fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
     // Growing step by step would touch twice the memory.
     found.index.messages.reserve(read.rows.iter().filter(|row| row.kind == Kind::Message).count());

@@ -5,7 +5,7 @@ use super::{
     digest::Envelopes,
     index::Slot,
     recover::Found,
-    stretch::{self, ReadContext},
+    scan_range::{self, ReadContext},
     window::Window,
 };
 use crate::{
@@ -32,7 +32,7 @@ type Live = (u64, Slot);
 /// Envelopes of a segment that need not be looked for in it.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
-    memory: &'a [stretch::Kept],
+    memory: &'a [scan_range::Kept],
     digest: Option<&'a Envelopes>,
 }
 /// A message that was read, with the failure to read its notes, if there was one; or why it could not be read.
