@@ -18,11 +18,11 @@ mod pool;
 mod pool_tests;
 mod read;
 mod recover;
+mod replay;
 mod retain;
 pub(crate) mod salvage;
 mod scan_range;
 pub(crate) mod tolerant;
-mod visit;
 mod window;
 
 use crate::{
@@ -406,7 +406,7 @@ impl LogSpool {
         recover::settle_last(&mut found);
         found.index.forget_orphans();
         let shared = Self::shared(Arc::new(disk), settings, Mutation::None, false, &mut found);
-        shared.visit_all(&mut found, visit);
+        shared.replay_live(&mut found, visit);
         Ok(found.report)
     }
 
@@ -684,7 +684,7 @@ impl Spool for LogSpool {
                 shared.pool.close();
             })?;
         }
-        self.shared.visit_all(&mut found, visit);
+        self.shared.replay_live(&mut found, visit);
         // Not before: it frees what is visited.
         let dead = {
             let mut index = self.shared.index();

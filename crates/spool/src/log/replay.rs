@@ -36,16 +36,16 @@ struct Kept<'a> {
     digest: Option<&'a Envelopes>,
 }
 /// A message that was read, with the failure to read its notes, if there was one; or why it could not be read.
-type Visited = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
+type Replayed = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
 
 impl Shared {
     /// Passes each live message to `visit`. Messages that cannot be read are reported.
-    pub(super) fn visit_all(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
+    pub(super) fn replay_live(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
         live.sort_unstable_by_key(|(_, slot)| u64::from(slot.at.segment) << 32 | u64::from(slot.at.offset));
         let (context, report) = (ReadContext::default(), &mut found.report);
-        let mut take = |visited: Visited| match visited {
+        let mut take = |replayed: Replayed| match replayed {
             Ok((recovered, lost)) => {
                 lost.iter().for_each(|failure| report.note(failure));
                 report.message_count += 1;
@@ -60,15 +60,15 @@ impl Shared {
         };
         let threads = self.read_threads();
         if threads <= 1 {
-            return segments.for_each(|all| self.visit_segment(all, kept(all), &context, &mut take));
+            return segments.for_each(|all| self.replay_segment(all, kept(all), &context, &mut take));
         }
         let pieces: Vec<&[Live]> = segments.flat_map(|segment| segment.chunks(PIECE)).collect();
         let read = |piece: &&[Live]| {
             let mut all = Vec::with_capacity(piece.len());
-            self.visit_segment(piece, kept(piece), &context, &mut |visited| all.push(visited));
+            self.replay_segment(piece, kept(piece), &context, &mut |replayed| all.push(replayed));
             all
         };
-        let taken = in_order(threads, &pieces, read, |all: Vec<Visited>| {
+        let taken = in_order(threads, &pieces, read, |all: Vec<Replayed>| {
             all.into_iter().for_each(&mut take);
             Ok::<(), Infallible>(())
         });
@@ -76,12 +76,12 @@ impl Shared {
     }
 
     /// Reads live messages that lie in one segment.
-    fn visit_segment(
+    fn replay_segment(
         &self,
         live: &[Live],
         kept: Kept<'_>,
         context: &ReadContext,
-        take: &mut dyn FnMut(Visited),
+        take: &mut dyn FnMut(Replayed),
     ) {
         let place = self.index().segment(live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
