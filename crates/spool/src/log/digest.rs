@@ -7,7 +7,7 @@ use super::{
     Shared,
     index::Segment,
     pool::done_before,
-    stretch::{Batch, Desk, Read, Row, stretches},
+    scan_range::{Batch, Read, ReadContext, Row, split_segment},
     window::Window,
 };
 use crate::{
@@ -24,12 +24,12 @@ const MAGIC: &[u8; 8] = b"PRDIGEST";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 72;
 /// How the name ends; it begins as its segment's.
-const ENDING: &str = ".dig";
+pub(super) const ENDING: &str = ".dig";
 /// Segments at the end of the log that have none: most of what is in them may be delivered soon.
 const YOUNG: usize = 2;
 /// Digested while the log is open: segments of which at least one part in so many lives.
 const OPEN_SHARE: u64 = 2;
-/// The same when it is closed, which is when most starts are prepared.
+/// Digested when the log is closed, which prepares most starts: segments of which at least one part in so many lives.
 const CLOSED_SHARE: u64 = 64;
 /// Any part.
 const ANY_SHARE: u64 = 1 << 32;
@@ -46,7 +46,7 @@ pub(super) fn segment_of(name: &str) -> Option<String> {
     name.strip_suffix(ENDING).map(|stem| format!("{stem}.seg"))
 }
 
-/// What stands before the table.
+/// The head of a digest, before the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Head {
     batches: u32,
@@ -102,20 +102,20 @@ impl Head {
     }
 }
 
-/// Where the envelopes of a segment lie in its digest.
+/// The places of a segment's envelopes in its digest.
 pub(crate) struct Envelopes {
     file: Arc<dyn File>,
-    /// Where the table ends, in the digest.
+    /// The offset in the digest at which the table ends.
     base: u64,
     begins: Vec<Begin>,
 }
 
-/// One of them.
+/// The place of one envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Begin {
-    /// Its message's record, in the segment.
+    /// The offset of the message's record in the segment.
     record: u32,
-    /// Where it begins, counted from the end of the table.
+    /// The offset of the envelope, counted from the end of the table.
     from: u32,
     length: u32,
     sum: u32,
@@ -163,7 +163,7 @@ impl Opened<'_> {
     }
 }
 
-/// What was read of a whole segment, written down; nothing of one that is damaged or has no batch.
+/// Encodes the scan of a whole segment as a digest. `None` when the segment is damaged or has no batch.
 fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
     let torn_bytes = read.torn_bytes?;
     let (mut table, mut envelopes) = (Vec::new(), Vec::new());
@@ -201,7 +201,7 @@ fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What the table says; nothing in it lies outside of the segment.
+/// Decodes the table of a digest. No place in the result lies outside of the segment.
 fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     if table.len() as u64 != head.table_bytes || crc32c::crc32c(table) != head.table_sum {
         return Err(Malformed("digest table"));
@@ -249,22 +249,39 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     Ok((read, begins))
 }
 
-/// What its digest says of a segment; nothing without one that can be believed. Damage in the segment
-/// is found when what is damaged is read.
-pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
-    let file = disk.open(&name_of(&segment.name)).ok()?;
+/// Reads the head of a digest. `None` when the head cannot be believed.
+fn read_head_of(file: &dyn File) -> Option<Head> {
     let mut head = [0; HEAD_BYTES];
     let length = file.read_at(0, &mut head).ok()?;
-    let head = Head::decode(&head[..length]).ok()?;
-    let header = &segment.header;
-    if (head.sequence, head.seed) != (header.sequence, header.seed) || head.end > header.size_bytes {
-        return None;
-    }
+    Head::decode(&head[..length]).ok()
+}
+
+/// Reads the table of a digest. `None` when the table cannot be believed.
+fn read_table(file: &dyn File, head: &Head) -> Option<(Read, Vec<Begin>)> {
     let length = file.len().ok()?.checked_sub(HEAD_BYTES as u64).filter(|left| head.table_bytes <= *left)?;
     file.will_read(HEAD_BYTES as u64, length);
     let mut table = vec![0; usize::try_from(head.table_bytes).ok()?];
     let read = file.read_at(HEAD_BYTES as u64, &mut table).ok()?;
-    let (mut read, begins) = decode(&head, &table[..read]).ok()?;
+    decode(head, &table[..read]).ok()
+}
+
+/// Reads the digest of a segment whose file is not there. `None` when the digest cannot be believed.
+pub(super) fn read_without_segment(disk: &dyn Disk, segment: &str) -> Option<Read> {
+    let file = disk.open(&name_of(segment)).ok()?;
+    let (read, _) = read_table(&*file, &read_head_of(&*file)?)?;
+    Some(read)
+}
+
+/// Reads the digest of a segment. `None` when there is no digest, or the digest cannot be believed. Damage in the
+/// segment is found when the damaged bytes are read.
+pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
+    let file = disk.open(&name_of(&segment.name)).ok()?;
+    let head = read_head_of(&*file)?;
+    let header = &segment.header;
+    if (head.sequence, head.seed) != (header.sequence, header.seed) || head.end > header.size_bytes {
+        return None;
+    }
+    let (mut read, begins) = read_table(&*file, &head)?;
     // Its last batch is where it was: else this is a digest of other bytes.
     let (count, sequence) = read.batches.last().map(|batch| (batch.count, batch.sequence))?;
     let first = read.rows.len().checked_sub(count).and_then(|first| read.rows.get(first))?;
@@ -279,9 +296,9 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
 
 /// Writes the digest of a segment; `false` when it can have none.
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
-    let desk = Desk::default();
-    let Some(stretch) = stretches(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let Some(bytes) = encode(&segment.header, &stretch.read(&desk, true, true)?) else { return Ok(false) };
+    let context = ReadContext::default();
+    let Some(range) = split_segment(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &range.read(&context, true, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);

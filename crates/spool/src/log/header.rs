@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What is known of a segment from its headers.
+/// The result of reading the headers of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FoundHeader {
     /// The header, as it was written.
@@ -117,7 +117,7 @@ fn is_first_block_zero(file: &FaultTolerantFile) -> bool {
     block[..length].iter().all(|byte| *byte == 0)
 }
 
-/// All of a segment.
+/// Reads all bytes of a segment.
 fn content(file: &FaultTolerantFile, size_bytes: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size_bytes).unwrap_or(0)];
     let length = file.read_at(0, &mut bytes).unwrap_or(0);
@@ -134,8 +134,8 @@ fn first_batch_seed(file: &FaultTolerantFile, size_bytes: u64) -> Option<u64> {
     find_seed_at(&content(file, size_bytes), FIRST_BATCH as usize)
 }
 
-/// What the first batch of a segment tells of its header. Batches that stand elsewhere may be of an earlier generation:
-/// a new one begins with zeros where its first batch will be.
+/// Derives the header of a segment from the batches. `None` when there is no first batch: batches behind it may be
+/// of an earlier generation, since a new generation begins with zeros where its first batch will be.
 fn lost_header(file: &FaultTolerantFile, size_bytes: u64) -> Option<FoundHeader> {
     let bytes = content(file, size_bytes);
     let first = bytes.get(FIRST_BATCH as usize..)?;

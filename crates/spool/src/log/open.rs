@@ -4,6 +4,7 @@ use super::{
     digest, epoch,
     header::{FoundHeader, find_header},
     index::Segment,
+    missing::Orphan,
     pool::{DAMAGED, Mark, UNFINISHED, parse_mark},
     recover::{Found, io_error},
     tolerant::{FaultTolerantFile, with_retries},
@@ -33,10 +34,16 @@ pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Se
     // In the order of the names: what is removed first must not be chance.
     let (digested, orphans): (Vec<String>, Vec<_>) = digests.partition(|segment| there.contains(segment));
     let digested: HashSet<String> = digested.into_iter().collect();
-    found.unfinished.extend(orphans.iter().map(|segment| digest::name_of(segment)));
+    for segment in orphans {
+        match Orphan::read(disk, &segment, &there) {
+            Some(orphan) => found.missing.push(orphan),
+            None => found.unfinished.push(digest::name_of(&segment)),
+        }
+    }
     let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
-    let has_segment =
-        |stem: &str| [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")));
+    let has_segment = |stem: &str| {
+        [".seg", DAMAGED, digest::ENDING].iter().any(|ending| there.contains(&format!("{stem}{ending}")))
+    };
     let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
     found.unfinished.extend(orphans.map(|(name, _)| name.clone()));
     let marked: HashSet<(String, Mark)> = marks.map(|(_, (stem, why))| (stem.to_owned(), why)).collect();

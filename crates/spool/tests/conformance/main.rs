@@ -1,9 +1,9 @@
 //! What every engine promises, run against each of them.
 
 mod damage;
+#[path = "../fault_disk/mod.rs"]
+mod fault_disk;
 mod room;
-#[path = "../whims/mod.rs"]
-mod whims;
 
 use bytes::Bytes;
 use mail::{
@@ -22,7 +22,6 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
 };
-use whims::{Whims, Whimsical};
 
 /// Waits for a future on this thread.
 fn block_on<T>(mut future: std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send>>) -> T {
