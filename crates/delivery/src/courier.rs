@@ -16,8 +16,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections that are replaced, one after the other, without having delivered anything.
-const FRUITLESS_MAX: u32 = 8;
+/// Connections that are replaced, one after the other, without having delivered anything. A server that closes each
+/// connection behind "too many recipients" needs so many to take 1,000 recipients halved down to one.
+const FRUITLESS_MAX: u32 = 10;
 
 /// What becomes of 8-bit content for a next hop that takes 7 bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -87,6 +87,102 @@ async fn too_many_recipients_in_any_form_splits_the_job() {
 }
 
 #[tokio::test]
+async fn too_many_recipients_at_data_or_at_the_end_of_the_content_halves_the_transaction() {
+    let bare = ["452 too many", "452 4.0.0 too many"];
+    let clear =
+        ["452 4.5.3 no", "552 5.5.3 no", "550 5.5.3 no", "554 5.5.3 no", "451 4.5.3 no", "552 4.5.3 no"];
+    for answer in clear.into_iter().chain(bare) {
+        for (at, extensions) in
+            [("DATA", vec!["PIPELINING"]), ("DATA", vec![]), (".", vec!["PIPELINING"]), (".", vec![])]
+        {
+            let refuses_larger = Some((3, at, answer));
+            let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+            let server = Server { answers, refuses_larger, extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
+            let mut fates = ["sent"; 14];
+            fates[1] = "bounced";
+            assert_eq!(desk.fates(1), fates, "{answer} at {at}");
+            assert_eq!(desk.fates(2), fates[..4], "{answer} at {at}");
+            // 13 recipients, 6, 3, 3, 3, 3 and 1. The second job has 3, in one transaction if it began before the limit
+            // was known.
+            assert_eq!(server.count("EHLO"), 1, "{answer} at {at}");
+            assert!((8..=9).contains(&server.count("MAIL")), "{} {answer} at {at}", server.count("MAIL"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_the_connection_behind_too_many_recipients_gets_fewer_over_the_next_one() {
+    for at in ["DATA", "."] {
+        // It says so with 421, or closes when the next transaction begins, with or without a word.
+        for (answer, farewell) in [
+            ("421 4.5.3 too many", None),
+            ("552 5.5.3 too many", None),
+            ("552 5.5.3 too many", Some("421 4.7.0 closing")),
+        ] {
+            for extensions in [vec!["PIPELINING"], vec![]] {
+                let refuses_larger = Some((2, at, answer));
+                let server =
+                    Server { refuses_larger, farewell, extensions, transactions_max: 1, ..Server::new(&[]) };
+                let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
+                assert_eq!(desk.fates(1), ["sent"; 5], "{answer} at {at}");
+                assert!(desk.put_back.lock().unwrap().is_empty());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
+    for at in ["DATA", "."] {
+        let refusing = |answer| Server { refuses_larger: Some((0, at, answer)), ..Server::new(&[]) };
+        for answer in ["452 4.5.3 too many", "452 too many", "552 4.5.3 too many"] {
+            let server = refusing(answer);
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 8)]).await;
+            let fate = if answer.starts_with('4') { "deferred" } else { "bounced" };
+            assert_eq!(desk.fates(1), [fate; 8], "{answer} at {at}");
+            // 8, 4, 2 and 1 recipients: then it is clear that the number is not the cause. What is final is asked
+            // for each recipient.
+            let count = if fate == "deferred" { 4 } else { 3 + 8 };
+            assert_eq!((server.count("MAIL"), server.count("EHLO")), (count, 1), "{answer} at {at}");
+        }
+        // What was only possible is not remembered for other messages, because it was not so.
+        let server = Server { extensions: vec![], ..refusing("452 busy") };
+        deliver(&server, TlsMode::Off, vec![job(1, 4), job(2, 4)]).await;
+        assert_eq!(server.count("RCPT"), 2 * (4 + 2 + 1));
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_at_data_for_another_reason_splits_nothing() {
+    for at in ["DATA", "."] {
+        for (answer, fate) in [
+            ("552 5.3.4 too big", "bounced"),
+            ("552 5.2.2 full", "bounced"),
+            ("552 too big", "bounced"),
+            ("554 5.7.1 no", "bounced"),
+            ("554 no", "bounced"),
+            ("550 no", "bounced"),
+            ("452 4.2.2 full", "deferred"),
+            ("452 4.3.1 no storage", "deferred"),
+            ("451 later", "deferred"),
+        ] {
+            let server = Server { refuses_larger: Some((3, at, answer)), ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+            assert_eq!((desk.fates(1), server.count("MAIL")), (vec![fate; 4], 1), "{answer} at {at}");
+        }
+        // What a server says while it takes the content is no refusal.
+        let server = Server::new(&[(".", "250 2.5.3 taken")]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+        assert_eq!((desk.fates(1), server.count("MAIL")), (vec!["sent"; 4], 1));
+    }
+    // LMTP answers for each recipient.
+    let server = Server { lmtp: true, ..Server::new(&[(".", "452 4.5.3 a\r\n452 4.5.3 b")]) };
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
+    assert_eq!((desk.fates(1), server.count("MAIL")), (vec!["deferred"; 2], 1));
+}
+
+#[tokio::test]
 async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the_next_connection() {
     for answer in ["421 4.5.3 too many", "421 too many", "CLOSE"] {
         for extensions in [vec!["PIPELINING"], vec![]] {

@@ -214,6 +214,11 @@ impl Connection {
         }
     }
 
+    /// Returns the protocol that is spoken on this connection.
+    pub fn protocol(&self) -> Protocol {
+        self.settings.protocol
+    }
+
     /// What the server offers.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
