@@ -320,7 +320,8 @@ section! {
         /// (DKIM-Signature, multipart/signed), because a conversion would break the signature, and what cannot be
         /// converted. Binary content (BINARYMIME, RFC 3030) cannot be sent as it is: "auto" and "convert" convert
         /// it, signed or not, for a next hop that does not offer BINARYMIME, and with "send" and "return"
-        /// BINARYMIME is not offered to clients.
+        /// BINARYMIME is not offered to clients. Delivery status notifications that this server makes are always
+        /// converted for a next hop that does not offer 8BITMIME, because nobody hears of one that is not sent.
         eight_bit: EightBit = "\"auto\"",
         /// How long a connection without work is kept.
         idle_timeout: Duration = "\"5s\"",

@@ -302,9 +302,12 @@ impl<'a, J: Jobs> Session<'a, J> {
 
     /// How content that the next hop does not take as it is gets there: by a plan, or as it is in spite of that.
     /// An error is the outcome of all its recipients.
+    ///
+    /// A report of our own has the null reverse-path: if the report were returned, the failure of the mail that it
+    /// is about would never be heard of. It is converted in each mode, and sent as it is if it cannot be.
     async fn conversion(&self, hand: &mut InHand) -> Result<Option<Arc<Plan>>, Outcome> {
-        let is_binary = hand.message.content.facts.is_binary;
-        let mode = self.settings.eight_bit;
+        let (is_binary, is_report) = (hand.message.content.facts.is_binary, hand.message.is_report());
+        let mode = if is_report { EightBit::Convert } else { self.settings.eight_bit };
         if !matches!(mode, EightBit::Auto | EightBit::Convert) {
             return Ok(None);
         }
@@ -316,7 +319,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         match plan {
             Ok(plan) if plan.is_signed() && may_be_sent => Ok(None),
             Ok(plan) => Ok(Some(plan)),
-            Err(_) if may_be_sent => Ok(None),
+            Err(_) if may_be_sent || (is_report && !is_binary) => Ok(None),
             Err(why) => {
                 let lack = if is_binary { "BINARYMIME" } else { "8BITMIME" };
                 let text =

@@ -3,8 +3,9 @@
 mod support;
 mod tls;
 
-use delivery::EightBit;
-use mail::{Content, Fate, Handover, Outcome, Part, Place, TlsMode};
+use delivery::{EightBit, Job};
+use mail::{Content, Fate, Handover, Message, Outcome, Part, Place, TlsMode};
+use std::sync::Arc;
 use support::{Desk, Queue, Server, courier, courier_for, deliver, job, job_of, read_line, say};
 use tokio::{io::BufReader, net::TcpListener};
 
@@ -373,9 +374,14 @@ async fn content_in_the_spool_is_read_while_it_is_sent() {
 /// Delivers one message with this content, some of it in the spool, to a next hop without 8BITMIME. Gives what
 /// became of it, and the content that arrived.
 async fn deliver_8bit(mode: EightBit, content: Content) -> (Outcome, Option<String>) {
+    deliver_8bit_job(mode, job_of(1, 1, content)).await
+}
+
+/// Delivers a job with one recipient to a next hop without 8BITMIME.
+async fn deliver_8bit_job(mode: EightBit, job: Job) -> (Outcome, Option<String>) {
     let server = Server { extensions: vec!["PIPELINING", "SIZE 1000"], ..Server::new(&[]) };
     let port = server.start().await;
-    let desk = Desk::with([job_of(1, 1, content)]);
+    let desk = Desk::with([job]);
     let (courier, destination) = courier_for(port, TlsMode::Off, false, None, mode);
     courier.serve(&destination, &Queue(desk.clone())).await;
     let outcome = desk.settled.lock().unwrap()[0].1[0].1.clone();
@@ -415,6 +421,23 @@ async fn content_for_a_next_hop_without_8bitmime_is_treated_as_configured() {
         assert_eq!((status, outcome.fate == Fate::Delivered), (2, want.is_some()), "{outcome:?}");
         if want.is_none() {
             assert_eq!(outcome.status, mail::Enhanced(5, 6, 3), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_report_of_our_own_is_converted_or_sent_in_each_mode() {
+    let signed = "Content-Type: multipart/signed; boundary=b\r\n\r\n--b\r\n\r\n\u{e4}\r\n--b--\r\n";
+    let encoded = "Content-Type: multipart/signed; boundary=b\r\n\r\n--b\r\nContent-Transfer-Encoding: base64\r\n\r\n\
+         w6Q=\r\n--b--\r\n.\r\n";
+    let unconvertible = "Subject: \u{e4}\r\n\r\n\u{e4}\r\n";
+    let as_it_is = format!("{unconvertible}.\r\n");
+    for mode in [EightBit::Auto, EightBit::Convert, EightBit::Send, EightBit::Return] {
+        for (content, want) in [(signed, encoded), (unconvertible, as_it_is.as_str())] {
+            let mut job = job_of(1, 1, Content::from_bytes(content));
+            Arc::get_mut(job.message.as_mut().unwrap()).unwrap().origin = Message::REPORT.into();
+            let (outcome, arrived) = deliver_8bit_job(mode, job).await;
+            assert_eq!((outcome.fate, arrived.as_deref()), (Fate::Delivered, Some(want)), "{mode:?}");
         }
     }
 }
