@@ -21,7 +21,7 @@ use std::{
 
 /// Waiting for the answer to QUIT is politeness, not duty; so is for what a server says that takes no more.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// So often work may be announced and be gone before the connection concludes that it is one too many.
+/// The number of times that announced work may be gone before the connection concludes that it is one too many.
 const FALSE_ALARMS_MAX: u32 = 3;
 /// Pieces gathered for one write.
 const PIECES_MAX: usize = 32;
@@ -57,7 +57,7 @@ impl InHand {
     }
 }
 
-/// What the next connection to the same destination continues: recipients that the server did not take
+/// Jobs that the next connection to the same destination continues. The server did not take their recipients
 /// because the transaction, or the connection, had too many of them.
 #[derive(Default)]
 pub(crate) struct Unfinished {
@@ -81,9 +81,9 @@ impl Unfinished {
     }
 }
 
-/// What a connection leaves behind.
+/// The result of a connection that ended.
 pub(crate) struct Ended {
-    /// What the next connection continues.
+    /// Jobs for the next connection.
     pub(crate) unfinished: Option<Unfinished>,
     /// Why, if it was lost before any message was through and without a word.
     pub(crate) broken: Option<Outcome>,
@@ -134,7 +134,7 @@ pub(crate) struct Session<'a, J> {
     recipients_max: Option<usize>,
     next_name: u64,
     message_count: u32,
-    /// It was of use: another one will be, too.
+    /// Some job was finished over this connection: another connection will be of use, too.
     has_finished_some: bool,
     /// Some recipient was delivered to.
     has_delivered: bool,
@@ -300,8 +300,8 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.connection.begin_converted(transaction, conversion);
     }
 
-    /// How content that the next hop does not take as it is gets there: by a plan, or as it is in spite of that.
-    /// An error is the outcome of all its recipients.
+    /// Decides how content travels that the next hop does not take as it is: converted by a plan, or as it is in
+    /// spite of that (`None`). An error is the outcome of all recipients.
     ///
     /// A report of our own has the null reverse-path: if the report were returned, the failure of the mail that it
     /// is about would never be heard of. It is converted in each mode, and sent as it is if it cannot be.
@@ -467,7 +467,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.limit_recipients(accepted_count);
     }
 
-    /// These recipients go by another connection: at the queue's order, if the job is still whole.
+    /// Leaves recipients to another connection: at the queue's order, if the job is still whole.
     fn postpone(&mut self, mut hand: InHand, recipients: impl IntoIterator<Item = u32>) {
         if hand.is_whole() {
             self.jobs.put_back(hand.job);
