@@ -151,6 +151,11 @@ async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
         let server = Server { extensions: vec![], ..refusing("452 busy") };
         deliver(&server, TlsMode::Off, vec![job(1, 4), job(2, 4)]).await;
         assert_eq!(server.count("RCPT"), 2 * (4 + 2 + 1));
+        // It is remembered once a smaller transaction was accepted.
+        let refuses_larger = Some((3, at, "452 too many"));
+        let server = Server { refuses_larger, extensions: vec![], ..Server::new(&[]) };
+        deliver(&server, TlsMode::Off, vec![job(1, 6), job(2, 6)]).await;
+        assert_eq!(server.count("RCPT"), 6 + 6 + 6);
     }
 }
 
@@ -238,18 +243,24 @@ async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
     }
 }
 
+/// Delivers messages to a server that ends each connection behind two of them, with these words. The third message
+/// goes back to the queue, for another connection.
+async fn server_that_is_replaced_behind_two_messages(
+    farewell: &'static str,
+    extensions: Vec<&'static str>,
+) -> Server {
+    let server = Server { farewell: Some(farewell), transactions_max: 2, extensions, ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
+    assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+    assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+    server
+}
+
 #[tokio::test]
 async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
     for extensions in [vec!["PIPELINING"], vec![]] {
-        let server = Server {
-            farewell: Some("451 4.3.0 too many messages"),
-            transactions_max: 2,
-            extensions,
-            ..Server::new(&[])
-        };
-        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
-        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
-        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        let server =
+            server_that_is_replaced_behind_two_messages("451 4.3.0 too many messages", extensions).await;
         // It may be about the sender, whom another connection would not help; and to the first message it is
         // about the host or the message.
         let server = Server { farewell: Some("451 4.1.8 no such domain"), ..server };
@@ -277,15 +288,11 @@ async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back(
 #[tokio::test]
 async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_another_connection() {
     for extensions in [vec!["PIPELINING"], vec![]] {
-        let server = Server {
-            farewell: Some("421 4.7.0 too many messages, come again"),
-            transactions_max: 2,
+        let server = server_that_is_replaced_behind_two_messages(
+            "421 4.7.0 too many messages, come again",
             extensions,
-            ..Server::new(&[])
-        };
-        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
-        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
-        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        )
+        .await;
         // To the first it is about the host, or the mail: without a pause it would be said again.
         let server = Server { transactions_max: 0, ..server };
         let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;

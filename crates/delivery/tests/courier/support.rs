@@ -195,6 +195,14 @@ impl Server {
         Self { answers: answers.to_vec(), extensions, transactions_max, connections_max, ..Self::default() }
     }
 
+    /// A server that offers STARTTLS.
+    pub(crate) fn with_tls(config: Arc<rustls::ServerConfig>) -> Self {
+        let mut server = Self::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(config);
+        server
+    }
+
     pub(crate) async fn start(&self) -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
