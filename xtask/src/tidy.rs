@@ -168,7 +168,7 @@ mod tests {
             ["crates/queue/Cargo.toml: `queue` is pure; tokio belongs to the crate that drives it"]
         );
         assert_eq!(faults_of("crates/queue/Cargo.toml", &with("dev-dependencies")), [""; 0]);
-        assert_eq!(faults_of("crates/reception/Cargo.toml", &with("dependencies")), [""; 0]);
+        assert_eq!(faults_of("crates/inbound/Cargo.toml", &with("dependencies")), [""; 0]);
     }
 
     #[test]

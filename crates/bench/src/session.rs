@@ -1,4 +1,4 @@
-//! The server's session, as reception drives it.
+//! The server's session, as the inbound crate drives it.
 
 use bytes::Bytes;
 use mail::{Content, Envelope, Part, header::Scanner};

@@ -269,9 +269,9 @@ impl Check<'_, '_> {
         self.at_least("delivery.mx_port", &d.mx_port, &1);
         self.at_least("queue.initial_concurrency", &s.queue.initial_concurrency, &1);
         self.at_least("queue.max_messages", &s.queue.max_messages, &1);
-        self.at_least("reception.max_sessions", &s.reception.max_sessions, &1);
-        self.at_least("reception.max_sessions_per_client", &s.reception.max_sessions_per_client, &1);
-        self.at_least("reception.max_memory", &s.reception.max_memory, &ByteSize(1 << 20));
+        self.at_least("inbound.max_sessions", &s.inbound.max_sessions, &1);
+        self.at_least("inbound.max_sessions_per_client", &s.inbound.max_sessions_per_client, &1);
+        self.at_least("inbound.max_content_memory", &s.inbound.max_content_memory, &ByteSize(1 << 20));
         self.at_least("dns.attempts", &s.dns.attempts, &1);
         if s.workers.count > WORKERS_MAX {
             let help = format!("write {WORKERS_MAX} or less, or 0 for one each processor");

@@ -182,7 +182,7 @@ impl Reading<'_> {
             routes,
             tls,
             limits,
-            reception: self.plain(root, "reception"),
+            inbound: self.plain(root, "inbound"),
             delivery: self.plain(root, "delivery"),
             queue: self.plain(root, "queue"),
             queue_groups: self.queue_groups(root),

@@ -24,7 +24,7 @@ pub fn schema() -> [SectionDoc; 18] {
         Tls::DOC,
         LimitKeys::DOC,
         TimeoutKeys::DOC,
-        Reception::DOC,
+        Inbound::DOC,
         Delivery::DOC,
         Queue::DOC,
         QueueGroupKeys::DOC,

@@ -41,8 +41,8 @@ pub struct Settings {
     pub tls: Tls,
     /// `[limits]` and `[timeouts]`.
     pub limits: smtp::Limits,
-    /// How much is taken in at once.
-    pub reception: Reception,
+    /// Limits of inbound connections.
+    pub inbound: Inbound,
     /// How mail leaves.
     pub delivery: Delivery,
     /// When mail is tried again.
@@ -284,17 +284,17 @@ section! {
 }
 
 section! {
-    /// How much is taken in at once.
-    pub Reception = "reception" {
+    /// Limits of inbound connections.
+    pub Inbound = "inbound" {
         /// Connections at a time. More: 421 4.3.2.
         max_sessions: usize = "10000",
         /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.3.2.
         max_sessions_per_client: usize = "50",
         /// Memory for content that is arriving or not yet handed on. When it is used up MAIL is answered
         /// with 452 4.3.1, and what arrives goes to the disk in small pieces.
-        max_memory: ByteSize = "\"256MiB\"",
+        max_content_memory: ByteSize = "\"256MiB\"",
         /// At shutdown, how long sessions and deliveries may finish what they have in hand.
-        grace: Duration = "\"30s\"",
+        shutdown_timeout: Duration = "\"30s\"",
     }
 }
 

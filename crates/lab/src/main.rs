@@ -4,15 +4,15 @@ mod address;
 mod bonnie;
 mod checksum;
 mod disk;
-mod drain;
-mod format;
-mod front;
+mod delete_cost;
+mod log_format;
+mod compat;
 mod kv;
 mod limits;
-mod lookup;
+mod map_lookup;
 mod man;
-mod mint;
-mod net;
+mod message_factory;
+mod ipc;
 mod output;
 mod postmark;
 mod qdir;
@@ -45,27 +45,27 @@ struct Cli {
 enum Verb {
     Sink(sink::SinkArgs),
     Source(source::SourceArgs),
-    Slam(front::slam::SlamArgs),
-    Smtpc(front::smtpc::SmtpcArgs),
-    Gatling(front::gatling::GatlingArgs),
-    Postal(front::postal::PostalArgs),
+    Slam(compat::slam::SlamArgs),
+    Smtpc(compat::smtpc::SmtpcArgs),
+    Gatling(compat::gatling::GatlingArgs),
+    Postal(compat::postal::PostalArgs),
     Run(run::RunArgs),
     Reproduce(reproduce::ReproduceArgs),
     Compare(run::compare::CompareArgs),
     Report(report::ReportArgs),
     Postmark(postmark::PostmarkArgs),
     Kv(kv::KvArgs),
-    Drain(drain::DrainArgs),
+    DeleteCost(delete_cost::DeleteCostArgs),
     Bonnie(bonnie::BonnieArgs),
-    Net(net::NetArgs),
-    Lookup(lookup::LookupArgs),
-    Format(format::FormatArgs),
+    Ipc(ipc::IpcArgs),
+    MapLookup(map_lookup::MapLookupArgs),
+    LogFormat(log_format::LogFormatArgs),
     Dd(disk::dd::DdArgs),
     Queuedirs(qdir::dirs::QueuedirsArgs),
     Queuerun(qdir::order::QueuerunArgs),
     Syscalls(syscalls::SyscallsArgs),
     Iostat(disk::iostat::IostatArgs),
-    Diskhonesty(disk::honesty::HonestyArgs),
+    FsyncCheck(disk::fsync_check::FsyncCheckArgs),
     Readwrite(disk::readwrite::ReadwriteArgs),
     #[command(name = "fsperf1")]
     Fsperf(disk::fsperf::FsperfArgs),
@@ -112,28 +112,28 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Sink(args) => sink::run(&args).map(|()| true),
         Verb::Source(args) => source::run(&args),
         Verb::Postmark(args) => postmark::run(&args).map(|()| true),
-        Verb::Drain(args) => drain::run(&args).map(|()| true),
+        Verb::DeleteCost(args) => delete_cost::run(&args).map(|()| true),
         Verb::Kv(args) => kv::run(&args).map(|()| true),
         Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
-        Verb::Net(args) => net::run(&args).map(|()| true),
-        Verb::Lookup(args) => lookup::run(&args).map(|()| true),
-        Verb::Format(args) => format::run(&args).map(|()| true),
+        Verb::Ipc(args) => ipc::run(&args).map(|()| true),
+        Verb::MapLookup(args) => map_lookup::run(&args).map(|()| true),
+        Verb::LogFormat(args) => log_format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
         Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),
         Verb::Queuerun(args) => qdir::order::run(&args).map(|()| true),
         Verb::Syscalls(args) => syscalls::run(&args),
         Verb::Iostat(args) => disk::iostat::run(&args),
-        Verb::Diskhonesty(args) => disk::honesty::run(&args),
+        Verb::FsyncCheck(args) => disk::fsync_check::run(&args),
         Verb::Readwrite(args) => disk::readwrite::run(&args).map(|()| true),
         Verb::Fsperf(args) => disk::fsperf::run(&args).map(|()| true),
         Verb::Fsseq1(args) => disk::fsseq::run(&args, Kind::Lines).map(|()| true),
         Verb::Fsseq2(args) => disk::fsseq::run(&args, Kind::Buffered).map(|()| true),
         Verb::Fsseq3(args) => disk::fsseq::run(&args, Kind::Unbuffered).map(|()| true),
         Verb::Fsseq4(args) => disk::fsseq::run(&args, Kind::Records).map(|()| true),
-        Verb::Slam(args) => front::slam::run(&args),
-        Verb::Smtpc(args) => front::smtpc::run(&args),
-        Verb::Gatling(args) => front::gatling::run(&args),
-        Verb::Postal(args) => front::postal::run(&args),
+        Verb::Slam(args) => compat::slam::run(&args),
+        Verb::Smtpc(args) => compat::smtpc::run(&args),
+        Verb::Gatling(args) => compat::gatling::run(&args),
+        Verb::Postal(args) => compat::postal::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Compare(args) => run::compare::run(&args),

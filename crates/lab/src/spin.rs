@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// How a loop waits. A peer that takes longer is not spun for: every look in vain doubles the waits without one.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SpinPolicy {
     spin: Duration,
     /// Waits in vain, one after the other.
     misses: u32,
@@ -23,7 +23,7 @@ const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Waits without a spin, at most.
 const REST_MAX: u32 = 1024;
 
-impl Patience {
+impl SpinPolicy {
     /// Looks for so long before it sleeps.
     pub(crate) fn new(spin: Duration) -> Self {
         Self { spin, misses: 0, rest: 0 }
@@ -81,15 +81,15 @@ mod tests {
 
     #[test]
     fn who_spins_in_vain_rests_longer_and_longer() {
-        let mut patience = Patience::new(Duration::from_micros(1));
+        let mut spin_policy = SpinPolicy::new(Duration::from_micros(1));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let timeout = Timespec { tv_sec: 0, tv_nsec: 1 };
         let mut rests = Vec::new();
         for _ in 0..8 {
-            patience.wait(&epoll, &mut Vec::with_capacity(4), &timeout).unwrap();
-            rests.push(patience.rest);
+            spin_policy.wait(&epoll, &mut Vec::with_capacity(4), &timeout).unwrap();
+            rests.push(spin_policy.rest);
         }
         assert_eq!(rests, [0, 2, 1, 0, 6, 5, 4, 3]);
-        assert!(!Patience::new(Duration::ZERO).wants_spin());
+        assert!(!SpinPolicy::new(Duration::ZERO).wants_spin());
     }
 }

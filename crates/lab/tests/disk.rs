@@ -34,7 +34,7 @@ fn each_measurement_reports_and_cleans_up() {
             "µs an entry for each 1000",
         ),
         (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
-        (&["drain", "-m", "30", "-s", "7", "--rounds", "1"], "directories and settled behind"),
+        (&["delete-cost", "-m", "30", "-s", "7", "--rounds", "1"], "directories and settled behind"),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());
@@ -49,17 +49,17 @@ fn memory_is_not_durable_and_the_exit_code_says_so() {
         eprintln!("SKIPPED: there is no /dev/shm here");
         return;
     }
-    let output = run(&["diskhonesty", "-n", "10", "/dev/shm"]);
+    let output = run(&["fsync-check", "-n", "10", "/dev/shm"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("NOT DURABLE: this file system is memory"));
-    let json = run(&["diskhonesty", "--json", "-n", "10", "/dev/shm"]);
+    let json = run(&["fsync-check", "--json", "-n", "10", "/dev/shm"]);
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&value["verdict"], &value["evidence"]["syncs"]), (&"memory".into(), &10.into()));
 }
 
 #[test]
 fn a_directory_that_is_not_there_is_one_clear_line() {
-    for verb in [&["readwrite"][..], &["fsseq2"], &["iostat", "-d"], &["fsperf1", "1", "1"], &["diskhonesty"]]
+    for verb in [&["readwrite"][..], &["fsseq2"], &["iostat", "-d"], &["fsperf1", "1", "1"], &["fsync-check"]]
     {
         let output = run(&[verb, &["/no/dir"]].concat());
         assert_eq!(
@@ -111,8 +111,8 @@ fn what_has_no_room_is_refused_and_what_was_not_measured_is_no_zero() {
     let most = u32::MAX.to_string();
     for (arguments, words) in [
         (&["queuedirs", "-m", &most, "-l", "16777216", "--rounds", "1000"][..], " MB are free"),
-        (&["lookup", "-n", "10000000", "-l", "65536"], "the memory has"),
-        (&["lookup", "-m", &most], "is not in 1..=10000000"),
+        (&["map-lookup", "-n", "10000000", "-l", "65536"], "the memory has"),
+        (&["map-lookup", "-m", &most], "is not in 1..=10000000"),
     ] {
         let output = run(&[arguments, &[path]].concat());
         let error = String::from_utf8(output.stderr).unwrap();

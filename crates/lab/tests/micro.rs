@@ -17,11 +17,11 @@ fn ok(arguments: &[&str]) -> String {
 
 #[test]
 fn round_trips_go_over_all_five_ways() {
-    let text = ok(&["net", "-R", "20", "-c", "32,9000", "-s", "100", "-b", "64", "--rounds", "2"]);
+    let text = ok(&["ipc", "-R", "20", "-c", "32,9000", "-s", "100", "-b", "64", "--rounds", "2"]);
     let rows: Vec<&str> = text.lines().skip(1).map(|l| l.split_whitespace().next().unwrap()).collect();
     assert_eq!(rows, ["INET", "INET", "LOCAL", "LOCAL", "pipe", "pipe", "memory", "memory", "eventfd"]);
     assert!(text.matches("N=2)").count() == 18, "{text}");
-    let text = ok(&["net", "-R", "5", "-u", "-c", "8", "--rounds", "1"]);
+    let text = ok(&["ipc", "-R", "5", "-u", "-c", "8", "--rounds", "1"]);
     assert!(text.contains("LOCAL      8        5") && !text.contains("INET"), "{text}");
 }
 
@@ -50,7 +50,7 @@ fn a_signal_ends_the_round_trips_at_once_over_each_way() {
 fn lookups_find_every_key_in_every_map() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
-    let text = ok(&["lookup", "-n", "500", "-l", "9", "-m", "300", "--rounds", "2", path]);
+    let text = ok(&["map-lookup", "-n", "500", "-l", "9", "-m", "300", "--rounds", "2", path]);
     for name in
         ["hash map", "sorted vector", "cdb-like file", "SQLite", "unix socket, 32 at once", "TCP socket"]
     {
@@ -61,7 +61,7 @@ fn lookups_find_every_key_in_every_map() {
 
 #[test]
 fn a_log_line_is_formatted_in_each_way() {
-    let text = ok(&["format", "-n", "1000", "--rounds", "2"]);
+    let text = ok(&["log-format", "-n", "1000", "--rounds", "2"]);
     for name in ["format!", "write!", "by hand", "serde_json"] {
         assert!(text.contains(name) && text.contains("N=2"), "{text}");
     }

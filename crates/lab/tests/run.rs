@@ -52,7 +52,7 @@ fn a_ceiling_is_measured_for_each_number_of_sessions_and_round() {
     let scenario = write(
         directory.path(),
         "title = \"Ceiling!\"\nhypothesis = \"It is high.\"\nexperiment = \"ceiling\"\nrepeats = 2\n\
-         [load]\nmessages = 50\nsessions = [1, 4]\nletters = \"-d\"\n",
+         [load]\nmessages = 50\nsessions = [1, 4]\noptions = \"-d\"\n",
     );
     let results = directory.path().join("results");
     let output = run(&["run", "--results", results.to_str().unwrap(), &scenario]);
@@ -77,7 +77,7 @@ fn a_relay_run_ends_when_the_sink_has_everything_and_has_its_ceiling_beside_it()
         directory.path(),
         &format!(
             "title = \"relay\"\nexperiment = \"relay\"\nrepeats = 1\n[load]\nmessages = 40\nsessions = [2]\n\
-             warm_up = 3\n[sink]\nlisten = \"{sink}\"\nletters = \"-W .:0.01\"\n[mta]\nname = \"wire\"\n\
+             warm_up = 3\n[sink]\nlisten = \"{sink}\"\noptions = \"-W .:0.01\"\n[mta]\nname = \"wire\"\n\
              endpoint = \"{mta}\"\nstart = \"echo $SINK_PORT >> {started}\"\n"
         ),
     );
@@ -158,7 +158,7 @@ fn two_results_are_compared_case_by_case() {
     let scenario = write(
         directory.path(),
         "title = \"ceiling\"\nexperiment = \"ceiling\"\nrepeats = 3\n[load]\nmessages = 30\nsessions = [1]\n\
-         [[variant]]\nname = \"small\"\n[[variant]]\nname = \"large\"\nletters = \"-l 20000\"\n",
+         [[variant]]\nname = \"small\"\n[[variant]]\nname = \"large\"\noptions = \"-l 20000\"\n",
     );
     let results: Vec<String> = ["a", "b"]
         .iter()
@@ -196,7 +196,7 @@ fn a_run_that_is_cut_short_is_not_kept() {
         directory.path(),
         &format!(
             "title = \"cut\"\nexperiment = \"ceiling\"\n[load]\nmessages = 100\nsessions = [1]\n\
-             letters = \"-d -w 60 --transcript {}\"\n",
+             options = \"-d -w 60 --transcript {}\"\n",
             fifo.display()
         ),
     );

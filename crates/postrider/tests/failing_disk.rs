@@ -12,8 +12,8 @@ use std::{
 const ENDS_WITHIN: Duration = Duration::from_secs(8);
 /// EX_IOERR of sysexits.h.
 const IO_ERROR: i32 = 74;
-/// `reception.grace`, which must not be waited for.
-const GRACE: &str = "[reception]\ngrace = \"60s\"\n";
+/// `inbound.shutdown_timeout`, which must not be waited for.
+const GRACE: &str = "[inbound]\nshutdown_timeout = \"60s\"\n";
 const LOG: &str = "[log]\nfile = \"mail.log\"\n";
 
 struct Story {

@@ -406,7 +406,7 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
         }
         None
     });
-    let one = "[delivery]\nconnections_per_destination = 1\n[reception]\ngrace = \"1h\"\n";
+    let one = "[delivery]\nconnections_per_destination = 1\n[inbound]\nshutdown_timeout = \"1h\"\n";
     let mut daemon = Postrider::start(&format!("{}{one}", sink.route()));
     let mut client = Client::connect(daemon.address).unwrap();
     for n in 0..10 {
@@ -426,7 +426,7 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
 #[test]
 fn what_an_operator_deleted_does_not_come_back_with_the_next_start() {
     // Nothing stays in memory, and nobody listens there.
-    let settings = "[reception]\nmax_memory = \"1MiB\"\n[[route]]\ndomains = [\"*\"]\n\
+    let settings = "[inbound]\nmax_content_memory = \"1MiB\"\n[[route]]\ndomains = [\"*\"]\n\
                     smarthost = \"127.0.0.1:9\"\ntls = \"off\"\n";
     let daemon = Postrider::start(settings);
     let mut client = Client::connect(daemon.address).unwrap();

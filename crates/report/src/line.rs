@@ -6,7 +6,7 @@ use mail::{Attempt, Destination, Message, Outcome, Part, QueueId, UnixMillis};
 use serde::Serialize;
 use std::{cell::RefCell, io::Write as _};
 
-/// A refusal at reception.
+/// A rejection of an inbound session.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused<'a> {
     /// `192.0.2.1:1234`.

@@ -116,7 +116,7 @@ async fn too_many_recipients_at_data_or_at_the_end_of_the_content_halves_the_tra
 async fn a_server_that_ends_the_connection_behind_too_many_recipients_gets_fewer_over_the_next_one() {
     for at in ["DATA", "."] {
         // It says so with 421, or closes when the next transaction begins, with or without a word.
-        for (answer, farewell) in [
+        for (answer, close_with) in [
             ("421 4.5.3 too many", None),
             ("552 5.5.3 too many", None),
             ("552 5.5.3 too many", Some("421 4.7.0 closing")),
@@ -124,7 +124,7 @@ async fn a_server_that_ends_the_connection_behind_too_many_recipients_gets_fewer
             for extensions in [vec!["PIPELINING"], vec![]] {
                 let refuses_larger = Some((2, at, answer));
                 let server =
-                    Server { refuses_larger, farewell, extensions, transactions_max: 1, ..Server::new(&[]) };
+                    Server { refuses_larger, close_with, extensions, transactions_max: 1, ..Server::new(&[]) };
                 let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
                 assert_eq!(desk.fates(1), ["sent"; 5], "{answer} at {at}");
                 assert!(desk.put_back.lock().unwrap().is_empty());
@@ -207,12 +207,12 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
 
 #[tokio::test]
 async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
-    for farewell in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
+    for close_with in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
         for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {
-            let server = Server { transactions_max: 2, farewell, extensions, ..Server::new(&[]) };
+            let server = Server { transactions_max: 2, close_with, extensions, ..Server::new(&[]) };
             let desk = deliver(&server, TlsMode::Off, vec![job(1, 9)]).await;
-            assert_eq!(desk.fates(1), ["sent"; 9], "{farewell:?}");
-            assert_eq!(server.count("EHLO"), 3, "{farewell:?}");
+            assert_eq!(desk.fates(1), ["sent"; 9], "{close_with:?}");
+            assert_eq!(server.count("EHLO"), 3, "{close_with:?}");
         }
     }
     // The server says so behind its reply to the content.
@@ -246,10 +246,10 @@ async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
 /// Delivers messages to a server that ends each connection behind two of them, with these words. The third message
 /// goes back to the queue, for another connection.
 async fn server_that_is_replaced_behind_two_messages(
-    farewell: &'static str,
+    close_with: &'static str,
     extensions: Vec<&'static str>,
 ) -> Server {
-    let server = Server { farewell: Some(farewell), transactions_max: 2, extensions, ..Server::new(&[]) };
+    let server = Server { close_with: Some(close_with), transactions_max: 2, extensions, ..Server::new(&[]) };
     let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
     assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
     assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
@@ -263,10 +263,10 @@ async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
             server_that_is_replaced_behind_two_messages("451 4.3.0 too many messages", extensions).await;
         // It may be about the sender, whom another connection would not help; and to the first message it is
         // about the host or the message.
-        let server = Server { farewell: Some("451 4.1.8 no such domain"), ..server };
+        let server = Server { close_with: Some("451 4.1.8 no such domain"), ..server };
         let desk = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
         assert_eq!(desk.fates(2), ["deferred"]);
-        let server = Server { farewell: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
+        let server = Server { close_with: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
         let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
         assert_eq!(desk.fates(1), ["deferred"]);
     }

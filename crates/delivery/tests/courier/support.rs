@@ -180,7 +180,7 @@ pub(crate) struct Server {
     pub(crate) refuses_larger: Option<(usize, &'static str, &'static str)>,
     /// Connections end after so many transactions, with these words if there are any.
     pub(crate) transactions_max: usize,
-    pub(crate) farewell: Option<&'static str>,
+    pub(crate) close_with: Option<&'static str>,
     /// Connections that are accepted.
     pub(crate) connections_max: usize,
     /// The content of each transaction, dot-stuffed.
@@ -257,7 +257,7 @@ impl Server {
                     transactions += 1;
                     accepted = 0;
                     if transactions > self.transactions_max {
-                        say(stream, self.farewell?).await?;
+                        say(stream, self.close_with?).await?;
                         return None;
                     }
                     "250 ok"

@@ -1,6 +1,6 @@
 //! One large file, as a data base has it: written, changed, read, and read here and there.
 
-use super::{Wishes, report::Phase};
+use super::{Options, report::Phase};
 use crate::{disk::Scratch, rounds::Progress, usage::cpu_time};
 use std::{
     fs::{File, OpenOptions},
@@ -15,7 +15,7 @@ use std::{
 
 /// See the module's text.
 pub(super) struct Bulk<'a> {
-    wishes: &'a Wishes,
+    options: &'a Options,
     scratch: &'a Scratch,
     progress: &'a Progress,
     path: PathBuf,
@@ -27,21 +27,21 @@ const REWRITTEN: u64 = 10;
 impl<'a> Bulk<'a> {
     /// The six phases in Bonnie++'s order.
     pub(super) fn run(
-        wishes: &'a Wishes,
+        options: &'a Options,
         scratch: &'a Scratch,
         progress: &'a Progress,
     ) -> io::Result<[Option<Phase>; 6]> {
-        let bulk = Self { wishes, scratch, progress, path: scratch.path().join("bulk") };
-        let chars = wishes.char_bytes.map(|bytes| bytes.min(wishes.bytes));
+        let bulk = Self { options, scratch, progress, path: scratch.path().join("bulk") };
+        let chars = options.char_bytes.map(|bytes| bytes.min(options.bytes));
         let put =
             chars.map(|bytes| bulk.timed(bytes as f64 / 1024.0, || bulk.put_chars(bytes))).transpose()?;
-        let kib = wishes.bytes as f64 / 1024.0;
+        let kib = options.bytes as f64 / 1024.0;
         let write = bulk.timed(kib, || bulk.write())?;
         let rewrite = bulk.timed(kib, || bulk.rewrite())?;
         let get =
             chars.map(|bytes| bulk.timed(bytes as f64 / 1024.0, || bulk.get_chars(bytes))).transpose()?;
         let read = bulk.timed(kib, || bulk.read())?;
-        let seeks = bulk.timed(f64::from(wishes.seeks), || bulk.seek())?;
+        let seeks = bulk.timed(f64::from(options.seeks), || bulk.seek())?;
         std::fs::remove_file(&bulk.path)?;
         Ok([put, Some(write), Some(rewrite), get, Some(read), Some(seeks)])
     }
@@ -58,7 +58,7 @@ impl<'a> Bulk<'a> {
     }
 
     fn open(&self, options: &mut OpenOptions) -> io::Result<File> {
-        if self.wishes.direct {
+        if self.options.direct {
             options.custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed());
         }
         options.open(&self.path)
@@ -86,7 +86,7 @@ impl<'a> Bulk<'a> {
 
     fn write(&self) -> io::Result<()> {
         let mut file = self.open(OpenOptions::new().write(true).create(true).truncate(true))?;
-        let block = aligned(self.wishes.chunk);
+        let block = aligned(self.options.chunk);
         for _ in 0..self.blocks() {
             file.write_all(block.as_ref())?;
             self.after_write(&file)?;
@@ -96,11 +96,11 @@ impl<'a> Bulk<'a> {
 
     fn rewrite(&self) -> io::Result<()> {
         let mut file = self.open(OpenOptions::new().read(true).write(true))?;
-        let mut block = aligned(self.wishes.chunk);
+        let mut block = aligned(self.options.chunk);
         for i in 0..self.blocks() {
             file.read_exact(block.as_mut())?;
             block.as_mut()[0] = block.as_ref()[0].wrapping_add(1);
-            file.seek(io::SeekFrom::Start(i * self.wishes.chunk as u64))?;
+            file.seek(io::SeekFrom::Start(i * self.options.chunk as u64))?;
             file.write_all(block.as_ref())?;
             self.after_write(&file)?;
         }
@@ -109,7 +109,7 @@ impl<'a> Bulk<'a> {
 
     fn read(&self) -> io::Result<()> {
         let mut file = self.open(OpenOptions::new().read(true))?;
-        let mut block = aligned(self.wishes.chunk);
+        let mut block = aligned(self.options.chunk);
         for _ in 0..self.blocks() {
             file.read_exact(block.as_mut())?;
             black_box(block.as_ref());
@@ -123,10 +123,10 @@ impl<'a> Bulk<'a> {
         let next = AtomicU64::new(0);
         let work = |seeker: u64| -> io::Result<()> {
             let file = self.open(OpenOptions::new().read(true).write(true))?;
-            let mut block = aligned(self.wishes.chunk);
-            let mut random = fastrand::Rng::with_seed(self.wishes.seed.wrapping_add(seeker));
-            while next.fetch_add(1, Relaxed) < u64::from(self.wishes.seeks) {
-                let at = random.u64(..self.blocks()) * self.wishes.chunk as u64;
+            let mut block = aligned(self.options.chunk);
+            let mut random = fastrand::Rng::with_seed(self.options.seed.wrapping_add(seeker));
+            while next.fetch_add(1, Relaxed) < u64::from(self.options.seeks) {
+                let at = random.u64(..self.blocks()) * self.options.chunk as u64;
                 file.read_exact_at(block.as_mut(), at)?;
                 if random.u64(..REWRITTEN) == 0 {
                     file.write_all_at(block.as_ref(), at)?;
@@ -138,19 +138,19 @@ impl<'a> Bulk<'a> {
         };
         thread::scope(|scope| {
             let seekers: Vec<_> =
-                (0..u64::from(self.wishes.seekers)).map(|i| scope.spawn(move || work(i))).collect();
+                (0..u64::from(self.options.seekers)).map(|i| scope.spawn(move || work(i))).collect();
             let panicked = || Err(io::Error::other("a seeker panicked"));
             seekers.into_iter().try_for_each(|s| s.join().unwrap_or_else(|_| panicked()))
         })
     }
 
     fn blocks(&self) -> u64 {
-        (self.wishes.bytes / self.wishes.chunk as u64).max(1)
+        (self.options.bytes / self.options.chunk as u64).max(1)
     }
 
     fn after_write(&self, file: &File) -> io::Result<()> {
         self.stopped()?;
-        if self.wishes.syncs { file.sync_all() } else { Ok(()) }
+        if self.options.syncs { file.sync_all() } else { Ok(()) }
     }
 
     fn stopped(&self) -> io::Result<()> {

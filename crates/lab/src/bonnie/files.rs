@@ -1,6 +1,6 @@
 //! Thousands of small files, as a queue has them: made, looked at and removed, in order and in none.
 
-use super::{Wishes, report::Phase};
+use super::{Options, report::Phase};
 use crate::{disk::Scratch, rounds::Progress, usage::cpu_time};
 use std::{
     fs::{self, File},
@@ -10,27 +10,27 @@ use std::{
 };
 
 /// Create, read and delete in sequential order, then in random order.
-pub(super) fn run(wishes: &Wishes, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 6]> {
-    let mut random = fastrand::Rng::with_seed(wishes.seed);
+pub(super) fn run(options: &Options, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 6]> {
+    let mut random = fastrand::Rng::with_seed(options.seed);
     let mut phases = [None; 6];
     for half in 0..2 {
         let directory = scratch.path().join(format!("files{half}"));
-        let paths = names(wishes, &directory, half == 1, &mut random)?;
+        let paths = names(options, &directory, half == 1, &mut random)?;
         let mut order: Vec<usize> = (0..paths.len()).collect();
         let mut create = random.fork();
-        phases[half * 3] = Some(timed(&paths, &order, scratch, |path| make(wishes, path, &mut create))?);
+        phases[half * 3] = Some(timed(&paths, &order, scratch, |path| make(options, path, &mut create))?);
         if half == 1 {
             random.shuffle(&mut order);
         }
         progress.step();
-        phases[half * 3 + 1] = Some(timed(&paths, &order, scratch, |path| look(wishes, path))?);
+        phases[half * 3 + 1] = Some(timed(&paths, &order, scratch, |path| look(options, path))?);
         if half == 1 {
             random.shuffle(&mut order);
         }
         progress.step();
         phases[half * 3 + 2] = Some(timed(&paths, &order, scratch, |path| {
             fs::remove_file(path)?;
-            if wishes.syncs { File::open(path.parent().unwrap_or(path))?.sync_all() } else { Ok(()) }
+            if options.syncs { File::open(path.parent().unwrap_or(path))?.sync_all() } else { Ok(()) }
         })?);
         progress.step();
         fs::remove_dir_all(&directory)?;
@@ -40,12 +40,12 @@ pub(super) fn run(wishes: &Wishes, scratch: &Scratch, progress: &Progress) -> io
 
 /// Names that sort as they are made begin with their number; others begin with chance.
 fn names(
-    wishes: &Wishes,
+    options: &Options,
     directory: &Path,
     is_random: bool,
     random: &mut fastrand::Rng,
 ) -> io::Result<Vec<PathBuf>> {
-    let directories: Vec<PathBuf> = match wishes.directories {
+    let directories: Vec<PathBuf> = match options.directories {
         0 | 1 => vec![directory.to_owned()],
         count => (0..count).map(|i| directory.join(format!("{i:05}"))).collect(),
     };
@@ -55,7 +55,7 @@ fn names(
         let name = if is_random { format!("{tail}{i:07}") } else { format!("{i:07}{tail}") };
         directories[i as usize % directories.len()].join(name)
     };
-    Ok((0..wishes.files * 1024).map(name).collect())
+    Ok((0..options.files * 1024).map(name).collect())
 }
 
 fn timed(
@@ -75,22 +75,22 @@ fn timed(
     Ok(Phase { amount: order.len() as f64, seconds: begin.elapsed().as_secs_f64(), cpu_seconds })
 }
 
-fn make(wishes: &Wishes, path: &Path, random: &mut fastrand::Rng) -> io::Result<()> {
+fn make(options: &Options, path: &Path, random: &mut fastrand::Rng) -> io::Result<()> {
     let mut file = File::create_new(path)?;
-    let size = random.usize(wishes.file_min as usize..=wishes.file_max as usize);
+    let size = random.usize(options.file_min as usize..=options.file_max as usize);
     if size > 0 {
         file.write_all(&vec![b'f'; size])?;
     }
-    if wishes.syncs {
+    if options.syncs {
         file.sync_all()?;
         File::open(path.parent().unwrap_or(path))?.sync_all()?;
     }
     Ok(())
 }
 
-fn look(wishes: &Wishes, path: &Path) -> io::Result<()> {
+fn look(options: &Options, path: &Path) -> io::Result<()> {
     fs::metadata(path)?;
-    if wishes.file_max > 0 {
+    if options.file_max > 0 {
         let mut content = Vec::new();
         File::open(path)?.read_to_end(&mut content)?;
     }

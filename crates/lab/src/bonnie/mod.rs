@@ -1,4 +1,4 @@
-//! `postlab bonnie`: Bonnie++'s phases, letters, table and CSV line, and its rule that what ended within half a
+//! `postlab bonnie`: Bonnie++'s phases, options, table and CSV line, and its rule that what ended within half a
 //! second is shown as `+++++`.
 
 mod bulk;
@@ -56,7 +56,7 @@ pub(crate) struct BonnieArgs {
 
 /// What is asked for, checked.
 #[derive(Debug, PartialEq)]
-struct Wishes {
+struct Options {
     bytes: u64,
     chunk: usize,
     seeks: u32,
@@ -85,16 +85,16 @@ const LEAST_MIB: u64 = 300;
 
 /// Measures and prints; Ctrl-C keeps the lines that are done.
 pub(crate) fn run(args: &BonnieArgs) -> Result<(), String> {
-    let wishes = args.wishes()?;
+    let options = args.options()?;
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
-    scratch.needs(wishes.bytes)?;
-    let steps = 6 * (u64::from(wishes.bytes > 0) + u64::from(wishes.files > 0)) * u64::from(args.times);
+    scratch.needs(options.bytes)?;
+    let steps = 6 * (u64::from(options.bytes > 0) + u64::from(options.files > 0)) * u64::from(args.times);
     let progress = Progress::new("phases", steps);
     let mut figures = [const { Figure::new() }; 12];
     for _ in 0..args.times {
         let say = |e: io::Error| format!("work in {}: {e}", scratch.path().display());
-        let phases = match phases(&wishes, &scratch, &progress) {
+        let phases = match phases(&options, &scratch, &progress) {
             Err(_) if scratch.is_stopped() => break,
             phases => phases.map_err(say)?,
         };
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &BonnieArgs) -> Result<(), String> {
                 figure.push(rate);
             }
         }
-        let done = args.done(&wishes, phases);
+        let done = args.done(&options, phases);
         let table = report::table(&done);
         if args.quiet {
             eprint!("{table}");
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &BonnieArgs) -> Result<(), String> {
         print!("{}", report::csv(&done));
     }
     drop(progress);
-    let durability = if wishes.syncs {
+    let durability = if options.syncs {
         "Durability: synced after each write."
     } else {
         "Durability: the large file is synced at its end, small files are not."
@@ -130,14 +130,14 @@ pub(crate) fn run(args: &BonnieArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn phases(wishes: &Wishes, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 12]> {
-    let bulk = if wishes.bytes > 0 { Bulk::run(wishes, scratch, progress)? } else { [None; 6] };
-    let files = if wishes.files > 0 { files::run(wishes, scratch, progress)? } else { [None; 6] };
+fn phases(options: &Options, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 12]> {
+    let bulk = if options.bytes > 0 { Bulk::run(options, scratch, progress)? } else { [None; 6] };
+    let files = if options.files > 0 { files::run(options, scratch, progress)? } else { [None; 6] };
     Ok(std::array::from_fn(|i| if i < 6 { bulk[i] } else { files[i - 6] }))
 }
 
 impl BonnieArgs {
-    fn wishes(&self) -> Result<Wishes, String> {
+    fn options(&self) -> Result<Options, String> {
         let memory_mib = self.memory.as_deref().map_or(Ok(memory_bytes()), |t| size(t, MIB))? / MIB;
         let default = (memory_mib * 2).max(LEAST_MIB).to_string();
         let parts: Vec<&str> = self.size.as_deref().unwrap_or(&default).split(':').collect();
@@ -157,7 +157,7 @@ impl BonnieArgs {
             let count = number(parts, i, 1, default)?;
             u32::try_from(count).map_err(|_| format!("`{count}` is too many"))
         };
-        let wishes = Wishes {
+        let options = Options {
             bytes,
             chunk: number(&parts, 1, 1, 8192)? as usize,
             seeks: count(&parts, 2, 8192)?,
@@ -171,12 +171,12 @@ impl BonnieArgs {
             direct: self.direct,
             seed: self.seed,
         };
-        wishes.check()
+        options.check()
     }
 
-    fn done(&self, wishes: &Wishes, phases: [Option<Phase>; 12]) -> Done {
+    fn done(&self, options: &Options, phases: [Option<Phase>; 12]) -> Done {
         let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let w = wishes;
+        let w = options;
         let mut files = format!("{}:{}:{}", w.files, w.file_max, w.file_min);
         if w.directories > 0 {
             files += &format!("/{}", w.directories);
@@ -190,7 +190,7 @@ impl BonnieArgs {
     }
 }
 
-impl Wishes {
+impl Options {
     fn check(self) -> Result<Self, String> {
         if !self.chunk.is_power_of_two() || !(256..=1 << 20).contains(&self.chunk) {
             return Err(format!("a block of {} octets is no power of two from 256 to 1048576", self.chunk));

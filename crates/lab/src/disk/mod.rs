@@ -4,7 +4,7 @@ pub(crate) mod dd;
 pub(crate) mod device;
 pub(crate) mod fsperf;
 pub(crate) mod fsseq;
-pub(crate) mod honesty;
+pub(crate) mod fsync_check;
 pub(crate) mod iostat;
 pub(crate) mod readwrite;
 mod scratch;

@@ -16,14 +16,14 @@ type Open = fn(&Path) -> Result<Box<dyn Engine>, String>;
 
 /// How one is had.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Maker {
+pub(crate) struct StepFactory {
     pub(super) name: &'static str,
     pub(super) durability: &'static str,
     pub(super) open: Open,
 }
 
 /// All that this program was built with.
-pub(super) const ENGINES: &[Maker] = &[
+pub(super) const ENGINES: &[StepFactory] = &[
     super::file::MAKER,
     super::log::MAKER,
     super::redb::MAKER,
@@ -37,7 +37,7 @@ pub(super) const ENGINES: &[Maker] = &[
 ];
 
 /// The one of that name.
-pub(super) fn find(name: &str) -> Result<Maker, String> {
+pub(super) fn find(name: &str) -> Result<StepFactory, String> {
     let names: Vec<&str> = ENGINES.iter().map(|maker| maker.name).collect();
     let found = ENGINES.iter().find(|maker| maker.name == name).copied();
     found.ok_or(match name {

@@ -1,6 +1,6 @@
 //! A plain file, appended to and synced: what no store can beat.
 
-use super::engine::{Engine, Maker};
+use super::engine::{Engine, StepFactory};
 use std::{
     fs::File,
     io::{self, BufWriter, Write as _},
@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-pub(super) const MAKER: Maker = Maker { name: "file", durability: "fdatasync after each group", open };
+pub(super) const MAKER: StepFactory = StepFactory { name: "file", durability: "fdatasync after each group", open };
 
 struct Plain(BufWriter<File>);
 

@@ -1,11 +1,11 @@
 //! fjall: a log-structured merge tree in Rust.
 
-use super::engine::{Engine, Maker};
+use super::engine::{Engine, StepFactory};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: Maker =
-    Maker { name: "fjall", durability: "PersistMode::SyncAll for each group", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "fjall", durability: "PersistMode::SyncAll for each group", open };
 
 struct Fjall {
     database: Database,

@@ -1,10 +1,10 @@
 //! LMDB: the copy-on-write B-tree of OpenLDAP.
 
-use super::engine::{Engine, Maker};
+use super::engine::{Engine, StepFactory};
 use lmdb::{Database, DatabaseFlags, Environment, Transaction as _, WriteFlags};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: Maker = Maker { name: "lmdb", durability: "synced at the end of each group", open };
+pub(super) const MAKER: StepFactory = StepFactory { name: "lmdb", durability: "synced at the end of each group", open };
 
 /// Address space, not memory.
 const MAP_BYTES: usize = 4 << 30;

@@ -1,15 +1,15 @@
 //! Our own log: each record is a message with one recipient, as the daemon accepts it. Segments are ready before the
 //! first record, as they are in a daemon that runs; those that follow are prepared meanwhile.
 
-use super::engine::{Engine, Maker};
-use crate::mint::{Mint, delivered};
+use super::engine::{Engine, StepFactory};
+use crate::message_factory::{MessageFactory, delivered};
 use mail::{Content, QueueId};
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
 use std::{ops::Range, path::Path};
 use tokio::runtime::Runtime;
 
-pub(super) const MAKER: Maker =
-    Maker { name: "log", durability: "synced after each group, envelope included, segments ready", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "log", durability: "synced after each group, envelope included, segments ready", open };
 
 /// A transaction must fit into a batch of the log, and its records have headers.
 const TRANSACTION_BYTES: usize = 1 << 20;
@@ -18,7 +18,7 @@ const OVERHEAD_BYTES: usize = 256;
 struct Log {
     spool: LogSpool,
     runtime: Runtime,
-    mint: Mint,
+    mint: MessageFactory,
     /// Since the last checkpoint.
     live: Vec<QueueId>,
 }
@@ -29,7 +29,7 @@ fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;
     spool.make_segments_ready();
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|e| e.to_string())?;
-    Ok(Box::new(Log { spool, runtime, mint: Mint::new()?, live: Vec::new() }))
+    Ok(Box::new(Log { spool, runtime, mint: MessageFactory::new()?, live: Vec::new() }))
 }
 
 impl Log {

@@ -19,7 +19,7 @@ use crate::{
     usage::cpu_time,
 };
 use clap::Args;
-use engine::{ENGINES, Engine, Maker};
+use engine::{ENGINES, Engine, StepFactory};
 use std::{fs, path::PathBuf, time::Instant};
 
 /// Put small records into several stores, and compare
@@ -27,7 +27,7 @@ use std::{fs, path::PathBuf, time::Instant};
 pub(crate) struct KvArgs {
     /// Which stores [default: all this program was built with]
     #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',', value_parser = engine::find)]
-    engines: Vec<Maker>,
+    engines: Vec<StepFactory>,
     /// Records to write
     #[arg(short = 'n', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..))]
     records: u32,
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &KvArgs) -> Result<(), String> {
 
 fn measure(
     args: &KvArgs,
-    maker: &Maker,
+    maker: &StepFactory,
     group: u32,
     length: u32,
     scratch: &Scratch,

@@ -1,11 +1,11 @@
 //! redb: a copy-on-write B-tree.
 
-use super::engine::{Engine, Maker};
+use super::engine::{Engine, StepFactory};
 use redb::{Database, Error, TableDefinition};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: Maker =
-    Maker { name: "redb", durability: "Durability::Immediate for each group", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "redb", durability: "Durability::Immediate for each group", open };
 
 const TABLE: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("records");
 

@@ -1,11 +1,11 @@
 //! RocksDB: the log-structured merge tree of many servers.
 
-use super::engine::{Engine, Maker};
+use super::engine::{Engine, StepFactory};
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: Maker =
-    Maker { name: "rocksdb", durability: "WriteOptions sync for each group", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "rocksdb", durability: "WriteOptions sync for each group", open };
 
 struct Rocks(DB);
 

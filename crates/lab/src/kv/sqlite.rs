@@ -1,11 +1,11 @@
 //! SQLite with a write-ahead log that is synced at each commit.
 
-use super::engine::{Engine, Maker};
+use super::engine::{Engine, StepFactory};
 use rusqlite::{Connection, Result as Sql};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: Maker =
-    Maker { name: "sqlite", durability: "WAL, synchronous=FULL, for each group", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "sqlite", durability: "WAL, synchronous=FULL, for each group", open };
 
 struct Sqlite(Connection);
 

@@ -112,13 +112,13 @@ fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -
     // What the last run left is not to be written while this one is measured.
     let _ = File::open(&home.path).and_then(|place| Ok(rustix::fs::syncfs(&place)?));
     let daemon = home.start(cell.spool)?;
-    let letters = |messages: u64| {
+    let source_with = |messages: u64| {
         let words = format!("-d -s {} -m {messages} -l {} {}", cell.senders, args.length, daemon.endpoint);
         arguments::<SourceArgs>(&[&words])
     };
-    let warm = letters(u64::from(cell.senders) * WARM_UP)?;
+    let warm = source_with(u64::from(cell.senders) * WARM_UP)?;
     measure(&warm, &warm.setup()?, &Plan::new(warm.messages, None, Instant::now()))?;
-    let source = letters(args.messages.into())?;
+    let source = source_with(args.messages.into())?;
     let setup = source.setup()?;
     let (before, disk) = (daemon.counters()?, Device::below(&home.path)?);
     let (flushes, used) = (disk.traffic(), Usage::of(daemon.pid()));

@@ -108,7 +108,7 @@ impl Home {
         let text = format!(
             "hostname = \"postrider.test\"\ndata_dir = {data:?}\n\n[[listen]]\naddress = \"{endpoint}\"\ntls = \"off\"\n\n\
              [[route]]\ndomains = [\"*\"]\nsmarthost = \"{hop}\"\ntls = \"off\"\n\n\
-             [reception]\nmax_sessions = 20000\ngrace = \"1s\"\n\n[spool]\n{engine}\n\n[log]\nfile = {:?}\n",
+             [inbound]\nmax_sessions = 20000\nshutdown_timeout = \"1s\"\n\n[spool]\n{engine}\n\n[log]\nfile = {:?}\n",
             self.path.join("mail.log")
         );
         let config = self.config();

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     disk::Scratch,
     rounds::{Figure, Progress},
-    run::{append, begin, machine::Machine, make_directory, rig::Served, scenario::arguments},
+    run::{append, begin, machine::Machine, make_directory, runner::Served, scenario::arguments},
     source::{Plan, SourceArgs, measure},
     stat::spread::shown,
 };
@@ -158,7 +158,7 @@ fn deliver(home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
     home.configure(spool, Some(&sink.address))?;
     let runners = case.runners.to_string();
     let said = home.ask(&["queue", "run", "--json", "--order", case.order, "--runners", &runners]);
-    let received = sink.hall.tally().messages;
+    let received = sink.sink_state.tally().messages;
     sink.stop()?;
     home.empty()?;
     std::fs::rename(&kept, &data).map_err(|e| format!("put back {}: {e}", data.display()))?;

@@ -7,7 +7,7 @@ use crate::{
         detect::remarks,
         machine::Machine,
         read,
-        rig::{Kind, Run},
+        runner::{Kind, Run},
         scenario::Scenario,
         table::{COLUMNS, cases, column, durability, label},
     },

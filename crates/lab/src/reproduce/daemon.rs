@@ -3,11 +3,11 @@
 use super::{
     Seed,
     read::ratio,
-    steps::{Maker, Step, beside, expect, has_postrider},
+    steps::{StepFactory, Step, beside, expect, has_postrider},
 };
 use crate::reproduce::read::median;
 
-impl Maker {
+impl StepFactory {
     /// Sendmail 8 is measured beside it where its scripts have been used to install it.
     pub(super) fn daemon(&self) -> [Step; 2] {
         let mut steps = [self.creation(), self.passes()];

@@ -51,7 +51,7 @@ pub(super) fn unpack(results: &Path) -> Result<(), String> {
 
 /// All of them, in the seeds' order.
 pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
-    let make = Maker { quick, disk: disk.display().to_string(), results: results.display().to_string() };
+    let make = StepFactory { quick, disk: disk.display().to_string(), results: results.display().to_string() };
     let [creation, passes] = make.daemon();
     let mut steps = vec![make.directories(), creation, make.orders(), passes];
     steps.extend([make.syscalls("1"), make.syscalls("10")]);
@@ -62,7 +62,7 @@ pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
     steps
 }
 
-pub(super) struct Maker {
+pub(super) struct StepFactory {
     quick: bool,
     disk: String,
     results: String,
@@ -94,7 +94,7 @@ pub(super) fn beside(
     Expectation { what, seed: seed.into(), unit: "", agrees: None, why: "", value: Box::new(value) }
 }
 
-impl Maker {
+impl StepFactory {
     pub(super) fn step(
         &self,
         seed: Seed,

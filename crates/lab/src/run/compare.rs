@@ -4,7 +4,7 @@ use super::{
     detect,
     machine::Machine,
     read,
-    rig::{Kind, Run},
+    runner::{Kind, Run},
     scenario::{Scenario, Variant},
     table::{Name, cases, durability, label},
 };
@@ -99,12 +99,12 @@ fn shared(a: &Side, b: &Side) -> Vec<(Name, Name)> {
 
 /// What is sent and taken in another way.
 fn load_differences(a: &Scenario, b: &Scenario) -> Vec<String> {
-    let load = |s: &Scenario| (s.load.letters.clone(), s.load.messages, s.sink.letters.clone());
+    let load = |s: &Scenario| (s.load.options.clone(), s.load.messages, s.sink.options.clone());
     let mut told: Vec<String> = (load(a) != load(b)).then(|| "the load".to_owned()).into_iter().collect();
     for mine in a.variants() {
-        let letters = |v: &Variant| (v.letters.clone(), v.sink_letters.clone(), v.idle);
+        let options = |v: &Variant| (v.options.clone(), v.sink_options.clone(), v.idle);
         let theirs = b.variants().into_iter().find(|v| v.name == mine.name);
-        if theirs.is_some_and(|theirs| letters(&theirs) != letters(&mine)) {
+        if theirs.is_some_and(|theirs| options(&theirs) != options(&mine)) {
             told.push(format!("the load of {}", mine.name));
         }
     }
@@ -226,7 +226,7 @@ mod tests {
         let told: Vec<String> = shared(&a, &b).into_iter().map(told).collect();
         assert_eq!(told, ["; NOT THE SAME DURABILITY: synced, and no sync", ""]);
         let mut other = a.scenario.clone();
-        other.variant[1].letters = "-d".into();
+        other.variant[1].options = "-d".into();
         assert_eq!(load_differences(&a.scenario, &other), ["the load of null"]);
         assert!(load_differences(&a.scenario, &b.scenario).is_empty());
     }

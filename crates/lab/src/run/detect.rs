@@ -1,7 +1,7 @@
 //! What must be known before a case's figures are believed: artefacts of the laboratory and of the machine,
 //! named.
 
-use super::rig::{Kind, Run};
+use super::runner::{Kind, Run};
 use crate::{source::Times, stat::spread::Spread};
 
 /// A run that is over sooner is mostly its beginning and its end.

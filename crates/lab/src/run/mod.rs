@@ -4,16 +4,16 @@
 
 pub(crate) mod compare;
 pub(crate) mod detect;
-mod gauge;
+mod monitor;
 pub(crate) mod machine;
-pub(crate) mod rig;
+pub(crate) mod runner;
 pub(crate) mod scenario;
 pub(crate) mod table;
 
 use crate::rounds::Progress;
 use clap::Args;
 use machine::Machine;
-use rig::{Case, Kind, Run};
+use runner::{Case, Kind, Run};
 use scenario::{Experiment, Scenario};
 use std::{
     fs::{self, File, OpenOptions},
@@ -126,7 +126,7 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
                         round,
                         sessions: *sessions,
                     };
-                    let run = rig::run(&case, stop)?;
+                    let run = runner::run(&case, stop)?;
                     // What was cut short is no measurement.
                     if stop.load(Relaxed) {
                         return Ok(runs);

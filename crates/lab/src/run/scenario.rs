@@ -39,11 +39,11 @@ pub(crate) struct Scenario {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Variant {
     pub(crate) name: String,
-    /// More letters for the source and for the sink.
+    /// More options for the source and for the sink.
     #[serde(default)]
-    pub(crate) letters: String,
+    pub(crate) options: String,
     #[serde(default)]
-    pub(crate) sink_letters: String,
+    pub(crate) sink_options: String,
     /// Connections that are open and silent while the mail goes through.
     #[serde(default)]
     pub(crate) idle: u32,
@@ -78,9 +78,9 @@ pub(crate) struct Load {
     pub(crate) messages: u64,
     /// A case for each.
     pub(crate) sessions: Vec<u32>,
-    /// More letters of `postlab source`.
+    /// More options of `postlab source`.
     #[serde(default)]
-    pub(crate) letters: String,
+    pub(crate) options: String,
     /// For the ceiling, which is so much faster that fewer would be over before anything is measured
     /// [default: ten times `messages` beside a relay, else as many].
     pub(crate) ceiling_messages: Option<u64>,
@@ -95,9 +95,9 @@ pub(crate) struct Load {
 pub(crate) struct SinkTable {
     #[serde(default = "any_port")]
     pub(crate) listen: String,
-    /// More letters of `postlab sink`.
+    /// More options of `postlab sink`.
     #[serde(default)]
-    pub(crate) letters: String,
+    pub(crate) options: String,
 }
 
 /// The subject.
@@ -124,7 +124,7 @@ pub(crate) struct Mta {
 
 impl Default for SinkTable {
     fn default() -> Self {
-        Self { listen: any_port(), letters: String::new() }
+        Self { listen: any_port(), options: String::new() }
     }
 }
 
@@ -201,16 +201,16 @@ impl Scenario {
         endpoint: &str,
     ) -> Result<SourceArgs, String> {
         let fixed = format!("-s {sessions} -m {messages}");
-        arguments(&[&fixed, &self.load.letters, &variant.letters, endpoint]).map_err(|e| format!("load: {e}"))
+        arguments(&[&fixed, &self.load.options, &variant.options, endpoint]).map_err(|e| format!("load: {e}"))
     }
 
     /// The sink's command line.
     pub(crate) fn sink(&self, variant: &Variant) -> Result<SinkArgs, String> {
-        // Room for what an MTA opens at its worst, unless the letters say else.
+        // Room for what an MTA opens at its worst, unless the options say else.
         let is_bound = |word: &str| word.starts_with("-m") && !word.starts_with("--");
-        let letters = format!("{} {}", self.sink.letters, variant.sink_letters);
-        let room = if letters.split_whitespace().any(is_bound) { "" } else { "-m 20000" };
-        arguments(&[room, &letters, &self.sink.listen]).map_err(|e| format!("sink: {e}"))
+        let options = format!("{} {}", self.sink.options, variant.sink_options);
+        let room = if options.split_whitespace().any(is_bound) { "" } else { "-m 20000" };
+        arguments(&[room, &options, &self.sink.listen]).map_err(|e| format!("sink: {e}"))
     }
 }
 
@@ -221,7 +221,7 @@ pub(crate) fn arguments<T: Args>(texts: &[&str]) -> Result<T, String> {
 
 /// Reads words as a command line of `T`; one may be empty, or have spaces.
 pub(crate) fn exactly<'w, T: Args>(words: impl IntoIterator<Item = &'w str>) -> Result<T, String> {
-    let command = T::augment_args(clap::Command::new("letters").no_binary_name(true));
+    let command = T::augment_args(clap::Command::new("options").no_binary_name(true));
     let matches = command.try_get_matches_from(words).map_err(first_line)?;
     T::from_arg_matches(&matches).map_err(first_line)
 }
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     const RELAY: &str = "title = \"x\"\nexperiment = \"relay\"\n[load]\nmessages = 10\nsessions = [1, 5]\n\
-                         letters = \"-l 100 -d\"\n[mta]\nname = \"m\"\nendpoint = \"127.0.0.1:25\"\n";
+                         options = \"-l 100 -d\"\n[mta]\nname = \"m\"\nendpoint = \"127.0.0.1:25\"\n";
 
     #[test]
     fn a_scenario_says_what_its_tools_are_told() {

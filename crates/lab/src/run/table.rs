@@ -2,7 +2,7 @@
 
 use super::{
     detect,
-    rig::{Kind, Run},
+    runner::{Kind, Run},
     scenario::Scenario,
 };
 use crate::stat::spread::Spread;

@@ -1,8 +1,8 @@
-//! The command line of `postlab sink`: smtp-sink's letters, and ours as words.
+//! The command line of `postlab sink`: the single-letter options of smtp-sink, and long options of its own.
 
 use super::{
     dump,
-    hall::Bounds,
+    state::Bounds,
     listen,
     rules::{Delay, Offer, Rules, command_delay, refusal, seconds_of},
     verb::{COUNT, Verb, VerbSet},
@@ -26,7 +26,7 @@ pub(crate) enum Model {
 
 /// Take mail and throw it away, to measure who sends it
 ///
-/// The letters are those of Postfix's smtp-sink(1).
+/// The single-letter options are those of Postfix's smtp-sink(1).
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SinkArgs {

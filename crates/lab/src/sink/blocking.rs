@@ -1,7 +1,7 @@
 //! `--model thread` and `--model pool`: a thread has one session at a time and waits in its calls.
 
 use super::{
-    hall::{FULL_PAUSE, Hall},
+    state::{FULL_PAUSE, SinkState},
     session::{Session, Wish},
 };
 use crate::address::host_of;
@@ -21,22 +21,22 @@ use std::{
 };
 
 /// A thread for each connection.
-pub(crate) fn serve_threads(hall: &Arc<Hall>, listeners: &[OwnedFd], wake: &OwnedFd) -> Result<(), String> {
+pub(crate) fn serve_threads(state: &Arc<SinkState>, listeners: &[OwnedFd], wake: &OwnedFd) -> Result<(), String> {
     let active = Arc::new(AtomicUsize::new(0));
     let wake_again = Arc::new(wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?);
-    while !hall.is_stopping() {
-        let has_room = active.load(SeqCst) < hall.bounds.sessions;
-        let accepted = accept(hall, if has_room { listeners } else { &[] }, wake);
+    while !state.is_stopping() {
+        let has_room = active.load(SeqCst) < state.bounds.sessions;
+        let accepted = accept(state, if has_room { listeners } else { &[] }, wake);
         // Read until empty, so that the next session's end wakes us again.
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
         let Some((socket, peer)) = accepted.map_err(|e| format!("accept a connection: {e}"))? else {
             continue;
         };
         active.fetch_add(1, SeqCst);
-        let (hall, active, wake) = (hall.clone(), active.clone(), wake_again.clone());
+        let (state, active, wake) = (state.clone(), active.clone(), wake_again.clone());
         let started = thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-            serve(&hall, &socket, peer.as_ref());
-            if active.fetch_sub(1, SeqCst) == hall.bounds.sessions {
+            serve(&state, &socket, peer.as_ref());
+            if active.fetch_sub(1, SeqCst) == state.bounds.sessions {
                 let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
             }
         });
@@ -47,22 +47,22 @@ pub(crate) fn serve_threads(hall: &Arc<Hall>, listeners: &[OwnedFd], wake: &Owne
 
 /// A fixed number of threads, each of which accepts for itself.
 pub(crate) fn serve_pool(
-    hall: &Arc<Hall>,
+    state: &Arc<SinkState>,
     listeners: &Arc<[OwnedFd]>,
     wake: &OwnedFd,
     workers: usize,
 ) -> Result<(), String> {
     let wake_of_all = Arc::new(wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?);
-    for _ in 0..workers.min(hall.bounds.sessions) {
-        let (hall, listeners, wake) = (hall.clone(), listeners.clone(), wake_of_all.clone());
+    for _ in 0..workers.min(state.bounds.sessions) {
+        let (state, listeners, wake) = (state.clone(), listeners.clone(), wake_of_all.clone());
         let work = move || {
-            while !hall.is_stopping() {
-                match accept(&hall, &listeners, &wake) {
-                    Ok(Some((socket, peer))) => serve(&hall, &socket, peer.as_ref()),
+            while !state.is_stopping() {
+                match accept(&state, &listeners, &wake) {
+                    Ok(Some((socket, peer))) => serve(&state, &socket, peer.as_ref()),
                     Ok(None) => {}
                     Err(error) => {
                         eprintln!("postlab: accept a connection: {}", io::Error::from(error));
-                        return hall.stop();
+                        return state.stop();
                     }
                 }
             }
@@ -71,13 +71,13 @@ pub(crate) fn serve_pool(
         started.map_err(|e| format!("start a thread: {e}"))?;
     }
     // The wake-up stays unread, so that every worker sees it too; those inside a session end with us.
-    wait_for_end(hall, wake)
+    wait_for_end(state, wake)
 }
 
-/// Returns when the hall stops.
-pub(crate) fn wait_for_end(hall: &Hall, wake: &OwnedFd) -> Result<(), String> {
+/// Returns when the state stops.
+pub(crate) fn wait_for_end(state: &SinkState, wake: &OwnedFd) -> Result<(), String> {
     let mut ended = [PollFd::new(wake, PollFlags::IN)];
-    while !hall.is_stopping() {
+    while !state.is_stopping() {
         match poll(&mut ended, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("wait for the end: {}", io::Error::from(error))),
@@ -88,7 +88,7 @@ pub(crate) fn wait_for_end(hall: &Hall, wake: &OwnedFd) -> Result<(), String> {
 
 /// Waits for a connection; none when woken, or when another thread took it.
 fn accept(
-    hall: &Hall,
+    state: &SinkState,
     listeners: &[OwnedFd],
     wake: &OwnedFd,
 ) -> Result<Option<(OwnedFd, Option<SocketAddrAny>)>, Errno> {
@@ -102,7 +102,7 @@ fn accept(
     match acceptfrom_with(&listeners[ready], SocketFlags::CLOEXEC) {
         Ok(accepted) => Ok(Some(accepted)),
         Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => Ok(None),
-        Err(error) if hall.is_full(error) => {
+        Err(error) if state.is_full(error) => {
             thread::sleep(FULL_PAUSE);
             Ok(None)
         }
@@ -111,14 +111,14 @@ fn accept(
 }
 
 /// One session, from the greeting to the end.
-fn serve(hall: &Arc<Hall>, socket: &OwnedFd, peer: Option<&SocketAddrAny>) {
+fn serve(state: &Arc<SinkState>, socket: &OwnedFd, peer: Option<&SocketAddrAny>) {
     for side in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
         // Zero would mean for ever.
-        let _ = sockopt::set_socket_timeout(socket, side, Some(hall.bounds.timeout.max(MIN_TIMEOUT)));
+        let _ = sockopt::set_socket_timeout(socket, side, Some(state.bounds.timeout.max(MIN_TIMEOUT)));
     }
-    let mut session = Session::new(hall, &peer.map(host_of).unwrap_or_default());
+    let mut session = Session::new(state, &peer.map(host_of).unwrap_or_default());
     let mut buffer = vec![0; READ_BYTES];
-    let mut wish = session.advance(hall, &[]);
+    let mut wish = session.advance(state, &[]);
     loop {
         if write_all(socket, session.output()).is_err() {
             break;
@@ -127,21 +127,21 @@ fn serve(hall: &Arc<Hall>, socket: &OwnedFd, peer: Option<&SocketAddrAny>) {
             Wish::Close => break,
             Wish::Pause(time) => {
                 thread::sleep(time);
-                session.advance(hall, &[])
+                session.advance(state, &[])
             }
             Wish::Read => match rustix::io::read(socket, &mut buffer[..]) {
                 Ok(0) => break,
-                Ok(length) => session.advance(hall, &buffer[..length]),
+                Ok(length) => session.advance(state, &buffer[..length]),
                 Err(Errno::INTR) => Wish::Read,
                 Err(Errno::AGAIN) => {
-                    session.timed_out(hall);
+                    session.timed_out(state);
                     Wish::Close
                 }
                 Err(_) => break,
             },
         };
     }
-    session.closed(hall);
+    session.closed(state);
 }
 
 /// Smaller than the event loop's buffer: here each session has one.

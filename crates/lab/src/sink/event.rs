@@ -1,10 +1,10 @@
 //! `--model event`: loops, each a thread, that each wait for all their sessions at once.
 
 use super::{
-    hall::Hall,
+    state::SinkState,
     session::{Session, Wish},
 };
-use crate::{address::host_of, slots::Slots, spin::Patience};
+use crate::{address::host_of, slots::Slots, spin::SpinPolicy};
 use rustix::{
     event::{Timespec, epoll},
     fd::{AsFd, OwnedFd},
@@ -28,7 +28,7 @@ const WAKE: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 1024;
 
 #[derive(Debug)]
-struct Visitor {
+struct Connection {
     socket: OwnedFd,
     session: Session,
     /// The client has to do something until then.
@@ -42,16 +42,16 @@ struct Visitor {
 /// One loop.
 #[derive(Debug)]
 pub(crate) struct Loop<'a> {
-    hall: &'a Arc<Hall>,
+    state: &'a Arc<SinkState>,
     epoll: OwnedFd,
-    patience: Patience,
+    spin_policy: SpinPolicy,
     listeners: &'a [OwnedFd],
     /// This loop's share of the sessions.
     room: usize,
     accepting: bool,
     /// No more files may be open, as it was seen last.
     is_full: bool,
-    visitors: Slots<Visitor>,
+    connections: Slots<Connection>,
     pauses: BinaryHeap<Reverse<(Instant, u64)>>,
     next_sweep: Instant,
     buffer: Vec<u8>,
@@ -60,7 +60,7 @@ pub(crate) struct Loop<'a> {
 impl<'a> Loop<'a> {
     /// A loop with `room` for sessions, which ends when `wake` is readable.
     pub(crate) fn new(
-        hall: &'a Arc<Hall>,
+        state: &'a Arc<SinkState>,
         listeners: &'a [OwnedFd],
         wake: impl AsFd,
         room: usize,
@@ -68,14 +68,14 @@ impl<'a> Loop<'a> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         let mut this = Self {
-            hall,
+            state,
             epoll,
-            patience: Patience::new(hall.bounds.spin),
+            spin_policy: SpinPolicy::new(state.bounds.spin),
             listeners,
             room,
             accepting: false,
             is_full: false,
-            visitors: Slots::default(),
+            connections: Slots::default(),
             pauses: BinaryHeap::new(),
             next_sweep: Instant::now() + Duration::from_secs(1),
             buffer: vec![0; READ_BYTES],
@@ -84,12 +84,12 @@ impl<'a> Loop<'a> {
         Ok(this)
     }
 
-    /// Serves until the hall stops.
+    /// Serves until the state stops.
     pub(crate) fn run(mut self) -> Result<(), Errno> {
         let mut events = Vec::with_capacity(256);
-        while !self.hall.is_stopping() {
+        while !self.state.is_stopping() {
             let timeout = self.timeout();
-            self.patience.wait(&self.epoll, &mut events, &timeout)?;
+            self.spin_policy.wait(&self.epoll, &mut events, &timeout)?;
             for event in events.drain(..) {
                 match event.data.u64() {
                     WAKE => {}
@@ -113,7 +113,7 @@ impl<'a> Loop<'a> {
 
     /// Listens as long as this loop has room; the others may have some when it has not.
     fn accept_while_room(&mut self) -> Result<(), Errno> {
-        let wanted = self.visitors.len() < self.room && !self.is_full;
+        let wanted = self.connections.len() < self.room && !self.is_full;
         if wanted == self.accepting {
             return Ok(());
         }
@@ -142,20 +142,20 @@ impl<'a> Loop<'a> {
             Ok(accepted) => accepted,
             // Another loop was faster, or the client is gone already.
             Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => return Ok(()),
-            Err(error) if self.hall.is_full(error) => {
+            Err(error) if self.state.is_full(error) => {
                 self.is_full = true;
                 return self.accept_while_room();
             }
             Err(error) => return Err(error),
         };
-        let session = Session::new(self.hall, &peer.map(|p| host_of(&p)).unwrap_or_default());
-        let deadline = Instant::now() + self.hall.bounds.timeout;
+        let session = Session::new(self.state, &peer.map(|p| host_of(&p)).unwrap_or_default());
+        let deadline = Instant::now() + self.state.bounds.timeout;
         let watched = EDGES;
-        let visitor = Visitor { socket, session, deadline, paused: false, blocked: None, watched };
-        let name = self.visitors.insert(visitor);
-        let visitor = self.visitors.get(name).unwrap_or_else(|| unreachable!("it was just put in"));
-        epoll::add(&self.epoll, &visitor.socket, epoll::EventData::new_u64(name), watched)?;
-        let wish = visitor.session.advance(self.hall, &[]);
+        let connection = Connection { socket, session, deadline, paused: false, blocked: None, watched };
+        let name = self.connections.insert(connection);
+        let connection = self.connections.get(name).unwrap_or_else(|| unreachable!("it was just put in"));
+        epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(name), watched)?;
+        let wish = connection.session.advance(self.state, &[]);
         self.fulfil(name, wish)?;
         self.accept_while_room()
     }
@@ -163,7 +163,7 @@ impl<'a> Loop<'a> {
     /// The address is asked for only where a dump shows it.
     fn accept_from(&self, listener: usize) -> Result<(OwnedFd, Option<SocketAddrAny>), Errno> {
         let (listener, flags) = (&self.listeners[listener], SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
-        match self.hall.dump {
+        match self.state.dump {
             Some(_) => acceptfrom_with(listener, flags),
             None => accept_with(listener, flags).map(|socket| (socket, None)),
         }
@@ -171,11 +171,11 @@ impl<'a> Loop<'a> {
 
     /// A session's socket can be read, or written again.
     fn ready(&mut self, name: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
-        let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
-        if let Some(wish) = visitor.blocked.take() {
+        let Some(connection) = self.connections.get(name) else { return Ok(()) };
+        if let Some(wish) = connection.blocked.take() {
             return self.fulfil(name, wish);
         }
-        if visitor.paused {
+        if connection.paused {
             // Nothing is watched in a pause: the event says that the connection broke.
             return self.close(name);
         }
@@ -190,35 +190,35 @@ impl<'a> Loop<'a> {
 
     /// Reads once, and does what follows; how much was there, if the session reads on.
     fn read(&mut self, name: u64) -> Result<Option<usize>, Errno> {
-        let Some(visitor) = self.visitors.get(name).filter(|v| !v.paused && v.blocked.is_none()) else {
+        let Some(connection) = self.connections.get(name).filter(|v| !v.paused && v.blocked.is_none()) else {
             return Ok(None);
         };
-        let length = match recv(&visitor.socket, &mut self.buffer[..], RecvFlags::empty()) {
+        let length = match recv(&connection.socket, &mut self.buffer[..], RecvFlags::empty()) {
             Err(Errno::AGAIN) => return Ok(None),
             Err(Errno::INTR) => return self.read(name),
             Ok((_, length)) if length > 0 => length,
             // The client closed, or broke the connection: its affair, and counted as a session without QUIT.
             Ok(_) | Err(_) => return self.close(name).map(|()| None),
         };
-        visitor.deadline = Instant::now() + self.hall.bounds.timeout;
-        let wish = visitor.session.advance(self.hall, &self.buffer[..length]);
+        connection.deadline = Instant::now() + self.state.bounds.timeout;
+        let wish = connection.session.advance(self.state, &self.buffer[..length]);
         self.fulfil(name, wish)?;
         Ok(Some(length))
     }
 
     /// Writes the output, then does what the session wants.
     fn fulfil(&mut self, name: u64, wish: Wish) -> Result<(), Errno> {
-        let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
-        let output = visitor.session.output();
+        let Some(connection) = self.connections.get(name) else { return Ok(()) };
+        let output = connection.session.output();
         // Where the connection closes, the last reply and the FIN share a segment.
         let more = if wish == Wish::Close { SendFlags::MORE } else { SendFlags::empty() };
         while !output.is_empty() {
-            match send(&visitor.socket, output, SendFlags::NOSIGNAL | more) {
+            match send(&connection.socket, output, SendFlags::NOSIGNAL | more) {
                 Ok(length) if length == output.len() => output.clear(),
                 Ok(length) => drop(output.drain(..length)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    visitor.blocked = Some(wish);
+                    connection.blocked = Some(wish);
                     return self.watch(name, epoll::EventFlags::OUT);
                 }
                 Err(_) => return self.close(name),
@@ -229,30 +229,30 @@ impl<'a> Loop<'a> {
             Wish::Close => self.close(name),
             Wish::Pause(time) => {
                 self.pauses.push(Reverse((Instant::now() + time, name)));
-                visitor.paused = true;
+                connection.paused = true;
                 self.watch(name, epoll::EventFlags::empty())
             }
         }
     }
     fn watch(&mut self, name: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
-        let Some(visitor) = self.visitors.get(name) else { return Ok(()) };
-        visitor.watched = flags;
-        epoll::modify(&self.epoll, &visitor.socket, epoll::EventData::new_u64(name), flags)
+        let Some(connection) = self.connections.get(name) else { return Ok(()) };
+        connection.watched = flags;
+        epoll::modify(&self.epoll, &connection.socket, epoll::EventData::new_u64(name), flags)
     }
 
     /// Waits for input; mostly that is so already, and costs nothing.
     fn listen_again(&mut self, name: u64) -> Result<(), Errno> {
-        match self.visitors.get(name) {
-            Some(visitor) if visitor.watched != EDGES => self.watch(name, EDGES),
+        match self.connections.get(name) {
+            Some(connection) if connection.watched != EDGES => self.watch(name, EDGES),
             _ => Ok(()),
         }
     }
 
     fn close(&mut self, name: u64) -> Result<(), Errno> {
-        if let Some(visitor) = self.visitors.remove(name) {
+        if let Some(connection) = self.connections.remove(name) {
             // Closing the socket takes it out of the epoll set.
-            drop(visitor.socket);
-            visitor.session.closed(self.hall);
+            drop(connection.socket);
+            connection.session.closed(self.state);
             self.is_full = false;
         }
         self.accept_while_room()
@@ -264,10 +264,10 @@ impl<'a> Loop<'a> {
                 break;
             }
             self.pauses.pop();
-            let Some(visitor) = self.visitors.get(name) else { continue };
-            visitor.paused = false;
-            visitor.deadline = Instant::now() + self.hall.bounds.timeout;
-            let wish = visitor.session.advance(self.hall, &[]);
+            let Some(connection) = self.connections.get(name) else { continue };
+            connection.paused = false;
+            connection.deadline = Instant::now() + self.state.bounds.timeout;
+            let wish = connection.session.advance(self.state, &[]);
             self.fulfil(name, wish)?;
         }
         Ok(())
@@ -280,12 +280,12 @@ impl<'a> Loop<'a> {
             return Ok(());
         }
         self.next_sweep = now + Duration::from_secs(1);
-        let late = |(name, v): (u64, &Visitor)| (!v.paused && v.deadline <= now).then_some(name);
-        for name in self.visitors.iter().filter_map(late).collect::<Vec<_>>() {
-            let Some(visitor) = self.visitors.get(name) else { continue };
-            visitor.session.timed_out(self.hall);
+        let late = |(name, v): (u64, &Connection)| (!v.paused && v.deadline <= now).then_some(name);
+        for name in self.connections.iter().filter_map(late).collect::<Vec<_>>() {
+            let Some(connection) = self.connections.get(name) else { continue };
+            connection.session.timed_out(self.state);
             // Best effort: the client may not read either.
-            let _ = rustix::io::write(&visitor.socket, visitor.session.output());
+            let _ = rustix::io::write(&connection.socket, connection.session.output());
             self.close(name)?;
         }
         self.is_full = false;

@@ -7,7 +7,7 @@ mod args;
 mod blocking;
 mod dump;
 mod event;
-mod hall;
+mod state;
 mod listen;
 mod log;
 mod privilege;
@@ -22,7 +22,7 @@ pub(crate) use rules::seconds_of;
 
 use crate::address;
 pub(crate) use args::Model;
-pub(crate) use hall::Hall;
+pub(crate) use state::SinkState;
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
@@ -40,18 +40,18 @@ pub(crate) fn run(args: &SinkArgs) -> Result<(), String> {
         eprintln!("postlab: the sink listens on {}", address::shown(&address));
     }
     privilege::drop(args.root.as_deref(), args.user.as_deref())?;
-    let hall = sink.hall.clone();
+    let state = sink.state.clone();
     crate::signals::on_end({
-        let hall = hall.clone();
-        move || hall.stop()
+        let state = state.clone();
+        move || state.stop()
     })?;
     sink.serve(args.model, args.threads.map(usize::from))?;
-    finish(&hall, args)
+    finish(&state, args)
 }
 
 /// A sink that listens and does not serve yet.
 pub(crate) struct Sink {
-    hall: Arc<Hall>,
+    state: Arc<SinkState>,
     listeners: Vec<OwnedFd>,
     wakers: Vec<OwnedFd>,
 }
@@ -70,13 +70,13 @@ impl Sink {
         let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
         let shared = talk::Shared::new(Arc::new(args.rules()));
         let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
-        let hall = Arc::new(Hall::new(shared, args.bounds(), args.dump(), args.counters, copies));
-        Ok(Self { hall, listeners, wakers })
+        let state = Arc::new(SinkState::new(shared, args.bounds(), args.dump(), args.counters, copies));
+        Ok(Self { state, listeners, wakers })
     }
 
     /// What it counts, and how it is stopped.
-    pub(crate) fn hall(&self) -> Arc<Hall> {
-        self.hall.clone()
+    pub(crate) fn state(&self) -> Arc<SinkState> {
+        self.state.clone()
     }
 
     /// The address it was given, the first if there are several.
@@ -86,16 +86,16 @@ impl Sink {
         Ok(address::shown(&address))
     }
 
-    /// Serves until the hall stops.
+    /// Serves until the state stops.
     pub(crate) fn serve(self, model: Model, threads: Option<usize>) -> Result<(), String> {
-        let Self { hall, listeners, wakers } = self;
+        let Self { state, listeners, wakers } = self;
         match model {
-            Model::Event => serve_events(&hall, &listeners, &wakers),
-            Model::Thread => blocking::serve_threads(&hall, &listeners, &wakers[0]),
+            Model::Event => serve_events(&state, &listeners, &wakers),
+            Model::Thread => blocking::serve_threads(&state, &listeners, &wakers[0]),
             Model::Pool => {
-                blocking::serve_pool(&hall, &listeners.into(), &wakers[0], threads.unwrap_or(POOL_WORKERS))
+                blocking::serve_pool(&state, &listeners.into(), &wakers[0], threads.unwrap_or(POOL_WORKERS))
             }
-            Model::Async => tasks::serve(&hall, listeners, &wakers[0], wakers.len()),
+            Model::Async => tasks::serve(&state, listeners, &wakers[0], wakers.len()),
         }
     }
 }
@@ -110,13 +110,13 @@ fn copies(fds: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
 }
 
 /// One loop for each waker. The bound on sessions is dealt out, so that no loop asks another.
-fn serve_events(hall: &Arc<Hall>, listeners: &[OwnedFd], wakers: &[OwnedFd]) -> Result<(), String> {
-    let count = wakers.len().min(hall.bounds.sessions);
-    let share = |i: usize| hall.bounds.sessions / count + usize::from(i < hall.bounds.sessions % count);
+fn serve_events(state: &Arc<SinkState>, listeners: &[OwnedFd], wakers: &[OwnedFd]) -> Result<(), String> {
+    let count = wakers.len().min(state.bounds.sessions);
+    let share = |i: usize| state.bounds.sessions / count + usize::from(i < state.bounds.sessions % count);
     let serve = |i: usize| {
-        let served = event::Loop::new(hall, listeners, &wakers[i], share(i)).and_then(event::Loop::run);
+        let served = event::Loop::new(state, listeners, &wakers[i], share(i)).and_then(event::Loop::run);
         served.map_err(|e| {
-            hall.stop();
+            state.stop();
             format!("serve sessions: {}", io::Error::from(e))
         })
     };
@@ -128,8 +128,8 @@ fn serve_events(hall: &Arc<Hall>, listeners: &[OwnedFd], wakers: &[OwnedFd]) -> 
     })
 }
 
-fn finish(hall: &Hall, args: &SinkArgs) -> Result<(), String> {
-    let tally = hall.tally();
+fn finish(state: &SinkState, args: &SinkArgs) -> Result<(), String> {
+    let tally = state.tally();
     if args.counters {
         println!();
     }

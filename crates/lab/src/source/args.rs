@@ -1,8 +1,8 @@
-//! The command line of `postlab source`: smtp-source's letters, and ours as words.
+//! The command line of `postlab source`: the single-message options of smtp-source, and long options of its own.
 
 use super::{
-    caller::{PATIENCE, Style},
-    letter::{Body, Letters, Wishes, read_file},
+    client::{PATIENCE, Style},
+    template::{Body, MessageTemplate, Options, read_file},
     setup::{Rest, Setup},
     transcript::Transcript,
 };
@@ -19,7 +19,7 @@ use std::{
 
 /// Send mail, and measure how it is taken
 ///
-/// The letters are those of Postfix's smtp-source(1). Failures are counted and never end the run; with any,
+/// The single-message options are those of Postfix's smtp-source(1). Failures are counted and never end the run; with any,
 /// the exit code is 1.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
@@ -201,7 +201,7 @@ impl SourceArgs {
     pub(crate) fn setup(&self) -> Result<Setup, String> {
         let hostname = self.hostname.clone().unwrap_or_else(machine_name);
         let default_address = || format!("foo@{hostname}");
-        let wishes = Wishes {
+        let options = Options {
             from: self.from.clone().unwrap_or_else(default_address),
             to: self.to.clone().unwrap_or_else(default_address),
             users: lines_of(self.users.as_deref())?,
@@ -237,7 +237,7 @@ impl SourceArgs {
             tls: self.tls.then(|| super::tls::client(&self.endpoint)).transpose()?,
             timeout: self.timeout.unwrap_or(PATIENCE),
             connect_tries: self.connect_tries,
-            letters: Letters::new(wishes, !self.old)?,
+            template: MessageTemplate::new(options, !self.old)?,
             window_bytes: self.window.map(|w| w as usize),
             rest: self.wait.map(Rest::Fixed).or(self.random_wait.map(Rest::Random)),
             shows_count: self.counter,

@@ -8,7 +8,7 @@ use super::{
     setup::Setup,
     tally::Tally,
 };
-use crate::spin::Patience;
+use crate::spin::SpinPolicy;
 use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
@@ -41,7 +41,7 @@ pub(crate) struct Loop<'a> {
     setup: &'a Setup,
     plan: &'a Plan,
     epoll: OwnedFd,
-    patience: Patience,
+    spin_policy: SpinPolicy,
     places: Vec<Place>,
     busy: usize,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -59,7 +59,7 @@ impl<'a> Loop<'a> {
             setup,
             plan,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            patience: Patience::new(setup.spin),
+            spin_policy: SpinPolicy::new(setup.spin),
             places: (0..count).map(place).collect(),
             busy: count,
             timers: BinaryHeap::new(),
@@ -77,7 +77,7 @@ impl<'a> Loop<'a> {
         let mut events = Vec::with_capacity(256);
         while self.busy > 0 {
             let timeout = self.timeout();
-            self.patience.wait(&self.epoll, &mut events, &timeout)?;
+            self.spin_policy.wait(&self.epoll, &mut events, &timeout)?;
             for event in events.drain(..) {
                 let name = event.data.u64();
                 let (age, i) = ((name >> 32) as u32, name as u32 as usize);
@@ -231,7 +231,7 @@ const SWEEP: Duration = Duration::from_millis(500);
 mod tests {
     use super::super::{SourceArgs, measure};
     use super::*;
-    use crate::run::{rig::Served, scenario::arguments};
+    use crate::run::{runner::Served, scenario::arguments};
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     use std::net::SocketAddr;
 

@@ -1,12 +1,12 @@
-//! `postlab source`: sends mail, with every letter of Postfix's smtp-source(1), and measures.
+//! `postlab source`: sends mail, with every message of Postfix's smtp-source(1), and measures.
 //!
-//! [`session`] decides what one session does next, [`caller`] speaks for it, [`event`] drives many.
+//! [`session`] decides what one session does next, [`client_session`] speaks for it, [`event`] drives many.
 //! Read first: [`session::Session::turn`] and [`event::Loop`].
 
 mod args;
-mod caller;
+mod client;
 mod event;
-mod letter;
+mod template;
 mod line;
 mod plan;
 mod report;

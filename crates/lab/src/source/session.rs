@@ -2,7 +2,7 @@
 //! time as an argument and no sockets.
 
 use super::{
-    caller::Caller,
+    client::ClientSession,
     plan::{Plan, Ticket},
     setup::Setup,
     tally::{Fault, Phase, Tally},
@@ -38,7 +38,7 @@ pub(crate) enum Turn {
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    caller: Option<Caller>,
+    client_session: Option<ClientSession>,
     /// When the attempt under way began.
     connecting: Option<Instant>,
     /// Attempts at this connection that came to nothing, and whose turn it was at the first of them.
@@ -70,7 +70,7 @@ const RESET_PAUSE: Duration = Duration::from_millis(10);
 impl Session {
     /// What is to be written.
     pub(crate) fn output(&mut self) -> Option<&mut VecDeque<Bytes>> {
-        self.caller.as_mut().map(Caller::output)
+        self.client_session.as_mut().map(ClientSession::output)
     }
 
     /// Is nothing that the server may still say of interest?
@@ -80,7 +80,7 @@ impl Session {
 
     /// Does the server owe something?
     pub(crate) fn waits(&self) -> bool {
-        let owes = self.caller.as_ref().is_some_and(|c| c.waits_for().is_some());
+        let owes = self.client_session.as_ref().is_some_and(|c| c.waits_for().is_some());
         self.connecting.is_some() || self.shaking_hands.is_some() || owes
     }
 
@@ -89,7 +89,7 @@ impl Session {
         let began = self.connecting.take().unwrap_or(now);
         tally.connections += 1;
         tally.took(Phase::Connect, now.saturating_duration_since(began));
-        self.caller = Some(Caller::new(setup.client.clone(), setup.style, setup.transcript.ears(), now));
+        self.client_session = Some(ClientSession::new(setup.client.clone(), setup.style, setup.transcript.sinks(), now));
         self.nothing_begun = true;
         self.room = setup.messages_on_connection();
         self.wants_tls = setup.wants_tls();
@@ -98,8 +98,8 @@ impl Session {
 
     /// Bytes from the server.
     pub(crate) fn received(&mut self, setup: &Setup, bytes: &[u8], now: Instant, tally: &mut Tally) {
-        let Some(caller) = &mut self.caller else { return };
-        let received = caller.receive(bytes, now, tally);
+        let Some(client_session) = &mut self.client_session else { return };
+        let received = client_session.receive(bytes, now, tally);
         // What was said before the end, or before the nonsense, counts.
         self.hear(setup, now, tally);
         if let Err(error) = received {
@@ -112,8 +112,8 @@ impl Session {
         let began = self.shaking_hands.take().unwrap_or(now);
         tally.took(Phase::Tls, now.saturating_duration_since(began));
         self.is_secure = true;
-        if let Some(caller) = &mut self.caller {
-            caller.secured(now);
+        if let Some(client_session) = &mut self.client_session {
+            client_session.secured(now);
         }
     }
 
@@ -122,10 +122,10 @@ impl Session {
         if self.hangs_up {
             return;
         }
-        let phase = match &self.caller {
+        let phase = match &self.client_session {
             _ if self.connecting.is_some() => Phase::Connect,
             _ if self.shaking_hands.is_some() => Phase::Tls,
-            Some(caller) => caller.waits_for().unwrap_or(Phase::Message),
+            Some(client_session) => client_session.waits_for().unwrap_or(Phase::Message),
             None => Phase::Connect,
         };
         tally.failed_in(phase, fault.clone());
@@ -199,7 +199,7 @@ impl Session {
             self.shaking_hands = Some(now);
             return Turn::Secure;
         }
-        let next = if self.caller.is_none() {
+        let next = if self.client_session.is_none() {
             self.before_connecting(plan, now)
         } else {
             self.go_on(setup, plan, now)
@@ -235,11 +235,11 @@ impl Session {
     /// Begins messages on the open connection, and says goodbye behind the last.
     fn go_on(&mut self, setup: &Setup, plan: &Plan, now: Instant) -> Turn {
         while self.ready && !self.quits {
-            let Some(caller) = &self.caller else { break };
-            if !caller.can_begin() {
+            let Some(client_session) = &self.client_session else { break };
+            if !client_session.can_begin() {
                 return Turn::Listen;
             }
-            let pipelines = caller.pipelines();
+            let pipelines = client_session.pipelines();
             let goes_on = self.nothing_begun || setup.keeps && self.room > 0;
             let wanted = if goes_on { self.next_ticket(plan, now) } else { Ok(false) };
             match wanted {
@@ -247,8 +247,8 @@ impl Session {
                 // QUIT may stand behind the content, before its reply is there (RFC 2920 §3.1).
                 Ok(false) if self.under_way.is_empty() || pipelines => {
                     self.quits = true;
-                    if let Some(caller) = &mut self.caller {
-                        caller.quit(now);
+                    if let Some(client_session) = &mut self.client_session {
+                        client_session.quit(now);
                     }
                 }
                 Ok(false) => break,
@@ -259,18 +259,18 @@ impl Session {
     }
 
     fn begin(&mut self, setup: &Setup, now: Instant) {
-        let (Some(caller), Some(ticket)) = (&mut self.caller, self.ticket.take()) else { return };
+        let (Some(client_session), Some(ticket)) = (&mut self.client_session, self.ticket.take()) else { return };
         self.nothing_begun = false;
         self.room = self.room.saturating_sub(1);
         self.under_way.push_back((ticket.number, ticket.due.unwrap_or(now)));
-        let message = setup.letters.next();
+        let message = setup.template.next();
         let recipients = (0..message.envelope.recipients.len() as u32).collect();
-        caller.begin(Transaction { name: ticket.number, message, recipients }, now);
+        client_session.begin(Transaction { name: ticket.number, message, recipients }, now);
     }
 
     /// Takes the news.
     fn hear(&mut self, setup: &Setup, now: Instant, tally: &mut Tally) {
-        while let Some(event) = self.caller.as_mut().and_then(Caller::next_event) {
+        while let Some(event) = self.client_session.as_mut().and_then(ClientSession::next_event) {
             match event {
                 Event::Hello if self.wants_tls && !self.is_secure => self.ask_for_tls(now, tally),
                 Event::Hello => self.ready = true,
@@ -304,8 +304,8 @@ impl Session {
     }
 
     fn ask_for_tls(&mut self, now: Instant, tally: &mut Tally) {
-        match &mut self.caller {
-            Some(caller) if caller.offers_tls() => caller.start_tls(now),
+        match &mut self.client_session {
+            Some(client_session) if client_session.offers_tls() => client_session.start_tls(now),
             _ => self.broken(&Fault::Protocol("STARTTLS is not offered".into()), tally),
         }
     }

@@ -1,6 +1,6 @@
 //! What all sessions of a source share, and nobody changes.
 
-use super::{caller::Style, letter::Letters, transcript::Transcript};
+use super::{client::Style, template::MessageTemplate, transcript::Transcript};
 use rustix::net::SocketAddrAny;
 use rustls::{ClientConfig, pki_types::ServerName};
 use smtp::client::Settings;
@@ -42,7 +42,7 @@ pub(crate) struct Setup {
     pub(crate) timeout: Duration,
     /// Attempts at a connection that is reset (-C).
     pub(crate) connect_tries: u32,
-    pub(crate) letters: Letters,
+    pub(crate) template: MessageTemplate,
     pub(crate) window_bytes: Option<usize>,
     pub(crate) rest: Option<Rest>,
     pub(crate) shows_count: bool,

@@ -12,12 +12,12 @@ use std::{
 };
 
 /// Who hears one connection.
-pub(crate) type Ears = Vec<Arc<File>>;
+pub(crate) type TranscriptSinks = Vec<Arc<File>>;
 
 /// See the module's text.
 #[derive(Debug, Default)]
 pub(crate) struct Transcript {
-    all: Ears,
+    all: TranscriptSinks,
     /// A file of its own for each connection: this name with a number behind it.
     each: Option<PathBuf>,
     next: AtomicU64,
@@ -26,39 +26,39 @@ pub(crate) struct Transcript {
 impl Transcript {
     /// To standard error, if `shows`; into the file `all`; with `each`, also into one for each connection.
     pub(crate) fn new(shows: bool, all: Option<PathBuf>, each: bool) -> Result<Self, String> {
-        let mut ears = Ears::new();
+        let mut sinks = TranscriptSinks::new();
         if shows {
             let copy = std::io::stderr().as_fd().try_clone_to_owned();
-            ears.push(Arc::new(copy.map_err(|e| format!("copy standard error: {e}"))?.into()));
+            sinks.push(Arc::new(copy.map_err(|e| format!("copy standard error: {e}"))?.into()));
         }
         if let Some(path) = &all {
             let file = File::create(path).map_err(|e| format!("write {}: {e}", path.display()))?;
-            ears.push(Arc::new(file));
+            sinks.push(Arc::new(file));
         }
-        Ok(Self { all: ears, each: all.filter(|_| each), next: AtomicU64::new(0) })
+        Ok(Self { all: sinks, each: all.filter(|_| each), next: AtomicU64::new(0) })
     }
 
     /// For a new connection.
-    pub(crate) fn ears(&self) -> Ears {
-        let mut ears = self.all.clone();
+    pub(crate) fn sinks(&self) -> TranscriptSinks {
+        let mut sinks = self.all.clone();
         if let Some(path) = &self.each {
             let mut name = path.clone().into_os_string();
             name.push(format!(":{}", self.next.fetch_add(1, Relaxed)));
             // The file of all of them has it too, if this one cannot be made.
-            ears.extend(File::create(name).ok().map(Arc::new));
+            sinks.extend(File::create(name).ok().map(Arc::new));
         }
-        ears
+        sinks
     }
 }
 
 /// Shows one side's octets.
-pub(crate) fn show(ears: &Ears, side: &str, bytes: &[u8]) {
-    if ears.is_empty() {
+pub(crate) fn show(sinks: &TranscriptSinks, side: &str, bytes: &[u8]) {
+    if sinks.is_empty() {
         return;
     }
     let text: String =
         String::from_utf8_lossy(bytes).lines().map(|line| format!("{side} {line}\n")).collect();
-    for mut ear in ears.iter().map(AsRef::as_ref) {
+    for mut ear in sinks.iter().map(AsRef::as_ref) {
         // Nothing can be done where nobody can read it.
         let _ = ear.write_all(text.as_bytes());
     }

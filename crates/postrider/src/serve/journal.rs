@@ -1,7 +1,7 @@
 //! The delivery log, in the daemon's own terms.
 
 use mail::{Attempt, Destination, Envelope, Message, Outcome, QueueId, Reply, UnixMillis};
-use reception::Client;
+use inbound::Client;
 use report::{
     Log,
     line::{Event, Refused},

@@ -21,7 +21,7 @@ mod workers;
 pub(crate) use start::run;
 
 use engine::Engine;
-use reception::Reception;
+use inbound::Inbound;
 use service::Desk;
 use std::{path::PathBuf, sync::Arc};
 
@@ -29,7 +29,7 @@ use std::{path::PathBuf, sync::Arc};
 pub(crate) struct Daemon {
     engine: Arc<Engine>,
     desk: Arc<Desk>,
-    reception: Arc<Reception<Desk>>,
+    inbound: Arc<Inbound<Desk>>,
     /// The configuration file, read again at a reload; none for the embedded default.
     source: Option<PathBuf>,
     /// What it was started with: a reload keeps what takes a restart.

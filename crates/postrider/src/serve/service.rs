@@ -1,4 +1,4 @@
-//! The daemon's answers to reception's questions.
+//! The daemon's answers to the inbound crate's questions.
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +10,7 @@ use super::{
 use crate::{control::Refusal, own_address};
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
-use reception::{Client, Service, Unstored};
+use inbound::{Client, Service, StoreError};
 use smtp::server::replies;
 use spool::{Entry, Refused, SpoolFailure, Ticket};
 use std::{
@@ -215,14 +215,14 @@ impl Service for Desk {
         self.engine.ids.next(UnixMillis::now().0)
     }
 
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored> {
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError> {
         self.engine.spool.store_for(envelope, chunk).map_err(|refused| match refused {
-            Refused::Busy => Unstored::Busy,
-            refused => Unstored::Refused(Self::refusal(refused)),
+            Refused::Busy => StoreError::Busy,
+            refused => StoreError::Refused(Self::refusal(refused)),
         })
     }
 
-    async fn room(&self) {
+    async fn wait_for_space(&self) {
         tokio::time::sleep(BEHIND).await;
     }
 
@@ -265,7 +265,7 @@ impl Service for Desk {
         Reply::new(250, mail::Enhanced(2, 0, 0), format!("Ok: queued as {}", message.id))
     }
 
-    fn refused(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
+    fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
         self.engine.journal.refused(client, stage, envelope, reply);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 use config::{ListenTls, Settings};
 use mail::IdSource;
-use reception::{Crew, Listener, Reception, TlsMode};
+use inbound::{WorkerPool, Listener, Inbound, TlsMode};
 use report::Ledger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smtp::server::BareLf;
@@ -168,12 +168,12 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         conclude::store_recovered(&engine, entries);
     }
     let desk = Arc::new(Desk::new(engine.clone()));
-    let reception = {
+    let inbound = {
         let _context = runtime.enter();
-        let crew = Crew::new(workers.handles(), workers::sharing());
-        Reception::new(desk.clone(), wiring::reception_settings(&settings, true), Some(server_tls), crew)
+        let workers = WorkerPool::new(workers.handles(), workers::sharing());
+        Inbound::new(desk.clone(), wiring::inbound_settings(&settings, true), Some(server_tls), workers)
     };
-    let daemon = Arc::new(Daemon { engine, desk, reception, source, started: settings });
+    let daemon = Arc::new(Daemon { engine, desk, inbound, source, started: settings });
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
     tracing::info!(
@@ -273,7 +273,7 @@ impl Daemon {
         for listener in listeners {
             let address = listener.socket.local_addr().map_err(|e| watching(&e))?;
             tracing::info!("listening on {address}");
-            let listening = self.reception.clone().listen(listener);
+            let listening = self.inbound.clone().listen(listener);
             tokio::spawn(async move {
                 if let Err(e) = listening.await {
                     tracing::error!("listen on {address}: {e}");
@@ -310,7 +310,7 @@ impl Daemon {
         };
         if exit == Exit::Ok {
             tokio::select! {
-                () = self.stop(self.engine.current().settings.reception.grace) => {}
+                () = self.stop(self.engine.current().settings.inbound.shutdown_timeout) => {}
                 failure = &mut spool_failed => {
                     self.engine.spool_failed(&failure);
                     exit = Exit::IoErr;
@@ -333,12 +333,12 @@ impl Daemon {
     async fn stop(&self, grace: Duration) {
         tracing::info!("stopping");
         self.engine.close();
-        self.reception.close();
+        self.inbound.close();
         let until = tokio::time::Instant::now() + grace;
         let mut look = tokio::time::interval(STOP_INTERVAL);
         loop {
             look.tick().await;
-            let sessions = self.reception.budget().session_count();
+            let sessions = self.inbound.budget().session_count();
             let connections = self.engine.connection_count();
             // What an operator was told is done, and outcomes that are still to be stored.
             let open = self.engine.turns.open_count();
@@ -369,13 +369,13 @@ impl Daemon {
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let server_tls = tls::server_config(&settings).map_err(failed)?;
-        let reception = wiring::reception_settings(&settings, true);
+        let inbound = wiring::inbound_settings(&settings, true);
         let new = wiring::current(settings).map_err(failed)?;
         let old = self.engine.current();
         let is_rerouted = old.settings.routes != new.settings.routes
             || old.settings.local != new.settings.local
             || old.settings.queue_groups != new.settings.queue_groups;
-        self.reception.reconfigure(reception, Some(server_tls));
+        self.inbound.reconfigure(inbound, Some(server_tls));
         self.engine.replace(new);
         if is_rerouted {
             tokio::spawn(self.engine.clone().reroute());

@@ -161,29 +161,29 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
     }
 }
 
-pub(crate) fn reception_settings(settings: &Settings, has_tls: bool) -> reception::Settings {
+pub(crate) fn inbound_settings(settings: &Settings, has_tls: bool) -> inbound::Settings {
     let capabilities = smtp::server::Capabilities {
         hostname: settings.hostname.clone().into(),
         starttls: has_tls,
         binary_mime: matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert),
     };
-    reception::Settings {
+    inbound::Settings {
         limits: Arc::new(settings.limits.clone()),
         capabilities: Arc::new(capabilities),
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
-        sessions_max: settings.reception.max_sessions,
-        sessions_per_client: settings.reception.max_sessions_per_client,
+        sessions_max: settings.inbound.max_sessions,
+        sessions_per_client: settings.inbound.max_sessions_per_client,
     }
 }
 
 fn memory(settings: &Settings) -> usize {
-    usize::try_from(settings.reception.max_memory.0).unwrap_or(usize::MAX)
+    usize::try_from(settings.inbound.max_content_memory.0).unwrap_or(usize::MAX)
 }
 
 /// What of the memory for content accepted messages may keep until their first attempt.
 pub(crate) fn resident_bytes(settings: &Settings) -> u64 {
-    settings.reception.max_memory.0 / 4
+    settings.inbound.max_content_memory.0 / 4
 }
 
 /// Every spool as one, still to be recovered.

@@ -71,7 +71,7 @@ impl Source {
             return self.hang_up(Some(office));
         }
         if now - self.last_heard > 300_000 && !self.waits {
-            self.connection.as_mut().expect("there is one").farewell(&replies::TIMEOUT);
+            self.connection.as_mut().expect("there is one").close_with(&replies::TIMEOUT);
             return self.hang_up(Some(office));
         }
         if !self.to_send.is_empty() {
@@ -105,7 +105,7 @@ impl Source {
         self.last_heard = now;
     }
 
-    /// The server's side, as reception drives it.
+    /// The server's side, as the inbound crate drives it.
     fn serve(&mut self, office: &mut Office, truth: &mut Truth) {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.waits) else { return };
         let bytes = std::mem::take(&mut self.inbox);

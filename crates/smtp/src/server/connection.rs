@@ -145,8 +145,8 @@ impl Connection {
         self.refusal.get_or_insert(reply);
     }
 
-    /// Says farewell and closes, for a timeout or shutdown.
-    pub fn farewell(&mut self, reply: &Reply) {
+    /// Says close_with and closes, for a timeout or shutdown.
+    pub fn close_with(&mut self, reply: &Reply) {
         reply.write_to(&mut self.output);
         self.mode = Mode::Closed;
     }
@@ -191,7 +191,7 @@ impl Connection {
                 return Some(Step::NeedInput);
             }
             if announces_chunk(input) {
-                self.farewell(&replies::BAD_CHUNK_SIZE);
+                self.close_with(&replies::BAD_CHUNK_SIZE);
             } else {
                 self.mode = Mode::SkipLine;
             }
@@ -212,7 +212,7 @@ impl Connection {
             Ok(command) if must_end_group(&command) && !input.is_empty() => {
                 // What follows DATA or STARTTLS in one go was sent without waiting for our reply:
                 // an attack or a broken client (RFC 3207 §4.2, RFC 2920 §3.1).
-                self.farewell(&replies::OUT_OF_SYNC);
+                self.close_with(&replies::OUT_OF_SYNC);
                 return None;
             }
             Ok(command) => Input::Command(command),
@@ -345,7 +345,7 @@ impl Connection {
                 None
             }
             Action::Close(reply) => {
-                self.farewell(&reply);
+                self.close_with(&reply);
                 Some(Step::Close)
             }
             Action::SkipChunk(left, reply) => {

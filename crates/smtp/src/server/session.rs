@@ -325,7 +325,7 @@ impl Session {
         }
     }
 
-    /// Counts what the action shows and turns it into a farewell at a limit.
+    /// Counts what the action shows and turns it into a close_with at a limit.
     fn limit(&mut self, action: Action, junk: bool, limits: &Limits) -> Action {
         let error = match &action {
             Action::Send(reply) | Action::SkipChunk(_, reply) => {
@@ -341,7 +341,7 @@ impl Session {
         } else {
             self.counts.junk
         };
-        let farewell = if self.counts.errors > limits.errors {
+        let close_with = if self.counts.errors > limits.errors {
             replies::TOO_MANY_ERRORS
         } else if self.counts.refused > limits.refused_recipients {
             replies::TOO_MANY_REFUSED
@@ -353,7 +353,7 @@ impl Session {
         match action {
             Action::Send(_) | Action::SkipChunk(..) => {
                 self.state = State::Closed;
-                Action::Close(farewell)
+                Action::Close(close_with)
             }
             action => action,
         }

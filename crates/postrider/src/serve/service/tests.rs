@@ -14,7 +14,7 @@ use mail::{
     QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use queue::{Aged, Verdict};
-use reception::Client;
+use inbound::Client;
 use report::Ledger;
 use spool::{
     Change, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused,

@@ -35,7 +35,7 @@ impl Site {
             "hostname = \"mx.test\"\ndata_dir = \"data\"\n[[listen]]\naddress = \"{address}\"\n\
              [spool]\nsegment_size = \"1MiB\"\nmin_free = \"16MiB\"\n\
              [[route]]\ndomains = [\"*\"]\nsmarthost = \"{next_hop}\"\ntls = \"off\"\n\
-             [reception]\ngrace = \"2s\"\n[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n"
+             [inbound]\nshutdown_timeout = \"2s\"\n[queue]\nretry_min = \"1s\"\nretry_max = \"1s\"\n"
         );
         fs::write(dir.join("postrider.toml"), text)?;
         Ok(Self { binary: fs::canonicalize(binary)?, dir: dir.to_owned(), address })

@@ -1,8 +1,8 @@
 //! Listening sockets, and a task for each session.
 
 use crate::{
-    Budget, Client, Crew, Service, Settings,
-    driver::{Driver, Left},
+    Budget, Client, WorkerPool, Service, Settings,
+    session::{SessionDriver, SessionEnd},
     stream::Stream,
 };
 use mail::Reply;
@@ -54,12 +54,12 @@ struct Current {
 }
 
 /// All sessions of the process.
-pub struct Reception<S: Service> {
+pub struct Inbound<S: Service> {
     service: Arc<S>,
     budget: Arc<Budget>,
     current: Mutex<Arc<Current>>,
     closing: watch::Sender<bool>,
-    crew: Arc<Crew>,
+    workers: Arc<WorkerPool>,
 }
 
 /// A socket as it is listened on.
@@ -71,13 +71,13 @@ struct Open {
     bare_lf: Option<BareLf>,
 }
 
-impl<S: Service> Reception<S> {
-    /// Nothing is accepted before [`Reception::listen`].
+impl<S: Service> Inbound<S> {
+    /// Nothing is accepted before [`Inbound::listen`].
     pub fn new(
         service: Arc<S>,
         settings: Settings,
         tls: Option<Arc<rustls::ServerConfig>>,
-        crew: Arc<Crew>,
+        workers: Arc<WorkerPool>,
     ) -> Arc<Self> {
         let current = Arc::new(Current { settings, tls: tls.map(TlsAcceptor::from) });
         Arc::new(Self {
@@ -85,7 +85,7 @@ impl<S: Service> Reception<S> {
             budget: Arc::default(),
             current: Mutex::new(current),
             closing: watch::Sender::new(false),
-            crew,
+            workers,
         })
     }
 
@@ -144,8 +144,8 @@ impl<S: Service> Reception<S> {
         let is_trusted = self.service.is_trusted(&client);
         let counted = (!is_trusted).then_some((peer.ip(), settings.sessions_per_client));
         let Some(guard) = self.budget.enter(settings.sessions_max, counted) else {
-            self.service.refused(&client, "CONNECT", None, &replies::TOO_BUSY);
-            turn_away(&stream, &replies::TOO_BUSY);
+            self.service.log_reject(&client, "CONNECT", None, &replies::TOO_BUSY);
+            reject_connection(&stream, &replies::TOO_BUSY);
             return;
         };
         let mut settings = settings.clone();
@@ -157,7 +157,7 @@ impl<S: Service> Reception<S> {
             }
         }
         let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
-        let driver = Driver {
+        let driver = SessionDriver {
             settings,
             service: self.service.clone(),
             budget: self.budget.clone(),
@@ -165,28 +165,28 @@ impl<S: Service> Reception<S> {
             client,
             bare_lf: open.bare_lf.unwrap_or(usual),
             closing: self.closing.subscribe(),
-            crew: self.crew.clone(),
-            place: self.crew.first_place(),
+            workers: self.workers.clone(),
+            worker: self.workers.pick_first(),
             _guard: guard,
         };
-        let place = driver.place;
+        let worker = driver.worker;
         let session = async move { run(driver, TcpStream::from_std(stream)?, mode).await };
-        attend(self.crew.clone(), place, peer, session);
+        spawn_session(self.workers.clone(), worker, peer, session);
     }
 }
 
-/// Runs a session on one of the crew, and on others when it moves.
-fn attend<S: Service>(
-    crew: Arc<Crew>,
-    place: usize,
+/// Runs a session on one of the workers, and on others when it moves.
+fn spawn_session<S: Service>(
+    workers: Arc<WorkerPool>,
+    worker: usize,
     peer: SocketAddr,
-    session: impl Future<Output = io::Result<Left<S>>> + Send + 'static,
+    session: impl Future<Output = io::Result<SessionEnd<S>>> + Send + 'static,
 ) {
-    let own = crew.clone();
-    own.run(place, async move {
+    let own = workers.clone();
+    own.run(worker, async move {
         match session.await {
-            Ok(Left::Over) => {}
-            Ok(Left::For(place, visit)) => attend(crew, place, peer, visit.go_on_at(place)),
+            Ok(SessionEnd::Closed) => {}
+            Ok(SessionEnd::MigrateTo(worker, session)) => spawn_session(workers, worker, peer, session.resume_on(worker)),
             Err(e) => tracing::debug!("session of {peer}: {e}"),
         }
     });
@@ -203,7 +203,7 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
         .await
 }
 
-async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<Left<S>> {
+async fn run<S: Service>(mut driver: SessionDriver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<SessionEnd<S>> {
     let stream = match mode {
         TlsMode::Implicit => driver.secure(stream).await?,
         TlsMode::Off | TlsMode::StartTls => Stream::Plain(stream),
@@ -211,8 +211,8 @@ async fn run<S: Service>(mut driver: Driver<S>, stream: TcpStream, mode: TlsMode
     driver.run(stream).await
 }
 
-/// Over the limit not even a task is spent: one write that does not wait, and the end.
-fn turn_away(stream: &std::net::TcpStream, reply: &Reply) {
+/// Closed the limit not even a task is spent: one write that does not wait, and the end.
+fn reject_connection(stream: &std::net::TcpStream, reply: &Reply) {
     let mut line = Vec::new();
     reply.write_to(&mut line);
     let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;

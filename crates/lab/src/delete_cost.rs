@@ -1,9 +1,9 @@
-//! `postlab drain`: what it costs to be rid of a message again. S4 found that removing files took as long as the
+//! `postlab delete-cost`: what it costs to be rid of a message again. S4 found that removing files took as long as the
 //! whole run; ours notes an outcome, and frees what is empty.
 
 use crate::{
     disk::{Scratch, device::Device},
-    mint::{Mint, delivered},
+    message_factory::{MessageFactory, delivered},
     rounds::{Figure, Progress, Rounds},
     usage::cpu_time,
 };
@@ -22,7 +22,7 @@ use tokio::runtime::Runtime;
 /// sessions at once. Settled in two ways: each group's outcomes beside the next group, as in a relay that keeps up; and
 /// all of them behind the last message, as when a queue is emptied.
 #[derive(Debug, Args)]
-pub(crate) struct DrainArgs {
+pub(crate) struct DeleteCostArgs {
     /// What keeps the mail; several are tried in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "log,directories")]
     engine: Vec<Engine>,
@@ -73,7 +73,7 @@ struct Store {
 }
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
-pub(crate) fn run(args: &DrainArgs) -> Result<(), String> {
+pub(crate) fn run(args: &DeleteCostArgs) -> Result<(), String> {
     let scratch = Scratch::new(&args.directory)?;
     println!("{}", Device::below(&args.directory)?.text());
     println!(
@@ -128,7 +128,7 @@ struct Row {
 }
 
 impl Row {
-    fn add(&mut self, args: &DrainArgs, cost: Cost, storing: Cost, commits: u64) {
+    fn add(&mut self, args: &DeleteCostArgs, cost: Cost, storing: Cost, commits: u64) {
         let each = 1e6 / f64::from(args.messages);
         self.wall_us.push(cost.wall * each);
         self.cpu_us.push(cost.cpu * each);
@@ -139,9 +139,9 @@ impl Row {
 }
 
 /// What all of it cost until the spool is closed, and how many commits it took.
-fn once(args: &DrainArgs, engine: Engine, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
+fn once(args: &DeleteCostArgs, engine: Engine, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
     let mut store = Store::open(engine, path)?;
-    let (mint, content) = (Mint::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
+    let (mint, content) = (MessageFactory::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
     let mut before: Vec<QueueId> = Vec::new();
     let mut all = Vec::new();
     let clock = Clock::start();

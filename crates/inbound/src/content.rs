@@ -1,6 +1,6 @@
 //! Collects a message's content as it arrives: in memory while small, in the spool when not.
 
-use crate::{Budget, Service, Settings, Unstored, trace::Received};
+use crate::{Budget, Service, Settings, StoreError, trace::Received};
 use bytes::Bytes;
 use mail::{Content, Envelope, Part, Place, QueueId, header::Scanner};
 use smtp::server::replies;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// Pieces that go to the spool when memory is short.
 const SMALL_CHUNK_BYTES: usize = 16 * 1024;
 
-/// The content of the message in hand. Dropped before [`Body::finish`], it gives back what it took.
-pub(crate) struct Body<S: Service> {
+/// The content of the message in hand. Dropped before [`ContentReceiver::finish`], it gives back what it took.
+pub(crate) struct ContentReceiver<S: Service> {
     pub(crate) id: QueueId,
     buffer: Vec<u8>,
     parts: Vec<Part>,
@@ -23,7 +23,7 @@ pub(crate) struct Body<S: Service> {
     counted_bytes: usize,
 }
 
-impl<S: Service> Body<S> {
+impl<S: Service> ContentReceiver<S> {
     /// Begins with the trace header.
     pub(crate) fn begin(received: &Received<'_>, budget: &Arc<Budget>, service: &Arc<S>) -> Self {
         let mut buffer = Vec::with_capacity(2048);
@@ -41,20 +41,20 @@ impl<S: Service> Body<S> {
     }
 
     /// Takes the next octets. A refusal is of the message; one that is busy has taken them, and is to be
-    /// asked with [`Body::again`] before it takes more.
+    /// asked with [`ContentReceiver::again`] before it takes more.
     pub(crate) fn append(
         &mut self,
         bytes: &[u8],
         envelope: &Envelope,
         settings: &Settings,
-    ) -> Result<(), Unstored> {
+    ) -> Result<(), StoreError> {
         debug_assert!(self.pending.is_none(), "the disk is behind");
         self.scanner.scan(bytes);
         if self.scanner.header_bytes() > settings.limits.header_bytes {
-            return Err(Unstored::Refused(replies::HEADER_TOO_LARGE));
+            return Err(StoreError::Refused(replies::HEADER_TOO_LARGE));
         }
         if self.scanner.seen().received_count > settings.limits.hops {
-            return Err(Unstored::Refused(replies::TOO_MANY_HOPS));
+            return Err(StoreError::Refused(replies::TOO_MANY_HOPS));
         }
         self.buffer.extend_from_slice(bytes);
         self.count(self.buffer.len());
@@ -63,7 +63,7 @@ impl<S: Service> Body<S> {
         if self.buffer.len() > limit {
             self.pending = Some(Bytes::from(std::mem::take(&mut self.buffer)));
         }
-        self.again(envelope)
+        self.retry_store(envelope)
     }
 
     fn count(&mut self, bytes: usize) {
@@ -73,7 +73,7 @@ impl<S: Service> Body<S> {
     }
 
     /// Offers the spool the piece it had no room for, if there is one.
-    pub(crate) fn again(&mut self, envelope: &Envelope) -> Result<(), Unstored> {
+    pub(crate) fn retry_store(&mut self, envelope: &Envelope) -> Result<(), StoreError> {
         let Some(chunk) = &self.pending else { return Ok(()) };
         let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
         let place = self.service.store(envelope, chunk.clone())?;
@@ -83,17 +83,17 @@ impl<S: Service> Body<S> {
         Ok(())
     }
 
-    /// The whole content. The budget is told when the message is committed, with [`Counted`].
-    pub(crate) fn finish(mut self) -> (Content, Counted) {
+    /// The whole content. The budget is told when the message is committed, with [`MemoryPermit`].
+    pub(crate) fn finish(mut self) -> (Content, MemoryPermit) {
         if !self.buffer.is_empty() {
             self.parts.push(Part::Memory(std::mem::take(&mut self.buffer).into()));
         }
-        let counted = Counted { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
-        (Content::new(self.scanner.facts(), std::mem::take(&mut self.parts)), counted)
+        let permit = MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
+        (Content::new(self.scanner.facts(), std::mem::take(&mut self.parts)), permit)
     }
 }
 
-impl<S: Service> Drop for Body<S> {
+impl<S: Service> Drop for ContentReceiver<S> {
     fn drop(&mut self) {
         self.budget.release_content(self.counted_bytes);
         let places: Vec<Place> = self
@@ -111,12 +111,12 @@ impl<S: Service> Drop for Body<S> {
 }
 
 /// Bytes in the budget until dropped.
-pub(crate) struct Counted {
+pub(crate) struct MemoryPermit {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
-impl Drop for Counted {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
         self.budget.release_content(self.bytes);
     }

@@ -1,4 +1,4 @@
-//! `postlab lookup`: what it costs to look an address up, in this process and behind a socket. sendmail X
+//! `postlab map-lookup`: what it costs to look an address up, in this process and behind a socket. sendmail X
 //! found the socket 100 times slower.
 
 mod cdb;
@@ -18,7 +18,7 @@ use std::{collections::HashMap, hint::black_box, io, path::PathBuf, sync::Arc, t
 
 /// Measure lookups in maps of several kinds
 #[derive(Debug, Args)]
-pub(crate) struct LookupArgs {
+pub(crate) struct MapLookupArgs {
     /// Entries of the map
     #[arg(short = 'n', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     entries: u32,
@@ -83,7 +83,7 @@ const ENTRY_BYTES: u64 = 128;
 const COPIES: u64 = 3;
 
 /// Measures and prints.
-pub(crate) fn run(args: &LookupArgs) -> Result<(), String> {
+pub(crate) fn run(args: &MapLookupArgs) -> Result<(), String> {
     let needed = u64::from(args.entries) * (u64::from(args.length) + ENTRY_BYTES) * COPIES;
     if needed > memory_bytes() / 2 {
         let [needed, memory] = [needed, memory_bytes()].map(|bytes| bytes / 1_000_000);

@@ -15,7 +15,7 @@ use std::{
 
 /// From now on, until it is read.
 #[derive(Debug)]
-pub(super) struct Gauge<'a> {
+pub(super) struct ResourceMonitor<'a> {
     mta: &'a Mta,
     device: Option<Device>,
     traffic: Option<Traffic>,
@@ -33,7 +33,7 @@ pub(super) struct Measured {
     pub(super) processes: BTreeMap<String, (u32, Usage)>,
 }
 
-impl<'a> Gauge<'a> {
+impl<'a> ResourceMonitor<'a> {
     pub(super) fn new(mta: &'a Mta) -> Self {
         let device = mta.queue.as_deref().and_then(|path| Device::below(path).ok());
         let traffic = device.as_ref().and_then(Device::traffic);

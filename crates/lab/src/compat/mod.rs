@@ -1,4 +1,4 @@
-//! Load tools of the seeds with their own letters and reports, in front of the one source: slam, smtpc, gatling
+//! Load tools of the seeds with their own options and reports, in front of the one source: slam, smtpc, gatling
 //! and postal.
 
 pub(crate) mod gatling;

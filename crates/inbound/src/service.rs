@@ -1,4 +1,4 @@
-//! What reception asks of the daemon.
+//! The questions of a session to the daemon.
 
 use bytes::Bytes;
 use mail::{Envelope, Message, Place, QueueId, Recipient, Reply};
@@ -18,7 +18,7 @@ pub struct Client {
 
 /// Why a piece of content is not in the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unstored {
+pub enum StoreError {
     /// The disk is behind: again when [`Service::room`] says so.
     Busy,
     /// The message cannot be taken.
@@ -44,10 +44,10 @@ pub trait Service: Send + Sync + 'static {
 
     /// Puts a piece of content into the spool while the rest arrives: all pieces of an envelope to where
     /// its message will be.
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored>;
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError>;
 
     /// Resolves when storing is worth another try.
-    fn room(&self) -> impl Future<Output = ()> + Send;
+    fn wait_for_space(&self) -> impl Future<Output = ()> + Send;
 
     /// Those pieces will not be needed.
     fn abandon(&self, places: &[Place]);
@@ -57,10 +57,10 @@ pub trait Service: Send + Sync + 'static {
     fn commit(&self, client: &Client, message: Message) -> impl Future<Output = Reply> + Send;
 
     /// A refusal worth a line in the log: at which command, the reply, and what it was about.
-    fn refused(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
+    fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
 }
 
-/// What reception was told at start; see the configuration for each.
+/// The settings of inbound sessions; the configuration describes each.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Limits and timeouts of sessions.

@@ -16,7 +16,7 @@ use std::{
 
 /// What -f, -t, -l, -F, -S, -r, -N and -o say.
 #[derive(Debug, Clone)]
-pub(crate) struct Wishes {
+pub(crate) struct Options {
     pub(crate) from: String,
     pub(crate) to: String,
     /// Who a message goes to, one of them by chance; none: `to`.
@@ -46,8 +46,8 @@ pub(crate) enum Body {
 
 /// Makes messages.
 #[derive(Debug)]
-pub(crate) struct Letters {
-    wishes: Wishes,
+pub(crate) struct MessageTemplate {
+    options: Options,
     from: ReversePath,
     senders: Vec<ReversePath>,
     /// Recipients that are the same in each message.
@@ -68,34 +68,34 @@ const LINE_BYTES: u64 = 80;
 /// Different bodies where they are random: made before the clock starts, and enough to be no pattern.
 const VARIANTS: usize = 64;
 
-impl Letters {
+impl MessageTemplate {
     /// Checks the addresses, and makes what all messages share. Without `has_header` the payload is all.
-    pub(crate) fn new(wishes: Wishes, has_header: bool) -> Result<Self, String> {
+    pub(crate) fn new(options: Options, has_header: bool) -> Result<Self, String> {
         let from =
-            ReversePath::parse(&wishes.from, true).map_err(|e| format!("sender <{}>: {e}", wishes.from))?;
-        let numbered = wishes.numbered || wishes.recipients > 1;
-        let to = if wishes.numbered {
+            ReversePath::parse(&options.from, true).map_err(|e| format!("sender <{}>: {e}", options.from))?;
+        let numbered = options.numbered || options.recipients > 1;
+        let to = if options.numbered {
             // Tried once here, so that no message can fail later.
-            recipient(Some(u64::MAX), &wishes.to)?;
+            recipient(Some(u64::MAX), &options.to)?;
             Vec::new()
         } else {
             let number = |i: u32| numbered.then_some(u64::from(i));
-            (0..wishes.recipients).map(|i| recipient(number(i + 1), &wishes.to)).collect::<Result<_, _>>()?
+            (0..options.recipients).map(|i| recipient(number(i + 1), &options.to)).collect::<Result<_, _>>()?
         };
-        let users = wishes.users.iter().map(|to| recipient(None, to)).collect::<Result<_, _>>()?;
+        let users = options.users.iter().map(|to| recipient(None, to)).collect::<Result<_, _>>()?;
         let sender =
             |from: &String| ReversePath::parse(from, true).map_err(|e| format!("sender <{from}>: {e}"));
-        let senders = wishes.senders.iter().map(sender).collect::<Result<_, _>>()?;
-        let has_header = has_header && !matches!(wishes.body, Body::File(_));
-        let count = if matches!(wishes.body, Body::Random(..)) { VARIANTS } else { 1 };
-        let rests: Vec<Bytes> = (0..count).map(|_| rest_of(&wishes, has_header)).collect();
+        let senders = options.senders.iter().map(sender).collect::<Result<_, _>>()?;
+        let has_header = has_header && !matches!(options.body, Body::File(_));
+        let count = if matches!(options.body, Body::Random(..)) { VARIANTS } else { 1 };
+        let rests: Vec<Bytes> = (0..count).map(|_| rest_of(&options, has_header)).collect();
         let mut scan = Scanner::default();
         // All are made alike: what is true of one is true of all.
         scan.scan(&rests[0]);
         let origin = "postlab".into();
         let facts = Facts { has_utf8_header: false, ..scan.facts() };
         Ok(Self {
-            wishes,
+            options,
             from,
             senders,
             to,
@@ -117,14 +117,14 @@ impl Letters {
         let rest = if self.rests.len() > 1 { fastrand::usize(..self.rests.len()) } else { 0 };
         let mut parts = vec![Part::Memory(self.rests[rest].clone())];
         if self.has_header {
-            let line = format!("Message-ID: <{id}.{}@{}>\r\n", self.process, self.wishes.hostname);
+            let line = format!("Message-ID: <{id}.{}@{}>\r\n", self.process, self.options.hostname);
             parts.insert(0, Part::Memory(line.into()));
         }
         let from = fastrand::choice(&self.senders).unwrap_or(&self.from);
         let mut envelope = Envelope::new(from.clone());
         envelope.recipients = match fastrand::choice(&self.users) {
             Some(user) => vec![user.clone()],
-            None if self.wishes.numbered => self.numbered(),
+            None if self.options.numbered => self.numbered(),
             None => self.to.clone(),
         };
         let content = Content::new(self.facts, parts);
@@ -132,9 +132,9 @@ impl Letters {
     }
 
     fn numbered(&self) -> Vec<Recipient> {
-        let first = self.sequence.fetch_add(u64::from(self.wishes.recipients), Relaxed);
+        let first = self.sequence.fetch_add(u64::from(self.options.recipients), Relaxed);
         let made =
-            (0..self.wishes.recipients).map(|i| recipient(Some(first + u64::from(i)), &self.wishes.to));
+            (0..self.options.recipients).map(|i| recipient(Some(first + u64::from(i)), &self.options.to));
         made.filter_map(Result::ok).collect()
     }
 }
@@ -146,9 +146,9 @@ fn recipient(number: Option<u64>, to: &str) -> Result<Recipient, String> {
 }
 
 /// Header behind the Message-ID, and body.
-fn rest_of(wishes: &Wishes, has_header: bool) -> Bytes {
+fn rest_of(options: &Options, has_header: bool) -> Bytes {
     let mut text = Vec::new();
-    let body = match &wishes.body {
+    let body = match &options.body {
         Body::Short => {
             (1..=4).flat_map(|n| format!("This is line {n} of a postlab message.\r\n").into_bytes()).collect()
         }
@@ -161,13 +161,13 @@ fn rest_of(wishes: &Wishes, has_header: bool) -> Bytes {
         let mut field = |name: &str, value: &str| {
             text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         };
-        field("From", &format!("<{}>", wishes.from));
-        field("To", &format!("<{}>", wishes.to));
+        field("From", &format!("<{}>", options.from));
+        field("To", &format!("<{}>", options.to));
         field("Date", &UnixMillis::now().rfc5322());
-        if let Some(subject) = &wishes.subject {
+        if let Some(subject) = &options.subject {
             field("Subject", subject);
         }
-        if matches!(wishes.body, Body::Random(..)) {
+        if matches!(options.body, Body::Random(..)) {
             text.extend_from_slice(checksum::field(&body).as_bytes());
         }
         text.extend_from_slice(b"\r\n");
@@ -177,17 +177,17 @@ fn rest_of(wishes: &Wishes, has_header: bool) -> Bytes {
 }
 
 /// Exactly `length` octets in lines. The last line is shorter; a single octet is left for none.
-fn payload(length: u64, mut letter: impl FnMut() -> u8) -> Vec<u8> {
+fn payload(length: u64, mut message: impl FnMut() -> u8) -> Vec<u8> {
     let mut out = Vec::new();
     let mut left = length;
     while left > 1 {
         let line = left.min(LINE_BYTES);
         let line = if left - line == 1 { line - 1 } else { line };
-        out.extend((2..line).map(|_| letter()));
+        out.extend((2..line).map(|_| message()));
         out.extend_from_slice(b"\r\n");
         left -= line;
     }
-    out.extend((0..left).map(|_| letter()));
+    out.extend((0..left).map(|_| message()));
     out
 }
 
@@ -208,13 +208,13 @@ pub(super) mod tests {
     use super::*;
 
     /// Short messages from a to c.
-    pub(in super::super) fn letters() -> Letters {
+    pub(in super::super) fn template() -> MessageTemplate {
         let (from, to) = ("a@b.example".into(), "c@d.example".into());
-        Letters::new(Wishes { from, to, ..wishes() }, true).unwrap()
+        MessageTemplate::new(Options { from, to, ..options() }, true).unwrap()
     }
 
-    fn wishes() -> Wishes {
-        Wishes {
+    fn options() -> Options {
+        Options {
             from: "foo@h.example".into(),
             to: "bar@h.example".into(),
             users: Vec::new(),
@@ -243,27 +243,27 @@ pub(super) mod tests {
 
     #[test]
     fn recipients_are_numbered_when_there_are_many_and_never_again_with_capital_n() {
-        let three = Letters::new(Wishes { recipients: 3, ..wishes() }, true).unwrap();
+        let three = MessageTemplate::new(Options { recipients: 3, ..options() }, true).unwrap();
         assert_eq!(paths(&three.next()), ["1bar@h.example", "2bar@h.example", "3bar@h.example"]);
         assert_eq!(paths(&three.next())[0], "1bar@h.example");
-        let ever = Letters::new(Wishes { recipients: 2, numbered: true, ..wishes() }, true).unwrap();
+        let ever = MessageTemplate::new(Options { recipients: 2, numbered: true, ..options() }, true).unwrap();
         assert_eq!(paths(&ever.next()), ["1bar@h.example", "2bar@h.example"]);
         assert_eq!(paths(&ever.next()), ["3bar@h.example", "4bar@h.example"]);
     }
 
     #[test]
     fn each_message_has_an_id_of_its_own_unless_it_has_no_header() {
-        let letters = Letters::new(Wishes { subject: Some("hi".into()), ..wishes() }, true).unwrap();
-        let texts: Vec<_> = (0..2).map(|_| letters.next().content.in_memory().unwrap()).collect();
+        let template = MessageTemplate::new(Options { subject: Some("hi".into()), ..options() }, true).unwrap();
+        let texts: Vec<_> = (0..2).map(|_| template.next().content.in_memory().unwrap()).collect();
         assert!(texts[0].starts_with(b"Message-ID: <") && texts[0] != texts[1]);
         assert!(String::from_utf8_lossy(&texts[0]).contains("\r\nSubject: hi\r\n\r\nThis is"));
-        let old = Letters::new(wishes(), false).unwrap();
+        let old = MessageTemplate::new(options(), false).unwrap();
         assert!(old.next().content.in_memory().unwrap().starts_with(b"This is line 1"));
     }
 
     #[test]
     fn a_bad_address_is_told_before_anything_is_sent() {
-        let error = Letters::new(Wishes { to: "no at".into(), ..wishes() }, true).unwrap_err();
+        let error = MessageTemplate::new(Options { to: "no at".into(), ..options() }, true).unwrap_err();
         assert!(error.starts_with("recipient <no at>: "), "{error}");
     }
 }

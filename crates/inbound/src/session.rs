@@ -1,8 +1,8 @@
-//! Drives one session: reads, asks the service, writes, keeps the time.
+//! One session: reads, asks the service, writes, and watches the deadlines.
 
 use crate::{
-    Budget, Client, Crew, Guard, Service, Settings, Unstored,
-    body::Body,
+    Budget, Client, WorkerPool, SessionPermit, Service, Settings, StoreError,
+    content::ContentReceiver,
     stream::Stream,
     trace::{Received, Word},
 };
@@ -27,16 +27,16 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 const KEEP_BYTES: usize = 4096;
 
 /// How long content may wait for a disk that is behind before it is refused for now.
-const DISK_PATIENCE: Duration = Duration::from_secs(60);
+const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What ended a wait for input.
-enum Woken {
+/// The event that ended a wait for input.
+enum Wait {
     Input(usize),
     Timeout,
     Shutdown,
 }
 
-pub(crate) struct Driver<S: Service> {
+pub(crate) struct SessionDriver<S: Service> {
     pub(crate) settings: Settings,
     pub(crate) service: Arc<S>,
     pub(crate) budget: Arc<Budget>,
@@ -44,48 +44,48 @@ pub(crate) struct Driver<S: Service> {
     pub(crate) client: Client,
     pub(crate) bare_lf: BareLf,
     pub(crate) closing: watch::Receiver<bool>,
-    pub(crate) crew: Arc<Crew>,
-    /// Of the crew, whose thread this is on.
-    pub(crate) place: usize,
-    pub(crate) _guard: Guard,
+    pub(crate) workers: Arc<WorkerPool>,
+    /// The worker that this session runs on.
+    pub(crate) worker: usize,
+    pub(crate) _guard: SessionPermit,
 }
 
-/// A session, on the heap because it is passed on: what a future is given by value it holds twice.
-pub(crate) struct Visit<S: Service> {
-    driver: Driver<S>,
-    talk: Talk<S>,
+/// A session. It is on the heap because it moves between workers: a future holds twice what it takes by value.
+pub(crate) struct Session<S: Service> {
+    driver: SessionDriver<S>,
+    io: SessionIo<S>,
 }
 
-/// How its time on one of the crew ended.
-pub(crate) enum Left<S: Service> {
-    /// It is over.
-    Over,
-    /// Between two transactions, to go on on another.
-    For(usize, Box<Visit<S>>),
+/// How a session ended on one worker.
+pub(crate) enum SessionEnd<S: Service> {
+    /// The session is closed.
+    Closed,
+    /// The session moves to another worker, between two transactions.
+    MigrateTo(usize, Box<Session<S>>),
 }
 
-/// What one session has besides its driver.
-struct Talk<S: Service> {
+/// The connection of one session, its buffers and its timers.
+struct SessionIo<S: Service> {
     connection: Connection,
     stream: Stream,
     unread: Vec<u8>,
-    body: Option<Body<S>>,
+    body: Option<ContentReceiver<S>>,
     sleep: Pin<Box<Sleep>>,
     transaction_ends: Option<Instant>,
     /// Since when what is awaited is awaited: a command that comes byte by byte is waited for once.
     waits_since: Option<Instant>,
 }
 
-impl<S: Service> Driver<S> {
+impl<S: Service> SessionDriver<S> {
     /// Runs the session to its end, or until it is to move. An error is the connection's, and nobody's
     /// loss: what was answered 250 is durable.
-    pub(crate) async fn run(self, stream: Stream) -> io::Result<Left<S>> {
+    pub(crate) async fn run(self, stream: Stream) -> io::Result<SessionEnd<S>> {
         let implicit = matches!(stream, Stream::Tls(_));
         let mut connection =
             Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
         connection.set_bare_lf(self.bare_lf);
         let sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
-        let talk = Talk {
+        let io = SessionIo {
             connection,
             stream,
             unread: Vec::new(),
@@ -94,18 +94,18 @@ impl<S: Service> Driver<S> {
             transaction_ends: None,
             waits_since: None,
         };
-        let mut visit = Box::new(Visit { driver: self, talk });
-        let Visit { driver, talk } = &mut *visit;
+        let mut session = Box::new(Session { driver: self, io });
+        let Session { driver, io } = &mut *session;
         if let Err(reply) = driver.service.client(&driver.client) {
-            driver.service.refused(&driver.client, "CONNECT", None, &reply);
-            return driver.turn_away(talk, &reply).await;
+            driver.service.log_reject(&driver.client, "CONNECT", None, &reply);
+            return driver.reject_connection(io, &reply).await;
         }
-        if !implicit && !driver.service.is_trusted(&driver.client) && talk.stream.has_unread_bytes() {
-            driver.service.refused(&driver.client, "CONNECT", None, &replies::OUT_OF_SYNC);
-            return driver.turn_away(talk, &replies::OUT_OF_SYNC).await;
+        if !implicit && !driver.service.is_trusted(&driver.client) && io.stream.has_unread_bytes() {
+            driver.service.log_reject(&driver.client, "CONNECT", None, &replies::OUT_OF_SYNC);
+            return driver.reject_connection(io, &replies::OUT_OF_SYNC).await;
         }
-        driver.flush(talk).await?;
-        visit.go_on().await
+        driver.flush(io).await?;
+        session.run().await
     }
 
     /// The handshake; without a certificate the end, never a session in clear text.
@@ -119,70 +119,70 @@ impl<S: Service> Driver<S> {
         Ok(Stream::Tls(Box::new(stream)))
     }
 
-    fn better_place(&self, talk: &Talk<S>) -> Option<usize> {
-        if talk.connection.session().is_idle() { self.crew.better_than(self.place, 0) } else { None }
+    fn less_loaded_worker(&self, io: &SessionIo<S>) -> Option<usize> {
+        if io.connection.session().is_idle() { self.workers.pick_less_loaded(self.worker, 0) } else { None }
     }
 
     /// Uses up the unread input. `None`: more is needed; true: TLS begins; false: the end.
-    async fn converse(&mut self, talk: &mut Talk<S>) -> io::Result<Option<bool>> {
-        let unread = std::mem::take(&mut talk.unread);
-        let was_skipping = talk.connection.is_skipping();
+    async fn process_input(&mut self, io: &mut SessionIo<S>) -> io::Result<Option<bool>> {
+        let unread = std::mem::take(&mut io.unread);
+        let was_skipping = io.connection.is_skipping();
         let mut input = &unread[..];
         let end = loop {
-            match talk.connection.step(&mut input) {
+            match io.connection.step(&mut input) {
                 Step::NeedInput => break None,
                 Step::Close => break Some(false),
                 Step::StartTls => break Some(true),
-                Step::JudgeSender => self.judge_sender(talk),
-                Step::JudgeRecipient => self.judge_recipient(talk),
-                Step::Begin => self.begin(talk),
+                Step::JudgeSender => self.judge_sender(io),
+                Step::JudgeRecipient => self.judge_recipient(io),
+                Step::Begin => self.begin(io),
                 Step::Content(bytes) => {
-                    if let Some(body) = &mut talk.body {
-                        let envelope = talk.connection.session().envelope();
+                    if let Some(body) = &mut io.body {
+                        let envelope = io.connection.session().envelope();
                         let envelope = envelope.expect("content has an envelope");
-                        if let Err(reply) = self.take(body, envelope, bytes).await {
-                            talk.body = None;
-                            talk.connection.refuse_content(reply);
+                        if let Err(reply) = self.append_content(body, envelope, bytes).await {
+                            io.body = None;
+                            io.connection.refuse_content(reply);
                         }
                     }
                 }
-                Step::Drop => talk.body = None,
-                Step::Commit(envelope) => self.commit(talk, *envelope).await,
+                Step::Drop => io.body = None,
+                Step::Commit(envelope) => self.commit(io, *envelope).await,
             }
         };
         let used = unread.len() - input.len();
-        talk.keep(unread, used);
-        let is_further = if talk.connection.is_skipping() { !was_skipping } else { used > 0 };
+        io.retain_unread(unread, used);
+        let is_further = if io.connection.is_skipping() { !was_skipping } else { used > 0 };
         if is_further {
-            talk.waits_since = None;
+            io.waits_since = None;
         }
-        if talk.connection.session().envelope().is_none() {
-            talk.transaction_ends = None;
+        if io.connection.session().envelope().is_none() {
+            io.transaction_ends = None;
             // RSET, too, gives back what chunks had come.
-            talk.body = None;
+            io.body = None;
         }
         // The last reply leaves with the end.
         if end != Some(false) {
-            self.flush(talk).await?;
+            self.flush(io).await?;
         }
         Ok(end)
     }
 
-    fn judge_sender(&mut self, talk: &mut Talk<S>) {
-        talk.body = None;
-        let envelope = talk.connection.session().envelope().expect("a sender is judged");
+    fn judge_sender(&mut self, io: &mut SessionIo<S>) {
+        io.body = None;
+        let envelope = io.connection.session().envelope().expect("a sender is judged");
         let is_short = self.budget.content_bytes() > self.settings.memory_bytes;
         let reply = if is_short { replies::NO_ROOM } else { self.service.sender(&self.client, envelope) };
         if reply.is_positive() {
-            talk.transaction_ends = Some(Instant::now() + self.settings.limits.transaction_timeout);
+            io.transaction_ends = Some(Instant::now() + self.settings.limits.transaction_timeout);
         } else {
-            self.service.refused(&self.client, "MAIL", Some(envelope), &reply);
+            self.service.log_reject(&self.client, "MAIL", Some(envelope), &reply);
         }
-        talk.connection.verdict(reply);
+        io.connection.verdict(reply);
     }
 
-    fn judge_recipient(&mut self, talk: &mut Talk<S>) {
-        let session = talk.connection.session();
+    fn judge_recipient(&mut self, io: &mut SessionIo<S>) {
+        let session = io.connection.session();
         let (Some(envelope), Some(recipient)) = (session.envelope(), session.judged_recipient()) else {
             unreachable!("a recipient is judged");
         };
@@ -190,13 +190,13 @@ impl<S: Service> Driver<S> {
         if !reply.is_positive() {
             let mut about = Envelope::new(envelope.reverse_path.clone());
             about.recipients.push(recipient.clone());
-            self.service.refused(&self.client, "RCPT", Some(&about), &reply);
+            self.service.log_reject(&self.client, "RCPT", Some(&about), &reply);
         }
-        talk.connection.verdict(reply);
+        io.connection.verdict(reply);
     }
 
-    fn begin(&mut self, talk: &mut Talk<S>) {
-        let session = talk.connection.session();
+    fn begin(&mut self, io: &mut SessionIo<S>) {
+        let session = io.connection.session();
         let envelope = session.envelope().expect("content has an envelope");
         let received = Received {
             client: &self.client,
@@ -207,27 +207,27 @@ impl<S: Service> Driver<S> {
             envelope,
             now: UnixMillis::now(),
         };
-        talk.body = Some(Body::begin(&received, &self.budget, &self.service));
+        io.body = Some(ContentReceiver::begin(&received, &self.budget, &self.service));
     }
 
     /// Content that the disk is too slow for waits, and with it the client: nothing more is read.
-    async fn take(&self, body: &mut Body<S>, envelope: &Envelope, bytes: &[u8]) -> Result<(), Reply> {
+    async fn append_content(&self, body: &mut ContentReceiver<S>, envelope: &Envelope, bytes: &[u8]) -> Result<(), Reply> {
         let mut taken = body.append(bytes, envelope, &self.settings);
-        let until = Instant::now() + DISK_PATIENCE;
+        let until = Instant::now() + STORE_TIMEOUT;
         loop {
             match taken {
                 Ok(()) => return Ok(()),
-                Err(Unstored::Refused(reply)) => return Err(reply),
-                Err(Unstored::Busy) if Instant::now() > until => return Err(replies::SPOOL_BUSY),
-                Err(Unstored::Busy) => self.service.room().await,
+                Err(StoreError::Refused(reply)) => return Err(reply),
+                Err(StoreError::Busy) if Instant::now() > until => return Err(replies::SPOOL_BUSY),
+                Err(StoreError::Busy) => self.service.wait_for_space().await,
             }
-            taken = body.again(envelope);
+            taken = body.retry_store(envelope);
         }
     }
 
-    async fn commit(&mut self, talk: &mut Talk<S>, envelope: Envelope) {
-        let body = talk.body.take().expect("content was begun");
-        let session = talk.connection.session();
+    async fn commit(&mut self, io: &mut SessionIo<S>, envelope: Envelope) {
+        let body = io.body.take().expect("content was begun");
+        let session = io.connection.session();
         let origin = format!(
             "client=[{}] helo={} proto={}",
             self.client.peer.ip(),
@@ -235,41 +235,41 @@ impl<S: Service> Driver<S> {
             session.protocol(envelope.smtputf8)
         );
         let id = body.id;
-        let (content, counted) = body.finish();
+        let (content, permit) = body.finish();
         let message = Message { id, arrived: UnixMillis::now(), origin: origin.into(), envelope, content };
         let reply = self.service.commit(&self.client, message).await;
-        drop(counted);
-        talk.connection.verdict(reply);
+        drop(permit);
+        io.connection.verdict(reply);
     }
 
     /// Waits for input, the deadline or shutdown. Between transactions shutdown is heard at once.
-    async fn wait(&mut self, talk: &mut Talk<S>) -> io::Result<Woken> {
+    async fn wait(&mut self, io: &mut SessionIo<S>) -> io::Result<Wait> {
         let limits = &self.settings.limits;
         let now = Instant::now();
-        let since = *talk.waits_since.get_or_insert(now);
-        let deadline = if talk.connection.reads_content() {
+        let since = *io.waits_since.get_or_insert(now);
+        let deadline = if io.connection.reads_content() {
             // Of a chunk that is skipped every piece counts for itself, too; but not for ever.
             (now + limits.data_timeout).min(since + limits.transaction_timeout)
         } else {
             since + limits.command_timeout
         };
-        let deadline = talk.transaction_ends.map_or(deadline, |ends| ends.min(deadline));
-        // Who never pauses never comes to the timer.
+        let deadline = io.transaction_ends.map_or(deadline, |ends| ends.min(deadline));
+        // A client that always has data ready would keep the timer from firing, so the deadline is checked here too.
         if now >= deadline {
-            return Ok(Woken::Timeout);
+            return Ok(Wait::Timeout);
         }
-        let is_idle = talk.connection.session().is_idle();
+        let is_idle = io.connection.session().is_idle();
         let mut closing = pin!(self.closing.wait_for(|closing| *closing));
-        let Talk { stream, unread, sleep, .. } = talk;
+        let SessionIo { stream, unread, sleep, .. } = io;
         poll_fn(|cx| {
             if let Poll::Ready(read) = stream.poll_read(cx, unread) {
-                return Poll::Ready(read.map(Woken::Input));
+                return Poll::Ready(read.map(Wait::Input));
             }
             if poll_deadline(sleep, deadline, cx).is_ready() {
-                return Poll::Ready(Ok(Woken::Timeout));
+                return Poll::Ready(Ok(Wait::Timeout));
             }
             if is_idle && closing.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(Woken::Shutdown));
+                return Poll::Ready(Ok(Wait::Shutdown));
             }
             Poll::Pending
         })
@@ -277,32 +277,32 @@ impl<S: Service> Driver<S> {
     }
 
     /// Writes the replies there are.
-    async fn flush(&self, talk: &mut Talk<S>) -> io::Result<()> {
-        if talk.connection.output().is_empty() {
+    async fn flush(&self, io: &mut SessionIo<S>) -> io::Result<()> {
+        if io.connection.output().is_empty() {
             return Ok(());
         }
-        let Talk { connection, stream, sleep, transaction_ends, .. } = talk;
-        self.in_time(sleep, *transaction_ends, stream.write_all(connection.output())).await?;
+        let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
+        self.with_deadline(sleep, *transaction_ends, stream.write_all(connection.output())).await?;
         connection.output().clear();
         Ok(())
     }
 
     /// A refusal instead of the greeting (RFC 5321 §3.1).
-    async fn turn_away(&self, talk: &mut Talk<S>, reply: &Reply) -> io::Result<Left<S>> {
-        talk.connection.output().clear();
-        talk.connection.farewell(reply);
-        self.end(talk).await
+    async fn reject_connection(&self, io: &mut SessionIo<S>, reply: &Reply) -> io::Result<SessionEnd<S>> {
+        io.connection.output().clear();
+        io.connection.close_with(reply);
+        self.end(io).await
     }
 
-    async fn end(&self, talk: &mut Talk<S>) -> io::Result<Left<S>> {
-        let Talk { connection, stream, sleep, transaction_ends, .. } = talk;
-        self.in_time(sleep, *transaction_ends, stream.end(connection.output())).await?;
-        Ok(Left::Over)
+    async fn end(&self, io: &mut SessionIo<S>) -> io::Result<SessionEnd<S>> {
+        let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
+        self.with_deadline(sleep, *transaction_ends, stream.end(connection.output())).await?;
+        Ok(SessionEnd::Closed)
     }
 
     /// Writes, but not for longer than a client may be silent: one that does not read is no better. The
     /// clock is looked at only when the socket is full.
-    async fn in_time(
+    async fn with_deadline(
         &self,
         sleep: &mut Pin<Box<Sleep>>,
         transaction_ends: Option<Instant>,
@@ -339,51 +339,51 @@ fn poll_deadline(sleep: &mut Pin<Box<Sleep>>, deadline: Instant, cx: &mut Contex
     Poll::Pending
 }
 
-impl<S: Service> Visit<S> {
-    async fn go_on(mut self: Box<Self>) -> io::Result<Left<S>> {
+impl<S: Service> Session<S> {
+    async fn run(mut self: Box<Self>) -> io::Result<SessionEnd<S>> {
         loop {
-            let Self { driver, talk } = &mut *self;
-            match driver.converse(talk).await? {
+            let Self { driver, io } = &mut *self;
+            match driver.process_input(io).await? {
                 Some(true) => self = self.start_tls().await?,
                 Some(false) => break,
-                None if let Some(to) = driver.better_place(talk) => return Ok(Left::For(to, self)),
-                None => match driver.wait(talk).await? {
-                    Woken::Input(0) => return Ok(Left::Over),
-                    Woken::Input(_) => {}
-                    Woken::Timeout => talk.connection.farewell(&replies::TIMEOUT),
-                    Woken::Shutdown => talk.connection.farewell(&replies::SHUTTING_DOWN),
+                None if let Some(to) = driver.less_loaded_worker(io) => return Ok(SessionEnd::MigrateTo(to, self)),
+                None => match driver.wait(io).await? {
+                    Wait::Input(0) => return Ok(SessionEnd::Closed),
+                    Wait::Input(_) => {}
+                    Wait::Timeout => io.connection.close_with(&replies::TIMEOUT),
+                    Wait::Shutdown => io.connection.close_with(&replies::SHUTTING_DOWN),
                 },
             }
         }
-        self.driver.end(&mut self.talk).await
+        self.driver.end(&mut self.io).await
     }
 
-    /// Goes on on the runtime that polls this, which is one of the crew's.
-    pub(crate) async fn go_on_at(mut self: Box<Self>, place: usize) -> io::Result<Left<S>> {
-        let Self { driver, talk } = &mut *self;
-        driver.place = place;
+    /// Resumes the session on the worker that polls this future.
+    pub(crate) async fn resume_on(mut self: Box<Self>, worker: usize) -> io::Result<SessionEnd<S>> {
+        let Self { driver, io } = &mut *self;
+        driver.worker = worker;
         // Out of descriptors, the runtime it comes from goes on watching it.
-        let _ = talk.stream.move_here();
-        talk.sleep = Box::pin(tokio::time::sleep(driver.settings.limits.command_timeout));
-        self.go_on().await
+        let _ = io.stream.move_here();
+        io.sleep = Box::pin(tokio::time::sleep(driver.settings.limits.command_timeout));
+        self.run().await
     }
 
     /// The handshake, and the session anew. What was read in clear text is gone: the session
     /// refuses bytes behind STARTTLS.
     async fn start_tls(self: Box<Self>) -> io::Result<Box<Self>> {
-        let Self { mut driver, mut talk } = *self;
-        let Stream::Plain(plain) = talk.stream else { unreachable!("STARTTLS is offered once") };
-        talk.stream = driver.secure(plain).await?;
-        talk.unread.clear();
-        talk.waits_since = None;
-        talk.connection.tls_established();
-        Ok(Box::new(Self { driver, talk }))
+        let Self { mut driver, mut io } = *self;
+        let Stream::Plain(plain) = io.stream else { unreachable!("STARTTLS is offered once") };
+        io.stream = driver.secure(plain).await?;
+        io.unread.clear();
+        io.waits_since = None;
+        io.connection.tls_established();
+        Ok(Box::new(Self { driver, io }))
     }
 }
 
-impl<S: Service> Talk<S> {
+impl<S: Service> SessionIo<S> {
     /// Puts back what was not used.
-    fn keep(&mut self, mut unread: Vec<u8>, used: usize) {
+    fn retain_unread(&mut self, mut unread: Vec<u8>, used: usize) {
         unread.drain(..used);
         if unread.is_empty() && unread.capacity() > KEEP_BYTES {
             unread = Vec::new();

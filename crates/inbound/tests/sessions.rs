@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply};
-use reception::{Client, Crew, Listener, Reception, Service, Settings, TlsMode, Unstored};
+use inbound::{Client, WorkerPool, Listener, Inbound, Service, Settings, TlsMode, StoreError};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
@@ -53,16 +53,16 @@ impl Service for Desk {
     fn next_id(&self) -> QueueId {
         QueueId(self.next.fetch_add(1, Ordering::Relaxed))
     }
-    fn store(&self, _envelope: &Envelope, chunk: Bytes) -> Result<Place, Unstored> {
+    fn store(&self, _envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError> {
         let behind = |count: u64| count.checked_sub(1);
         if self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind).is_ok() {
-            return Err(Unstored::Busy);
+            return Err(StoreError::Busy);
         }
         let place = self.next.fetch_add(1, Ordering::Relaxed);
         self.chunks.lock().unwrap().insert(place, chunk);
         Ok(Place(place))
     }
-    async fn room(&self) {
+    async fn wait_for_space(&self) {
         tokio::task::yield_now().await;
     }
     fn abandon(&self, places: &[Place]) {
@@ -77,7 +77,7 @@ impl Service for Desk {
         self.threads.lock().unwrap().push(std::thread::current().id());
         replies::ACCEPTED
     }
-    fn refused(&self, _: &Client, _: &'static str, _: Option<&Envelope>, _: &Reply) {}
+    fn log_reject(&self, _: &Client, _: &'static str, _: Option<&Envelope>, _: &Reply) {}
 }
 
 impl Desk {
@@ -92,7 +92,7 @@ impl Desk {
 }
 
 struct Server {
-    reception: Arc<Reception<Desk>>,
+    inbound: Arc<Inbound<Desk>>,
     desk: Arc<Desk>,
     port: u16,
     certificate: rustls::pki_types::CertificateDer<'static>,
@@ -118,10 +118,10 @@ fn settings(limits: Limits, sessions_max: usize) -> Settings {
 }
 
 async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
-    start_on(Crew::new([Handle::current()], || false), desk, limits, tls, sessions_max).await
+    start_on(WorkerPool::new([Handle::current()], || false), desk, limits, tls, sessions_max).await
 }
 
-async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
+async fn start_on(workers: Arc<WorkerPool>, desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
     let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let config = rustls::ServerConfig::builder_with_provider(provider())
@@ -132,13 +132,13 @@ async fn start_on(crew: Arc<Crew>, desk: Desk, limits: Limits, tls: TlsMode, ses
         .unwrap();
     let desk = Arc::new(desk);
     let settings = settings(limits, sessions_max);
-    let reception = Reception::new(desk.clone(), settings, Some(Arc::new(config)), crew);
+    let inbound = Inbound::new(desk.clone(), settings, Some(Arc::new(config)), workers);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     // Its sessions have it too: who does not read them is soon noticed.
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     let port = socket.local_addr().unwrap().port();
-    tokio::spawn(reception.clone().listen(Listener { socket, tls, bare_lf: None }));
-    Server { reception, desk, port, certificate: made.cert.der().clone() }
+    tokio::spawn(inbound.clone().listen(Listener { socket, tls, bare_lf: None }));
+    Server { inbound, desk, port, certificate: made.cert.der().clone() }
 }
 
 /// Sends lines and reads whole replies.
@@ -231,7 +231,7 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         let mut server = start(desk, Limits::default(), TlsMode::Off, 10).await;
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.port = socket.local_addr().unwrap().port();
-        tokio::spawn(server.reception.clone().listen(Listener { socket, tls: TlsMode::Off, bare_lf }));
+        tokio::spawn(server.inbound.clone().listen(Listener { socket, tls: TlsMode::Off, bare_lf }));
         let mut c = connect_up_to_data(&server).await;
         c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
         let messages = server.desk.messages.lock().unwrap();
@@ -248,19 +248,19 @@ async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
     c.expect(&format!("{body}.\r\n"), "250").await;
     let content = server.desk.messages.lock().unwrap()[0].1.clone();
     assert!(content.ends_with(body.as_bytes()) && server.desk.chunks.lock().unwrap().len() > 1);
-    assert_eq!(server.reception.budget().content_bytes(), 0);
+    assert_eq!(server.inbound.budget().content_bytes(), 0);
 }
 
 #[tokio::test]
 async fn no_transaction_begins_while_the_others_have_all_the_memory() {
     let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
-    server.reception.reconfigure(Settings { memory_bytes: 3000, ..settings(Limits::default(), 10) }, None);
+    server.inbound.reconfigure(Settings { memory_bytes: 3000, ..settings(Limits::default(), 10) }, None);
     let mut others = Vec::new();
-    while server.reception.budget().content_bytes() <= 3000 {
+    while server.inbound.budget().content_bytes() <= 3000 {
         let mut c = connect_up_to_data(&server).await;
-        let before = server.reception.budget().content_bytes();
+        let before = server.inbound.budget().content_bytes();
         c.0.get_mut().write_all(("x".repeat(500) + "\r\n").as_bytes()).await.unwrap();
-        while server.reception.budget().content_bytes() == before {
+        while server.inbound.budget().content_bytes() == before {
             tokio::task::yield_now().await;
         }
         others.push(c);
@@ -298,7 +298,7 @@ async fn an_aborted_message_leaves_no_chunk() {
         assert!(!server.desk.chunks.lock().unwrap().is_empty());
         c.expect(gives_up, "250").await;
         assert!(server.desk.chunks.lock().unwrap().is_empty(), "{gives_up}");
-        assert_eq!(server.reception.budget().content_bytes(), 0);
+        assert_eq!(server.inbound.budget().content_bytes(), 0);
     }
 }
 
@@ -381,7 +381,7 @@ async fn a_client_that_does_not_read_is_let_go() {
         let talk = "EHLO c\r\n".repeat(5000) + last;
         let talking = async { while c.write_all(talk.as_bytes()).await.is_ok() {} };
         timeout(FOR_EVER, talking).await.expect("the session is over");
-        assert_eq!(server.reception.budget().session_count(), 0);
+        assert_eq!(server.inbound.budget().session_count(), 0);
     }
 }
 
@@ -435,7 +435,7 @@ async fn shutdown_tells_idle_sessions_and_lets_a_transaction_end() {
     busy.reply().await;
     busy.expect("HELO c\r\n", "250").await;
     busy.expect("MAIL FROM:<>\r\n", "250").await;
-    server.reception.close();
+    server.inbound.close();
     assert!(idle.reply().await.starts_with("421 4.3.2"));
     busy.expect("RCPT TO:<a@b>\r\n", "250").await;
     busy.expect("DATA\r\n", "354").await;
@@ -458,8 +458,8 @@ async fn sessions_move_between_transactions_to_where_there_is_time() {
     let is_full = Arc::new(AtomicBool::new(false));
     let told = is_full.clone();
     let runtimes = [Handle::current(), other.handle().clone()];
-    let crew = Crew::new(runtimes, move || told.load(Ordering::Relaxed));
-    let server = start_on(crew, Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let workers = WorkerPool::new(runtimes, move || told.load(Ordering::Relaxed));
+    let server = start_on(workers, Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
     let mut secret = connect(&server).await;
     secret.reply().await;
     secret.expect("EHLO c\r\n", "250").await;

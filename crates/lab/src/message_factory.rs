@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 /// Makes them, each with an id of its own and one recipient.
 #[derive(Debug)]
-pub(crate) struct Mint {
+pub(crate) struct MessageFactory {
     ids: IdSource,
     envelope: Envelope,
 }
 
-impl Mint {
+impl MessageFactory {
     /// With a sender and a recipient.
     pub(crate) fn new() -> Result<Self, String> {
         let from = ReversePath::parse("a@b.test", true).map_err(|e| e.to_string())?;

@@ -1,4 +1,4 @@
-//! `postlab net`: sendmail X's t-net-0. Octets go to and fro between a client and a server, over what
+//! `postlab ipc`: sendmail X's t-net-0. Octets go to and fro between a client and a server, over what
 //! modules on one machine could speak through.
 
 use crate::rounds::{Figure, Progress, Rounds};
@@ -23,7 +23,7 @@ use std::{
 
 /// Measure round trips between two threads over sockets, pipes, memory and eventfds
 #[derive(Debug, Args)]
-pub(crate) struct NetArgs {
+pub(crate) struct IpcArgs {
     /// Octets of the buffers
     #[arg(short = 'b', value_name = "BYTES", default_value = "8192", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     buffer: u32,
@@ -77,7 +77,7 @@ impl Way {
 }
 
 /// Measures and prints; Ctrl-C ends it at once, and what was measured until then is printed.
-pub(crate) fn run(args: &NetArgs) -> Result<(), String> {
+pub(crate) fn run(args: &IpcArgs) -> Result<(), String> {
     let ways = match (args.local, args.over.is_empty()) {
         (true, _) => vec![Way::Local],
         (false, true) => Way::ALL.to_vec(),
@@ -123,7 +123,7 @@ struct Row {
 }
 
 /// All rounds. One that was cut short counts only if it is the first.
-fn row(args: &NetArgs, way: Way, client: u32, stop: &AtomicBool) -> io::Result<Row> {
+fn row(args: &IpcArgs, way: Way, client: u32, stop: &AtomicBool) -> io::Result<Row> {
     let server = if way == Way::Eventfd { 8 } else { args.server.unwrap_or(client) };
     let mut row = Row::default();
     for _ in 0..args.rounds.count {
@@ -141,7 +141,7 @@ fn row(args: &NetArgs, way: Way, client: u32, stop: &AtomicBool) -> io::Result<R
 
 /// How many trips there were, and how long they took together.
 fn measure(
-    args: &NetArgs,
+    args: &IpcArgs,
     way: Way,
     client: u32,
     server: u32,

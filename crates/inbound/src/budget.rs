@@ -30,12 +30,12 @@ impl Budget {
 
     /// Counts a session in until the guard is dropped. `None`: the limit is reached. Only clients
     /// that are not trusted are counted by address.
-    pub fn enter(self: &Arc<Self>, max: usize, client: Option<(IpAddr, usize)>) -> Option<Guard> {
+    pub fn enter(self: &Arc<Self>, max: usize, client: Option<(IpAddr, usize)>) -> Option<SessionPermit> {
         if self.sessions.fetch_add(1, Ordering::Relaxed) >= max {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let mut guard = Guard { budget: self.clone(), client: None };
+        let mut guard = SessionPermit { budget: self.clone(), client: None };
         if let Some((ip, max)) = client {
             let mut by_client = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
             let count = by_client.entry(ip).or_default();
@@ -60,12 +60,12 @@ impl Budget {
 
 /// One session's place in the budget.
 #[derive(Debug)]
-pub struct Guard {
+pub struct SessionPermit {
     budget: Arc<Budget>,
     client: Option<IpAddr>,
 }
 
-impl Drop for Guard {
+impl Drop for SessionPermit {
     fn drop(&mut self) {
         self.budget.sessions.fetch_sub(1, Ordering::Relaxed);
         let Some(ip) = self.client else { return };

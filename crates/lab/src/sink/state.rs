@@ -76,7 +76,7 @@ pub(crate) struct Tally {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Hall {
+pub(crate) struct SinkState {
     pub(crate) shared: Shared,
     pub(crate) bounds: Bounds,
     pub(crate) counts: Counts,
@@ -94,8 +94,8 @@ pub(crate) struct Hall {
     wake: Box<[rustix::fd::OwnedFd]>,
 }
 
-impl Hall {
-    /// A hall that wakes `wakers` when it is enough.
+impl SinkState {
+    /// A state that wakes `wakers` when it is enough.
     pub(crate) fn new(
         shared: Shared,
         bounds: Bounds,
@@ -169,10 +169,10 @@ impl Hall {
         if enough && ended >= self.counts.sessions.load(SeqCst) {
             self.stop();
         } else if enough && !self.ending.swap(true, SeqCst) {
-            let hall = self.clone();
+            let state = self.clone();
             std::thread::spawn(move || {
                 std::thread::sleep(GRACE);
-                hall.stop();
+                state.stop();
             });
         }
     }

@@ -1,4 +1,4 @@
-//! `postlab format`: what it costs to write a line of the delivery log, in four ways. sendmail X found its
+//! `postlab log-format`: what it costs to write a line of the delivery log, in four ways. sendmail X found its
 //! own snprintf up to twice as slow as the system's.
 
 use crate::rounds::{Figure, Progress, Rounds};
@@ -16,7 +16,7 @@ use std::{
 
 /// Measure ways to format a line of a delivery log
 #[derive(Debug, Args)]
-pub(crate) struct FormatArgs {
+pub(crate) struct LogFormatArgs {
     /// Lines in each round
     #[arg(short = 'n', value_name = "COUNT", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
     lines: u32,
@@ -42,7 +42,7 @@ const WAYS: [Way; 4] =
     [("format!", by_string), ("write!", by_write), ("by hand", by_hand), ("serde_json", by_json)];
 
 /// Measures and prints.
-pub(crate) fn run(args: &FormatArgs) -> Result<(), String> {
+pub(crate) fn run(args: &LogFormatArgs) -> Result<(), String> {
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({
         let stop = stop.clone();

@@ -5,18 +5,18 @@
 //! protocol state and no read buffer; content over [`Settings::chunk_bytes`] goes to the spool while
 //! it arrives.
 //!
-//! Read first: [`Service`] and [`Reception`].
+//! Read first: [`Service`] and [`Inbound`].
 
-mod body;
+mod content;
 mod budget;
-mod crew;
-mod driver;
+mod worker_pool;
+mod session;
 mod listener;
 mod service;
 mod stream;
 mod trace;
 
-pub use budget::{Budget, Guard};
-pub use crew::Crew;
-pub use listener::{Listener, Reception, TlsMode};
-pub use service::{Client, Service, Settings, Unstored};
+pub use budget::{Budget, SessionPermit};
+pub use worker_pool::WorkerPool;
+pub use listener::{Listener, Inbound, TlsMode};
+pub use service::{Client, Service, Settings, StoreError};

@@ -1,4 +1,4 @@
-//! `postlab diskhonesty`: does a sync reach the medium? What the kernel counts is evidence: a sync that
+//! `postlab fsync-check`: does a sync reach the medium? What the kernel counts is evidence: a sync that
 //! neither wrote nor flushed promised nothing. What it cannot count, a device that lies about its cache,
 //! shows by its speed if at all; only pulling the plug proves.
 
@@ -21,7 +21,7 @@ use std::{
 ///
 /// Exit code 0 if nothing speaks against it, 1 if something does.
 #[derive(Debug, Args)]
-pub(crate) struct HonestyArgs {
+pub(crate) struct FsyncCheckArgs {
     /// Syncs
     #[arg(short = 'n', value_name = "COUNT", default_value = "200", value_parser = clap::value_parser!(u32).range(10..=100_000))]
     count: u32,
@@ -70,7 +70,7 @@ const TURNS_PER_SECOND: f64 = 250.0;
 const BLOCK: usize = 4096;
 
 /// Measures, judges, prints; true if nothing speaks against the disk.
-pub(crate) fn run(args: &HonestyArgs) -> Result<bool, String> {
+pub(crate) fn run(args: &FsyncCheckArgs) -> Result<bool, String> {
     let evidence = gather(args)?;
     let verdict = judge(&evidence);
     if args.json {
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &HonestyArgs) -> Result<bool, String> {
     Ok(matches!(verdict, Verdict::Plausible | Verdict::Unknown))
 }
 
-fn gather(args: &HonestyArgs) -> Result<Evidence, String> {
+fn gather(args: &FsyncCheckArgs) -> Result<Evidence, String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     let path = scratch.path().join("block");

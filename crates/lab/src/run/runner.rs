@@ -1,13 +1,13 @@
 //! One run: a sink, perhaps an MTA, a source; until the sink has everything, or nothing comes any more.
 
 use super::{
-    gauge::Gauge,
+    monitor::ResourceMonitor,
     scenario::{Experiment, Mta, Scenario, Variant},
 };
 use crate::{
     address::{Endpoint, Family},
     rounds::beside,
-    sink::{Hall, Sink, SinkArgs},
+    sink::{SinkState, Sink, SinkArgs},
     source::{Plan, Report, measure},
     usage::Usage,
 };
@@ -103,7 +103,7 @@ const START: Duration = Duration::from_secs(20);
 
 /// A sink that serves in this process.
 pub(crate) struct Served {
-    pub(crate) hall: Arc<Hall>,
+    pub(crate) sink_state: Arc<SinkState>,
     pub(crate) address: String,
     thread: JoinHandle<Result<(), String>>,
 }
@@ -112,15 +112,15 @@ impl Served {
     /// On an address of its own, which it tells.
     pub(crate) fn start(args: &SinkArgs) -> Result<Self, String> {
         let sink = Sink::open(args)?;
-        let (hall, address) = (sink.hall(), sink.address()?);
+        let (sink_state, address) = (sink.state(), sink.address()?);
         let (model, threads) = (args.model, args.threads.map(usize::from));
         let thread = thread::spawn(move || sink.serve(model, threads));
-        Ok(Self { hall, address, thread })
+        Ok(Self { sink_state, address, thread })
     }
 
     /// Lets it end.
     pub(crate) fn stop(self) -> Result<(), String> {
-        self.hall.stop();
+        self.sink_state.stop();
         self.thread.join().unwrap_or_else(|_| Err("the sink panicked".into()))
     }
 }
@@ -130,7 +130,7 @@ pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
     let Case { scenario, variant, kind, .. } = *case;
     let mta = scenario.mta.as_ref().filter(|_| kind == Kind::Relay);
     // A sink that refuses would be the source's failure here, and no ceiling.
-    let plain = Variant { sink_letters: String::new(), ..variant.clone() };
+    let plain = Variant { sink_options: String::new(), ..variant.clone() };
     let is_beside = mta.is_none() && scenario.experiment == Experiment::Relay;
     let sink = Served::start(&scenario.sink(if is_beside { &plain } else { variant })?)?;
     let result = match mta {
@@ -153,7 +153,7 @@ pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
 fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) -> Result<Run, String> {
     let Case { scenario, variant, sessions, .. } = *case;
     let endpoint = mta.map_or(sink.address.as_str(), |mta| mta.endpoint.as_str());
-    let patience = Duration::from_secs(mta.map_or(10, |mta| mta.patience_seconds));
+    let spin_policy = Duration::from_secs(mta.map_or(10, |mta| mta.patience_seconds));
     if mta.is_some() && scenario.load.warm_up > 0 {
         let args = scenario.source(variant, 1, scenario.load.warm_up, endpoint)?;
         let (setup, plan) = (args.setup()?, Plan::new(args.messages, None, Instant::now()));
@@ -163,17 +163,17 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
             }
         };
         let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
-        drain(sink, report.messages_sent, patience, stop);
+        drain(sink, report.messages_sent, spin_policy, stop);
     }
     let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
     let setup = args.setup()?;
-    let first = sink.hall.tally().messages;
+    let first = sink.sink_state.tally().messages;
     let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
-    let gauge = mta.map(Gauge::new);
+    let gauge = mta.map(ResourceMonitor::new);
     let plan = Plan::new(args.messages, args.rate, Instant::now());
     let begin = plan.begin();
     let moments = Mutex::new(Vec::new());
-    let received = || sink.hall.tally().messages - first;
+    let received = || sink.sink_state.tally().messages - first;
     let look = || Moment {
         seconds: begin.elapsed().as_secs_f64(),
         settled: plan.progress().0,
@@ -192,14 +192,14 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     };
     let report = beside(TICK, watch, || {
         let report = measure(&args, &setup, &plan)?;
-        drain(sink, first + report.messages_sent, patience, stop);
+        drain(sink, first + report.messages_sent, spin_policy, stop);
         Ok::<_, String>(report)
     })?;
     push(&moments, look());
     let moments = moments.into_inner().unwrap_or_default();
     let got = received();
     let drained_seconds =
-        sink.hall.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+        sink.sink_state.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
     let measured = gauge.map(|gauge| gauge.read(got)).unwrap_or_default();
     Ok(Run {
         kind: Kind::Ceiling,
@@ -228,12 +228,12 @@ fn push(moments: &Mutex<Vec<Moment>>, moment: Moment) {
     }
 }
 
-/// Returns when the sink has `wanted`, or nothing new came for as long as `patience`.
-fn drain(sink: &Served, wanted: u64, patience: Duration, stop: &AtomicBool) {
-    let (mut seen, mut since) = (sink.hall.tally().messages, Instant::now());
-    while seen < wanted && since.elapsed() < patience && !stop.load(Relaxed) {
+/// Returns when the sink has `wanted`, or nothing new came for as long as `spin_policy`.
+fn drain(sink: &Served, wanted: u64, spin_policy: Duration, stop: &AtomicBool) {
+    let (mut seen, mut since) = (sink.sink_state.tally().messages, Instant::now());
+    while seen < wanted && since.elapsed() < spin_policy && !stop.load(Relaxed) {
         thread::sleep(TICK / 10);
-        let now = sink.hall.tally().messages;
+        let now = sink.sink_state.tally().messages;
         if now != seen {
             (seen, since) = (now, Instant::now());
         }

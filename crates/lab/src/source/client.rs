@@ -3,7 +3,7 @@
 
 use super::{
     tally::{Fault, Phase, Tally},
-    transcript::{Ears, show},
+    transcript::{TranscriptSinks, show},
 };
 use bytes::Bytes;
 use memchr::memchr;
@@ -28,7 +28,7 @@ pub(crate) enum Style {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ClientSession {
     connection: Connection,
     style: Style,
     /// When each command that waits for its reply was said.
@@ -37,19 +37,19 @@ pub(crate) struct Caller {
     partial: Vec<u8>,
     output: VecDeque<Bytes>,
     /// Who hears both sides (-v).
-    ears: Ears,
+    sinks: TranscriptSinks,
 }
 
-impl Caller {
+impl ClientSession {
     /// A session on a connection that was made just now.
-    pub(crate) fn new(settings: Settings, style: Style, ears: Ears, now: Instant) -> Self {
+    pub(crate) fn new(settings: Settings, style: Style, sinks: TranscriptSinks, now: Instant) -> Self {
         Self {
             connection: Connection::new(settings),
             style,
             said: VecDeque::from([now]),
             partial: Vec::new(),
             output: VecDeque::new(),
-            ears,
+            sinks,
         }
     }
 
@@ -63,7 +63,7 @@ impl Caller {
         self.connection.awaited().next().map(Phase::from)
     }
 
-    /// May [`Caller::begin`] be called?
+    /// May [`ClientSession::begin`] be called?
     pub(crate) fn can_begin(&self) -> bool {
         self.connection.can_begin()
     }
@@ -168,7 +168,7 @@ impl Caller {
                 Piece::Text(text) if self.swallows(&text) => {}
                 Piece::Text(text) => self.say(text.into()),
                 Piece::Content(bytes) => self.say(bytes),
-                Piece::Load(_) => unreachable!("letters are in memory"),
+                Piece::Load(_) => unreachable!("messages are in memory"),
             }
         }
         self.said.resize(self.connection.awaited().len(), now);
@@ -180,7 +180,7 @@ impl Caller {
     }
 
     fn show(&self, side: &str, bytes: &[u8]) {
-        show(&self.ears, side, bytes);
+        show(&self.sinks, side, bytes);
     }
 
     /// The server is asked for no extensions: the connection hears that it has none.
@@ -238,30 +238,30 @@ mod tests {
         Settings { protocol: Protocol::Smtp, hello: "me".into(), depth: 1, eight_bit_anyway: true }
     }
 
-    /// What the caller says after each of the server's words, which come in pieces of `length`.
+    /// What the client_session says after each of the server's words, which come in pieces of `length`.
     fn dialog(style: Style, length: usize, words: &[&str]) -> (Vec<String>, Tally) {
-        let letter = super::super::letter::tests::letters().next();
+        let message = super::super::template::tests::template().next();
         let now = Instant::now();
-        let (mut caller, mut tally, mut said) =
-            (Caller::new(settings(), style, Ears::new(), now), Tally::default(), Vec::new());
+        let (mut client_session, mut tally, mut said) =
+            (ClientSession::new(settings(), style, TranscriptSinks::new(), now), Tally::default(), Vec::new());
         for word in words {
             for piece in word.as_bytes().chunks(length) {
-                caller.receive(piece, now, &mut tally).unwrap();
+                client_session.receive(piece, now, &mut tally).unwrap();
             }
-            while let Some(event) = caller.next_event() {
+            while let Some(event) = client_session.next_event() {
                 match event {
                     Event::Hello => {
-                        let message = letter.clone();
-                        caller.begin(Transaction { name: 1, message, recipients: vec![0] }, now);
+                        let message = message.clone();
+                        client_session.begin(Transaction { name: 1, message, recipients: vec![0] }, now);
                     }
-                    Event::Settled(..) => caller.quit(now),
+                    Event::Settled(..) => client_session.quit(now),
                     _ => {}
                 }
             }
-            let all: Vec<u8> = caller.output().drain(..).flatten().collect();
+            let all: Vec<u8> = client_session.output().drain(..).flatten().collect();
             said.push(String::from_utf8(all).unwrap());
         }
-        assert_eq!(caller.said.len(), caller.connection.awaited().len());
+        assert_eq!(client_session.said.len(), client_session.connection.awaited().len());
         (said, tally)
     }
 

@@ -1,4 +1,4 @@
-//! `postlab postal`: Postal's letters and its CSV line a minute. Bodies are random and carry their checksum,
+//! `postlab postal`: Postal's options and its CSV line a minute. Bodies are random and carry their checksum,
 //! which `postlab sink --verify` compares as rabid does.
 
 use super::Runner;
