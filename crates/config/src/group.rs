@@ -39,7 +39,7 @@ pub struct QueueGroup {
     pub runners: Option<usize>,
     /// Higher first.
     pub priority: u32,
-    /// Its own spool, if it has one.
+    /// The group's own spool, if it has one.
     pub spool: Option<OwnSpool>,
 }
 

@@ -1,4 +1,4 @@
-//! What operators write, checked into typed settings.
+//! The configuration file that operators write, checked into typed settings.
 //!
 //! A file is checked whole: every problem is found at once, each with file, line, column, what is
 //! wrong and what would be right. One definition a key (its comment, type and default in

@@ -175,6 +175,9 @@ pub(crate) struct Server {
     /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
     /// is closed.
     pub(crate) too_many: Option<(usize, &'static str)>,
+    /// Transactions with more accepted recipients than this are refused at this command (`.` is the end of content)
+    /// with this reply; behind 421 the connection is closed.
+    pub(crate) refuses_larger: Option<(usize, &'static str, &'static str)>,
     /// Connections end after so many transactions, with these words if there are any.
     pub(crate) transactions_max: usize,
     pub(crate) close_with: Option<&'static str>,
@@ -190,6 +193,14 @@ impl Server {
         let extensions = vec!["PIPELINING", "8BITMIME"];
         let (transactions_max, connections_max) = (usize::MAX, usize::MAX);
         Self { answers: answers.to_vec(), extensions, transactions_max, connections_max, ..Self::default() }
+    }
+
+    /// A server that offers STARTTLS.
+    pub(crate) fn with_tls(config: Arc<rustls::ServerConfig>) -> Self {
+        let mut server = Self::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(config);
+        server
     }
 
     pub(crate) async fn start(&self) -> u16 {
@@ -266,7 +277,8 @@ impl Server {
             }
             let is_rcpt = command.starts_with("RCPT");
             let too_many = self.too_many.filter(|(max, _)| is_rcpt && accepted >= *max);
-            let answer = answer.or(too_many.map(|(_, answer)| answer)).unwrap_or(default);
+            let refusal = self.refusal_of_number(&command, accepted);
+            let answer = answer.or(too_many.map(|(_, answer)| answer)).or(refusal).unwrap_or(default);
             if answer == "CLOSE" {
                 return None;
             }
@@ -288,9 +300,14 @@ impl Server {
                     }
                 }
                 self.contents.lock().unwrap().push(content);
-                match self.answer(".") {
+                match self.answer(".").or(self.refusal_of_number(".", accepted)) {
                     Some("CLOSE") => return None,
-                    Some(answer) => say(stream, answer).await?,
+                    Some(answer) => {
+                        say(stream, answer).await?;
+                        if answer.starts_with("421") {
+                            return None;
+                        }
+                    }
                     None if self.lmtp => {
                         for n in 0..accepted {
                             say(stream, if n % 2 == 0 { "250 taken" } else { "452 4.2.2 full" }).await?;
@@ -300,6 +317,11 @@ impl Server {
                 }
             }
         }
+    }
+
+    fn refusal_of_number(&self, command: &str, accepted_count: usize) -> Option<&'static str> {
+        let (max, at, answer) = self.refuses_larger?;
+        (command == at && accepted_count > max).then_some(answer)
     }
 
     pub(crate) fn count(&self, begin: &str) -> usize {

@@ -37,7 +37,8 @@ pub struct Settings {
     /// Transactions whose content is on the wire while the next one begins, with a server that offers
     /// PIPELINING; 1 waits for each.
     pub depth: usize,
-    /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody.
+    /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody. Reports of
+    /// our own ([`mail::Message::is_report`]) are sent as they are in any case.
     pub eight_bit_anyway: bool,
 }
 
@@ -212,6 +213,11 @@ impl Connection {
             ready: false,
             closing: false,
         }
+    }
+
+    /// Returns the protocol that is spoken on this connection.
+    pub fn protocol(&self) -> Protocol {
+        self.settings.protocol
     }
 
     /// What the server offers.
