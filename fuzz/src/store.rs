@@ -1,7 +1,7 @@
 //! What is read back from a disk that anybody may have written to.
 
 use spool::{
-    LogSettings, LogSpool, Mutation, Spool as _, Turn,
+    LogSettings, LogSpool, Mutation, Spool as _, WorkStep,
     disk::{Disk, File},
 };
 use std::{
@@ -26,7 +26,7 @@ pub fn spool_format(bytes: &[u8]) {
 pub fn spool_digest(bytes: &[u8]) {
     let [batches, rows, rest @ ..] = bytes else { return };
     let (batches, rows) = (u32::from(*batches % 8), u32::from(*rows % 8));
-    spool::fuzz::digest(rest, batches, rows);
+    spool::fuzz::index_file(rest, batches, rows);
     // Counts, kinds and places that mean something; the rest is as it came.
     let mut table = Vec::new();
     let byte = |at: usize| rest.get(at).copied().unwrap_or(0);
@@ -48,7 +48,7 @@ pub fn spool_digest(bytes: &[u8]) {
             table.extend([0; 4]);
         }
     }
-    spool::fuzz::digest(&table, batches, rows);
+    spool::fuzz::index_file(&table, batches, rows);
 }
 
 /// Recovery from segments whose checksums are right and whose contents are anything, and from one
@@ -70,7 +70,7 @@ pub fn spool_recovery(bytes: &[u8]) {
     disk.put("0000000000000002.dig", bytes.to_vec());
     let settings =
         LogSettings { segment_bytes: SEGMENT_BYTES as u64, min_free_bytes: 0, ..LogSettings::default() };
-    let Ok(mut spool) = LogSpool::by_hand(Arc::new(disk), settings, Mutation::None) else { return };
+    let Ok(mut spool) = LogSpool::single_stepped(Arc::new(disk), settings, Mutation::None) else { return };
     let mut ids = Vec::new();
     if spool.recover(&mut |found| ids.push(found.message.id)).is_err() {
         return;
@@ -81,8 +81,8 @@ pub fn spool_recovery(bytes: &[u8]) {
             places.for_each(|place| drop(spool.load(place)));
         }
     }
-    for turn in [Turn::Prepare, Turn::Commit, Turn::Clean] {
-        spool.turn(turn);
+    for step in [WorkStep::Prepare, WorkStep::Commit, WorkStep::Compact] {
+        spool.step(step);
     }
 }
 

@@ -5,7 +5,7 @@ use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{Entry, LogSettings, LogSpool, Mutation, Spool as _, Ticket, Turn};
+use spool::{Entry, LogSettings, LogSpool, Mutation, Spool as _, Ticket, WorkStep};
 use std::sync::Arc;
 
 /// Messages of one commit.
@@ -18,7 +18,7 @@ impl Default for Log {
     fn default() -> Self {
         let settings = LogSettings { segment_bytes: 4 << 20, ..LogSettings::default() };
         let disk = Arc::new(MemoryDisk::default());
-        let mut log = LogSpool::by_hand(disk, settings, Mutation::None).expect("memory does not fail");
+        let mut log = LogSpool::single_stepped(disk, settings, Mutation::None).expect("memory does not fail");
         log.recover(&mut |_| {}).expect("memory does not fail");
         Self(log)
     }
@@ -32,8 +32,8 @@ impl Log {
 
     /// Makes it durable.
     pub fn commit(&self, last: Ticket) {
-        while self.0.turn(Turn::Prepare) {}
-        assert!(self.0.turn(Turn::Commit));
+        while self.0.step(WorkStep::Prepare) {}
+        assert!(self.0.step(WorkStep::Commit));
         assert!(matches!(self.0.reached(last), Some(Ok(()))));
     }
 }

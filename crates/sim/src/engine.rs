@@ -2,8 +2,8 @@
 
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, Chooser, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
-    RecoveryReport, Several, Spool, SpoolFailure, Ticket, Turn,
+    Choice, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, Ticket, WorkStep,
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ pub enum Order {
 }
 
 impl Engine {
-    /// Of each lane.
+    /// Of each shard.
     pub fn orders(self) -> &'static [Order] {
         match self {
             Self::Log => &[Order::First],
@@ -45,7 +45,7 @@ impl Engine {
 }
 
 /// Which of both has a message.
-pub fn chooser() -> Chooser {
+pub fn chooser() -> ShardSelector {
     Box::new(|envelope| envelope.recipients.len() % 2)
 }
 
@@ -97,13 +97,13 @@ impl Setup {
             Engine::Both => {
                 let log = self.log(&disk.directory(LOG_DIRECTORY))?;
                 let stores: Vec<Box<dyn ByHand>> = vec![Box::new(log), Box::new(self.directories(disk)?)];
-                Ok(Subject::Both(Box::new(Several::new(stores, chooser()))))
+                Ok(Subject::Both(Box::new(ShardedSpool::new(stores, chooser()))))
             }
         }
     }
 
     fn log(&self, disk: &SimDisk) -> Result<LogSpool, SpoolFailure> {
-        LogSpool::by_hand(Arc::new(disk.clone()), self.log.clone(), self.mutation)
+        LogSpool::single_stepped(Arc::new(disk.clone()), self.log.clone(), self.mutation)
     }
 
     fn directories(&self, disk: &SimDisk) -> Result<DirSpool, SpoolFailure> {
@@ -118,7 +118,7 @@ impl Setup {
             // Threads would read in an order that no seed decides.
             read_threads: 1,
         };
-        DirSpool::by_hand(queues, settings, self.mutation)
+        DirSpool::single_stepped(queues, settings, self.mutation)
     }
 
     /// Does a file of the disk belong to the log?
@@ -151,18 +151,18 @@ const LOG_DIRECTORY: &str = "log";
 /// A spool whose threads' work is done when it is called for.
 pub(crate) trait ByHand: Spool {
     /// As the engines' own do; whether there was anything to do.
-    fn turn(&self, turn: Turn) -> bool;
+    fn step(&self, step: WorkStep) -> bool;
 }
 
 impl ByHand for LogSpool {
-    fn turn(&self, turn: Turn) -> bool {
-        Self::turn(self, turn)
+    fn step(&self, step: WorkStep) -> bool {
+        Self::step(self, step)
     }
 }
 
 impl ByHand for DirSpool {
-    fn turn(&self, turn: Turn) -> bool {
-        Self::turn(self, turn)
+    fn step(&self, step: WorkStep) -> bool {
+        Self::step(self, step)
     }
 }
 
@@ -170,16 +170,16 @@ impl ByHand for DirSpool {
 pub(crate) enum Subject {
     Log(Box<LogSpool>),
     Directories(Box<DirSpool>),
-    Both(Box<Several<dyn ByHand>>),
+    Both(Box<ShardedSpool<dyn ByHand>>),
 }
 
 impl Subject {
-    pub(crate) fn turn(&self, turn: Turn) -> bool {
+    pub(crate) fn step(&self, step: WorkStep) -> bool {
         match self {
-            Self::Log(spool) => spool.turn(turn),
-            Self::Directories(spool) => spool.turn(turn),
+            Self::Log(spool) => spool.step(step),
+            Self::Directories(spool) => spool.step(step),
             // Each has threads of its own.
-            Self::Both(spool) => spool.stores().iter().filter(|store| store.turn(turn)).count() > 0,
+            Self::Both(spool) => spool.stores().iter().filter(|store| store.step(step)).count() > 0,
         }
     }
 

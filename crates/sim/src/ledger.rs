@@ -40,7 +40,7 @@ struct Sent {
 #[derive(Debug)]
 pub struct Ledger {
     sent: BTreeMap<u64, Sent>,
-    lanes: Vec<Lane>,
+    shards: Vec<Shard>,
     /// With everything submitted.
     latest: Queue,
     hurt: Hurt,
@@ -48,7 +48,7 @@ pub struct Ledger {
 
 /// What becomes durable in one order.
 #[derive(Debug)]
-struct Lane {
+struct Shard {
     order: Order,
     /// What the last recovery found: all of that is durable.
     proven: Queue,
@@ -137,15 +137,15 @@ impl Live {
 impl Ledger {
     /// Of a spool with nothing in it.
     pub fn new(engine: Engine) -> Self {
-        let lanes = engine.orders().iter().map(|order| Lane::new(*order)).collect();
-        Self { sent: BTreeMap::new(), lanes, latest: Queue::new(), hurt: Hurt::default() }
+        let shards = engine.orders().iter().map(|order| Shard::new(*order)).collect();
+        Self { sent: BTreeMap::new(), shards, latest: Queue::new(), hurt: Hurt::default() }
     }
 
     /// The spool took it.
-    pub fn submitted(&mut self, lane: usize, ticket: Ticket, transaction: Transaction) {
+    pub fn submitted(&mut self, shard: usize, ticket: Ticket, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
         transaction.iter().for_each(|entry| self.hurt.submitted(entry));
-        self.lanes[lane].submit(ticket, transaction);
+        self.shards[shard].submit(ticket, transaction);
     }
 
     /// A message that may be submitted, and its content, which may be in chunks.
@@ -154,21 +154,21 @@ impl Ledger {
         self.sent.insert(message.id.0, Sent { message, content });
     }
 
-    /// The tickets of a lane no one was called durable of yet.
-    pub fn open_tickets(&self, lane: usize) -> impl Iterator<Item = Ticket> + '_ {
-        self.lanes[lane].open().iter().map(|(ticket, _)| *ticket)
+    /// The tickets of a shard no one was called durable of yet.
+    pub fn open_tickets(&self, shard: usize) -> impl Iterator<Item = Ticket> + '_ {
+        self.shards[shard].open().iter().map(|(ticket, _)| *ticket)
     }
 
-    /// Of all lanes.
+    /// Of all shards.
     pub fn open_count(&self) -> usize {
-        self.lanes.iter().map(|lane| lane.open().len()).sum()
+        self.shards.iter().map(|shard| shard.open().len()).sum()
     }
 
     /// A ticket was called durable.
-    pub fn acknowledged(&mut self, lane: usize, ticket: Ticket) {
-        let lane = &mut self.lanes[lane];
-        let up_to = lane.submitted.iter().filter(|(t, _)| *t <= ticket).count();
-        lane.acknowledged = lane.acknowledged.max(up_to);
+    pub fn acknowledged(&mut self, shard: usize, ticket: Ticket) {
+        let shard = &mut self.shards[shard];
+        let up_to = shard.submitted.iter().filter(|(t, _)| *t <= ticket).count();
+        shard.acknowledged = shard.acknowledged.max(up_to);
     }
 
     /// With everything that was submitted.
@@ -178,7 +178,7 @@ impl Ledger {
 
     /// Messages whose acceptance is durable and whose end was not submitted: they can be read.
     pub fn readable(&self) -> Vec<QueueId> {
-        let ids = self.lanes.iter().flat_map(Lane::durable);
+        let ids = self.shards.iter().flat_map(Shard::durable);
         ids.filter(|id| self.latest.contains_key(id)).map(QueueId).collect()
     }
 
@@ -189,21 +189,21 @@ impl Ledger {
 
     /// What recovery found must be one of the queues that may be; from now on it is durable.
     pub fn settle(&mut self, found: Queue) -> Result<(), String> {
-        if let Some(id) = found.keys().find(|id| !self.lanes.iter().any(|lane| lane.own.contains(id))) {
+        if let Some(id) = found.keys().find(|id| !self.shards.iter().any(|shard| shard.own.contains(id))) {
             return Err(format!("{id} was given to nobody"));
         }
         self.hurt.judge(&found)?;
-        self.lanes.iter().try_for_each(|lane| lane.judge(&lane.part(&found), &self.hurt))?;
+        self.shards.iter().try_for_each(|shard| shard.judge(&shard.part(&found), &self.hurt))?;
         self.adopt(found);
         Ok(())
     }
 
     /// Something was damaged: what is left counts from now on.
     pub fn adopt(&mut self, found: Queue) {
-        for lane in &mut self.lanes {
-            lane.submitted.clear();
-            lane.acknowledged = 0;
-            lane.proven = lane.part(&found);
+        for shard in &mut self.shards {
+            shard.submitted.clear();
+            shard.acknowledged = 0;
+            shard.proven = shard.part(&found);
         }
         self.latest = found;
     }
@@ -225,7 +225,7 @@ impl Ledger {
 
     /// Messages whose acceptance is durable.
     pub fn durable(&self) -> impl Iterator<Item = u64> + '_ {
-        self.lanes.iter().flat_map(Lane::durable)
+        self.shards.iter().flat_map(Shard::durable)
     }
 
     /// Messages whose end was submitted since the last recovery, and those of them whose end is durable.
@@ -233,8 +233,8 @@ impl Ledger {
         let ends = |transactions: &[(Ticket, Transaction)]| -> Vec<u64> {
             transactions.iter().flat_map(|(_, t)| t).filter_map(ended).collect()
         };
-        let all = self.lanes.iter().flat_map(|lane| ends(&lane.submitted));
-        let durable = self.lanes.iter().flat_map(|lane| ends(&lane.submitted[..lane.acknowledged]));
+        let all = self.shards.iter().flat_map(|shard| ends(&shard.submitted));
+        let durable = self.shards.iter().flat_map(|shard| ends(&shard.submitted[..shard.acknowledged]));
         (all.collect(), durable.collect())
     }
 
@@ -263,7 +263,7 @@ impl Ledger {
     }
 }
 
-impl Lane {
+impl Shard {
     fn new(order: Order) -> Self {
         let (proven, own) = (Queue::new(), BTreeSet::new());
         Self { order, proven, submitted: Vec::new(), acknowledged: 0, own }
@@ -284,7 +284,7 @@ impl Lane {
         self.proven.keys().copied().chain(since)
     }
 
-    /// What of it is this lane's.
+    /// What of it is this shard's.
     fn part(&self, found: &Queue) -> Queue {
         found.iter().filter(|(id, _)| self.own.contains(id)).map(|(id, live)| (*id, live.clone())).collect()
     }

@@ -22,7 +22,7 @@ use crate::{
     workload::Workload,
 };
 use mail::QueueId;
-use spool::{Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, Ticket, Turn};
+use spool::{Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, Ticket, WorkStep};
 use std::{
     collections::BTreeSet,
     task::{Context, Poll, Waker},
@@ -63,8 +63,8 @@ struct Run {
     rng: Rng,
     /// Which lives begin with names only. A stream of its own: the other has been counted on.
     listed: Rng,
-    /// When digests are written, in a stream of its own, too.
-    digests: Rng,
+    /// When segment indexes are written, in a stream of its own, too.
+    indexes: Rng,
     /// What of the disk goes bad and when, too.
     decays: Rng,
     /// What went bad.
@@ -128,7 +128,7 @@ impl Run {
             setup: Setup::new(engine, settings, mutation, seed),
             rng,
             listed: Rng::new(!seed),
-            digests: Rng::new(seed.rotate_left(32)),
+            indexes: Rng::new(seed.rotate_left(32)),
             decays: Rng::new(!seed.rotate_left(32)),
             decayed: Vec::new(),
             returned: BTreeSet::new(),
@@ -237,14 +237,14 @@ impl Run {
                 Ok(_) | Err(Refused::Busy | Refused::Full) => {}
                 Err(Refused::Poisoned) => break,
             }
-            for turn in [Turn::Prepare, Turn::Clean, Turn::Commit] {
-                let percent = if turn == Turn::Prepare { 70 } else { 40 };
+            for step in [WorkStep::Prepare, WorkStep::Compact, WorkStep::Commit] {
+                let percent = if step == WorkStep::Prepare { 70 } else { 40 };
                 if self.rng.chance(percent) {
-                    spool.turn(turn);
+                    spool.step(step);
                 }
             }
-            if self.digests.chance(8) {
-                spool.turn(Turn::Digest);
+            if self.indexes.chance(8) {
+                spool.step(WorkStep::Index);
             }
             self.note_durable(spool);
             if self.rng.chance(10) {
@@ -260,9 +260,9 @@ impl Run {
 
     /// Sometimes it is closed as it should be.
     fn finish_work(&mut self, spool: &Subject) {
-        if self.digests.chance(30) {
+        if self.indexes.chance(30) {
             spool.close();
-            while [Turn::Commit, Turn::Digest].into_iter().any(|turn| spool.turn(turn)) {}
+            while [WorkStep::Commit, WorkStep::Index].into_iter().any(|step| spool.step(step)) {}
         }
         self.note_durable(spool);
     }
@@ -291,10 +291,10 @@ impl Run {
     /// What the spool calls durable now.
     fn note_durable(&mut self, spool: &Subject) {
         let is_durable = |ticket: &Ticket| matches!(poll(spool.durable(*ticket)), Poll::Ready(Ok(())));
-        for lane in 0..spool.lane_count() {
-            let tickets: Vec<Ticket> = self.ledger.open_tickets(lane).collect();
+        for shard in 0..spool.shard_count() {
+            let tickets: Vec<Ticket> = self.ledger.open_tickets(shard).collect();
             if let Some(last) = tickets.into_iter().take_while(is_durable).last() {
-                self.ledger.acknowledged(lane, last);
+                self.ledger.acknowledged(shard, last);
             }
         }
     }

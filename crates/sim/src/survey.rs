@@ -21,7 +21,7 @@ pub enum What {
     /// Anything in the newest batch of all.
     LastBatch,
     /// The digest of a segment.
-    Digest,
+    SegmentIndex,
     /// An envelope file.
     Envelope,
     /// A content file.
@@ -148,7 +148,7 @@ pub fn spots(disk: &SimDisk) -> Vec<Spot> {
                     last = last.max(Some((sequence, file.clone(), bytes.start, bytes.end)));
                 }
             }
-            "dig" => spot(What::Digest, 0..bytes.len()),
+            "idx" => spot(What::SegmentIndex, 0..bytes.len()),
             "env" => spot(What::Envelope, 0..bytes.len()),
             "msg" => spot(What::Content, 0..bytes.len()),
             "chunk" => spot(What::Chunk, 0..bytes.len()),

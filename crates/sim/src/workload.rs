@@ -118,7 +118,7 @@ impl Workload {
 
     /// A message for each of several spools, as [`crate::engine::chooser`] divides them.
     pub fn one_each(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
-        for recipient_count in 1..=spool.lane_count() {
+        for recipient_count in 1..=spool.shard_count() {
             let message =
                 self.message(envelope("sender@here.test", recipient_count), Content::from_bytes("last\r\n"));
             ledger.sent(message.clone(), "last\r\n".into());
@@ -127,23 +127,23 @@ impl Workload {
         Ok(())
     }
 
-    /// A message that comes and goes, through each of several spools; `turn` does what their threads do.
+    /// A message that comes and goes, through each of several spools; `step` does what their threads do.
     pub fn pass_through(
         &mut self,
         spool: &dyn Spool,
         ledger: &mut Ledger,
-        turn: &dyn Fn(),
+        step: &dyn Fn(),
     ) -> Result<(), Refused> {
-        for recipient_count in 1..=spool.lane_count() {
+        for recipient_count in 1..=spool.shard_count() {
             let bytes = self.bytes(4000);
             let content = Content::from_bytes(bytes.clone());
             let message = self.message(envelope("sender@here.test", recipient_count), content);
             let id = message.id;
             ledger.sent(message.clone(), bytes);
             Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
-            turn();
+            step();
             Self::submit(spool, ledger, vec![Entry::Outcome { id, results: Vec::new(), last: true }])?;
-            turn();
+            step();
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Workload {
         transaction: Transaction,
     ) -> Result<Option<Ticket>, Refused> {
         let ticket = spool.submit(transaction.clone())?;
-        ledger.submitted(spool.lane(ticket), ticket, transaction);
+        ledger.submitted(spool.shard(ticket), ticket, transaction);
         Ok(Some(ticket))
     }
 

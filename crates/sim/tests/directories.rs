@@ -9,7 +9,7 @@ use sim::{
     seed::Rng,
 };
 use spool::{
-    DirSettings, DirSpool, Entry, Mutation, QueueDirectory, Recovered, RecoveryReport, Spool, Turn,
+    DirSettings, DirSpool, Entry, Mutation, QueueDirectory, Recovered, RecoveryReport, Spool, WorkStep,
     disk::Disk,
 };
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn built(disk: &SimDisk, mutation: Mutation) -> DirSpool {
         ["q0", "q1"].map(|name| QueueDirectory::flat(name, Arc::new(disk.directory(name)))).into_iter();
     let settings =
         DirSettings { min_free_bytes: 0, reserve_bytes: 0, read_threads: 1, ..DirSettings::default() };
-    DirSpool::by_hand(queues.collect(), settings, mutation).unwrap()
+    DirSpool::single_stepped(queues.collect(), settings, mutation).unwrap()
 }
 
 fn open(disk: &SimDisk, mutation: Mutation) -> (DirSpool, Vec<Recovered>, RecoveryReport) {
@@ -49,7 +49,7 @@ fn end(id: u64) -> Entry {
 /// Commits in the calling thread; did it work?
 fn commit(spool: &DirSpool, transaction: Vec<Entry>) -> bool {
     spool.submit(transaction).unwrap();
-    assert!(spool.turn(Turn::Commit));
+    assert!(spool.step(WorkStep::Commit));
     !spool.pressure().poisoned
 }
 
@@ -68,7 +68,7 @@ fn what_opening_an_envelope_tells_stays_true() {
             spool.submit(vec![defer(id, "busy")]).unwrap();
         }
         disk.plan(disk.operation_count() + count, Fault::Sync);
-        spool.turn(Turn::Commit);
+        spool.step(WorkStep::Commit);
         assert!(spool.pressure().poisoned);
         let disk = disk.after_kill();
         let mut listing = built(&disk, Mutation::None);

@@ -1,4 +1,4 @@
-//! Every operation of a run fails in turn, in every way, once and for good, until a run passes clean.
+//! Every operation of a run fails in step, in every way, once and for good, until a run passes clean.
 
 use sim::{
     disk::{EIO, EMFILE, ENOSPC, Fault},
@@ -44,7 +44,7 @@ fn nor_does_it_in_queue_directories() {
 fn every_fault(engine: Engine) {
     for fault in FAULTS {
         let operations = swept(1, fault, engine, Mutation::None).unwrap_or_else(|what| panic!("{what}"));
-        println!("{engine}, {fault:?}: {operations} operations failed in turn");
+        println!("{engine}, {fault:?}: {operations} operations failed in step");
         assert!(operations > 150);
     }
 }

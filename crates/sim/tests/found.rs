@@ -6,7 +6,7 @@ use sim::{
     seed::Rng,
 };
 use spool::{
-    Change, Entry, LogSettings, LogSpool, Mutation, RecoveryReport, Spool, SpoolFailure, Turn, disk::Disk,
+    Change, Entry, LogSettings, LogSpool, Mutation, RecoveryReport, Spool, SpoolFailure, WorkStep, disk::Disk,
 };
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn settings() -> LogSettings {
 }
 
 fn open(disk: &SimDisk) -> Result<(LogSpool, Vec<u64>, RecoveryReport), SpoolFailure> {
-    let mut spool = LogSpool::by_hand(Arc::new(disk.clone()), settings(), Mutation::None)?;
+    let mut spool = LogSpool::single_stepped(Arc::new(disk.clone()), settings(), Mutation::None)?;
     let mut found = Vec::new();
     let report = spool.recover(&mut |r| found.push(r.message.id.0))?;
     Ok((spool, found, report))
@@ -32,7 +32,7 @@ fn entry(id: u64, size_bytes: usize) -> Entry {
 /// Commits in the calling thread.
 fn commit(spool: &LogSpool, transaction: Vec<Entry>) {
     spool.submit(transaction).unwrap();
-    assert!(spool.turn(Turn::Commit));
+    assert!(spool.step(WorkStep::Commit));
     assert!(!spool.pressure().poisoned);
 }
 
@@ -42,7 +42,7 @@ fn a_segment_made_by_a_killed_process_keeps_its_name_when_the_power_goes() {
         let disk = SimDisk::new(cut, u64::MAX);
         disk.plan(cut, Fault::Cut);
         if let Ok((spool, _, _)) = open(&disk) {
-            while spool.turn(Turn::Prepare) {}
+            while spool.step(WorkStep::Prepare) {}
         }
         let disk = disk.after_kill();
         let (spool, _, _) = open(&disk).unwrap();
@@ -62,7 +62,7 @@ fn a_file_is_called_a_segment_only_when_it_is_one() {
         let disk = SimDisk::new(cut, u64::MAX);
         disk.plan(cut, Fault::Cut);
         if let Ok((spool, _, _)) = open(&disk) {
-            while spool.turn(Turn::Prepare) {}
+            while spool.step(WorkStep::Prepare) {}
         }
         let disk = disk.after_crash(seed);
         for name in disk.list().unwrap().iter().filter(|name| name.ends_with(".seg")) {
@@ -79,10 +79,10 @@ fn a_restart_does_not_cost_a_segment() {
     let (spool, _, _) = open(&disk).unwrap();
     commit(&spool, vec![entry(1, 100)]);
     for seed in 0..30 {
-        while spool.turn(Turn::Prepare) {}
+        while spool.step(WorkStep::Prepare) {}
         disk = if seed % 2 == 0 { disk.after_kill() } else { disk.after_crash(seed) };
         let (spool, found, report) = open(&disk).unwrap();
-        while spool.turn(Turn::Prepare) {}
+        while spool.step(WorkStep::Prepare) {}
         assert_eq!((found, report.corrupt), (vec![1], vec![]));
     }
     assert!(disk.list().unwrap().len() <= 6, "{:?}", disk.list());
@@ -97,7 +97,7 @@ fn what_is_larger_than_a_segment_is_refused() {
         let id = size_bytes as u64 + 1;
         if spool.submit(vec![entry(id, size_bytes)]).is_ok() {
             last = id;
-            assert!(spool.turn(Turn::Commit) && !spool.pressure().poisoned);
+            assert!(spool.step(WorkStep::Commit) && !spool.pressure().poisoned);
         }
     }
     assert!(last > 2000 && last < 16 * 1024, "{last}");
@@ -115,7 +115,7 @@ fn a_batch_that_was_written_again_and_not_synced_is_kept_where_it_was() {
     {
         let disk = SimDisk::new(seed, u64::MAX);
         let (spool, _, _) = open(&disk).unwrap();
-        assert!(spool.turn(Turn::Prepare));
+        assert!(spool.step(WorkStep::Prepare));
         commit(&spool, vec![entry(1, 100)]);
         let disk = disk.after_crash(seed);
         disk.plan(second, Fault::Cut);
@@ -149,7 +149,7 @@ fn a_damaged_segment_is_set_aside_and_not_used_again() {
         told += 1;
         let end = |id| Entry::Outcome { id: QueueId(id), results: vec![], last: true };
         commit(&spool, found.iter().map(|id| end(*id)).collect());
-        while spool.turn(Turn::Prepare) {}
+        while spool.step(WorkStep::Prepare) {}
         // One whose header cannot be read stays under its name.
         let stays = disk.list().unwrap().contains(&name);
         assert!(stays || set_aside(&disk) == 1, "seed {seed}: {name}, {report:?}");
@@ -163,7 +163,7 @@ fn a_message_that_lost_a_part_of_its_content_is_told_and_not_handed_over() {
         let disk = SimDisk::new(1, u64::MAX);
         let (spool, _, _) = open(&disk).unwrap();
         let place = spool.store(vec![b'x'; 3000].into()).unwrap();
-        assert!(spool.turn(Turn::Commit));
+        assert!(spool.step(WorkStep::Commit));
         let part = mail::Part::Stored { place, length_bytes: 3000 };
         let content = Content::new(mail::Facts::default(), [part]);
         let Entry::Accept(whole) = entry(1, 0) else { unreachable!() };
@@ -206,17 +206,17 @@ fn damage_in_the_only_batch_of_the_oldest_segment_is_told() {
 fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
     let disk = SimDisk::new(1, u64::MAX);
     let (spool, _, _) = open(&disk).unwrap();
-    let turn = || {
-        for turn in [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare] {
-            spool.turn(turn);
+    let step = || {
+        for step in [WorkStep::Commit, WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare] {
+            spool.step(step);
         }
     };
     let pass = |from: u64, count: u64| {
         for id in from..from + count {
             spool.submit(vec![entry(id, 3000)]).unwrap();
-            turn();
+            step();
             spool.submit(vec![Entry::Outcome { id: QueueId(id), results: vec![], last: true }]).unwrap();
-            turn();
+            step();
         }
     };
     let segments = || disk.list().unwrap().iter().filter(|name| name.ends_with(".seg")).count();

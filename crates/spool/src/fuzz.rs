@@ -67,9 +67,9 @@ pub fn directory_intent(bytes: &[u8]) {
     crate::dirs::fuzz::intent(bytes);
 }
 
-/// The digest of a segment.
-pub fn digest(bytes: &[u8], batches: u32, rows: u32) {
-    crate::log::digest::fuzz(bytes, batches, rows);
+/// The index file of a segment.
+pub fn index_file(bytes: &[u8], batches: u32, rows: u32) {
+    crate::log::segment_index::fuzz(bytes, batches, rows);
 }
 
 /// A segment with these batches of records in it, for recovery to read.

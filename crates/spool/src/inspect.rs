@@ -2,7 +2,7 @@
 
 use crate::{
     DirSpool, Listed, LogSpool, Recovered, RecoveryReport, SpoolFailure,
-    dirs::{find, listed},
+    dirs::{find, name_only},
     disk::RealDisk,
 };
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn inspect_all(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<Recov
 
 fn inspect_by(
     dir: &Path,
-    digests: bool,
+    indexes: bool,
     found: &mut dyn FnMut(Recovered),
 ) -> Result<RecoveryReport, SpoolFailure> {
     let failed = |e| SpoolFailure::Io(format!("open {}: {e}", dir.display()));
@@ -47,7 +47,7 @@ fn inspect_by(
         return Ok(RecoveryReport::default());
     }
     let disk = RealDisk::new(dir).map_err(failed)?;
-    LogSpool::inspect(disk, digests, found)
+    LogSpool::inspect(disk, indexes, found)
 }
 
 /// Every live message of a spool of queue directories, by its name alone. Takes no lock, opens no
@@ -61,5 +61,5 @@ pub fn list(dir: &Path, with_times: bool) -> Result<(Vec<Listed>, RecoveryReport
     if queues.is_empty() {
         return Ok((Vec::new(), RecoveryReport::default()));
     }
-    listed::inspect(queues, with_times)
+    name_only::inspect(queues, with_times)
 }

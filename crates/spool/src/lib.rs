@@ -7,12 +7,12 @@
 
 mod carry;
 mod closing;
+mod commit_queue;
 mod dirs;
 pub mod disk;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
-mod inbox;
 mod inspect;
 mod log;
 mod mutation;
@@ -20,25 +20,25 @@ mod null;
 mod parallel;
 mod progress;
 mod sched;
-mod several;
+mod sharded;
 
 pub use carry::carry;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{
-    LogSettings, LogSpool, Turn,
+    LogSettings, LogSpool, WorkStep,
     examine::{Said, Seen, examine},
     salvage::{SalvageReport, Salvaged, salvage},
 };
 pub use mutation::Mutation;
 pub use null::NullSpool;
-pub use several::{Chooser, Several};
+pub use sharded::{ShardSelector, ShardedSpool};
 
 use bytes::Bytes;
 use mail::{Envelope, Fate, Outcome, Place, QueueId, SharedMessage, UnixMillis};
 use std::{fmt, future::Future, pin::Pin};
 
-/// Names a submitted transaction; those of one lane grow in the order of submission.
+/// Names a submitted transaction; those of one shard grow in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
@@ -282,16 +282,16 @@ pub trait Spool: Send + Sync + 'static {
     fn abandon(&self, places: &[Place]);
 
     /// How many orders there are in which transactions become durable, each on a disk of its own.
-    fn lane_count(&self) -> usize {
+    fn shard_count(&self) -> usize {
         1
     }
 
     /// The order that a ticket stands in, counted from 0.
-    fn lane(&self, _ticket: Ticket) -> usize {
+    fn shard(&self, _ticket: Ticket) -> usize {
         0
     }
 
-    /// Resolves once everything up to `ticket` in its lane would survive a power cut.
+    /// Resolves once everything up to `ticket` in its shard would survive a power cut.
     fn durable(&self, ticket: Ticket) -> Durable;
 
     /// What [`Spool::durable`] would resolve to, if it would at once.
@@ -306,7 +306,7 @@ pub trait Spool: Send + Sync + 'static {
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure>;
 
     /// The same, if no disk has to be waited for and it is soon done. `None` is no verdict on the message.
-    fn glance(&self, _id: QueueId) -> Option<SharedMessage> {
+    fn read_cached(&self, _id: QueueId) -> Option<SharedMessage> {
         None
     }
 
@@ -314,7 +314,7 @@ pub trait Spool: Send + Sync + 'static {
     fn load(&self, place: Place) -> Result<Bytes, SpoolFailure>;
 
     /// The same, if no disk has to be waited for.
-    fn glance_at(&self, _place: Place) -> Option<Bytes> {
+    fn load_cached(&self, _place: Place) -> Option<Bytes> {
         None
     }
 

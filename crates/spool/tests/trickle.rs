@@ -3,7 +3,7 @@
 use mail::{
     Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
-use spool::{Entry, LogSettings, LogSpool, Mutation, Refused, Spool, Turn, disk::RealDisk};
+use spool::{Entry, LogSettings, LogSpool, Mutation, Refused, Spool, WorkStep, disk::RealDisk};
 use std::{path::Path, sync::Arc};
 
 const SEGMENT_BYTES: u64 = 256 * 1024;
@@ -17,7 +17,7 @@ fn opened(dir: &Path, mutation: Mutation) -> LogSpool {
         ..LogSettings::default()
     };
     let disk = Arc::new(RealDisk::new(dir).unwrap());
-    let mut spool = LogSpool::by_hand(disk, settings, mutation).unwrap();
+    let mut spool = LogSpool::single_stepped(disk, settings, mutation).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     spool
 }
@@ -36,7 +36,7 @@ fn ended(id: u64) -> Vec<Entry> {
 
 /// As the threads do it.
 fn all_turns(spool: &LogSpool) {
-    while [Turn::Prepare, Turn::Commit, Turn::Clean].into_iter().any(|turn| spool.turn(turn)) {}
+    while [WorkStep::Prepare, WorkStep::Commit, WorkStep::Compact].into_iter().any(|step| spool.step(step)) {}
 }
 
 /// Fills the log with messages; how many.
@@ -96,7 +96,7 @@ fn messages_that_leave_a_full_log_one_by_one_do_not_use_up_its_reserve() {
         let disk = Arc::new(RealDisk::new(dir.path()).unwrap());
         let settings =
             LogSettings { segment_bytes: SEGMENT_BYTES, min_free_bytes: 0, ..LogSettings::default() };
-        let mut spool = LogSpool::by_hand(disk, settings, Mutation::None).unwrap();
+        let mut spool = LogSpool::single_stepped(disk, settings, Mutation::None).unwrap();
         let report = spool.recover(&mut |_| found += 1).unwrap();
         assert!(report.corrupt.is_empty(), "{:?}", report.corrupt);
         assert_eq!(found, count - wanted);

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// One worker's for a lane of the spool.
+/// One worker's for a shard of the spool.
 #[derive(Default)]
 struct Counter {
     waiting: Mutex<Waiting>,
@@ -26,29 +26,29 @@ struct Waiting {
     clerk: Option<Waker>,
 }
 
-/// All workers', by lane.
+/// All workers', by shard.
 #[derive(Default)]
 pub(crate) struct Counters(Vec<Vec<Counter>>);
 
 impl Counters {
-    /// One for each worker and lane; [`Counters::serve`] has to run on it.
-    pub(crate) fn new(worker_count: usize, lane_count: usize) -> Self {
-        let lanes = |_| (0..lane_count).map(|_| Counter::default()).collect();
-        Self((0..worker_count).map(lanes).collect())
+    /// One for each worker and shard; [`Counters::serve`] has to run on it.
+    pub(crate) fn new(worker_count: usize, shard_count: usize) -> Self {
+        let shards = |_| (0..shard_count).map(|_| Counter::default()).collect();
+        Self((0..worker_count).map(shards).collect())
     }
 
     /// Waits as [`Spool::durable`] does.
     pub(crate) async fn durable(&self, spool: &Arc<dyn Spool>, ticket: Ticket) -> Result<(), SpoolFailure> {
         match workers::number().and_then(|number| self.0.get(number)) {
-            Some(lanes) => poll_fn(|cx| lanes[spool.lane(ticket)].poll(spool, ticket, cx)).await,
+            Some(shards) => poll_fn(|cx| shards[spool.shard(ticket)].poll(spool, ticket, cx)).await,
             None => spool.durable(ticket).await,
         }
     }
 
-    /// The clerk of a worker for a lane; never ends. It is behind all that came to the worker together with the
+    /// The clerk of a worker for a shard; never ends. It is behind all that came to the worker together with the
     /// first who waits, so that their commit is one.
-    pub(crate) async fn serve(&self, number: usize, lane: usize, spool: &Arc<dyn Spool>) {
-        let counter = &self.0[number][lane];
+    pub(crate) async fn serve(&self, number: usize, shard: usize, spool: &Arc<dyn Spool>) {
+        let counter = &self.0[number][shard];
         loop {
             let first = poll_fn(|cx| counter.first(cx)).await;
             // What it came to each session asks for itself.

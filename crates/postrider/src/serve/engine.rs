@@ -543,7 +543,7 @@ impl Engine {
         if let Some(message) = self.lock().residents.get(id) {
             return Ok(message);
         }
-        if let Some(message) = self.spool.glance(id) {
+        if let Some(message) = self.spool.read_cached(id) {
             return Ok(message);
         }
         self.wait_for_disk(move |spool| spool.read(id)).await
@@ -551,7 +551,7 @@ impl Engine {
 
     /// A chunk of a message's content.
     pub(crate) async fn load(&self, place: Place) -> Result<Bytes, spool::SpoolFailure> {
-        if let Some(bytes) = self.spool.glance_at(place) {
+        if let Some(bytes) = self.spool.load_cached(place) {
             return Ok(bytes);
         }
         self.wait_for_disk(move |spool| spool.load(place)).await

@@ -154,13 +154,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let mut engine = Engine::new(spool.clone(), state, ids, ledger, current, journal, clock);
-    let lane_count = spool.lane_count();
-    engine.counters = Counters::new(workers.handles().len(), lane_count);
+    let shard_count = spool.shard_count();
+    engine.counters = Counters::new(workers.handles().len(), shard_count);
     let engine = Arc::new(engine);
     for (number, worker) in workers.handles().into_iter().enumerate() {
-        for lane in 0..lane_count {
+        for shard in 0..shard_count {
             let engine = engine.clone();
-            worker.spawn(async move { engine.counters.serve(number, lane, &engine.spool).await });
+            worker.spawn(async move { engine.counters.serve(number, shard, &engine.spool).await });
         }
     }
     {

@@ -8,7 +8,7 @@ use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table};
-use spool::{DirSpool, LogSpool, Several, Spool};
+use spool::{DirSpool, LogSpool, ShardedSpool, Spool};
 use std::{borrow::Cow, path::PathBuf, sync::Arc, time::Duration};
 
 fn policy(settings: &Settings) -> Policy {
@@ -198,7 +198,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     let names = settings.spools().iter().map(|spool| spool.path.display().to_string()).collect();
     let settings = settings.clone();
     let choose = move |envelope: &Envelope| settings.spool_of(group_of_mail(&settings, envelope));
-    Ok(Box::new(Several::new(stores, Box::new(choose)).with_names(names)))
+    Ok(Box::new(ShardedSpool::new(stores, Box::new(choose)).with_names(names)))
 }
 
 /// The group that decides where a message is kept: its first recipient's.

@@ -17,7 +17,7 @@ use crate::{
 use office::{Office, Times};
 use queue::Millis;
 use source::Source;
-use spool::{LogSettings, LogSpool, Mutation, Recovered, Spool as _, Turn};
+use spool::{LogSettings, LogSpool, Mutation, Recovered, Spool as _, WorkStep};
 use std::{fmt, sync::Arc, time::Duration};
 use truth::{FEW_DESTINATIONS, Truth};
 
@@ -236,7 +236,7 @@ impl World {
             read_threads: 1,
         };
         let failed = |disk: &SimDisk, what: String| if disk.is_well() { Err(what) } else { Ok(None) };
-        let mut spool = match LogSpool::by_hand(Arc::new(self.disk.clone()), settings, self.mutation) {
+        let mut spool = match LogSpool::single_stepped(Arc::new(self.disk.clone()), settings, self.mutation) {
             Ok(spool) => spool,
             Err(failure) => return failed(&self.disk, format!("the spool does not open: {failure}")),
         };
@@ -297,9 +297,9 @@ impl World {
                 }
             }
             0..90 => {
-                for turn in [Turn::Prepare, Turn::Clean, Turn::Commit] {
+                for turn in [WorkStep::Prepare, WorkStep::Compact, WorkStep::Commit] {
                     if rng.chance(60) {
-                        office.spool.turn(turn);
+                        office.spool.step(turn);
                     }
                 }
             }

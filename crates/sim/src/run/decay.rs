@@ -10,7 +10,7 @@ use crate::{
     survey::{self, Spot, What},
 };
 use mail::QueueId;
-use spool::{Change, Entry, Mutation, RecoveryReport, Turn};
+use spool::{Change, Entry, Mutation, RecoveryReport, WorkStep};
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
@@ -243,7 +243,10 @@ impl Run {
             return Ok(false);
         }
         let mut rounds = 0;
-        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
+            .into_iter()
+            .any(|step| spool.step(step))
+        {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err(self.said("the spool never rests"));
@@ -272,20 +275,20 @@ impl Run {
         for entry in entries {
             let transaction = vec![entry];
             match spool.submit(transaction.clone()) {
-                Ok(ticket) => self.ledger.submitted(spool.lane(ticket), ticket, transaction),
+                Ok(ticket) => self.ledger.submitted(spool.shard(ticket), ticket, transaction),
                 Err(_) if self.has_met_decay(spool) => return Ok(false),
                 Err(refused) => return Err(self.said(&format!("an outcome: {refused}"))),
             }
-            spool.turn(Turn::Commit);
+            spool.step(WorkStep::Commit);
         }
         Ok(true)
     }
 
     /// More mail comes and goes than the log may take room for.
     fn churn(&mut self, spool: &Subject) -> Result<(), String> {
-        let turn = || {
-            for turn in [Turn::Commit, Turn::Clean, Turn::Commit, Turn::Prepare] {
-                spool.turn(turn);
+        let step = || {
+            for step in [WorkStep::Commit, WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare] {
+                spool.step(step);
             }
         };
         let mut halfway = 0;
@@ -293,7 +296,7 @@ impl Run {
             if number == CHURN / 2 {
                 halfway = self.segments_in_use().len();
             }
-            let passed = self.workload.pass_through(&**spool, &mut self.ledger, &turn);
+            let passed = self.workload.pass_through(&**spool, &mut self.ledger, &step);
             passed.map_err(|refused| self.said(&format!("mail besides damage: {refused}")))?;
         }
         let segments = self.segments_in_use();

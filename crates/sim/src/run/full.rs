@@ -3,7 +3,7 @@
 
 use super::{Ended, Run, Subject, Tally, last::files_max};
 use crate::engine::Engine;
-use spool::{Mutation, Refused, Turn};
+use spool::{Mutation, Refused, WorkStep};
 
 /// Lives before everything is delivered.
 const LIVES: u64 = 3;
@@ -54,9 +54,9 @@ impl Run {
 
     /// As the threads do it: whatever there is to do is done soon.
     fn all_turns(&mut self, spool: &Subject) -> Result<(), String> {
-        for turn in [Turn::Prepare, Turn::Commit, Turn::Clean, Turn::Prepare] {
+        for step in [WorkStep::Prepare, WorkStep::Commit, WorkStep::Compact, WorkStep::Prepare] {
             if self.fills.chance(80) {
-                spool.turn(turn);
+                spool.step(step);
             }
         }
         match spool.failure() {
@@ -99,7 +99,10 @@ impl Run {
                 return Err("what is there never leaves".to_owned());
             }
         }
-        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
+            .into_iter()
+            .any(|step| spool.step(step))
+        {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err("the spool never rests".to_owned());

@@ -2,7 +2,7 @@
 
 use super::{Engine, Run};
 use mail::QueueId;
-use spool::{Entry, Turn};
+use spool::{Entry, WorkStep};
 
 /// One in use, three ready, and one on its way between the two.
 pub(super) const SEGMENTS_MAX: usize = 5;
@@ -36,10 +36,13 @@ impl Run {
         for id in ids {
             let done = vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }];
             let ticket = spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
-            self.ledger.submitted(spool.lane(ticket), ticket, done);
-            spool.turn(Turn::Commit);
+            self.ledger.submitted(spool.shard(ticket), ticket, done);
+            spool.step(WorkStep::Commit);
         }
-        while [Turn::Clean, Turn::Commit, Turn::Prepare].into_iter().any(|turn| spool.turn(turn)) {}
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
+            .into_iter()
+            .any(|step| spool.step(step))
+        {}
         self.note_durable(&spool);
         let (left, files) = (self.ledger.open_count(), self.disk.spool_files());
         if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.engine) {

@@ -7,7 +7,7 @@ use spool::{RecoveryReport, SpoolFailure, disk::Disk};
 
 /// How an engine says that content is damaged when it is read.
 fn tells(engine: Engine, what: &str) -> bool {
-    // Of a segment that has a digest only this is read at a start.
+    // Of a segment that has a segment index only this is read at a start.
     let log = || what.contains(".seg at ");
     let directories = || what.contains("not what was stored");
     match engine {

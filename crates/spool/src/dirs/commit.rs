@@ -4,8 +4,8 @@
 use super::{
     Shared, Work, intent,
     names::Named,
-    round::{Round, Touched},
-    written::{Unwritten, Written},
+    pending_sync::{Unwritten, Written},
+    round::{ChangedMessage, Round},
 };
 use crate::{Mutation, SpoolFailure, Ticket, disk::File};
 use host::Processors;
@@ -38,7 +38,7 @@ impl Committer {
         let mut processors = Processors::new();
         let delay = self.shared.settings.outcome_delay;
         while let Some((works, ticket)) =
-            self.shared.inbox.next(delay, self.shared.last_sync(), processors.unused_percent())
+            self.shared.commit_queue.next(delay, self.shared.last_sync(), processors.unused_percent())
         {
             if !self.serve(works, ticket) {
                 return;
@@ -178,7 +178,7 @@ impl Committer {
 
     /// Appends lines, gives names, takes names; afterwards all of it is durable.
     fn apply(&self, round: &Round) -> Result<(), SpoolFailure> {
-        let old = |t: &&Touched| t.accepted.is_none();
+        let old = |t: &&ChangedMessage| t.accepted.is_none();
         let append = || {
             let mut written = Written::new(&self.shared);
             for touched in round.touched.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
@@ -248,7 +248,7 @@ impl Committer {
         }
     }
 
-    fn remove_content(&self, touched: &Touched) {
+    fn remove_content(&self, touched: &ChangedMessage) {
         self.tidy(touched.dir, Named::Content(touched.id.0));
     }
 

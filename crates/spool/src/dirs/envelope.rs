@@ -8,7 +8,7 @@ mod tests;
 pub(super) use read::{places, read};
 
 use super::{
-    line::{Lines, Seal, Words},
+    line::{LineChecksum, Lines, Words},
     note::Append,
 };
 use crate::RecipientState;
@@ -67,7 +67,7 @@ impl fmt::Display for Unreadable {
 }
 
 /// Writes the lines of a message that is accepted. `sum_of` knows the checksums of its chunks.
-pub(super) fn write(out: &mut Vec<u8>, seal: Seal, message: &Message, sum_of: impl Fn(u64) -> u32) {
+pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, message: &Message, sum_of: impl Fn(u64) -> u32) {
     let e = &message.envelope;
     let mut to = Lines::new(out, seal, 0);
     to.line(MAGIC, |w| {

@@ -3,7 +3,7 @@
 
 use super::{
     envelope, intent,
-    line::{Lines, Seal},
+    line::{LineChecksum, Lines},
 };
 use crate::Mutation;
 use mail::QueueId;
@@ -12,7 +12,7 @@ const NUMBER: u64 = 1;
 
 /// An envelope file: what is read accounts for every byte, and is written and read as the same again.
 pub(crate) fn envelope(bytes: &[u8]) {
-    let seal = Seal::mutated(NUMBER, Mutation::None);
+    let seal = LineChecksum::mutated(NUMBER, Mutation::None);
     for file in [bytes.to_vec(), sealed(bytes, seal)] {
         let Ok(filed) = envelope::read(QueueId(NUMBER), &file, seal) else { continue };
         assert_eq!(filed.end + filed.torn_bytes, file.len() as u64);
@@ -31,7 +31,7 @@ pub(crate) fn envelope(bytes: &[u8]) {
 
 /// An intent is read as it would be written, or not at all.
 pub(crate) fn intent(bytes: &[u8]) {
-    let seal = Seal::mutated(NUMBER, Mutation::None);
+    let seal = LineChecksum::mutated(NUMBER, Mutation::None);
     for file in [bytes.to_vec(), sealed(bytes, seal)] {
         let Ok(steps) = intent::read(NUMBER, &file, seal) else { continue };
         let mut out = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn intent(bytes: &[u8]) {
 }
 
 /// Each line with the checksum it should have.
-fn sealed(bytes: &[u8], seal: Seal) -> Vec<u8> {
+fn sealed(bytes: &[u8], seal: LineChecksum) -> Vec<u8> {
     let mut out = Vec::new();
     for line in bytes.split(|b| *b == b'\n') {
         let text = String::from_utf8_lossy(line);

@@ -1,7 +1,7 @@
 //! An intent: what shall happen to several messages at once. Whole or not there, since it gets its name
 //! only when it is synced; done again as often as one likes with the same end.
 
-use super::line::{Lines, Seal, hex, lines, number, unescape};
+use super::line::{LineChecksum, Lines, hex, lines, number, unescape};
 use crate::format::wire::Malformed;
 use mail::QueueId;
 
@@ -29,7 +29,7 @@ impl Step {
 }
 
 /// The bytes of the intent with this number.
-pub(super) fn write(out: &mut Vec<u8>, seal: Seal, number: u64, steps: &[Step]) {
+pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, number: u64, steps: &[Step]) {
     let mut to = Lines::new(out, seal, 0);
     to.line(MAGIC, |w| {
         w.word(VERSION).word(format_args!("{number:016x}"));
@@ -53,7 +53,7 @@ pub(super) fn write(out: &mut Vec<u8>, seal: Seal, number: u64, steps: &[Step]) 
 }
 
 /// The steps of a whole intent.
-pub(super) fn read(name: u64, bytes: &[u8], seal: Seal) -> Result<Vec<Step>, Malformed> {
+pub(super) fn read(name: u64, bytes: &[u8], seal: LineChecksum) -> Result<Vec<Step>, Malformed> {
     let mut steps = Vec::new();
     for (count, line) in lines(bytes, seal).enumerate() {
         let text = line.text.ok_or(Malformed("wrong checksum"))?;
@@ -95,7 +95,7 @@ mod tests {
 
     fn file() -> Vec<u8> {
         let mut out = Vec::new();
-        write(&mut out, Seal::new(3), 3, &steps());
+        write(&mut out, LineChecksum::new(3), 3, &steps());
         out
     }
 
@@ -109,20 +109,20 @@ mod tests {
     #[test]
     fn an_intent_is_read_whole_or_not_at_all() {
         let bytes = file();
-        assert_eq!(read(3, &bytes, Seal::new(3)), Ok(steps()));
+        assert_eq!(read(3, &bytes, LineChecksum::new(3)), Ok(steps()));
         for cut in 0..bytes.len() {
-            assert!(read(3, &bytes[..cut], Seal::new(3)).is_err(), "cut at {cut}");
+            assert!(read(3, &bytes[..cut], LineChecksum::new(3)).is_err(), "cut at {cut}");
         }
     }
 
     proptest! {
         #[test]
         fn arbitrary_and_damaged_bytes_never_panic(arbitrary: Vec<u8>, at in any::<usize>(), flip in 1u8..) {
-            let _ = read(3, &arbitrary, Seal::new(3));
+            let _ = read(3, &arbitrary, LineChecksum::new(3));
             let mut bytes = file();
             let at = at % bytes.len();
             bytes[at] ^= flip;
-            prop_assert!(read(3, &bytes, Seal::new(3)).is_err());
+            prop_assert!(read(3, &bytes, LineChecksum::new(3)).is_err());
         }
     }
 }

@@ -9,9 +9,9 @@ const END_BYTES: usize = 10;
 
 /// What the checksums of a file begin with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seal(Option<u64>);
+pub(super) struct LineChecksum(Option<u64>);
 
-impl Seal {
+impl LineChecksum {
     #[cfg(test)]
     pub(super) fn new(number: u64) -> Self {
         Self(Some(number))
@@ -34,13 +34,13 @@ impl Seal {
 /// Lines to be written at an offset of a file.
 pub(super) struct Lines<'a> {
     out: &'a mut Vec<u8>,
-    seal: Seal,
+    seal: LineChecksum,
     base: u64,
 }
 
 impl<'a> Lines<'a> {
     /// `out` begins at `base` in its file.
-    pub(super) fn new(out: &'a mut Vec<u8>, seal: Seal, base: u64) -> Self {
+    pub(super) fn new(out: &'a mut Vec<u8>, seal: LineChecksum, base: u64) -> Self {
         Self { out, seal, base }
     }
 
@@ -136,7 +136,7 @@ pub(super) struct Line<'a> {
 }
 
 /// The lines of a file, good and bad.
-pub(super) fn lines(bytes: &[u8], seal: Seal) -> impl Iterator<Item = Line<'_>> {
+pub(super) fn lines(bytes: &[u8], seal: LineChecksum) -> impl Iterator<Item = Line<'_>> {
     let mut offset = 0;
     bytes.split_inclusive(|b| *b == b'\n').map(move |line| {
         let at = offset;
@@ -145,7 +145,7 @@ pub(super) fn lines(bytes: &[u8], seal: Seal) -> impl Iterator<Item = Line<'_>> 
     })
 }
 
-fn checked(line: &[u8], offset: u64, seal: Seal) -> Option<&str> {
+fn checked(line: &[u8], offset: u64, seal: LineChecksum) -> Option<&str> {
     let (text, end) = line.split_at_checked(line.len().checked_sub(END_BYTES)?)?;
     let (space, digits, feed) = (end[0], &end[1..END_BYTES - 1], end[END_BYTES - 1]);
     let is_right = (space, feed) == (b' ', b'\n') && sum_of(digits) == Some(seal.checksum(offset, text));
@@ -171,7 +171,7 @@ mod tests {
 
     fn written(number: u64, base: u64, value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        Lines::new(&mut out, Seal::new(number), base).line("from", |w| {
+        Lines::new(&mut out, LineChecksum::new(number), base).line("from", |w| {
             w.key("path", value);
         });
         out
@@ -183,21 +183,21 @@ mod tests {
             value: Vec<u8>, number: u64, flip in any::<(usize, u8)>(),
         ) {
             let out = written(number, 0, &value);
-            let read: Vec<_> = lines(&out, Seal::new(number)).collect();
+            let read: Vec<_> = lines(&out, LineChecksum::new(number)).collect();
             prop_assert_eq!(read.len(), 1);
             let text = read[0].text.unwrap();
             prop_assert_eq!(unescape(text.strip_prefix("from path=").unwrap()), Ok(value.clone()));
-            prop_assert!(lines(&out, Seal::new(!number)).all(|line| line.text.is_none()));
-            prop_assert!(lines(&written(number, 1, &value), Seal::new(number)).all(|l| l.text.is_none()));
+            prop_assert!(lines(&out, LineChecksum::new(!number)).all(|line| line.text.is_none()));
+            prop_assert!(lines(&written(number, 1, &value), LineChecksum::new(number)).all(|l| l.text.is_none()));
             let mut bad = out.clone();
             let at = flip.0 % bad.len();
             bad[at] ^= flip.1 | 1;
-            prop_assert!(lines(&bad, Seal::new(number)).all(|line| line.text.is_none()));
+            prop_assert!(lines(&bad, LineChecksum::new(number)).all(|line| line.text.is_none()));
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text: String) {
-            let covered: u64 = lines(&bytes, Seal::new(1)).map(|line| line.length).sum();
+            let covered: u64 = lines(&bytes, LineChecksum::new(1)).map(|line| line.length).sum();
             prop_assert_eq!(covered, bytes.len() as u64);
             let _ = unescape(&text);
         }

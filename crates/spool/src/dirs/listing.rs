@@ -2,7 +2,7 @@
 
 use super::{
     intent::{self, Step},
-    line::Seal,
+    line::LineChecksum,
     names::Named,
     queues::Queues,
     shared::{PLACES_END, is_ours},
@@ -146,7 +146,7 @@ impl Listing {
                     continue;
                 }
             }
-            let seal = Seal::mutated(*number, mutation);
+            let seal = LineChecksum::mutated(*number, mutation);
             let mut read = intent::read(*number, &bytes, seal);
             // Perhaps only memory has it wrong.
             if read.is_err() && dir.disk.read_uncached(&name, INTENT_MAX, &mut bytes).is_ok() {

@@ -29,31 +29,31 @@ mod envelope;
 pub(crate) mod find;
 mod finish;
 pub(crate) mod fuzz;
-mod hand;
 mod index;
 mod intent;
 mod line;
-pub(crate) mod listed;
 mod listing;
+pub(crate) mod name_only;
 mod names;
 mod note;
+mod pending_sync;
 mod queues;
 mod recover;
 mod room;
 mod round;
 mod shared;
-mod watch;
-mod written;
+mod space_monitor;
+mod stepper;
 
 pub use find::Layout;
-pub use listed::Listed;
+pub use name_only::Listed;
 pub use queues::{Choice, QueueDirectory};
 
 use crate::{
     Durable, Entry, Failed, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Ticket, Transaction,
+    commit_queue::{self, Pending, Urgency},
     disk::RealDisk,
-    inbox::{self, Haste, Line},
 };
 use bytes::Bytes;
 use commit::Committer;
@@ -106,7 +106,7 @@ pub struct DirSpool {
     recovered: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// In place of the threads, when the caller does their work.
-    hand: Option<Mutex<Option<Committer>>>,
+    stepper: Option<Mutex<Option<Committer>>>,
     /// The folder of the queue directories, locked.
     folder: Option<RealDisk>,
     /// Where messages are that were listed and may not be opened yet.
@@ -127,12 +127,12 @@ impl DirSpool {
         queues.lock()?;
         let shared = Arc::new(Shared::new(settings, queues, mutation));
         let threads = Mutex::default();
-        Ok(Self { shared, recovered: false, threads, hand: None, folder: None, listing: None })
+        Ok(Self { shared, recovered: false, threads, stepper: None, folder: None, listing: None })
     }
 
     /// From here on, what is submitted is committed.
     fn begin(&mut self, committer: Committer) -> Result<(), SpoolFailure> {
-        if let Some(hand) = &mut self.hand {
+        if let Some(hand) = &mut self.stepper {
             *hand = Mutex::new(Some(committer));
             return Ok(());
         }
@@ -165,12 +165,12 @@ impl DirSpool {
         bytes: u64,
         blocks: u64,
         internal: bool,
-    ) -> Result<MutexGuard<'_, Line<(Work, u64)>>, Refused> {
+    ) -> Result<MutexGuard<'_, Pending<(Work, u64)>>, Refused> {
         let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
         if !may_use_all && self.shared.room.free() < blocks {
             return Err(Refused::Full);
         }
-        let line = self.shared.inbox.admit(bytes, internal)?;
+        let line = self.shared.commit_queue.admit(bytes, internal)?;
         self.shared.room.promise(blocks);
         Ok(line)
     }
@@ -203,14 +203,14 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
 impl Spool for DirSpool {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
         let (mut bytes, mut blocks) = (0, 0);
-        let (internal, haste) = inbox::nature(&transaction);
+        let (internal, urgency) = commit_queue::classify(&transaction);
         for entry in &transaction {
             let (more_bytes, more_blocks) = size(entry);
             (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
         }
         let line = self.admit(bytes, blocks, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.inbox.push(line, (Work::Transaction(transaction), blocks), bytes, haste))
+        Ok(self.shared.commit_queue.push(line, (Work::Transaction(transaction), blocks), bytes, urgency))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -221,7 +221,7 @@ impl Spool for DirSpool {
         let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
         self.shared.index().chunks.insert(place, known);
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.inbox.push(line, (Work::Chunk(place, chunk), blocks), length, Haste::Now);
+        self.shared.commit_queue.push(line, (Work::Chunk(place, chunk), blocks), length, Urgency::Immediate);
         Ok(Place(place))
     }
 
@@ -233,15 +233,15 @@ impl Spool for DirSpool {
             let chunk = self.shared.index().take_chunk(place.0);
             // One that is not written yet will not be, or goes when it is.
             if let Some(dir) = chunk.and_then(|chunk| chunk.dir)
-                && let Ok(line) = self.shared.inbox.admit(0, true)
+                && let Ok(line) = self.shared.commit_queue.admit(0, true)
             {
-                self.shared.inbox.push(line, (Work::Forget(place.0, dir), 0), 0, Haste::Rides);
+                self.shared.commit_queue.push(line, (Work::Forget(place.0, dir), 0), 0, Urgency::Lazy);
             }
         }
     }
 
     fn durable(&self, ticket: Ticket) -> Durable {
-        self.shared.inbox.hurry(ticket);
+        self.shared.commit_queue.request_commit(ticket);
         self.shared.progress.wait(ticket)
     }
 
@@ -273,7 +273,7 @@ impl Spool for DirSpool {
     fn pressure(&self) -> Pressure {
         let shared = &self.shared;
         Pressure {
-            queued_bytes: shared.inbox.lock().bytes,
+            queued_bytes: shared.commit_queue.lock().bytes,
             free_bytes: shared.room.free(),
             message_count: shared.index().messages.len() as u64,
             commit_count: shared.commit_count.load(Ordering::Relaxed),
@@ -285,7 +285,7 @@ impl Spool for DirSpool {
     }
 
     fn close(&self) {
-        self.shared.inbox.close();
+        self.shared.commit_queue.close();
         self.shared.closing.begin();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         // A thread that panicked has poisoned the spool.

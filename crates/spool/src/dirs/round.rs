@@ -18,7 +18,7 @@ const FILES_MAX: usize = 512;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// A message the round changes.
-pub(super) struct Touched {
+pub(super) struct ChangedMessage {
     pub(super) id: QueueId,
     pub(super) dir: u16,
     /// Where `lines` begin in the envelope file.
@@ -42,7 +42,7 @@ pub(super) struct Round {
     number: u64,
     /// Where everything new goes: each directory more would be a sync more.
     queue: Option<usize>,
-    pub(super) touched: Vec<Touched>,
+    pub(super) touched: Vec<ChangedMessage>,
     by_id: HashMap<u64, usize>,
     pub(super) chunks: Vec<NewChunk>,
     /// Chunk files nobody needs any more.
@@ -75,7 +75,7 @@ impl Round {
         let index = shared.index();
         // Abandoned before it was written?
         if index.chunks.contains_key(&place) {
-            let dir = self.dir_for(shared.turn_of(place), shared, &index);
+            let dir = self.dir_for(shared.ordinal_of(place), shared, &index);
             self.bytes += bytes.len();
             self.chunks.push(NewChunk { place, dir, bytes });
         }
@@ -130,7 +130,7 @@ impl Round {
         let dir = self.dir_for(id.0, shared, &index);
         self.bytes += lines.len() + memory_bytes(&message);
         let accepted = Some(message);
-        Some(self.enter(Touched { id, dir, base: 0, lines, accepted, ends: false, is_joint: false }))
+        Some(self.enter(ChangedMessage { id, dir, base: 0, lines, accepted, ends: false, is_joint: false }))
     }
 
     fn touch(&mut self, shared: &Shared, id: QueueId) -> Option<usize> {
@@ -143,10 +143,18 @@ impl Round {
             (slot.dir, slot.envelope_bytes)
         };
         let lines = Vec::new();
-        Some(self.enter(Touched { id, dir, base, lines, accepted: None, ends: false, is_joint: false }))
+        Some(self.enter(ChangedMessage {
+            id,
+            dir,
+            base,
+            lines,
+            accepted: None,
+            ends: false,
+            is_joint: false,
+        }))
     }
 
-    fn enter(&mut self, touched: Touched) -> usize {
+    fn enter(&mut self, touched: ChangedMessage) -> usize {
         let at = self.touched.len();
         self.by_id.insert(touched.id.0, at);
         self.touched.push(touched);
@@ -170,7 +178,7 @@ impl Round {
 
     /// What must happen to several messages or to none; empty when that is at most one.
     pub(super) fn joint_steps(&self) -> Vec<Step> {
-        let step = |t: &Touched| match (&t.accepted, t.ends) {
+        let step = |t: &ChangedMessage| match (&t.accepted, t.ends) {
             (Some(_), true) => None,
             (Some(_), false) => Some(Step::Finish(t.id)),
             (None, true) => Some(Step::Remove(t.id)),
@@ -181,7 +189,7 @@ impl Round {
     }
 }
 
-impl Touched {
+impl ChangedMessage {
     /// Are there files to be written for it?
     pub(super) fn is_new(&self) -> bool {
         self.accepted.is_some() && !self.ends

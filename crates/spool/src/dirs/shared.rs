@@ -4,13 +4,15 @@ use super::{
     DirSettings,
     envelope::{self, Filed, Piece},
     index::Index,
-    line::Seal,
+    line::LineChecksum,
     names::Named,
     queues::{Dir, Queues},
     room::{Allowed, Room},
 };
 use crate::log::tolerant::with_retries;
-use crate::{Mutation, SpoolFailure, Transaction, closing::Closing, inbox::Inbox, progress::Progress};
+use crate::{
+    Mutation, SpoolFailure, Transaction, closing::Closing, commit_queue::CommitQueue, progress::Progress,
+};
 use bytes::Bytes;
 use mail::{Content, Message, Part, Place, QueueId, UnixMillis};
 use std::{
@@ -45,7 +47,7 @@ pub(super) struct Shared {
     pub(super) settings: DirSettings,
     pub(super) queues: Queues,
     /// Each with the room it was promised.
-    pub(super) inbox: Inbox<(Work, u64)>,
+    pub(super) commit_queue: CommitQueue<(Work, u64)>,
     pub(super) progress: Arc<Progress>,
     index: Mutex<Index>,
     pub(super) room: Room,
@@ -68,7 +70,7 @@ impl Shared {
     pub(super) fn new(settings: DirSettings, queues: Queues, mutation: Mutation) -> Self {
         let index = Index { pending: vec![0; queues.queue_count()], ..Index::default() };
         Self {
-            inbox: Inbox::new(settings.queued_bytes_max),
+            commit_queue: CommitQueue::new(settings.queued_bytes_max),
             settings,
             queues,
             progress: Arc::default(),
@@ -91,13 +93,13 @@ impl Shared {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn seal(&self, number: u64) -> Seal {
-        Seal::mutated(number, self.mutation)
+    pub(super) fn seal(&self, number: u64) -> LineChecksum {
+        LineChecksum::mutated(number, self.mutation)
     }
 
     /// Chunks to come have higher numbers than this one: it may be lost, and whoever names it must not find
     /// another in its place.
-    pub(super) fn outbid_place(&self, place: u64) {
+    pub(super) fn reserve_chunk_ids_above(&self, place: u64) {
         if place < PLACES_END {
             self.next_chunk.fetch_max(place + 1, Ordering::Relaxed);
         }
@@ -106,7 +108,7 @@ impl Shared {
     /// The same of one that an envelope names.
     pub(super) fn outbid_named(&self, place: u64) {
         if self.mutation != Mutation::GiveAgain {
-            self.outbid_place(place);
+            self.reserve_chunk_ids_above(place);
         }
     }
 
@@ -122,7 +124,7 @@ impl Shared {
 
     /// How many chunks came before it since the start. Unlike its number it does not depend on the clock, so
     /// that a simulation puts its file into the same directory again.
-    pub(super) fn turn_of(&self, place: u64) -> u64 {
+    pub(super) fn ordinal_of(&self, place: u64) -> u64 {
         place.wrapping_sub(self.first_chunk.load(Ordering::Relaxed))
     }
 
@@ -176,14 +178,14 @@ impl Shared {
         if self.poisoned.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.inbox.poison();
+        self.commit_queue.poison();
         tracing::error!("the spool has failed and accepts nothing more: {failure}");
         self.progress.fail(failure);
     }
 
     /// The commit thread has ended. After a failure whoever met it says so.
     pub(super) fn closed(&self) {
-        self.inbox.poison();
+        self.commit_queue.poison();
         if self.poisoned.load(Ordering::Relaxed) {
             return;
         }

@@ -108,9 +108,11 @@ impl Committer {
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
         let mut processors = Processors::new();
-        while let Some((works, ticket)) =
-            self.shared.inbox.next(self.outcome_delay(), self.shared.last_sync(), processors.unused_percent())
-        {
+        while let Some((works, ticket)) = self.shared.commit_queue.next(
+            self.outcome_delay(),
+            self.shared.last_sync(),
+            processors.unused_percent(),
+        ) {
             if !self.serve(works, ticket) {
                 return;
             }
@@ -246,7 +248,7 @@ impl Committer {
         let segment = self.shared.pool.take().map_err(SpoolFailure::Io)?;
         self.current = Current::of(&segment);
         self.shared.index().write_to(self.current.number, segment);
-        super::clean::begin_if_due(&self.shared);
+        super::compact::start_compaction_if_due(&self.shared);
         Ok(())
     }
 
@@ -306,7 +308,7 @@ impl Committer {
         UnixMillis(self.shared.pool.disk().clock().as_millis() as u64)
     }
 
-    fn moved(&mut self, moved: &super::clean::Moved) {
+    fn moved(&mut self, moved: &super::compact::Relocated) {
         let chunks = moved.slot.more.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
         let past = (&moved.folded.states[..], moved.folded.held);
         self.record(Kind::Message, moved.name, chunks, |out| {
@@ -315,7 +317,7 @@ impl Committer {
     }
 
     /// All records that are kept of a message, in their order.
-    fn moved_kept(&mut self, moved: &super::clean::MovedKept) {
+    fn moved_kept(&mut self, moved: &super::compact::RelocatedNotes) {
         let first = self.written.len();
         for ((kind, _), body) in moved.kept.notes.iter().zip(&moved.bodies) {
             if let Some(body) = body {
@@ -386,7 +388,7 @@ impl Committer {
             self.shared.pool.press();
         }
         if is_further && self.shared.pool.spare() == 0 {
-            super::clean::begin_if_due(&self.shared);
+            super::compact::start_compaction_if_due(&self.shared);
         }
         Ok(())
     }

@@ -75,8 +75,8 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: u64,
     /// Part of it cannot be read: it is never used again, in case somebody can rescue something.
     pub(crate) is_damaged: bool,
-    /// The segment has a digest, or cannot have one.
-    pub(crate) is_digested: bool,
+    /// The segment has an index file, or cannot have one.
+    pub(crate) is_indexed: bool,
     /// A file beside it says that it was parked: what came after it may be gone.
     pub(crate) is_marked: bool,
 }
@@ -91,7 +91,7 @@ impl Segment {
             file,
             live_bytes: 0,
             is_damaged: false,
-            is_digested: false,
+            is_indexed: false,
             is_marked: false,
         }
     }

@@ -1,21 +1,22 @@
 //! Finds segments whose files are missing: somebody removed a file of the log.
 //!
 //! A gap between two batches that were read shows a missing segment by itself. The oldest or the newest segment leaves
-//! no gap; only its digest shows that the segment was there. A digest without its segment may also be the remains of a
-//! crash: the removal of the segment was durable, and the removal of its digest was not. Then nothing is lost: each of
+//! no gap; only its index file shows that the segment was there. A index file without its segment may also be the remains of a
+//! crash: the removal of the segment was durable, and the removal of its index file was not. Then nothing is lost: each of
 //! its messages was ended, or written again, by a later batch. So a segment counts as missing only where all batches
 //! behind it were read and some of its messages occur in none of them.
 
 use super::{
-    digest, epoch,
+    epoch,
     pool::{DAMAGED, Mark, mark_of},
     recover::follows,
-    scan_range::Row,
+    scan_range::RecordRef,
+    segment_index,
 };
 use crate::{disk::Disk, format::record::Kind};
 use std::collections::HashSet;
 
-/// A digest whose segment is not there.
+/// A index file whose segment is not there.
 pub(super) struct Orphan {
     /// The name of the segment.
     pub(super) segment: String,
@@ -30,13 +31,13 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
-    /// Reads the digest of a segment that is not there. `None` when the digest cannot be believed, or the segment was
+    /// Reads the index file of a segment that is not there. `None` when the index file cannot be believed, or the segment was
     /// quarantined.
     pub(super) fn read(disk: &dyn Disk, segment: &str, names: &HashSet<&String>) -> Option<Self> {
         if names.contains(&segment.replace(".seg", DAMAGED)) {
             return None;
         }
-        let read = digest::read_without_segment(disk, segment)?;
+        let read = segment_index::read_without_segment(disk, segment)?;
         let numbers = || read.batches.iter().map(|batch| batch.sequence);
         let messages = read.rows.iter().filter(|row| row.kind == Kind::Message);
         let ids: HashSet<u64> = messages.map(|row| row.name).collect();
@@ -53,7 +54,7 @@ impl Orphan {
     }
 
     /// Takes note of a record that was read from the log.
-    pub(super) fn note(&mut self, row: &Row) {
+    pub(super) fn note(&mut self, row: &RecordRef) {
         if matches!(row.kind, Kind::Done | Kind::Message) {
             self.left.remove(&row.name);
         }
@@ -87,11 +88,11 @@ impl Orphan {
     /// The report of a missing segment.
     pub(super) fn describe(&self) -> String {
         let Self { segment, batches: (first, last), left, .. } = self;
-        let digest = digest::name_of(segment);
+        let index_file = segment_index::name_of(segment);
         let (first, last) = (epoch::within(*first), epoch::within(*last));
         format!(
             "{segment}: the file is missing (batches {first} to {last}, {} messages that are stored nowhere else): \
-             restore it, or remove {digest} to give up on it",
+             restore it, or remove {index_file} to give up on it",
             left.len()
         )
     }
@@ -101,14 +102,14 @@ impl Orphan {
 mod tests {
     use super::*;
 
-    /// A digest of batches 11 to 20 with one message.
+    /// A index file of batches 11 to 20 with one message.
     fn orphan() -> Orphan {
         let ids = HashSet::from([1]);
         Orphan { segment: "1.seg".into(), batches: (11, 20), left: ids.clone(), ids, is_known: false }
     }
 
-    fn row(kind: Kind, name: u64) -> Row {
-        Row { kind, name, offset: 4096, length: 17, chunks: Vec::new() }
+    fn row(kind: Kind, name: u64) -> RecordRef {
+        RecordRef { kind, name, offset: 4096, length: 17, chunks: Vec::new() }
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! The log: one append-only sequence of batches over segments that were prepared beforehand, one
 //! sync for many transactions, an index in memory. docs/spool-format.md has its bytes.
 
-mod clean;
 mod commit;
-pub(crate) mod digest;
+mod compact;
 mod epoch;
 pub(crate) mod examine;
-mod hand;
 mod header;
 mod index;
 mod missing;
@@ -22,6 +20,8 @@ mod replay;
 mod retain;
 pub(crate) mod salvage;
 mod scan_range;
+pub(crate) mod segment_index;
+mod stepper;
 pub(crate) mod tolerant;
 mod window;
 
@@ -29,6 +29,7 @@ use crate::{
     Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
     Ticket, Transaction,
     closing::Closing,
+    commit_queue::{self, CommitQueue, Pending, Urgency},
     disk::{Disk, RealDisk},
     format::{
         block::ALIGN,
@@ -36,14 +37,11 @@ use crate::{
         record::Kind,
         wire::Malformed,
     },
-    inbox::{self, Haste, Inbox, Line},
     mutation::Mutation,
     progress::Progress,
 };
 use bytes::Bytes;
 use commit::Committer;
-use hand::Hand;
-pub use hand::Turn;
 use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Mark, Pool, Room};
@@ -58,6 +56,8 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
+use stepper::Stepper;
+pub use stepper::WorkStep;
 
 /// The settings of the log.
 #[derive(Debug, Clone)]
@@ -93,9 +93,9 @@ impl Default for LogSettings {
 pub(crate) enum Work {
     Transaction(Transaction),
     Chunk(u64, Bytes),
-    Move(Box<clean::Moved>),
-    MoveChunk(Box<clean::MovedChunk>),
-    MoveKept(Box<clean::MovedKept>),
+    Move(Box<compact::Relocated>),
+    MoveChunk(Box<compact::RelocatedChunk>),
+    MoveKept(Box<compact::RelocatedNotes>),
 }
 
 /// The faults of the stored bytes, in words.
@@ -113,7 +113,7 @@ pub(crate) struct Shared {
     settings: LogSettings,
     pool: Arc<Pool>,
     progress: Arc<Progress>,
-    inbox: Inbox<Work>,
+    commit_queue: CommitQueue<Work>,
     index: Mutex<Index>,
     next_chunk: AtomicU64,
     commit_count: AtomicU64,
@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     poisoned: AtomicBool,
     cleaning: AtomicBool,
     cleaner: Mutex<Option<JoinHandle<()>>>,
-    round: Mutex<clean::Round>,
+    round: Mutex<compact::Round>,
     faults: Mutex<Faults>,
     closing: Closing,
     /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
@@ -148,7 +148,7 @@ impl Shared {
         self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn round(&self) -> MutexGuard<'_, clean::Round> {
+    fn round(&self) -> MutexGuard<'_, compact::Round> {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,7 +246,7 @@ impl Shared {
                 // Better tried once more than never: the message itself is whole.
                 Err(failure) => {
                     if let Some(segment) = self.index().segment_mut(at.segment) {
-                        // Who started with its digest did not see that.
+                        // Who started with its index file did not see that.
                         segment.is_damaged |= matches!(failure, SpoolFailure::Corrupt(_));
                     }
                     let text = format!("{id}: what became of an attempt is lost: {failure}");
@@ -300,7 +300,7 @@ impl Shared {
         if self.poisoned.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.inbox.poison();
+        self.commit_queue.poison();
         self.pool.close();
         tracing::error!("the spool has failed and accepts nothing more: {failure}");
         self.progress.fail(failure);
@@ -324,7 +324,7 @@ impl Shared {
         if !self.lacks_room.swap(true, Ordering::Relaxed) {
             tracing::error!("{doing} the log: {e}: no mail is taken until the disk has room");
         }
-        let may_retry = !self.pool.is_by_hand()
+        let may_retry = !self.pool.is_single_stepped()
             && self.closing.wait(LOOK_EVERY)
             && !self.poisoned.load(Ordering::Relaxed);
         if may_retry { Ok(()) } else { Err(SpoolFailure::Io(format!("{doing} the log: {e}"))) }
@@ -340,7 +340,7 @@ impl Shared {
 
     /// The commit thread has ended. After a failure whoever met it says so.
     fn closed(&self) {
-        self.inbox.poison();
+        self.commit_queue.poison();
         if self.poisoned.load(Ordering::Relaxed) {
             return;
         }
@@ -354,7 +354,7 @@ pub struct LogSpool {
     found: Option<recover::Found>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// In place of the threads, when the caller does their work.
-    hand: Mutex<Option<Hand>>,
+    stepper: Mutex<Option<Stepper>>,
 }
 
 impl LogSpool {
@@ -386,27 +386,27 @@ impl LogSpool {
         disk: Arc<dyn Disk>,
         settings: LogSettings,
         mutation: Mutation,
-        by_hand: bool,
+        single_stepped: bool,
     ) -> Result<Self, SpoolFailure> {
         disk.lock().map_err(|e| {
             SpoolFailure::Unusable(format!("lock the spool: {e}: is another process using it?"))
         })?;
         // A simulation decides what is read before what.
-        let reading = Reading::on(if by_hand { 1 } else { settings.read_threads });
+        let reading = Reading::on(if single_stepped { 1 } else { settings.read_threads });
         let mut found = recover::scan(&*disk, mutation, reading)?;
-        let shared = Self::shared(disk, settings, mutation, by_hand, &mut found);
-        let (threads, hand) = (Mutex::default(), Mutex::default());
-        Ok(Self { shared: Arc::new(shared), found: Some(found), threads, hand })
+        let shared = Self::shared(disk, settings, mutation, single_stepped, &mut found);
+        let (threads, stepper) = (Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(shared), found: Some(found), threads, stepper })
     }
 
     /// For [`crate::inspect`]: everything in place, nothing started.
     pub(crate) fn inspect(
         disk: RealDisk,
-        digests: bool,
+        indexes: bool,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
         let settings = LogSettings::default();
-        let reading = Reading { digests, ..Reading::on(settings.read_threads) };
+        let reading = Reading { indexes, ..Reading::on(settings.read_threads) };
         let mut found = recover::scan(&disk, Mutation::None, reading)?;
         recover::settle_last(&mut found);
         found.index.forget_orphans();
@@ -419,7 +419,7 @@ impl LogSpool {
         disk: Arc<dyn Disk>,
         settings: LogSettings,
         mutation: Mutation,
-        by_hand: bool,
+        single_stepped: bool,
         found: &mut recover::Found,
     ) -> Shared {
         let room = Room {
@@ -429,9 +429,9 @@ impl LogSpool {
         };
         let old = std::mem::take(&mut found.empty);
         let next = (found.next_sequence, found.next_number);
-        let pool = Pool::new(disk, room, by_hand, mutation, found.segment_count, next, old);
+        let pool = Pool::new(disk, room, single_stepped, mutation, found.segment_count, next, old);
         Shared {
-            inbox: Inbox::new(settings.queued_bytes_max),
+            commit_queue: CommitQueue::new(settings.queued_bytes_max),
             settings,
             pool: Arc::new(pool),
             progress: Arc::default(),
@@ -530,18 +530,18 @@ impl LogSpool {
         if matches!(first, Err(SpoolFailure::Missing | SpoolFailure::Corrupt(_))) { read() } else { first }
     }
 
-    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Line<Work>>, Refused> {
+    fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Pending<Work>>, Refused> {
         let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
         let spare = if may_use_all { u64::MAX } else { self.shared.pool.spare() };
         let lacks_room = !internal && self.shared.lacks_room.load(Ordering::Relaxed);
         if spare == 0 || lacks_room || bytes > self.shared.record_bytes_max() {
-            clean::begin_if_due(&self.shared);
+            compact::start_compaction_if_due(&self.shared);
             return Err(Refused::Full);
         }
         // What waits, and as much again that is being written, must find room besides the reserve; a third is for
         // what stays empty at the end of segments.
         let room_bytes = spare.saturating_mul(self.shared.settings.segment_bytes);
-        self.shared.inbox.admit_within(room_bytes / 3, bytes, internal)
+        self.shared.commit_queue.admit_within(room_bytes / 3, bytes, internal)
     }
 }
 
@@ -574,19 +574,19 @@ fn message_bytes(message: &Message) -> usize {
 
 impl Spool for LogSpool {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
-        let (internal, haste) = inbox::nature(&transaction);
+        let (internal, urgency) = commit_queue::classify(&transaction);
         let bytes = transaction.iter().map(|entry| commit::entry_bytes(entry) as u64).sum();
-        let inbox = self.admit(bytes, internal)?;
+        let commit_queue = self.admit(bytes, internal)?;
         self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.inbox.push(inbox, Work::Transaction(transaction), bytes, haste))
+        Ok(self.shared.commit_queue.push(commit_queue, Work::Transaction(transaction), bytes, urgency))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
-        let inbox = self.admit(chunk.len() as u64, false)?;
+        let commit_queue = self.admit(chunk.len() as u64, false)?;
         let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
         let bytes = chunk.len() as u64;
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.inbox.push(inbox, Work::Chunk(place, chunk), bytes, Haste::Now);
+        self.shared.commit_queue.push(commit_queue, Work::Chunk(place, chunk), bytes, Urgency::Immediate);
         Ok(Place(place))
     }
 
@@ -602,7 +602,7 @@ impl Spool for LogSpool {
     }
 
     fn durable(&self, ticket: Ticket) -> Durable {
-        self.shared.inbox.hurry(ticket);
+        self.shared.commit_queue.request_commit(ticket);
         self.shared.progress.wait(ticket)
     }
 
@@ -618,7 +618,7 @@ impl Spool for LogSpool {
         self.retrying(|| self.shared.message(Source::Disk, id))
     }
 
-    fn glance(&self, id: QueueId) -> Option<SharedMessage> {
+    fn read_cached(&self, id: QueueId) -> Option<SharedMessage> {
         self.shared.message(Source::Cache, id).ok()
     }
 
@@ -626,7 +626,7 @@ impl Spool for LogSpool {
         self.retrying(|| self.shared.chunk(Source::Disk, place))
     }
 
-    fn glance_at(&self, place: Place) -> Option<Bytes> {
+    fn load_cached(&self, place: Place) -> Option<Bytes> {
         self.shared.chunk(Source::Cache, place).ok()
     }
 
@@ -641,7 +641,7 @@ impl Spool for LogSpool {
         let mut found =
             self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;
         let pool = self.shared.pool.clone();
-        let by_hand = pool.is_by_hand();
+        let single_stepped = pool.is_single_stepped();
         pool.tidy_names(&found.unfinished)
             .map_err(|e| SpoolFailure::Io(format!("tidy the spool's directory: {e}")))?;
         // Before anything is written, and before anything is freed.
@@ -660,7 +660,7 @@ impl Spool for LogSpool {
             .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
         let dead = found.take_dead(&mut self.shared.index());
         self.quarantine(dead, &mut found.report)?;
-        if !by_hand {
+        if !single_stepped {
             let shared = self.shared.clone();
             self.start("spool-prepare", move || {
                 pool.run();
@@ -681,8 +681,8 @@ impl Spool for LogSpool {
             self.shared.index().forget_orphans();
         }
         let shared = self.shared.clone();
-        if by_hand {
-            self.hand = Mutex::new(Some(Hand::new(committer)));
+        if single_stepped {
+            self.stepper = Mutex::new(Some(Stepper::new(committer)));
         } else {
             self.start("spool-commit", move || {
                 crate::sched::raise();
@@ -705,7 +705,7 @@ impl Spool for LogSpool {
             faults.quarantined.clone_from(&found.report.quarantined);
         }
         // Not before: it moves records away from where they are visited.
-        clean::begin_if_due(&self.shared);
+        compact::start_compaction_if_due(&self.shared);
         Ok(found.report.hushed(self.shared.mutation))
     }
 
@@ -732,7 +732,7 @@ impl Spool for LogSpool {
             ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
-            queued_bytes: shared.inbox.lock().bytes,
+            queued_bytes: shared.commit_queue.lock().bytes,
             free_bytes,
             message_count: shared.index().messages.len() as u64,
             commit_count: shared.commit_count.load(Ordering::Relaxed),
@@ -746,7 +746,7 @@ impl Spool for LogSpool {
     fn close(&self) {
         // First: what the threads end with from now on is no failure.
         self.shared.closing.begin();
-        self.shared.inbox.close();
+        self.shared.commit_queue.close();
         self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -760,7 +760,7 @@ impl Spool for LogSpool {
         // Without a commit nobody has written the last batch again that was found.
         let is_sound =
             !shared.poisoned.load(Ordering::Relaxed) && shared.commit_count.load(Ordering::Relaxed) > 0;
-        while is_sound && !shared.pool.is_by_hand() && digest::make_one(shared, true) {}
+        while is_sound && !shared.pool.is_single_stepped() && segment_index::make_one(shared, true) {}
     }
 }
 

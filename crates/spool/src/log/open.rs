@@ -1,12 +1,13 @@
 //! Opens the segments of a log for recovery, and finds their order.
 
 use super::{
-    digest, epoch,
+    epoch,
     header::{FoundHeader, find_header},
     index::Segment,
     missing::Orphan,
     pool::{DAMAGED, Mark, UNFINISHED, parse_mark},
     recover::{Found, io_error},
+    segment_index,
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
@@ -16,13 +17,17 @@ use crate::{
 };
 use std::{collections::HashSet, sync::Arc};
 
+/// How the names of segment index files ended in builds before 0.1.0.
+const OLD_INDEX: &str = ".dig";
+
 /// Opens all segments, in their order.
 ///
 /// # Errors
 /// When the directory cannot be read, or another version of this program wrote a segment.
 pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
     let names = with_retries(|| disk.list()).map_err(|e| io_error("list", "the spool", &e))?;
-    found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
+    let is_leftover = |name: &&String| name.ends_with(UNFINISHED) || name.ends_with(OLD_INDEX);
+    found.unfinished = names.iter().filter(is_leftover).cloned().collect();
     found.markers = names.iter().filter(|name| epoch::of_marker(name).is_some()).cloned().collect();
     found.epoch = found.markers.iter().filter_map(|name| epoch::of_marker(name)).max().unwrap_or(0);
     let current = epoch::marker(found.epoch);
@@ -30,19 +35,21 @@ pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Se
     found.markers.retain(|name| *name == current);
     found.report.quarantined = names.iter().filter(|name| name.ends_with(DAMAGED)).cloned().collect();
     let there: HashSet<&String> = names.iter().collect();
-    let digests = names.iter().filter_map(|name| digest::segment_of(name));
+    let indexes = names.iter().filter_map(|name| segment_index::segment_of(name));
     // In the order of the names: what is removed first must not be chance.
-    let (digested, orphans): (Vec<String>, Vec<_>) = digests.partition(|segment| there.contains(segment));
-    let digested: HashSet<String> = digested.into_iter().collect();
+    let (indexed, orphans): (Vec<String>, Vec<_>) = indexes.partition(|segment| there.contains(segment));
+    let indexed: HashSet<String> = indexed.into_iter().collect();
     for segment in orphans {
         match Orphan::read(disk, &segment, &there) {
             Some(orphan) => found.missing.push(orphan),
-            None => found.unfinished.push(digest::name_of(&segment)),
+            None => found.unfinished.push(segment_index::name_of(&segment)),
         }
     }
     let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
     let has_segment = |stem: &str| {
-        [".seg", DAMAGED, digest::ENDING].iter().any(|ending| there.contains(&format!("{stem}{ending}")))
+        [".seg", DAMAGED, segment_index::ENDING]
+            .iter()
+            .any(|ending| there.contains(&format!("{stem}{ending}")))
     };
     let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
     found.unfinished.extend(orphans.map(|(name, _)| name.clone()));
@@ -53,10 +60,10 @@ pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Se
         let made_as = u64::from_str_radix(name.trim_end_matches(".seg"), 16).unwrap_or(0);
         found.next_sequence = found.next_sequence.max(made_as.saturating_add(1));
         found.segment_count += 1;
-        let is_digested = digested.contains(&name);
+        let is_indexed = indexed.contains(&name);
         let marks = [Mark::Unread, Mark::Damaged]
             .map(|why| marked.contains(&(name.trim_end_matches(".seg").to_owned(), why)));
-        match open_segment(disk, &name, is_digested, marks, found)? {
+        match open_segment(disk, &name, is_indexed, marks, found)? {
             Some((segment, reader, None)) => opened.push((segment, reader)),
             Some((segment, reader, Some(first_batch))) => headless.push((segment, reader, first_batch)),
             None => {}
@@ -87,7 +94,7 @@ type Opened = (Segment, Arc<FaultTolerantFile>, Option<u64>);
 fn open_segment(
     disk: &dyn Disk,
     name: &str,
-    is_digested: bool,
+    is_indexed: bool,
     [is_unread, is_damaged]: [bool; 2],
     found: &mut Found,
 ) -> Result<Option<Opened>, SpoolFailure> {
@@ -114,7 +121,7 @@ fn open_segment(
     let read_by: Arc<dyn File> = if is_strict { file.clone() } else { reader.clone() };
     let segment = |header: SegmentHeader| Segment {
         is_damaged,
-        is_digested,
+        is_indexed,
         is_marked: is_unread || is_damaged,
         ..Segment::new(0, name.to_owned(), header, read_by.clone())
     };

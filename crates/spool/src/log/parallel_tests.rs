@@ -5,7 +5,7 @@ use super::{
     index::Segment,
     recover::{Found, Reading, scan, settle_last},
 };
-use crate::{Change, Entry, Mutation, Recovered, Spool, Turn, disk::RealDisk};
+use crate::{Change, Entry, Mutation, Recovered, Spool, WorkStep, disk::RealDisk};
 use bytes::Bytes;
 use mail::{
     Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
@@ -91,12 +91,12 @@ fn message(id: u64, recipients: usize, part: Part) -> SharedMessage {
 fn opened(dir: &Path) -> LogSpool {
     let settings = LogSettings { segment_bytes: SEGMENT_BYTES, min_free_bytes: 0, ..LogSettings::default() };
     let disk = Arc::new(RealDisk::new(dir).unwrap());
-    let mut spool = LogSpool::by_hand(disk, settings, Mutation::None).unwrap();
+    let mut spool = LogSpool::single_stepped(disk, settings, Mutation::None).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     spool
 }
 
-/// At the end it may be closed, so that every segment has its digest.
+/// At the end it may be closed, so that every segment has its index file.
 fn write(dir: &Path, steps: &[Step], closes: bool) {
     let (mut spool, mut live, mut next) = (opened(dir), Vec::<u64>::new(), 1);
     for step in steps {
@@ -123,8 +123,8 @@ fn write(dir: &Path, steps: &[Step], closes: bool) {
                 Entry::Outcome { id, results: Vec::new(), last: true }
             }),
             Step::Commit => {
-                for turn in [Turn::Commit, Turn::Prepare, Turn::Clean, Turn::Digest] {
-                    spool.turn(turn);
+                for step in [WorkStep::Commit, WorkStep::Prepare, WorkStep::Compact, WorkStep::Index] {
+                    spool.step(step);
                 }
                 None
             }
@@ -138,10 +138,10 @@ fn write(dir: &Path, steps: &[Step], closes: bool) {
             spool.submit(vec![entry]).unwrap();
         }
     }
-    spool.turn(Turn::Commit);
+    spool.step(WorkStep::Commit);
     if closes {
         spool.close();
-        while spool.turn(Turn::Digest) {}
+        while spool.step(WorkStep::Index) {}
     }
 }
 
@@ -214,7 +214,7 @@ proptest! {
         damages.iter().for_each(|damage| harm(dir.path(), damage));
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |threads| {
-            let reading = Reading { threads, range_bytes: blocks * 4096, digests: false };
+            let reading = Reading { threads, range_bytes: blocks * 4096, indexes: false };
             scan(&disk, Mutation::None, reading)
         };
         match (found(1), found(threads)) {
@@ -236,32 +236,32 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &steps, closes);
         let disk = RealDisk::new(dir.path()).unwrap();
-        let found = |digests| {
-            let mut found = scan(&disk, Mutation::None, Reading { digests, ..Reading::on(threads) }).unwrap();
+        let found = |indexes| {
+            let mut found = scan(&disk, Mutation::None, Reading { indexes, ..Reading::on(threads) }).unwrap();
             told(&mut found, dir.path(), threads)
         };
         prop_assert_eq!(found(true), found(false));
     }
 
-    /// Whatever becomes of a digest, a start finds what it would find without.
+    /// Whatever becomes of an index file, a start finds what it would find without.
     #[test]
     fn a_digest_that_is_damaged_or_of_another_life_is_not_believed(
         steps in steps(), damages in damages(), old in any::<prop::sample::Index>(), new in any::<prop::sample::Index>(),
     ) {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &steps, true);
-        let mut digests: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-        digests.retain(|path| path.extension().is_some_and(|ending| ending == "dig"));
-        digests.sort();
+        let mut indexes: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        indexes.retain(|path| path.extension().is_some_and(|ending| ending == "idx"));
+        indexes.sort();
         for damage in &damages {
-            harm_one(&digests, damage);
+            harm_one(&indexes, damage);
         }
-        if !digests.is_empty() {
-            let _ = fs::copy(old.get(&digests), new.get(&digests));
+        if !indexes.is_empty() {
+            let _ = fs::copy(old.get(&indexes), new.get(&indexes));
         }
         let disk = RealDisk::new(dir.path()).unwrap();
-        let found = |digests| {
-            let mut found = scan(&disk, Mutation::None, Reading { digests, ..Reading::on(2) }).unwrap();
+        let found = |indexes| {
+            let mut found = scan(&disk, Mutation::None, Reading { indexes, ..Reading::on(2) }).unwrap();
             told(&mut found, dir.path(), 2)
         };
         prop_assert_eq!(found(true), found(false));

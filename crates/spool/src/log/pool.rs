@@ -1,7 +1,7 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
 //! A thread keeps the pool filled, from segments that were given back where there are any.
 
-use super::{digest, epoch, index::Segment, recover::UNUSED_BYTES};
+use super::{epoch, index::Segment, recover::UNUSED_BYTES, segment_index};
 use crate::{
     Mutation,
     disk::{Disk, File, lacks_room},
@@ -87,7 +87,7 @@ pub(crate) struct Pool {
     disk: Arc<dyn Disk>,
     room: Room,
     /// No thread prepares segments: whoever takes one does.
-    by_hand: bool,
+    single_stepped: bool,
     mutation: Mutation,
     state: Mutex<State>,
     changed: Condvar,
@@ -97,7 +97,7 @@ impl Pool {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         room: Room,
-        by_hand: bool,
+        single_stepped: bool,
         mutation: Mutation,
         segment_count: u64,
         (next_sequence, next_number): (u64, u32),
@@ -121,7 +121,7 @@ impl Pool {
             closing: false,
             failure: None,
         };
-        Self { disk, room, by_hand, mutation, state: Mutex::new(state), changed: Condvar::new() }
+        Self { disk, room, single_stepped, mutation, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -235,7 +235,7 @@ impl Pool {
             if state.closing {
                 return Err("prepare a segment: the spool is closing".to_owned());
             }
-            if self.by_hand {
+            if self.single_stepped {
                 drop(state);
                 if !self.work() {
                     return Err(self.no_room());
@@ -267,8 +267,9 @@ impl Pool {
         let mut state = self.lock();
         state.is_hurried = true;
         self.changed.notify_all();
-        let goes_on =
-            |state: &mut State| !state.is_filled() && !state.no_room && !state.closing && !self.by_hand;
+        let goes_on = |state: &mut State| {
+            !state.is_filled() && !state.no_room && !state.closing && !self.single_stepped
+        };
         let waited = self.changed.wait_while(state, goes_on);
         waited.unwrap_or_else(PoisonError::into_inner).is_hurried = false;
     }
@@ -302,7 +303,7 @@ impl Pool {
         let (no_room, count) = (state.no_room, state.segment_count);
         drop(state);
         // Without a thread that looks for room nobody has looked.
-        is_waiting || if self.by_hand { self.has_room(count).unwrap_or(false) } else { !no_room }
+        is_waiting || if self.single_stepped { self.has_room(count).unwrap_or(false) } else { !no_room }
     }
 
     /// Bytes in ready segments.
@@ -345,8 +346,8 @@ impl Pool {
         state.closing || state.is_filled()
     }
 
-    pub(crate) fn is_by_hand(&self) -> bool {
-        self.by_hand
+    pub(crate) fn is_single_stepped(&self) -> bool {
+        self.single_stepped
     }
 
     pub(crate) fn disk(&self) -> &dyn Disk {
@@ -487,12 +488,12 @@ impl Pool {
     }
 
     fn has_time(&self) -> bool {
-        !self.by_hand && self.lock().has_time()
+        !self.single_stepped && self.lock().has_time()
     }
 
     /// Leaves the disk to others for a moment, if there is time. False: there is no need to go on.
     fn pause(&self) -> bool {
-        if self.by_hand {
+        if self.single_stepped {
             return true;
         }
         let paused = self.changed.wait_timeout_while(self.lock(), PAUSE, |state| state.has_time());
@@ -508,7 +509,7 @@ impl Pool {
         // The mark is durable before the earlier generation gets holes, and the holes are before the new generation
         // begins: of a segment without its header the first batch tells of which generation it is.
         self.mark_freed(old)?;
-        self.forget_digest(old);
+        self.forget_index(old);
         self.forget_mark(old);
         // A start that finds this much unused need not look through what the earlier generation left behind it.
         let part = (self.room.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
@@ -529,7 +530,7 @@ impl Pool {
     /// with it, a crash could bring this one back without what ended its messages.
     fn remove(&self, old: &Segment) -> io::Result<()> {
         self.mark_freed(old)?;
-        self.forget_digest(old);
+        self.forget_index(old);
         self.forget_mark(old);
         done_before(self.disk.remove(&old.name))?;
         self.disk.sync_dir()?;
@@ -541,7 +542,7 @@ impl Pool {
     fn set_aside(&self, old: &Segment) -> io::Result<String> {
         let name = old.name.replace(".seg", DAMAGED);
         tracing::warn!("{} is damaged: kept as {name}", old.name);
-        self.forget_digest(old);
+        self.forget_index(old);
         // Whoever brings the file back brings it to where other segments were.
         self.mark_parked([old.name.as_str()].into_iter(), Mark::Damaged)?;
         done_before(self.disk.rename(&old.name, &name))?;
@@ -551,9 +552,9 @@ impl Pool {
     }
 
     /// Where it stays all the same nobody believes it, and the next start removes it.
-    fn forget_digest(&self, old: &Segment) {
-        if old.is_digested {
-            let _ = self.disk.remove(&digest::name_of(&old.name));
+    fn forget_index(&self, old: &Segment) {
+        if old.is_indexed {
+            let _ = self.disk.remove(&segment_index::name_of(&old.name));
         }
     }
 

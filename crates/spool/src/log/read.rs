@@ -8,7 +8,7 @@ use crate::{
 };
 use mail::{Outcome, UnixMillis};
 
-/// More is not copied and looked through at a glance: a thread of its own begins sooner.
+/// More is not copied and looked through at a read_cached: a thread of its own begins sooner.
 pub(super) const GLANCE_BYTES: usize = 512 * 1024;
 
 /// The source that bytes are read from.

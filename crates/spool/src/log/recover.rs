@@ -5,13 +5,13 @@
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
 use super::{
-    digest::{self, Envelopes},
     epoch,
     index::{Index, Location, Segment, chunks_of},
     missing::Orphan,
     open::open_segments,
     read::{Source, read_record},
-    scan_range::{Kept, Read, ReadContext, Row, ScanRange, split_segment},
+    scan_range::{Kept, ReadContext, RecordRef, ScanRange, ScanResult, split_segment},
+    segment_index::{self, EnvelopeTable},
     tolerant::FaultTolerantFile,
     window::Window,
 };
@@ -37,14 +37,14 @@ pub(crate) struct Reading {
     pub(crate) threads: usize,
     /// The bytes that a thread reads at a time.
     pub(crate) range_bytes: u64,
-    /// Segments that have a digest need not be read.
-    pub(crate) digests: bool,
+    /// Segments that have an index file need not be read.
+    pub(crate) indexes: bool,
 }
 
 impl Reading {
-    /// Several ranges a segment, so that threads end at about the same time.
+    /// ShardedSpool ranges a segment, so that threads end at about the same time.
     pub(crate) fn on(threads: usize) -> Self {
-        Self { threads, range_bytes: 8 * 1024 * 1024, digests: true }
+        Self { threads, range_bytes: 8 * 1024 * 1024, indexes: true }
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Last {
     pub(crate) sequence: u64,
     segment: u32,
     /// Not in the index.
-    rows: Vec<Row>,
+    rows: Vec<RecordRef>,
     /// Their bodies, unless they must be read again.
     bodies: Option<Vec<Vec<u8>>>,
 }
@@ -84,13 +84,13 @@ pub(crate) struct Found {
     pub(crate) index: Index,
     /// Segments without a batch: to be used again.
     pub(crate) empty: Vec<Segment>,
-    /// Names of segments nobody finished making, and of digests whose segments are gone.
+    /// Names of segments nobody finished making, and of indexes whose segments are gone.
     pub(crate) unfinished: Vec<String>,
     pub(crate) last: Option<Last>,
-    /// Envelopes that need not be read again, by segment.
+    /// EnvelopeTable that need not be read again, by segment.
     pub(crate) kept: HashMap<u32, Vec<Kept>>,
-    /// Envelopes in digests, by segment.
-    pub(crate) envelopes: HashMap<u32, Envelopes>,
+    /// EnvelopeTable in indexes, by segment.
+    pub(crate) envelopes: HashMap<u32, EnvelopeTable>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
     /// Segments whose first batch was written and is damaged: the segment's number and the batch's.
@@ -149,8 +149,8 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
-            let has_digest = reading.digests && segment.is_digested;
-            let read = if has_digest { digest::read(disk, &segment) } else { None };
+            let has_digest = reading.indexes && segment.is_indexed;
+            let read = if has_digest { segment_index::read(disk, &segment) } else { None };
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
@@ -169,11 +169,11 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
 /// A unit of work of a thread that reads.
 enum Piece {
     /// Of this segment, whose number among all is this.
-    Digest(usize, Segment),
+    SegmentIndex(usize, Segment),
     ScanRange(ScanRange),
 }
 
-/// Reads digests and ranges in threads, and puts the results together, segment by segment.
+/// Reads indexes and ranges in threads, and puts the results together, segment by segment.
 fn scan_ranges(
     disk: &dyn Disk,
     segments: Vec<Segment>,
@@ -184,8 +184,8 @@ fn scan_ranges(
     let (context, has_second_read) = (ReadContext::default(), found.mutation != Mutation::SkipSecondRead);
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
-        if reading.digests && segment.is_digested {
-            all.push(Piece::Digest(number, segment.clone()));
+        if reading.indexes && segment.is_indexed {
+            all.push(Piece::SegmentIndex(number, segment.clone()));
         } else {
             let more = split_segment(number, segment, reading.range_bytes);
             all.extend(
@@ -194,15 +194,17 @@ fn scan_ranges(
         }
     }
     let (mut segments, mut buffer) = (segments.into_iter(), Vec::new());
-    let (mut reads, mut number): (Vec<Read>, usize) = (Vec::new(), 0);
-    let mut put_together = |reads: &mut Vec<Read>| {
+    let (mut reads, mut number): (Vec<ScanResult>, usize) = (Vec::new(), 0);
+    let mut put_together = |reads: &mut Vec<ScanResult>| {
         let Some(segment) = segments.next() else { return Ok(()) };
         buffer = scan_segment(segment, found, whole, std::mem::take(&mut buffer), std::mem::take(reads))?;
         Ok::<(), SpoolFailure>(())
     };
     let read = |piece: &Piece| match piece {
         // One that is not believed is as if nobody had read: the segment is.
-        Piece::Digest(number, segment) => (*number, Ok(digest::read(disk, segment).unwrap_or_default())),
+        Piece::SegmentIndex(number, segment) => {
+            (*number, Ok(segment_index::read(disk, segment).unwrap_or_default()))
+        }
         Piece::ScanRange(range) => {
             let read = range.read(&context, whole, has_second_read);
             (range.segment, read.map_err(|e| io_error("read", range.name(), &e)))
@@ -239,7 +241,7 @@ fn scan_segment(
     found: &mut Found,
     whole: bool,
     buffer: Vec<u8>,
-    reads: Vec<Read>,
+    reads: Vec<ScanResult>,
 ) -> Result<Vec<u8>, SpoolFailure> {
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
     let end = segment.header.end().min(length);
@@ -267,7 +269,7 @@ fn scan_segment(
         match read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole) {
             Ok((head, records)) => {
                 batches += 1;
-                let rows = records.iter().map(|placed| Row::new(placed, chunks_of(&placed.2)));
+                let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
                 let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
                 take_batch(found, &name, head.sequence, number, rows, Some(bodies));
                 at += head.padded();
@@ -307,7 +309,7 @@ fn scan_segment(
 }
 
 /// Takes the batches of a range.
-fn take_read(found: &mut Found, name: &str, number: u32, read: Read) {
+fn take_read(found: &mut Found, name: &str, number: u32, read: ScanResult) {
     // Growing step by step would touch twice the memory.
     found.index.messages.reserve(read.rows.iter().filter(|row| row.kind == Kind::Message).count());
     let (mut rows, mut bodies) = (read.rows.into_iter(), read.bodies);
@@ -416,12 +418,12 @@ fn take_batch(
     name: &str,
     sequence: u64,
     segment: u32,
-    rows: impl Iterator<Item = Row>,
+    rows: impl Iterator<Item = RecordRef>,
     mut bodies: Option<Vec<Vec<u8>>>,
 ) {
-    let rows: Vec<Row> = match found.last.as_ref().map(|last| last.sequence) {
+    let rows: Vec<RecordRef> = match found.last.as_ref().map(|last| last.sequence) {
         Some(last) if sequence <= last => {
-            let rows: Vec<Row> = rows.collect();
+            let rows: Vec<RecordRef> = rows.collect();
             match found.compare_again(name, sequence, segment, &rows, &mut bodies) {
                 // Written again by a start that could not read what follows the first.
                 Again::Copy if sequence < last => return,
@@ -469,7 +471,7 @@ fn take_batch(
     found.note_number(sequence);
     // Those that messages name, too: a chunk that is lost must not become another message's.
     let named =
-        |row: &Row| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
+        |row: &RecordRef| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
     let chunks = rows
         .iter()
         .flat_map(|row| named(row).into_iter().chain((row.kind == Kind::Chunk).then_some(row.name)));
@@ -506,7 +508,7 @@ impl Found {
         Ok(())
     }
 
-    fn apply(&mut self, row: &Row, segment: u32) {
+    fn apply(&mut self, row: &RecordRef, segment: u32) {
         let at = Location { segment, offset: row.offset, length: row.length };
         // Only after a start that could not read everything a batch may stand behind later ones.
         if row.kind == Kind::Done && self.epoch > 0 {
@@ -518,7 +520,7 @@ impl Found {
 
     /// Applies a record of a batch that was written again where later batches could not be read, and whose first
     /// copy is gone. What the later ones say of its messages they say with what it says.
-    fn apply_late(&mut self, row: &Row, segment: u32) {
+    fn apply_late(&mut self, row: &RecordRef, segment: u32) {
         let is_known = match row.kind {
             // One that ended in a later batch stays ended.
             Kind::Message => self.index.messages.contains_key(&row.name) || self.ended.contains(&row.name),
@@ -574,7 +576,7 @@ impl Found {
         name: &str,
         sequence: u64,
         segment: u32,
-        rows: &[Row],
+        rows: &[RecordRef],
         bodies: &mut Option<Vec<Vec<u8>>>,
     ) -> Again {
         if !self.numbers.iter().any(|(from, to)| (*from..=*to).contains(&sequence)) {
@@ -584,7 +586,7 @@ impl Found {
             let read = bodies.take().or_else(|| bodies_of(own, segment, rows).ok())?;
             Some(bodies.insert(read).clone())
         });
-        let named = |rows: &[Row], bodies: Vec<Vec<u8>>| -> Vec<(Kind, u64, Vec<u8>)> {
+        let named = |rows: &[RecordRef], bodies: Vec<Vec<u8>>| -> Vec<(Kind, u64, Vec<u8>)> {
             rows.iter().zip(bodies).map(|(row, body)| (row.kind, row.name, body)).collect()
         };
         let own = own.map(|own| named(rows, own));
@@ -679,7 +681,7 @@ impl Found {
         }
     }
 
-    /// Reports segments whose files are missing, as far as their digests show it. The other digests without a segment
+    /// Reports segments whose files are missing, as far as their indexes show it. The other indexes without a segment
     /// are removed at the start.
     fn judge_missing(&mut self) {
         for row in self.last.iter().flat_map(|last| &last.rows) {
@@ -695,7 +697,7 @@ impl Found {
                 self.report.corrupt.push(orphan.describe());
                 self.missing.push(orphan);
             } else if self.report.unread.is_empty() {
-                self.unfinished.push(digest::name_of(&orphan.segment));
+                self.unfinished.push(segment_index::name_of(&orphan.segment));
             }
         }
     }
@@ -732,8 +734,8 @@ impl Found {
 }
 
 /// The bodies of a batch's records, read from its segment.
-fn bodies_of(segment: &Segment, number: u32, rows: &[Row]) -> Result<Vec<Vec<u8>>, SpoolFailure> {
-    let read = |row: &Row| {
+fn bodies_of(segment: &Segment, number: u32, rows: &[RecordRef]) -> Result<Vec<Vec<u8>>, SpoolFailure> {
+    let read = |row: &RecordRef| {
         let at = Location { segment: number, offset: row.offset, length: row.length };
         let (seed, name) = (segment.header.seed, &segment.name);
         match read_record(Source::Disk, &*segment.file, seed, name, at, row.name)? {

@@ -2,10 +2,10 @@
 
 use super::{
     Folded, Shared,
-    digest::Envelopes,
     index::Slot,
     recover::Found,
     scan_range::{self, ReadContext},
+    segment_index::EnvelopeTable,
     window::Window,
 };
 use crate::{
@@ -29,11 +29,11 @@ const PIECE: usize = 512;
 
 /// A live message.
 type Live = (u64, Slot);
-/// Envelopes of a segment that need not be looked for in it.
+/// EnvelopeTable of a segment that need not be looked for in it.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
     memory: &'a [scan_range::Kept],
-    digest: Option<&'a Envelopes>,
+    index_file: Option<&'a EnvelopeTable>,
 }
 /// A message that was read, with the failure to read its notes, if there was one; or why it could not be read.
 type Replayed = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
@@ -56,7 +56,7 @@ impl Shared {
         let segments = live.chunk_by(|a, b| a.1.at.segment == b.1.at.segment);
         let kept = |segment: &[Live]| Kept {
             memory: found.kept.get(&segment[0].1.at.segment).map_or(&[], Vec::as_slice),
-            digest: found.envelopes.get(&segment[0].1.at.segment),
+            index_file: found.envelopes.get(&segment[0].1.at.segment),
         };
         let threads = self.read_threads();
         if threads <= 1 {
@@ -90,14 +90,14 @@ impl Shared {
             return live.iter().for_each(|(id, _)| take(gone(id)));
         };
         let mut window = Window::new(file, header.size_bytes, context.buffer());
-        let mut digest = kept.digest.map(|digest| digest.open(context.buffer()));
+        let mut index_file = kept.index_file.map(|index_file| index_file.open(context.buffer()));
         let last = live.last().map_or(0, |(_, slot)| slot.at.offset);
         for (number, (id, slot)) in live.iter().enumerate() {
             let (id, at) = (QueueId(*id), slot.at);
             let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
             let stored = self.has_chunks(id, slot).and_then(|()| {
                 let in_memory = kept.memory.iter().find_map(|kept| kept.get(at.offset));
-                let abridged = in_memory.or_else(|| digest.as_mut()?.get(at.offset, last));
+                let abridged = in_memory.or_else(|| index_file.as_mut()?.get(at.offset, last));
                 if let Some(envelope) = abridged {
                     return read_abridged(id, envelope).map_err(bad);
                 }
@@ -117,12 +117,12 @@ impl Shared {
                 (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }
-        digest.into_iter().for_each(|digest| context.return_buffer(digest.into_buffer()));
+        index_file.into_iter().for_each(|index_file| context.return_buffer(index_file.into_buffer()));
         context.return_buffer(window.into_buffer());
     }
 
     fn read_threads(&self) -> usize {
-        if self.pool.is_by_hand() { 1 } else { self.settings.read_threads }
+        if self.pool.is_single_stepped() { 1 } else { self.settings.read_threads }
     }
 
     /// Fails when a part of a message's content is lost: the message must not be delivered without that part.

@@ -3,9 +3,9 @@
 //! are put together in their order.
 
 use super::{
-    digest::Envelopes,
     index::Segment,
     recover::{is_zero, next_or_again, refresh, torn_bytes},
+    segment_index::EnvelopeTable,
     window::Window,
 };
 use crate::{
@@ -47,7 +47,7 @@ pub(super) struct ScanRange {
 
 /// A record, where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct RecordRef {
     pub(super) kind: Kind,
     pub(super) name: u64,
     pub(super) offset: u32,
@@ -64,13 +64,13 @@ pub(super) struct Batch {
 
 /// The result of scanning a range.
 #[derive(Default)]
-pub(super) struct Read {
+pub(super) struct ScanResult {
     /// Where the first batch begins; where it was looked for, when there is none.
     pub(super) start: u64,
     /// Behind its last.
     pub(super) end: u64,
     pub(super) batches: Vec<Batch>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<RecordRef>,
     /// The bodies of the last batch's records, unless they must be read again: perhaps it is the log's
     /// last.
     pub(super) bodies: Option<Vec<Vec<u8>>>,
@@ -78,7 +78,7 @@ pub(super) struct Read {
     pub(super) torn_bytes: Option<u64>,
     pub(super) kept: Kept,
     /// In place of what is kept: where it can be read.
-    pub(super) envelopes: Option<Envelopes>,
+    pub(super) envelopes: Option<EnvelopeTable>,
 }
 
 /// Abridged envelopes of a range.
@@ -153,9 +153,14 @@ impl ScanRange {
 
     /// Scans from the first batch of the range up to a batch that begins behind the range, or cannot be read.
     /// What looks damaged is read a second time, past the page cache, unless a mutation forbids it.
-    pub(super) fn read(&self, context: &ReadContext, whole: bool, has_second_read: bool) -> io::Result<Read> {
+    pub(super) fn read(
+        &self,
+        context: &ReadContext,
+        whole: bool,
+        has_second_read: bool,
+    ) -> io::Result<ScanResult> {
         let mut window = Window::new(self.file.clone(), self.end, context.buffer());
-        let mut read = Read { start: self.from, end: self.from, ..Read::default() };
+        let mut read = ScanResult { start: self.from, end: self.from, ..ScanResult::default() };
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
             self.fill(&mut read, &mut window, context, (whole, has_second_read))?;
@@ -188,7 +193,7 @@ impl ScanRange {
 
     fn fill(
         &self,
-        read: &mut Read,
+        read: &mut ScanResult,
         window: &mut Window,
         context: &ReadContext,
         (whole, has_second_read): (bool, bool),
@@ -229,7 +234,7 @@ impl ScanRange {
     }
 }
 
-impl Read {
+impl ScanResult {
     /// Does the result have batches, or the end of the segment?
     pub(super) fn says_something(&self) -> bool {
         !self.batches.is_empty() || self.torn_bytes.is_some()
@@ -247,7 +252,7 @@ impl Read {
             } else {
                 read_places(record.body).unwrap_or_default()
             };
-            self.rows.push(Row::new(placed, chunks));
+            self.rows.push(RecordRef::new(placed, chunks));
         }
         context.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
     }
@@ -271,7 +276,7 @@ impl Kept {
     }
 }
 
-impl Row {
+impl RecordRef {
     pub(super) fn new((offset, length, record): &Placed<'_>, chunks: Vec<u64>) -> Self {
         Self { kind: record.kind, name: record.name, offset: *offset as u32, length: *length, chunks }
     }

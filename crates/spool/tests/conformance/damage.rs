@@ -52,7 +52,7 @@ fn change(dir: &Path, pattern: &[u8]) {
 
 /// So that every record is read again.
 fn forget_digests(dir: &Path) {
-    files(dir, "dig").iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    files(dir, "idx").iter().for_each(|path| std::fs::remove_file(path).unwrap());
 }
 
 #[test]
@@ -88,10 +88,10 @@ fn a_lost_outcome_does_not_take_its_message_with_it() {
     let (spool, _, _) = open(dir.path());
     commit(&*spool, vec![Entry::Accept(small(1))]);
     commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(0)], last: false }]);
-    // Enough that the segment is worth a digest, of which only the rows are looked at.
+    // Enough that the segment is worth an index file, of which only the rows are looked at.
     commit(&*spool, vec![Entry::Accept(message(2, 1, Content::from_bytes(vec![b'x'; 100_000])))]);
     drop(spool);
-    assert!(!files(dir.path(), "dig").is_empty());
+    assert!(!files(dir.path(), "idx").is_empty());
     change(dir.path(), b"mailbox busy");
     let (_, found, report) = open(dir.path());
     assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [1, 2]);
@@ -255,7 +255,7 @@ fn a_missing_oldest_segment_is_reported_until_it_is_restored() {
 }
 
 #[test]
-fn a_missing_newest_segment_is_reported_until_its_digest_is_removed() {
+fn a_missing_newest_segment_is_reported_until_its_index_file_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
     write_large(&*spool, 1..=40);
@@ -271,31 +271,31 @@ fn a_missing_newest_segment_is_reported_until_its_digest_is_removed() {
         commit(&*spool, vec![Entry::Accept(small(99))]);
         finish(&*spool, 99);
     }
-    std::fs::remove_file(newest.with_extension("dig")).unwrap();
+    std::fs::remove_file(newest.with_extension("idx")).unwrap();
     let (spool, _, report) = open(dir.path());
     assert!(report.is_complete() && spool.faults().is_empty(), "{report:?}");
     assert!(files(dir.path(), "damaged").is_empty());
 }
 
 #[test]
-fn a_digest_whose_segment_was_freed_is_no_damage() {
+fn a_index_file_whose_segment_was_freed_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
     write_large(&*spool, 1..=40);
     drop(spool);
-    let digests: Vec<Vec<u8>> =
-        segments_in_use(dir.path()).iter().map(|s| std::fs::read(s.with_extension("dig")).unwrap()).collect();
-    assert!(digests.len() >= 3);
+    let indexes: Vec<Vec<u8>> =
+        segments_in_use(dir.path()).iter().map(|s| std::fs::read(s.with_extension("idx")).unwrap()).collect();
+    assert!(indexes.len() >= 3);
     let (spool, found, _) = open(dir.path());
     let oldest = ids(&found)[0];
     assert_eq!(oldest, 1);
     // The oldest segments are freed; the last message stays.
     (1..=39).for_each(|id| finish(&*spool, id));
     drop(spool);
-    // A crash may keep the digest of a segment whose removal is durable.
-    let leftover = dir.path().join("00000000000000ff.dig");
-    for digest in &digests {
-        std::fs::write(&leftover, digest).unwrap();
+    // A crash may keep the index file of a segment whose removal is durable.
+    let leftover = dir.path().join("00000000000000ff.idx");
+    for index_file in &indexes {
+        std::fs::write(&leftover, index_file).unwrap();
         let (_, found, report) = open(dir.path());
         assert_eq!((ids(&found), report.is_complete()), (vec![40], true), "{report:?}");
         assert!(!leftover.exists());

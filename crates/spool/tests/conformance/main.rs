@@ -12,7 +12,7 @@ use mail::{
 };
 use spool::{
     Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Mutation, NullSpool,
-    Recovered, RecoveryReport, Refused, Several, Spool, SpoolFailure, Turn, carry, inspect,
+    Recovered, RecoveryReport, Refused, ShardedSpool, Spool, SpoolFailure, WorkStep, carry, inspect,
 };
 use std::{
     path::Path,
@@ -98,7 +98,10 @@ impl Engine {
                 let stores = Self::parts(dir).map(|(engine, dir)| engine.opened(&dir, max_bytes));
                 let stores = stores.into_iter().collect::<Result<_, _>>()?;
                 let turn = AtomicUsize::new(0);
-                Box::new(Several::new(stores, Box::new(move |_| turn.fetch_add(1, Ordering::Relaxed) % 2)))
+                Box::new(ShardedSpool::new(
+                    stores,
+                    Box::new(move |_| turn.fetch_add(1, Ordering::Relaxed) % 2),
+                ))
             }
         })
     }
@@ -127,7 +130,7 @@ impl Engine {
         let mut spool = self.opened(dir, max_bytes).unwrap();
         let mut found = Vec::new();
         let report = spool.recover(&mut |r| found.push(r)).unwrap();
-        // Several give theirs one after the other.
+        // ShardedSpool give theirs one after the other.
         found.sort_by_key(|r| r.message.id);
         (spool, found, report)
     }
@@ -194,14 +197,14 @@ fn a_glance_sees_what_reading_would_or_nothing() {
         let content = Content::new(Facts::default(), [part(place)]);
         commit(spool, vec![Entry::Accept(message(1, 1, content)), Entry::Accept(small(2))]);
         for id in [1, 2].map(QueueId) {
-            assert!(spool.glance(id).is_none_or(|seen| *seen == *spool.read(id).unwrap()));
+            assert!(spool.read_cached(id).is_none_or(|seen| *seen == *spool.read(id).unwrap()));
         }
-        assert!(spool.glance_at(place).is_none_or(|seen| seen == bytes));
+        assert!(spool.load_cached(place).is_none_or(|seen| seen == bytes));
         for id in [1, 2].map(QueueId) {
             commit(spool, vec![Entry::Outcome { id, results: vec![delivered(0)], last: true }]);
-            assert_eq!(spool.glance(id), None);
+            assert_eq!(spool.read_cached(id), None);
         }
-        assert_eq!(spool.glance_at(place), None);
+        assert_eq!(spool.load_cached(place), None);
     });
 }
 
@@ -211,7 +214,7 @@ fn what_was_just_written_to_the_log_is_seen_at_a_glance() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (spool, _, _) = open(dir.path());
     commit(&*spool, vec![Entry::Accept(small(1))]);
-    match spool.glance(QueueId(1)) {
+    match spool.read_cached(QueueId(1)) {
         Some(seen) => assert_eq!(*seen, *small(1)),
         None => println!("SKIPPED: this file system does not say what memory holds"),
     }
@@ -355,9 +358,9 @@ fn another_format_is_refused_in_words() {
 fn a_log_driven_by_hand_does_what_its_threads_do() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(spool::disk::RealDisk::new(dir.path()).unwrap());
-    let mut spool = LogSpool::by_hand(disk, settings(), Mutation::None).unwrap();
+    let mut spool = LogSpool::single_stepped(disk, settings(), Mutation::None).unwrap();
     spool.recover(&mut |_| panic!("nothing was accepted")).unwrap();
-    while spool.turn(Turn::Prepare) {}
+    while spool.step(WorkStep::Prepare) {}
     for id in 1..200 {
         let ticket =
             spool.submit(vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])))]);
@@ -366,10 +369,10 @@ fn a_log_driven_by_hand_does_what_its_threads_do() {
                 .submit(vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }])
                 .unwrap();
         }
-        assert!(spool.turn(Turn::Commit));
+        assert!(spool.step(WorkStep::Commit));
         block_on(spool.durable(ticket.unwrap())).unwrap();
-        while spool.turn(Turn::Clean) {
-            spool.turn(Turn::Commit);
+        while spool.step(WorkStep::Compact) {
+            spool.step(WorkStep::Commit);
         }
     }
     drop(spool);
@@ -583,9 +586,9 @@ fn larger_than_the_line(dir: &Path) -> (NullSpool, Recovered, LogSpool) {
     let found = Recovered { message, recipients: vec![Default::default(); 2], held: false };
     let settings = LogSettings { queued_bytes_max: 100_000, segment_bytes: 1024 * 1024, ..settings() };
     let disk = Arc::new(spool::disk::RealDisk::new(dir).unwrap());
-    let mut to = LogSpool::by_hand(disk, settings, Mutation::None).unwrap();
+    let mut to = LogSpool::single_stepped(disk, settings, Mutation::None).unwrap();
     to.recover(&mut |_| {}).unwrap();
-    while to.turn(Turn::Prepare) {}
+    while to.step(WorkStep::Prepare) {}
     (from, found, to)
 }
 
@@ -597,11 +600,11 @@ fn a_message_that_is_larger_than_the_line_is_carried_as_the_line_moves() {
     let mut busy = || {
         turns += 1;
         // Room is not always there when it was waited for.
-        assert!(turns % 2 == 1 || to.turn(Turn::Commit));
+        assert!(turns % 2 == 1 || to.step(WorkStep::Commit));
         Ok(())
     };
     carry(&from, &found, &to, &mut busy).unwrap().unwrap();
-    assert!(to.turn(Turn::Commit));
+    assert!(to.step(WorkStep::Commit));
     assert!(turns >= 18, "{turns}");
     let content = to.read(QueueId(1)).unwrap().content.clone();
     let bytes = content.parts().iter().map(|part| to.load(part.place().unwrap()).unwrap()[0]);
@@ -614,7 +617,7 @@ fn pieces_of_a_message_that_is_not_carried_to_the_end_are_abandoned() {
     let (from, found, to) = larger_than_the_line(dir.path());
     let stored_count = || (0..100).filter(|place| to.load(mail::Place(*place)).is_ok()).count();
     let mut busy = || {
-        to.turn(Turn::Commit);
+        to.step(WorkStep::Commit);
         if stored_count() < 5 { Ok(()) } else { Err(SpoolFailure::Io("enough".into())) }
     };
     assert!(carry(&from, &found, &to, &mut busy).is_err());

@@ -195,7 +195,7 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     assert!(desk.accept_local(message(2)).await.is_ok());
 }
 
-/// Several times what its line takes.
+/// ShardedSpool times what its line takes.
 fn large(id: u64) -> Message {
     let bytes: Vec<u8> = (0..10 * CHUNK_BYTES + 1).map(|at| (at / CHUNK_BYTES) as u8).collect();
     Message { content: Content::from_bytes(bytes), ..message(id) }

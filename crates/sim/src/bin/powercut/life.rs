@@ -10,7 +10,7 @@ use sim::{
 };
 use spool::{
     Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
-    Several, Spool, SpoolFailure, disk::RealDisk,
+    ShardedSpool, Spool, SpoolFailure, disk::RealDisk,
 };
 use std::{
     path::Path,
@@ -43,7 +43,7 @@ impl Subject {
             Engine::Directories => self.directories(path)?,
             Engine::Both => {
                 let stores = vec![self.log(&path.join("log"))?, self.directories(path)?];
-                Box::new(Several::new(stores, chooser()))
+                Box::new(ShardedSpool::new(stores, chooser()))
             }
         })
     }
@@ -154,7 +154,7 @@ fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
             Err(Refused::Poisoned) => return,
         };
         match wait(spool.durable(ticket)) {
-            Ok(()) => lock(past).ledger.acknowledged(spool.lane(ticket), ticket),
+            Ok(()) => lock(past).ledger.acknowledged(spool.shard(ticket), ticket),
             Err(_) => return,
         }
     }

@@ -4,7 +4,7 @@ use super::{FACTS, Filed, MAGIC, Piece, Unreadable, VERSION};
 use crate::{
     RecipientState,
     dirs::{
-        line::{Line, Seal, hex, lines, number, unescape_text},
+        line::{Line, LineChecksum, hex, lines, number, unescape_text},
         note::{self, Append, Note},
     },
     format::{
@@ -18,7 +18,7 @@ use mail::{
 };
 
 /// Reads an envelope file.
-pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: Seal) -> Result<Filed, Unreadable> {
+pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: LineChecksum) -> Result<Filed, Unreadable> {
     let mut filed = Filed {
         message: Message {
             id,
@@ -42,7 +42,7 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: Seal) -> Result<Fil
 }
 
 /// The chunks a file names, also one of which no more can be read.
-pub(in crate::dirs) fn places(bytes: &[u8], seal: Seal) -> impl Iterator<Item = u64> {
+pub(in crate::dirs) fn places(bytes: &[u8], seal: LineChecksum) -> impl Iterator<Item = u64> {
     lines(bytes, seal).filter_map(|line| hex(line.text?.strip_prefix("chunk ")?.split(' ').nth(2)?).ok())
 }
 

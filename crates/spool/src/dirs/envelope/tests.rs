@@ -28,7 +28,7 @@ fn message() -> Message {
 /// With three appends: of one line, of two, of one.
 fn file() -> (Vec<u8>, Vec<usize>) {
     let mut out = Vec::new();
-    write(&mut out, Seal::new(ID.0), &message(), |place| place as u32);
+    write(&mut out, LineChecksum::new(ID.0), &message(), |place| place as u32);
     let mut ends = vec![out.len()];
     let deferred = Outcome::deferred(Enhanced(4, 2, 1), "full up");
     let delivered = Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "250 ok") };
@@ -38,7 +38,7 @@ fn file() -> (Vec<u8>, Vec<usize>) {
     {
         let base = out.len() as u64;
         let mut append = Vec::new();
-        let mut lines = Lines::new(&mut append, Seal::new(ID.0), base);
+        let mut lines = Lines::new(&mut append, LineChecksum::new(ID.0), base);
         notes.iter().for_each(|note| note::write(&mut lines, Append { base, round }, note));
         out.extend(append);
         ends.push(out.len());
@@ -56,7 +56,7 @@ fn the_bytes_are_those_of_the_document() {
 #[test]
 fn what_was_written_is_read() {
     let (bytes, _) = file();
-    let filed = read(ID, &bytes, Seal::new(ID.0)).unwrap();
+    let filed = read(ID, &bytes, LineChecksum::new(ID.0)).unwrap();
     let message = message();
     assert_eq!(filed.message.envelope, message.envelope);
     assert_eq!((filed.message.origin, filed.message.arrived), (message.origin, message.arrived));
@@ -65,7 +65,7 @@ fn what_was_written_is_read() {
     let chunk = Piece::Chunk { place: 7, length_bytes: 9, sum: 7 };
     assert_eq!(filed.pieces, [chunk, Piece::Here { length_bytes: 6, sum }]);
     assert_eq!((filed.end, filed.torn_bytes, filed.held), (bytes.len() as u64, 0, false));
-    let named = |bytes: &[u8]| places(bytes, Seal::new(ID.0)).collect::<Vec<_>>();
+    let named = |bytes: &[u8]| places(bytes, LineChecksum::new(ID.0)).collect::<Vec<_>>();
     assert_eq!((named(&bytes), named(&bytes[1..])), (vec![7], vec![]));
     assert!(filed.states[0].settled && filed.states[1].attempt_count == 2);
     assert_eq!(&*filed.states[1].last.as_ref().unwrap().1.text, "full up");
@@ -76,7 +76,7 @@ fn what_was_written_is_read() {
 fn an_append_cut_anywhere_leaves_the_appends_before_it() {
     let (bytes, ends) = file();
     for cut in 0..bytes.len() {
-        match read(ID, &bytes[..cut], Seal::new(ID.0)) {
+        match read(ID, &bytes[..cut], LineChecksum::new(ID.0)) {
             Err(_) => assert!(cut < ends[0], "cut at {cut}"),
             Ok(filed) => {
                 let whole = *ends.iter().rfind(|end| **end <= cut).unwrap() as u64;
@@ -92,14 +92,14 @@ fn a_hole_in_the_last_append_is_torn_and_one_before_it_is_damage() {
     let (mut bytes, ends) = file();
     bytes.truncate(ends[2]);
     bytes[ends[1] + 3] ^= 1;
-    let filed = read(ID, &bytes, Seal::new(ID.0)).unwrap();
+    let filed = read(ID, &bytes, LineChecksum::new(ID.0)).unwrap();
     assert_eq!((filed.end, filed.held, filed.damaged), (ends[1] as u64, false, vec![]));
     assert_eq!(filed.torn_bytes, (ends[2] - ends[1]) as u64);
 
     let (mut bytes, ends) = file();
     bytes[ends[0] + 3] ^= 1;
     bytes[ends[1] + 3] ^= 1;
-    let filed = read(ID, &bytes, Seal::new(ID.0)).unwrap();
+    let filed = read(ID, &bytes, LineChecksum::new(ID.0)).unwrap();
     assert_eq!((filed.end, filed.torn_bytes), (bytes.len() as u64, 0));
     assert_eq!(filed.damaged, [ends[0] as u64, ends[1] as u64]);
     assert_eq!(filed.states[0].attempt_count, 0);
@@ -109,28 +109,28 @@ fn a_hole_in_the_last_append_is_torn_and_one_before_it_is_damage() {
 #[test]
 fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
     let mut out = Vec::new();
-    write(&mut out, Seal::new(ID.0), &message(), |_| 0);
+    write(&mut out, LineChecksum::new(ID.0), &message(), |_| 0);
     let base = out.len() as u64;
     for (round, held) in [(9, false), (8, true)] {
         let (mut line, at) = (Vec::new(), out.len() as u64);
         note::write(
-            &mut Lines::new(&mut line, Seal::new(ID.0), at),
+            &mut Lines::new(&mut line, LineChecksum::new(ID.0), at),
             Append { base, round },
             &Note::Held(held),
         );
         out.extend(line);
     }
-    let filed = read(ID, &out, Seal::new(ID.0)).unwrap();
+    let filed = read(ID, &out, LineChecksum::new(ID.0)).unwrap();
     assert!(!filed.held && filed.torn_bytes > 0 && filed.damaged.is_empty());
 }
 
 #[test]
 fn another_version_is_told() {
     let mut out = Vec::new();
-    Lines::new(&mut out, Seal::new(ID.0), 0).line(MAGIC, |w| {
+    Lines::new(&mut out, LineChecksum::new(ID.0), 0).line(MAGIC, |w| {
         w.word(9).word(ID);
     });
-    assert_eq!(read(ID, &out, Seal::new(ID.0)), Err(Unreadable::Version(9)));
+    assert_eq!(read(ID, &out, LineChecksum::new(ID.0)), Err(Unreadable::Version(9)));
 }
 
 proptest! {
@@ -141,13 +141,13 @@ proptest! {
         message.envelope.envid = Some(envid.into());
         message.envelope.recipients[0].orcpt = Some(orcpt.into());
         let mut out = Vec::new();
-        write(&mut out, Seal::new(ID.0), &message, |_| 0);
+        write(&mut out, LineChecksum::new(ID.0), &message, |_| 0);
         let note = Note::Outcomes(UnixMillis(at), vec![(1, Outcome::deferred(Enhanced(4, 0, 0), text.clone()))]);
         let base = out.len() as u64;
         let mut append = Vec::new();
-        note::write(&mut Lines::new(&mut append, Seal::new(ID.0), base), Append { base, round: 1 }, &note);
+        note::write(&mut Lines::new(&mut append, LineChecksum::new(ID.0), base), Append { base, round: 1 }, &note);
         out.extend(append);
-        let filed = read(ID, &out, Seal::new(ID.0)).unwrap();
+        let filed = read(ID, &out, LineChecksum::new(ID.0)).unwrap();
         prop_assert_eq!(&filed.message.envelope, &message.envelope);
         prop_assert_eq!((filed.message.origin, filed.message.arrived), (message.origin, message.arrived));
         let last = filed.states[1].last.clone().unwrap();
@@ -159,7 +159,7 @@ proptest! {
         let (mut bytes, ends) = file();
         let at = at % bytes.len();
         bytes[at] ^= flip;
-        match read(ID, &bytes, Seal::new(ID.0)) {
+        match read(ID, &bytes, LineChecksum::new(ID.0)) {
             Err(_) => prop_assert!(at < ends[0]),
             Ok(filed) => {
                 prop_assert!(at >= ends[0] && filed.message.envelope == message().envelope);
@@ -170,6 +170,6 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
-        let _ = read(ID, &bytes, Seal::new(ID.0));
+        let _ = read(ID, &bytes, LineChecksum::new(ID.0));
     }
 }

@@ -2,32 +2,32 @@
 //! happens before what, and can repeat it.
 
 use super::{DirSettings, DirSpool, QueueDirectory};
-use crate::{Mutation, SpoolFailure, Turn};
+use crate::{Mutation, SpoolFailure, WorkStep};
 use std::sync::{Mutex, PoisonError};
 
 impl DirSpool {
-    /// The engine on these directories, without a thread: nothing happens but in [`DirSpool::turn`].
+    /// The engine on these directories, without a thread: nothing happens but in [`DirSpool::step`].
     ///
     /// # Errors
     /// As for [`DirSpool::on`].
-    pub fn by_hand(
+    pub fn single_stepped(
         queues: Vec<QueueDirectory>,
         settings: DirSettings,
         mutation: Mutation,
     ) -> Result<Self, SpoolFailure> {
         let mut spool = Self::on(queues, settings, mutation)?;
-        spool.hand = Some(Mutex::default());
+        spool.stepper = Some(Mutex::default());
         // Whoever calls would wait for room that only he can make.
         spool.shared.closing.begin();
         Ok(spool)
     }
 
-    /// Commits all that waits; `false` when nothing does. [`Turn::Commit`] is the only work there is.
-    pub fn turn(&self, turn: Turn) -> bool {
-        let (Some(hand), Turn::Commit) = (&self.hand, turn) else { return false };
-        let mut slot = hand.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Commits all that waits; `false` when nothing does. [`WorkStep::Commit`] is the only work there is.
+    pub fn step(&self, step: WorkStep) -> bool {
+        let (Some(stepper), WorkStep::Commit) = (&self.stepper, step) else { return false };
+        let mut slot = stepper.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(committer) = slot.as_mut() else { return false };
-        let Some((works, ticket)) = self.shared.inbox.take_all() else { return false };
+        let Some((works, ticket)) = self.shared.commit_queue.take_all() else { return false };
         if !committer.serve(works, ticket) {
             *slot = None;
         }

@@ -1,7 +1,7 @@
 //! Room comes and goes without us: other programs fill the disk and empty it. It is looked for now and then,
 //! by a thread of its own, since a disk may be slow to answer; so is a commit that found none tried again.
 
-use super::{Shared, written::Unwritten};
+use super::{Shared, pending_sync::Unwritten};
 use crate::SpoolFailure;
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -6,7 +6,7 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Refused, Several, Spool, SpoolFailure,
+    DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Refused, ShardedSpool, Spool, SpoolFailure,
     inspect,
 };
 use std::{
@@ -49,12 +49,12 @@ fn directories(dir: &Path) -> Box<dyn Spool> {
 }
 
 /// Mail for bulk.test in queue directories, all other in the log.
-fn open(dir: &Path) -> (Several, Vec<SharedMessage>) {
+fn open(dir: &Path) -> (ShardedSpool, Vec<SharedMessage>) {
     let is_bulk = |e: &Envelope| {
         e.recipients[0].path.mailbox().is_some_and(|mailbox| mailbox.domain().key() == "bulk.test")
     };
     let mut spool =
-        Several::new(vec![log(dir), directories(dir)], Box::new(move |e| usize::from(is_bulk(e))));
+        ShardedSpool::new(vec![log(dir), directories(dir)], Box::new(move |e| usize::from(is_bulk(e))));
     let mut found = Vec::new();
     spool.recover(&mut |one| found.push(one.message)).unwrap();
     (spool, found)
@@ -143,7 +143,7 @@ fn each_store_is_a_lane_of_its_own() {
     let bulk = spool.submit(vec![small(1, "bulk.test")]).unwrap();
     let others = [2, 3].map(|id| spool.submit(vec![small(id, "else.test")]).unwrap());
     assert_eq!(
-        (spool.lane_count(), spool.lane(bulk), others.map(|ticket| spool.lane(ticket))),
+        (spool.shard_count(), spool.shard(bulk), others.map(|ticket| spool.shard(ticket))),
         (2, 1, [0, 0])
     );
     assert!(others[0] < others[1]);
@@ -194,7 +194,8 @@ impl Spool for Broken {
 #[test]
 fn one_that_fails_fails_what_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
-    let mut spool = Several::new(vec![log(dir.path()), Box::new(Broken)], Box::new(|e| e.recipients.len()));
+    let mut spool =
+        ShardedSpool::new(vec![log(dir.path()), Box::new(Broken)], Box::new(|e| e.recipients.len()));
     spool.recover(&mut |_| {}).unwrap();
     assert_eq!(wait(spool.failed()).to_string(), "gone");
     let none = |id| {
@@ -214,10 +215,10 @@ fn one_that_fails_fails_what_it_was_given() {
 }
 
 /// Two logs; nothing chooses the second.
-fn two_logs(dir: &Path) -> (Several, Vec<u64>, spool::RecoveryReport) {
+fn two_logs(dir: &Path) -> (ShardedSpool, Vec<u64>, spool::RecoveryReport) {
     let stores: Vec<Box<dyn Spool>> = ["a", "b"].map(|name| log(&dir.join(name))).into();
     let names = vec!["/a".to_owned(), "/b".to_owned()];
-    let mut spool = Several::new(stores, Box::new(|_| 0)).with_names(names);
+    let mut spool = ShardedSpool::new(stores, Box::new(|_| 0)).with_names(names);
     let mut found = Vec::new();
     let report = spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
     found.sort_unstable();

@@ -3,15 +3,16 @@
 //! then moved once for several that were written.
 
 use super::{
-    Folded, Shared, Work, digest,
+    Folded, Shared, Work,
     index::{Index, Kept, Location, Slot},
     pool::RESERVE,
     retain::each_record,
+    segment_index,
 };
 use crate::{
     Mutation, SpoolFailure, Ticket,
+    commit_queue::Urgency,
     format::record::{self, Kind},
-    inbox::Haste,
 };
 use bytes::Bytes;
 use mail::QueueId;
@@ -33,21 +34,21 @@ const PRESSED_PERCENT: u64 = 87;
 const TOGETHER_BYTES: u64 = 1024 * 1024;
 
 /// A message to be written again, as it was when it was read: if it changed since, the move is off.
-pub(crate) struct Moved {
+pub(crate) struct Relocated {
     pub(crate) name: u64,
     pub(crate) slot: Slot,
     pub(crate) folded: Folded,
 }
 
 /// The same for a chunk.
-pub(crate) struct MovedChunk {
+pub(crate) struct RelocatedChunk {
     pub(crate) place: u64,
     pub(crate) at: Location,
     pub(crate) bytes: Bytes,
 }
 
 /// The records that are kept of a message which is not live, or whose own record is parked, to be written again.
-pub(crate) struct MovedKept {
+pub(crate) struct RelocatedNotes {
     pub(crate) id: u64,
     /// The message is live, and these are its notes.
     pub(crate) is_live: bool,
@@ -56,7 +57,7 @@ pub(crate) struct MovedKept {
     pub(crate) bodies: Vec<Option<Vec<u8>>>,
 }
 
-impl MovedKept {
+impl RelocatedNotes {
     /// At least what the records take in a batch.
     pub(crate) fn bytes(&self) -> usize {
         let bodies = self.bodies.iter().flatten();
@@ -180,33 +181,33 @@ pub(super) fn goes_on(shared: &Shared, compacted: u32) -> bool {
         && is_due(shared)
 }
 
-fn clean_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
+fn compact_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
     if !is_due(shared) {
         return Ok(());
     }
     loop {
-        let compacted = clean(shared)?;
+        let compacted = compact(shared)?;
         shared.give_back_dead();
-        if shared.inbox.is_drained() || !goes_on(shared, compacted) {
+        if shared.commit_queue.is_drained() || !goes_on(shared, compacted) {
             return Ok(());
         }
     }
 }
 
-/// Starts a thread that cleans the oldest segment and makes the digests that are due, unless one is at
+/// Starts a thread that cleans the oldest segment and makes the indexes that are due, unless one is at
 /// it or there is no need.
-pub(crate) fn begin_if_due(shared: &Arc<Shared>) {
+pub(crate) fn start_compaction_if_due(shared: &Arc<Shared>) {
     if shared.cleaning.load(Ordering::Relaxed) {
         return;
     }
-    let is_wanted = is_due(shared) || !shared.pool.is_by_hand() && digest::is_due(shared);
-    if !is_wanted || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_by_hand() {
+    let is_wanted = is_due(shared) || !shared.pool.is_single_stepped() && segment_index::is_due(shared);
+    if !is_wanted || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_single_stepped() {
         return;
     }
     let own = shared.clone();
     let run = move || {
-        own.note_compaction(clean_while_due(&own));
-        while !own.inbox.is_drained() && digest::make_one(&own, false) {}
+        own.note_compaction(compact_while_due(&own));
+        while !own.commit_queue.is_drained() && segment_index::make_one(&own, false) {}
         own.cleaning.store(false, Ordering::Relaxed);
     };
     let poisoned = shared.clone();
@@ -225,8 +226,8 @@ fn warn(failure: &SpoolFailure) {
 }
 
 /// Compacts the oldest segment; its number.
-fn clean(shared: &Shared) -> Result<u32, SpoolFailure> {
-    let mut cleaning = Cleaning::of_oldest(shared)?;
+fn compact(shared: &Shared) -> Result<u32, SpoolFailure> {
+    let mut cleaning = Compaction::of_oldest(shared)?;
     while let Some(ticket) = cleaning.next(shared)? {
         shared.progress.wait_blocking(ticket)?;
     }
@@ -252,7 +253,7 @@ impl Shared {
     ///
     /// # Errors
     /// When something is left that could not be read for another reason, or a later segment cannot be read.
-    fn park_damaged(&self, cleaning: &mut Cleaning) -> Result<(), SpoolFailure> {
+    fn park_damaged(&self, cleaning: &mut Compaction) -> Result<(), SpoolFailure> {
         let number = cleaning.segment;
         let (name, count) = {
             let mut index = self.index();
@@ -285,7 +286,7 @@ impl Shared {
 
 /// What is in a segment, to be moved one by one.
 #[derive(Default)]
-pub(crate) struct Cleaning {
+pub(crate) struct Compaction {
     pub(super) segment: u32,
     records: VecDeque<(Kind, u64)>,
     /// What a batch has that cannot be read as a whole may be readable by itself: so what is left in the
@@ -317,7 +318,7 @@ fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
     all
 }
 
-impl Cleaning {
+impl Compaction {
     /// All that was written to the oldest segment. Nothing when the log has none.
     pub(crate) fn of_oldest(shared: &Shared) -> Result<Self, SpoolFailure> {
         let oldest = shared.index().segments.first_key_value().map(|(_, segment)| segment.clone());
@@ -366,7 +367,7 @@ impl Cleaning {
             bytes += length;
             last = Some(ticket);
         }
-        last.inspect(|ticket| shared.inbox.hurry(*ticket))
+        last.inspect(|ticket| shared.commit_queue.request_commit(*ticket))
     }
 
     fn next_listed(&mut self, shared: &Shared) -> Option<(Ticket, u64)> {
@@ -404,8 +405,13 @@ fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Tick
         return Err(failure);
     }
     let bytes = u64::from(slot.at.length);
-    let moved = Moved { name, slot, folded };
-    let ticket = shared.inbox.push(shared.inbox.lock(), Work::Move(Box::new(moved)), bytes, Haste::Rides);
+    let moved = Relocated { name, slot, folded };
+    let ticket = shared.commit_queue.push(
+        shared.commit_queue.lock(),
+        Work::Move(Box::new(moved)),
+        bytes,
+        Urgency::Lazy,
+    );
     Ok(Some((ticket, bytes)))
 }
 
@@ -414,9 +420,13 @@ fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<(Ticke
     let Some(at) = at else { return Ok(None) };
     let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
     let length = bytes.len() as u64;
-    let moved = MovedChunk { place, at, bytes };
-    let ticket =
-        shared.inbox.push(shared.inbox.lock(), Work::MoveChunk(Box::new(moved)), length, Haste::Rides);
+    let moved = RelocatedChunk { place, at, bytes };
+    let ticket = shared.commit_queue.push(
+        shared.commit_queue.lock(),
+        Work::MoveChunk(Box::new(moved)),
+        length,
+        Urgency::Lazy,
+    );
     Ok(Some((ticket, length)))
 }
 
@@ -425,7 +435,7 @@ fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFai
     let Some(kept) = kept else { return Ok(None) };
     let read = |(kind, at): &(Kind, Location)| shared.record(*at, *kind, id);
     let bodies = without_copies(kept.notes.iter().map(read).collect::<Result<_, _>>()?);
-    Ok(Some(push_kept(shared, MovedKept { id, is_live: false, kept, bodies })))
+    Ok(Some(push_kept(shared, RelocatedNotes { id, is_live: false, kept, bodies })))
 }
 
 /// The notes of a message whose own record stays in a parked segment.
@@ -439,7 +449,7 @@ fn move_notes(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFa
         bodies.push(body);
     }
     let bodies = without_copies(bodies);
-    Ok(Some(push_kept(shared, MovedKept { id, is_live: true, kept, bodies })))
+    Ok(Some(push_kept(shared, RelocatedNotes { id, is_live: true, kept, bodies })))
 }
 
 /// Of notes that say the same only the last: the others were written again.
@@ -448,9 +458,13 @@ fn without_copies(bodies: Vec<Vec<u8>>) -> Vec<Option<Vec<u8>>> {
     bodies.into_iter().zip(is_last).map(|(body, is_last)| is_last.then_some(body)).collect()
 }
 
-fn push_kept(shared: &Shared, moved: MovedKept) -> (Ticket, u64) {
+fn push_kept(shared: &Shared, moved: RelocatedNotes) -> (Ticket, u64) {
     let length = moved.bytes() as u64;
-    let ticket =
-        shared.inbox.push(shared.inbox.lock(), Work::MoveKept(Box::new(moved)), length, Haste::Rides);
+    let ticket = shared.commit_queue.push(
+        shared.commit_queue.lock(),
+        Work::MoveKept(Box::new(moved)),
+        length,
+        Urgency::Lazy,
+    );
     (ticket, length)
 }

@@ -1,11 +1,11 @@
-//! Several spools as one, for mail that is kept apart: of another engine, perhaps on another disk.
+//! ShardedSpool spools as one, for mail that is kept apart: of another engine, perhaps on another disk.
 //!
 //! Nothing makes two stores durable in one moment, so a transaction goes to one of them whole. Where
 //! messages are that it names, or chunks of its content, it follows them: a report lies where the message
-//! lies that it tells of. Else the envelope of its first message decides. Each store is a lane of its own:
+//! lies that it tells of. Else the envelope of its first message decides. Each store is a shard of its own:
 //! nobody waits for the disk of another.
 
-mod places;
+mod shard_ids;
 
 use crate::{
     Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy, Spool,
@@ -21,27 +21,30 @@ use std::{
 };
 
 /// Which store a new message goes to, counted from 0.
-pub type Chooser = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
+pub type ShardSelector = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
 
 /// See the module's text.
-pub struct Several<S: Spool + ?Sized = dyn Spool> {
+pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
     /// The first one has all mail that none of the others is for.
     stores: Vec<Box<S>>,
-    choose: Chooser,
-    homes: Mutex<Homes>,
+    choose: ShardSelector,
+    homes: Mutex<Placement>,
     /// What the stores are called in messages.
     names: Vec<String>,
 }
 
 /// Where messages are that are not in the first store.
 #[derive(Default)]
-struct Homes(HashMap<QueueId, u8>);
+struct Placement(HashMap<QueueId, u8>);
 
-impl<S: Spool + ?Sized> Several<S> {
+impl<S: Spool + ?Sized> ShardedSpool<S> {
     /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
     /// nothing of; their order may change from start to start, as places do not outlive one.
-    pub fn new(stores: Vec<Box<S>>, choose: Chooser) -> Self {
-        assert!((1..=places::STORES_MAX).contains(&stores.len()), "a place has no more room for its store");
+    pub fn new(stores: Vec<Box<S>>, choose: ShardSelector) -> Self {
+        assert!(
+            (1..=shard_ids::STORES_MAX).contains(&stores.len()),
+            "a place has no more room for its store"
+        );
         let names = (0..stores.len()).map(|number| format!("spool {number}")).collect();
         Self { stores, choose, homes: Mutex::default(), names }
     }
@@ -59,7 +62,7 @@ impl<S: Spool + ?Sized> Several<S> {
         &self.stores
     }
 
-    fn homes(&self) -> MutexGuard<'_, Homes> {
+    fn homes(&self) -> MutexGuard<'_, Placement> {
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,12 +80,12 @@ impl<S: Spool + ?Sized> Several<S> {
     }
 
     fn store_of(&self, place: Place) -> Option<(&S, Place)> {
-        let home = places::home(place);
-        Some((self.stores.get(home)?, places::inner(place, home)?))
+        let home = shard_ids::home(place);
+        Some((self.stores.get(home)?, shard_ids::inner(place, home)?))
     }
 
     fn store_in(&self, home: usize, chunk: Bytes) -> Result<Place, Refused> {
-        self.stores[home].store(chunk).map(|place| places::outer(place, home))
+        self.stores[home].store(chunk).map(|place| shard_ids::outer(place, home))
     }
 }
 
@@ -128,7 +131,7 @@ fn is_same(one: &SharedMessage, other: &SharedMessage) -> bool {
         && one.content.size_bytes() == other.content.size_bytes()
 }
 
-impl<S: Spool + ?Sized> Several<S> {
+impl<S: Spool + ?Sized> ShardedSpool<S> {
     /// Ends copies in their stores, so that they do not come back at the next start.
     fn end_copies(&self, copies: &[(usize, QueueId)]) -> Result<(), SpoolFailure> {
         let mut last = HashMap::new();
@@ -158,7 +161,7 @@ fn message_of(entry: &Entry) -> Option<&SharedMessage> {
     }
 }
 
-impl Homes {
+impl Placement {
     fn home_of(&self, id: QueueId) -> usize {
         self.0.get(&id).map_or(0, |home| usize::from(*home))
     }
@@ -167,8 +170,8 @@ impl Homes {
     fn bound(&self, entry: &Entry) -> Option<usize> {
         match entry {
             Entry::Outcome { id, .. } | Entry::Amend { id, .. } => Some(self.home_of(*id)),
-            Entry::Accept(message) => places::home_of(message),
-            Entry::Adopt(found) => places::home_of(&found.message),
+            Entry::Accept(message) => shard_ids::home_of(message),
+            Entry::Adopt(found) => shard_ids::home_of(&found.message),
         }
     }
 
@@ -199,17 +202,17 @@ fn step(entry: &Entry) -> Option<(QueueId, Step)> {
     }
 }
 
-impl<S: Spool + ?Sized> Spool for Several<S> {
+impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
     fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
         let home = self.home(&transaction);
         let steps: Vec<_> = transaction.iter().filter_map(step).collect();
-        let inner = transaction.into_iter().map(|entry| places::inner_entry(entry, home)).collect();
+        let inner = transaction.into_iter().map(|entry| shard_ids::inner_entry(entry, home)).collect();
         let own = self.stores[home].submit(inner)?;
         if !steps.is_empty() {
             let mut homes = self.homes();
             steps.into_iter().for_each(|step| homes.note(home, step));
         }
-        Ok(places::outer_ticket(own, home))
+        Ok(shard_ids::outer_ticket(own, home))
     }
 
     fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
@@ -222,28 +225,28 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
 
     fn abandon(&self, places: &[Place]) {
         for (home, store) in self.stores.iter().enumerate() {
-            let own: Vec<Place> = places.iter().filter_map(|place| places::inner(*place, home)).collect();
+            let own: Vec<Place> = places.iter().filter_map(|place| shard_ids::inner(*place, home)).collect();
             if !own.is_empty() {
                 store.abandon(&own);
             }
         }
     }
 
-    fn lane_count(&self) -> usize {
+    fn shard_count(&self) -> usize {
         self.stores.len()
     }
 
-    fn lane(&self, ticket: Ticket) -> usize {
-        places::inner_ticket(ticket).0
+    fn shard(&self, ticket: Ticket) -> usize {
+        shard_ids::inner_ticket(ticket).0
     }
 
     fn durable(&self, ticket: Ticket) -> Durable {
-        let (home, own) = places::inner_ticket(ticket);
+        let (home, own) = shard_ids::inner_ticket(ticket);
         self.stores[home].durable(own)
     }
 
     fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        let (home, own) = places::inner_ticket(ticket);
+        let (home, own) = shard_ids::inner_ticket(ticket);
         self.stores[home].reached(own)
     }
 
@@ -261,21 +264,21 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
         let home = self.homes().home_of(id);
-        Ok(places::outer_message(self.stores[home].read(id)?, home))
+        Ok(shard_ids::outer_message(self.stores[home].read(id)?, home))
     }
 
-    fn glance(&self, id: QueueId) -> Option<SharedMessage> {
+    fn read_cached(&self, id: QueueId) -> Option<SharedMessage> {
         let home = self.homes().home_of(id);
-        Some(places::outer_message(self.stores[home].glance(id)?, home))
+        Some(shard_ids::outer_message(self.stores[home].read_cached(id)?, home))
     }
 
     fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
         self.store_of(place).map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
     }
 
-    fn glance_at(&self, place: Place) -> Option<Bytes> {
+    fn load_cached(&self, place: Place) -> Option<Bytes> {
         let (store, inner) = self.store_of(place)?;
-        store.glance_at(inner)
+        store.load_cached(inner)
     }
 
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
@@ -297,7 +300,7 @@ impl<S: Spool + ?Sized> Spool for Several<S> {
                     return;
                 }
                 homes.note(home, (id, Step::Begins));
-                found(Recovered { message: places::outer_message(one.message, home), ..one });
+                found(Recovered { message: shard_ids::outer_message(one.message, home), ..one });
             })?;
             report.message_count = report.message_count.saturating_sub(twice.count);
             report.corrupt.extend(twice.told);

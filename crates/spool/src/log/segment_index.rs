@@ -1,4 +1,4 @@
-//! A segment's digest: what stands where in it, and its envelopes, so that a start need not read the
+//! A segment's index file: what stands where in it, and its envelopes, so that a start need not read the
 //! content between them. It lies beside a segment that nobody writes to any more, and is never synced,
 //! for nothing depends on it: one that is missing, torn, or of another life of the segment is as if
 //! nobody had made it. docs/spool-format.md has its bytes.
@@ -7,7 +7,7 @@ use super::{
     Shared,
     index::Segment,
     pool::done_before,
-    scan_range::{Batch, Read, ReadContext, Row, split_segment},
+    scan_range::{Batch, ReadContext, RecordRef, ScanResult, split_segment},
     window::Window,
 };
 use crate::{
@@ -24,7 +24,7 @@ const MAGIC: &[u8; 8] = b"PRDIGEST";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 72;
 /// How the name ends; it begins as its segment's.
-pub(super) const ENDING: &str = ".dig";
+pub(super) const ENDING: &str = ".idx";
 /// Segments at the end of the log that have none: most of what is in them may be delivered soon.
 const YOUNG: usize = 2;
 /// Digested while the log is open: segments of which at least one part in so many lives.
@@ -33,22 +33,22 @@ const OPEN_SHARE: u64 = 2;
 const CLOSED_SHARE: u64 = 64;
 /// Any part.
 const ANY_SHARE: u64 = 1 << 32;
-/// Envelopes read at once.
+/// EnvelopeTable read at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// The digest of a segment by the segment's name.
+/// The index file of a segment by the segment's name.
 pub(super) fn name_of(segment: &str) -> String {
     segment.replace(".seg", ENDING)
 }
 
-/// The segment of a digest, if it is one.
+/// The segment of an index file, if it is one.
 pub(super) fn segment_of(name: &str) -> Option<String> {
     name.strip_suffix(ENDING).map(|stem| format!("{stem}.seg"))
 }
 
-/// The head of a digest, before the table.
+/// The head of an index file, before the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Head {
+struct IndexHeader {
     batches: u32,
     rows: u32,
     sequence: u64,
@@ -60,7 +60,7 @@ struct Head {
     table_sum: u32,
 }
 
-impl Head {
+impl IndexHeader {
     fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         put_u32(&mut out, VERSION);
@@ -79,7 +79,7 @@ impl Head {
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader(bytes);
         if r.bytes(8)? != MAGIC || r.u32()? != VERSION {
-            return Err(Malformed("digest magic or version"));
+            return Err(Malformed("index_file magic or version"));
         }
         let (batches, rows) = (r.u32()?, r.u32()?);
         let (sequence, seed, end, torn_bytes) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
@@ -95,17 +95,17 @@ impl Head {
         };
         r.u32()?;
         if r.u32()? != crc32c::crc32c(&bytes[..HEAD_BYTES - 4]) {
-            Err(Malformed("digest head"))
+            Err(Malformed("index_file head"))
         } else {
             Ok(head)
         }
     }
 }
 
-/// The places of a segment's envelopes in its digest.
-pub(crate) struct Envelopes {
+/// The places of a segment's envelopes in its index file.
+pub(crate) struct EnvelopeTable {
     file: Arc<dyn File>,
-    /// The offset in the digest at which the table ends.
+    /// The offset in the index file at which the table ends.
     base: u64,
     begins: Vec<Begin>,
 }
@@ -121,7 +121,7 @@ struct Begin {
     sum: u32,
 }
 
-impl Envelopes {
+impl EnvelopeTable {
     pub(super) fn open(&self, buffer: Vec<u8>) -> Opened<'_> {
         Opened { envelopes: self, next: 0, window: Window::new(self.file.clone(), u64::MAX, buffer) }
     }
@@ -131,9 +131,9 @@ impl Envelopes {
     }
 }
 
-/// A digest whose envelopes are being read.
+/// A index file whose envelopes are being read.
 pub(super) struct Opened<'a> {
-    envelopes: &'a Envelopes,
+    envelopes: &'a EnvelopeTable,
     /// Behind the one that was asked for last: mostly the next that is.
     next: usize,
     window: Window,
@@ -163,8 +163,8 @@ impl Opened<'_> {
     }
 }
 
-/// Encodes the scan of a whole segment as a digest. `None` when the segment is damaged or has no batch.
-fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
+/// Encodes the scan of a whole segment as an index file. `None` when the segment is damaged or has no batch.
+fn encode(header: &SegmentHeader, read: &ScanResult) -> Option<Vec<u8>> {
     let torn_bytes = read.torn_bytes?;
     let (mut table, mut envelopes) = (Vec::new(), Vec::new());
     for batch in &read.batches {
@@ -185,7 +185,7 @@ fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
             envelopes.extend_from_slice(envelope);
         }
     }
-    let head = Head {
+    let head = IndexHeader {
         batches: u32::try_from(read.batches.len()).ok().filter(|count| *count > 0)?,
         rows: u32::try_from(read.rows.len()).ok()?,
         sequence: header.sequence,
@@ -201,19 +201,23 @@ fn encode(header: &SegmentHeader, read: &Read) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Decodes the table of a digest. No place in the result lies outside of the segment.
-fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
+/// Decodes the table of an index file. No place in the result lies outside of the segment.
+fn decode(head: &IndexHeader, table: &[u8]) -> Result<(ScanResult, Vec<Begin>), Malformed> {
     if table.len() as u64 != head.table_bytes || crc32c::crc32c(table) != head.table_sum {
-        return Err(Malformed("digest table"));
+        return Err(Malformed("index_file table"));
     }
     let mut r = Reader(table);
     // No count is believed beyond what is there.
     let fits = |count: u32, size: usize| (count as usize).saturating_mul(size) <= table.len();
     if !fits(head.batches, 12) || !fits(head.rows, OVERHEAD_BYTES) {
-        return Err(Malformed("digest counts"));
+        return Err(Malformed("index_file counts"));
     }
-    let mut read =
-        Read { start: FIRST_BATCH, end: head.end, torn_bytes: Some(head.torn_bytes), ..Read::default() };
+    let mut read = ScanResult {
+        start: FIRST_BATCH,
+        end: head.end,
+        torn_bytes: Some(head.torn_bytes),
+        ..ScanResult::default()
+    };
     read.batches.reserve(head.batches as usize);
     for _ in 0..head.batches {
         read.batches.push(Batch { sequence: r.u64()?, count: r.u32()? as usize });
@@ -222,11 +226,11 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
     let (mut begins, mut from) = (Vec::with_capacity(head.rows as usize), 0u32);
     read.rows.reserve(head.rows as usize);
     for _ in 0..head.rows {
-        let kind = Kind::from_u8(r.u8()?).ok_or(Malformed("digest kind"))?;
+        let kind = Kind::from_u8(r.u8()?).ok_or(Malformed("index_file kind"))?;
         let (name, offset, length) = (r.u64()?, r.u32()?, r.u32()?);
         let end = u64::from(offset) + u64::from(length);
         if u64::from(offset) < FIRST_BATCH || (length as usize) < OVERHEAD_BYTES || end > head.end {
-            return Err(Malformed("digest place"));
+            return Err(Malformed("index_file place"));
         }
         let mut chunks = Vec::new();
         if kind == Kind::Message {
@@ -237,27 +241,27 @@ fn decode(head: &Head, table: &[u8]) -> Result<(Read, Vec<Begin>), Malformed> {
             if length > 0 {
                 begins.push(Begin { record: offset, from, length, sum });
             }
-            from = from.checked_add(length).ok_or(Malformed("digest envelopes"))?;
+            from = from.checked_add(length).ok_or(Malformed("index_file envelopes"))?;
         }
-        read.rows.push(Row { kind, name, offset, length, chunks });
+        read.rows.push(RecordRef { kind, name, offset, length, chunks });
     }
     let counted = read.batches.iter().try_fold(0usize, |sum, batch| sum.checked_add(batch.count));
     let is_sorted = begins.is_sorted_by_key(|begin| begin.record);
     if !r.0.is_empty() || counted != Some(read.rows.len()) || !is_sorted {
-        return Err(Malformed("digest rows"));
+        return Err(Malformed("index_file rows"));
     }
     Ok((read, begins))
 }
 
-/// Reads the head of a digest. `None` when the head cannot be believed.
-fn read_head_of(file: &dyn File) -> Option<Head> {
+/// Reads the head of an index file. `None` when the head cannot be believed.
+fn read_head_of(file: &dyn File) -> Option<IndexHeader> {
     let mut head = [0; HEAD_BYTES];
     let length = file.read_at(0, &mut head).ok()?;
-    Head::decode(&head[..length]).ok()
+    IndexHeader::decode(&head[..length]).ok()
 }
 
-/// Reads the table of a digest. `None` when the table cannot be believed.
-fn read_table(file: &dyn File, head: &Head) -> Option<(Read, Vec<Begin>)> {
+/// Reads the table of an index file. `None` when the table cannot be believed.
+fn read_table(file: &dyn File, head: &IndexHeader) -> Option<(ScanResult, Vec<Begin>)> {
     let length = file.len().ok()?.checked_sub(HEAD_BYTES as u64).filter(|left| head.table_bytes <= *left)?;
     file.will_read(HEAD_BYTES as u64, length);
     let mut table = vec![0; usize::try_from(head.table_bytes).ok()?];
@@ -265,16 +269,16 @@ fn read_table(file: &dyn File, head: &Head) -> Option<(Read, Vec<Begin>)> {
     decode(head, &table[..read]).ok()
 }
 
-/// Reads the digest of a segment whose file is not there. `None` when the digest cannot be believed.
-pub(super) fn read_without_segment(disk: &dyn Disk, segment: &str) -> Option<Read> {
+/// Reads the index file of a segment whose file is not there. `None` when the index file cannot be believed.
+pub(super) fn read_without_segment(disk: &dyn Disk, segment: &str) -> Option<ScanResult> {
     let file = disk.open(&name_of(segment)).ok()?;
     let (read, _) = read_table(&*file, &read_head_of(&*file)?)?;
     Some(read)
 }
 
-/// Reads the digest of a segment. `None` when there is no digest, or the digest cannot be believed. Damage in the
+/// Reads the index file of a segment. `None` when there is no index file, or the index file cannot be believed. Damage in the
 /// segment is found when the damaged bytes are read.
-pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
+pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<ScanResult> {
     let file = disk.open(&name_of(&segment.name)).ok()?;
     let head = read_head_of(&*file)?;
     let header = &segment.header;
@@ -282,7 +286,7 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
         return None;
     }
     let (mut read, begins) = read_table(&*file, &head)?;
-    // Its last batch is where it was: else this is a digest of other bytes.
+    // Its last batch is where it was: else this is an index file of other bytes.
     let (count, sequence) = read.batches.last().map(|batch| (batch.count, batch.sequence))?;
     let first = read.rows.len().checked_sub(count).and_then(|first| read.rows.get(first))?;
     let at = u64::from(first.offset).checked_sub(BATCH_HEAD_BYTES as u64)?;
@@ -290,11 +294,11 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<Read> {
     let length = segment.file.read_at(at, &mut bytes).ok()?;
     let (found, _) = read_batch(&bytes[..length], at, header.seed, true).ok()?;
     let is_same = (found.sequence, found.count as usize, at + found.padded()) == (sequence, count, head.end);
-    read.envelopes = Some(Envelopes { file, base: HEAD_BYTES as u64 + head.table_bytes, begins });
+    read.envelopes = Some(EnvelopeTable { file, base: HEAD_BYTES as u64 + head.table_bytes, begins });
     is_same.then_some(read)
 }
 
-/// Writes the digest of a segment; `false` when it can have none.
+/// Writes the index file of a segment; `false` when it can have none.
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
     let context = ReadContext::default();
     let Some(range) = split_segment(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
@@ -303,18 +307,18 @@ fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);
     if written.is_err() {
-        let _ = disk.remove(&name); // no digest is better than half of one
+        let _ = disk.remove(&name); // no index file is better than half of one
     }
     written.map(|()| true)
 }
 
-/// The oldest segment that is worth a digest and has none, but for so many young ones.
+/// The oldest segment that is worth an index file and has none, but for so many young ones.
 fn due(shared: &Shared, young: usize, share: u64) -> Option<(u32, Segment)> {
     let index = shared.index();
     let old = index.segments.len().saturating_sub(young);
     let mut old = index.segments.iter().take(old);
     let is_worth_it = |s: &Segment| s.live_bytes > 0 && s.live_bytes * share >= s.header.size_bytes;
-    old.find(|(_, s)| !s.is_digested && !s.is_damaged && is_worth_it(s)).map(|(n, s)| (*n, s.clone()))
+    old.find(|(_, s)| !s.is_indexed && !s.is_damaged && is_worth_it(s)).map(|(n, s)| (*n, s.clone()))
 }
 
 pub(super) fn is_due(shared: &Shared) -> bool {
@@ -324,7 +328,7 @@ pub(super) fn is_due(shared: &Shared) -> bool {
 /// Makes one that is due; `false` when none is. Of a log that is closed nobody writes to any segment,
 /// and by hand whatever lives in one is worth it.
 pub(super) fn make_one(shared: &Shared, is_closed: bool) -> bool {
-    let (young, share) = match (is_closed, shared.pool.is_by_hand()) {
+    let (young, share) = match (is_closed, shared.pool.is_single_stepped()) {
         (true, true) => (0, ANY_SHARE),
         (false, true) => (1, ANY_SHARE),
         (true, false) => (0, CLOSED_SHARE),
@@ -332,23 +336,31 @@ pub(super) fn make_one(shared: &Shared, is_closed: bool) -> bool {
     };
     let Some((number, segment)) = due(shared, young, share) else { return false };
     if let Err(e) = write(shared.pool.disk(), &segment) {
-        tracing::debug!("write the digest of {}: {e}; a start will read all of it", segment.name);
+        tracing::debug!("write the index file of {}: {e}; a start will read all of it", segment.name);
     }
     // Made or not, it is not tried again.
     if let Some(segment) = shared.index().segments.get_mut(&number) {
-        segment.is_digested = true;
+        segment.is_indexed = true;
     }
     true
 }
 
 /// For fuzzing only: a head, and a table whose checksum is right whatever it says.
 pub(crate) fn fuzz(bytes: &[u8], batches: u32, rows: u32) {
-    if let Ok(head) = Head::decode(bytes) {
+    if let Ok(head) = IndexHeader::decode(bytes) {
         assert_eq!(head.encode(), bytes[..HEAD_BYTES]);
     }
     let (table_bytes, table_sum) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    let head =
-        Head { batches, rows, sequence: 3, seed: 9, end: 1 << 20, torn_bytes: 5, table_bytes, table_sum };
+    let head = IndexHeader {
+        batches,
+        rows,
+        sequence: 3,
+        seed: 9,
+        end: 1 << 20,
+        torn_bytes: 5,
+        table_bytes,
+        table_sum,
+    };
     let Ok((read, begins)) = decode(&head, bytes) else { return };
     assert_eq!((read.batches.len(), read.rows.len()), (batches as usize, rows as usize));
     assert!(read.rows.iter().all(|row| u64::from(row.offset) + u64::from(row.length) <= head.end));
@@ -366,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_read_as_it_was_written() {
-        let stored = |kind, name, offset, chunks: &[u64]| Row {
+        let stored = |kind, name, offset, chunks: &[u64]| RecordRef {
             kind,
             name,
             offset,
@@ -379,11 +391,17 @@ mod tests {
             stored(Kind::Done, 2, 8216, &[]),
         ];
         let batches = vec![Batch { sequence: 11, count: 2 }, Batch { sequence: 12, count: 1 }];
-        let read =
-            Read { start: FIRST_BATCH, end: 12288, batches, rows, torn_bytes: Some(4096), ..Read::default() };
+        let read = ScanResult {
+            start: FIRST_BATCH,
+            end: 12288,
+            batches,
+            rows,
+            torn_bytes: Some(4096),
+            ..ScanResult::default()
+        };
         let header = SegmentHeader::new(3, 9, 1 << 20);
         let out = encode(&header, &read).unwrap();
-        let head = Head::decode(&out).unwrap();
+        let head = IndexHeader::decode(&out).unwrap();
         assert_eq!(head.encode(), &out[..HEAD_BYTES]);
         let (again, begins) = decode(&head, &out[HEAD_BYTES..]).unwrap();
         assert_eq!((again.start, again.end, again.torn_bytes), (FIRST_BATCH, 12288, Some(4096)));
@@ -391,8 +409,8 @@ mod tests {
         let batches = |all: &[Batch]| all.iter().map(|b| (b.sequence, b.count)).collect::<Vec<_>>();
         assert_eq!(batches(&again.batches), batches(&read.batches));
         // Of what is damaged, or has no batch, there is none.
-        assert_eq!(encode(&header, &Read { torn_bytes: None, ..read }), None);
-        assert_eq!(encode(&header, &Read { torn_bytes: Some(0), ..Read::default() }), None);
+        assert_eq!(encode(&header, &ScanResult { torn_bytes: None, ..read }), None);
+        assert_eq!(encode(&header, &ScanResult { torn_bytes: Some(0), ..ScanResult::default() }), None);
     }
 
     #[test]
@@ -405,7 +423,7 @@ mod tests {
         let (name, header) = ("7.seg".to_owned(), golden::HEADER);
         let segment = Segment::new(3, name, header, file);
         assert!(write(&disk, &segment).unwrap());
-        golden::check(0x10_0000, &std::fs::read(dir.path().join("7.dig")).unwrap());
+        golden::check(0x10_0000, &std::fs::read(dir.path().join("7.idx")).unwrap());
         assert!(read(&disk, &segment).is_some());
     }
 
@@ -417,13 +435,13 @@ mod tests {
 
         #[test]
         fn a_damaged_head_is_none(at in 0..HEAD_BYTES, flip in 1u8..) {
-            let head = Head {
+            let head = IndexHeader {
                 batches: 1, rows: 1, sequence: 3, seed: 9, end: 8192, torn_bytes: 0, table_bytes: 5, table_sum: 7,
             };
             let mut bytes = head.encode();
-            prop_assert_eq!(Head::decode(&bytes), Ok(head));
+            prop_assert_eq!(IndexHeader::decode(&bytes), Ok(head));
             bytes[at] ^= flip;
-            prop_assert!(Head::decode(&bytes).is_err());
+            prop_assert!(IndexHeader::decode(&bytes).is_err());
         }
     }
 }
