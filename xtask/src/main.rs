@@ -65,8 +65,8 @@ enum Verb {
         #[arg(long, default_value_t = 200)]
         relays: u64,
         /// log, directories, or both beside each other
-        #[arg(long, default_value = "log", value_parser = ["log", "directories", "both"])]
-        engine: String,
+        #[arg(long, default_value = "log", value_parser = ["log", "queue-dirs", "both"])]
+        backend: String,
     },
     /// Kill the daemon under load with SIGKILL; whatever it answered 250 must arrive
     Kill9 {
@@ -123,7 +123,7 @@ fn run(verb: &Verb) -> Done {
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
         Verb::Docs { check } => docs::run(*check),
-        Verb::Sim { seed, points, relays, engine } => proof::sim(*seed, *points, *relays, engine),
+        Verb::Sim { seed, points, relays, backend } => proof::sim(*seed, *points, *relays, backend),
         Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
         Verb::Eio { rounds, seed } => proof::eio(*seed, *rounds),
         Verb::Powercut(options) => proof::powercut(options),

@@ -21,10 +21,10 @@ fn tool(name: &str, options: &[(&str, u64)]) -> Command {
 }
 
 /// So many simulated crash points and whole relays, from a seed on.
-pub(crate) fn sim(seed: u64, points: u64, relays: u64, engine: &str) -> Done {
+pub(crate) fn sim(seed: u64, points: u64, relays: u64, backend: &str) -> Done {
     build()?;
     let options = [("seed", seed), ("points", points), ("relays", relays)];
-    run(tool("sim", &options).arg("--engine").arg(engine))
+    run(tool("sim", &options).arg("--backend").arg(backend))
 }
 
 /// The daemon killed so many times under load.
@@ -69,8 +69,8 @@ pub(crate) struct PowerCut {
     mutation: Option<String>,
     /// What keeps the messages: log, directories, or both beside each other; or deliveries for the whole daemon with
     /// Maildirs and the drop directory
-    #[arg(long, default_value = "log", value_parser = ["log", "directories", "both", "deliveries"])]
-    engine: String,
+    #[arg(long, default_value = "log", value_parser = ["log", "queue-dirs", "both", "deliveries"])]
+    backend: String,
     /// With deliveries, leave out a sync, which must be noticed
     #[arg(long, value_parser = ["maildir-file", "maildir-folder", "drop-file", "drop-folder"])]
     leave_out: Option<String>,
@@ -81,7 +81,7 @@ const FILE_SYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 /// Real file systems on a device whose power is cut, each as often as was asked.
 pub(crate) fn powercut(options: &PowerCut) -> Done {
     build()?;
-    let is_daemon = options.engine == "deliveries";
+    let is_daemon = options.backend == "deliveries";
     if is_daemon {
         cargo(&["build", "--quiet", "--locked", "--package", "postrider"])?;
     }
@@ -97,7 +97,7 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
         if is_daemon {
             tool.arg("--deliveries").arg(target_dir().join("debug/postrider"));
         } else {
-            tool.args(["--engine", &options.engine]);
+            tool.args(["--backend", &options.backend]);
         }
         if let Some(left_out) = &options.leave_out {
             tool.args(["--leave-out", left_out]);
@@ -122,13 +122,13 @@ fn seed_of_the_week() -> u64 {
 pub(crate) fn ci() -> Done {
     let seed = seed_of_the_week();
     sim(seed, 10_000, 200, "log")?;
-    sim(seed, 1_000, 0, "directories")?;
+    sim(seed, 1_000, 0, "queue-dirs")?;
     sim(seed, 1_000, 0, "both")?;
     kill9(1, 20, false)?;
     eio(1, 5)?;
-    for (engine, points) in [("log", 200), ("directories", 100), ("both", 40), ("deliveries", 40)] {
-        let engine = engine.to_owned();
-        powercut(&PowerCut { fs: None, points, seed: 1, mutation: None, engine, leave_out: None })?;
+    for (backend, points) in [("log", 200), ("queue-dirs", 100), ("both", 40), ("deliveries", 40)] {
+        let backend = backend.to_owned();
+        powercut(&PowerCut { fs: None, points, seed: 1, mutation: None, backend, leave_out: None })?;
     }
     Ok(())
 }

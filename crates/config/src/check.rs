@@ -281,7 +281,7 @@ impl Check<'_, '_> {
 
     fn durations(&mut self, s: &Settings) {
         let zero_is_wrong: [(&str, Duration); 14] = [
-            ("spool.sync_patience", s.spool.sync_patience),
+            ("spool.commit_timeout", s.spool.commit_timeout),
             ("timeouts.command", s.limits.command_timeout),
             ("timeouts.data", s.limits.data_timeout),
             ("timeouts.tls", s.limits.tls_timeout),

@@ -116,11 +116,11 @@ choice! {
 
 choice! {
     /// What keeps messages.
-    Engine: "one of \"log\", \"directories\" and \"null\"" {
+    Backend: "one of \"log\", \"queue-dirs\" and \"null\"" {
         /// The log of segments.
         Log = "log",
         /// Queue directories with files for every message.
-        Directories = "directories",
+        QueueDirs = "queue-dirs",
         /// Keeps nothing: for the laboratory, and only in its builds.
         Null = "null",
     }
@@ -152,12 +152,12 @@ choice! {
 
 choice! {
     /// How a queue directory is chosen for a message.
-    DirectoryChoice: "one of \"round-robin\", \"random\" and \"fewest\"" {
+    Placement: "one of \"round-robin\", \"random\" and \"least-used\"" {
         /// One after the other.
         RoundRobin = "round-robin",
         /// By chance.
         Random = "random",
         /// The one with the fewest messages.
-        Fewest = "fewest",
+        LeastUsed = "least-used",
     }
 }

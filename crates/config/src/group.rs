@@ -1,7 +1,7 @@
 //! Queue groups: mail that is scheduled in a way of its own, and perhaps kept so.
 
 use crate::{
-    choice::{DirectoryChoice, Engine, SortOrder},
+    choice::{Backend, Placement, SortOrder},
     domain::DomainPattern,
     section::Reading,
     settings::{QueueGroupKeys, Spool},
@@ -46,31 +46,32 @@ pub struct QueueGroup {
 /// How the spool of a group differs from that of all other mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnSpool {
-    engine: Option<Engine>,
+    backend: Option<Backend>,
     path: PathBuf,
     directories: Option<usize>,
-    choice: Option<DirectoryChoice>,
-    hashed: Option<u32>,
+    placement: Option<Placement>,
+    hash_depth: Option<u32>,
 }
 
 impl OwnSpool {
     /// Anything but the path makes it one, too: then it is in the folder of the daemon's data.
     fn of(keys: &QueueGroupKeys, data_dir: &Path) -> Option<Self> {
-        let QueueGroupKeys { engine, directories, choice, hashed, .. } = *keys;
-        let is_wanted = engine.is_some() || directories.is_some() || choice.is_some() || hashed.is_some();
+        let QueueGroupKeys { backend, directories, placement, hash_depth, .. } = *keys;
+        let is_wanted =
+            backend.is_some() || directories.is_some() || placement.is_some() || hash_depth.is_some();
         let name = keys.name.as_ref().map_or("", |name| &name.0);
         let path = keys.path.clone().or_else(|| is_wanted.then(|| data_dir.join(format!("spool-{name}"))))?;
-        Some(Self { engine, path, directories, choice, hashed })
+        Some(Self { backend, path, directories, placement, hash_depth })
     }
 
     /// With everything that is as in `[spool]`.
     pub fn beside(&self, other: &Spool) -> Spool {
         Spool {
-            engine: self.engine.unwrap_or(other.engine),
+            backend: self.backend.unwrap_or(other.backend),
             path: self.path.clone(),
             directories: self.directories.unwrap_or(other.directories),
-            choice: self.choice.unwrap_or(other.choice),
-            hashed: self.hashed.unwrap_or(other.hashed),
+            placement: self.placement.unwrap_or(other.placement),
+            hash_depth: self.hash_depth.unwrap_or(other.hash_depth),
             ..other.clone()
         }
     }

@@ -24,7 +24,7 @@ mod units;
 mod value;
 
 pub use choice::{
-    BareLf, DirectoryChoice, EightBit, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
+    Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion,
 };
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};

@@ -2,9 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{
-        BareLf, DirectoryChoice, EightBit, Engine, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
-    },
+    choice::{Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -397,31 +395,31 @@ section! {
         runners: Option<usize> = "",
         /// Where connections are scarce the group with the highest goes first. Other mail has 100.
         priority: u32 = "100",
-        /// The engine that keeps the group's mail. With this key or one of those below it has a spool of its own, and
+        /// The backend that keeps the group's mail. With this key or one of those below it has a spool of its own, and
         /// what is not written here is as in `[spool]`, sizes too, each for itself. The first recipient's
         /// group decides where a message lies, for all its recipients; reports lie beside the message they
         /// tell of. Takes a restart; what is left in a spool that no key names any more is not seen.
-        engine: Option<Engine> = "",
+        backend: Option<Backend> = "",
         /// The spool's folder, or a pattern, as in `[spool]`. `{data_dir}/spool-NAME` when it is left out.
         path: Option<PathBuf> = "",
         /// Queue directories, as in `[spool]`.
         directories: Option<usize> = "",
         /// How one of them is chosen.
-        choice: Option<DirectoryChoice> = "",
+        placement: Option<Placement> = "",
         /// Levels of sixteen directories each below every queue directory.
-        hashed: Option<u32> = "",
+        hash_depth: Option<u32> = "",
     }
 }
 
 section! {
     /// Where mail waits.
     pub Spool = "spool" {
-        /// The engine that keeps mail: `log`, which writes one log for all messages; `directories`, which keeps files
+        /// The backend that keeps mail: `log`, which writes one log for all messages; `directories`, which keeps files
         /// for every message in queue directories as Sendmail does, to look at and to compare with. `null`
         /// keeps nothing, and is for the laboratory's own builds. `postrider spool convert` moves mail
         /// from one to the other.
-        engine: Engine = "\"log\"",
-        /// The spool's folder. With `engine = "directories"` also a pattern with one `*` in its last part,
+        backend: Backend = "\"log\"",
+        /// The spool's folder. With `backend = "queue-dirs"` also a pattern with one `*` in its last part,
         /// `"/var/spool/postrider/q*"`: the queue directories are those it names, which must be there,
         /// perhaps on several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
@@ -432,10 +430,10 @@ section! {
         directories: usize = "1",
         /// How a queue directory is chosen for what is committed together: one after the other, by chance,
         /// or the one with the fewest messages.
-        choice: DirectoryChoice = "\"round-robin\"",
+        placement: Placement = "\"round-robin\"",
         /// Levels of sixteen directories each below every queue directory: 0, 1 or 2. For file systems
         /// that are slow with many files in one directory.
-        hashed: u32 = "0",
+        hash_depth: u32 = "0",
         /// Room it may take. More: 452 4.3.1. 0: what the disk has.
         max_size: ByteSize = "0",
         /// Room that must stay free on its disk. Less: 452 4.3.1.
@@ -443,7 +441,7 @@ section! {
         /// How long a client waits while the disk does not say that its message is stored; then 451 4.3.0,
         /// and new mail gets 451 4.3.1 until the disk answers. What it stores after all is delivered, so
         /// that a client that tries again makes a second copy.
-        sync_patience: Duration = "\"1m\"",
+        commit_timeout: Duration = "\"1m\"",
     }
 }
 

@@ -97,16 +97,16 @@ fn a_server_whose_own_mail_leads_nowhere_is_told() {
 
 #[test]
 fn queue_directories_that_cannot_be_are_told() {
-    let with = |text| problems(&format!("[spool]\nengine = {text}\n"));
+    let with = |text| problems(&format!("[spool]\nbackend = {text}\n"));
     let all = [
         with("\"null\""),
-        with("\"directories\"\npath = \"/var/spool/q*\"\ndirectories = 20"),
-        with("\"directories\"\npath = \"/var/*/queue\""),
-        with("\"directories\"\nchoice = \"fewst\""),
-        with("\"directories\"\ndirectories = 0"),
-        with("\"directories\"\ndirectories = 1000\nhashed = 3"),
+        with("\"queue-dirs\"\npath = \"/var/spool/q*\"\ndirectories = 20"),
+        with("\"queue-dirs\"\npath = \"/var/*/queue\""),
+        with("\"queue-dirs\"\nplacement = \"fewst\""),
+        with("\"queue-dirs\"\ndirectories = 0"),
+        with("\"queue-dirs\"\ndirectories = 1000\nhash_depth = 3"),
     ];
-    golden("directories.txt", &all.join("\n"));
+    golden("queue-dirs.txt", &all.join("\n"));
 }
 
 #[test]
@@ -115,17 +115,17 @@ fn spools_of_queue_groups_that_cannot_be_are_told() {
     let group = |name: &str, keys: &str| {
         format!("[[queue_group]]\nname = \"{name}\"\ndomains = [\"bulk.test\"]\n{keys}\n")
     };
-    let directories = "engine = \"directories\"";
+    let directories = "backend = \"queue-dirs\"";
     let all = [
-        with(&group("bulk", "engine = \"null\"")),
+        with(&group("bulk", "backend = \"null\"")),
         with(&group("bulk", "directories = 5")),
-        with(&group("bulk", &format!("{directories}\npath = \"/e/q*\"\ndirectories = 5\nhashed = 3"))),
+        with(&group("bulk", &format!("{directories}\npath = \"/e/q*\"\ndirectories = 5\nhash_depth = 3"))),
         with(&group("a/b", directories)),
         with(&format!("{}{}", group("a", "path = \"/e/q\""), group("b", "path = \"/e/q\""))),
         with(&group("a", "path = \"/d/spool/a\"")),
         with(&format!(
             "{}[spool]\n{directories}\npath = \"/e/q*\"\n",
-            group("a", "path = \"/e/qbulk\"\nchoice = \"fewst\"")
+            group("a", "path = \"/e/qbulk\"\nplacement = \"fewst\"")
         )),
         with(&format!("{}[spool]\npath = \"/d/spool-a\"\n", group("a", directories))),
     ];

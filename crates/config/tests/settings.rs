@@ -142,7 +142,7 @@ fn a_group_with_one_key_of_a_spool_has_its_own() {
         dir.path(),
         "data_dir = \"/d\"\n[spool]\nmin_free = \"1GiB\"\n\
          [[queue_group]]\nname = \"slow\"\ndomains = [\"slow.test\"]\n\
-         [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nengine = \"directories\"\n\
+         [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nbackend = \"queue-dirs\"\n\
          [[queue_group]]\nname = \"far\"\ndomains = [\"far.test\"]\npath = \"/e/far\"\n",
     )
     .settings;
@@ -150,8 +150,8 @@ fn a_group_with_one_key_of_a_spool_has_its_own() {
     let paths: Vec<_> = spools.iter().map(|spool| spool.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["/d/spool", "/d/spool-bulk", "/e/far"]);
     assert_eq!(
-        spools.iter().map(|spool| spool.engine.as_str()).collect::<Vec<_>>(),
-        ["log", "directories", "log"]
+        spools.iter().map(|spool| spool.backend.as_str()).collect::<Vec<_>>(),
+        ["log", "queue-dirs", "log"]
     );
     assert!(spools.iter().all(|spool| spool.min_free == s.spool.min_free && spool.directories == 1));
     let of = |domain| s.spool_of(s.queue_group(domain, None));

@@ -24,8 +24,8 @@ use tokio::runtime::Runtime;
 #[derive(Debug, Args)]
 pub(crate) struct DeleteCostArgs {
     /// What keeps the mail; several are tried in turn
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,directories")]
-    engine: Vec<Engine>,
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,queue-dirs")]
+    backend: Vec<Backend>,
     /// Messages
     #[arg(short = 'm', value_name = "COUNT", default_value = "20000", value_parser = clap::value_parser!(u32).range(1..))]
     messages: u32,
@@ -43,11 +43,11 @@ pub(crate) struct DeleteCostArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Engine {
+enum Backend {
     /// One log for all messages
     Log,
     /// Files for every message in queue directories
-    Directories,
+    QueueDirs,
 }
 
 /// What is done with the stored messages.
@@ -78,10 +78,11 @@ pub(crate) fn run(args: &DeleteCostArgs) -> Result<(), String> {
     println!("{}", Device::below(&args.directory)?.text());
     println!(
         "{:<11} {:<24} {:>26} {:>26} {:>26} {:>26} {:>7}",
-        "engine", "", "wall µs a message", "of storing, %", "CPU µs a message", "of storing, %", "commits"
+        "backend", "", "wall µs a message", "of storing, %", "CPU µs a message", "of storing, %", "commits"
     );
-    let progress = Progress::new("store and settle", args.engine.len() as u64 * u64::from(args.rounds.count));
-    for engine in &args.engine {
+    let progress =
+        Progress::new("store and settle", args.backend.len() as u64 * u64::from(args.rounds.count));
+    for backend in &args.backend {
         let mut rows = [(); 3].map(|()| Row::default());
         for _ in 0..args.rounds.count {
             if scratch.is_stopped() {
@@ -89,17 +90,17 @@ pub(crate) fn run(args: &DeleteCostArgs) -> Result<(), String> {
             }
             // In turn, so that noise meets all of them.
             let path = scratch.path().join("spool");
-            let (stored, commits) = once(args, *engine, Settle::Never, &path)?;
+            let (stored, commits) = once(args, *backend, Settle::Never, &path)?;
             rows[0].add(args, stored, stored, commits);
             for (settle, row) in [Settle::Beside, Settle::Behind].into_iter().zip(&mut rows[1..]) {
-                let (all, commits) = once(args, *engine, settle, &path)?;
+                let (all, commits) = once(args, *backend, settle, &path)?;
                 let more = Cost { wall: all.wall - stored.wall, cpu: all.cpu - stored.cpu };
                 row.add(args, more, stored, commits);
             }
             progress.step();
         }
         let names = ["stored", "and settled beside", "and settled behind"];
-        let name = if *engine == Engine::Log { "log" } else { "directories" };
+        let name = if *backend == Backend::Log { "log" } else { "queue-dirs" };
         for (what, row) in names.iter().zip(&rows) {
             println!(
                 "{name:<11} {what:<24} {:>26} {:>26} {:>26} {:>26} {:>7.0}",
@@ -139,8 +140,8 @@ impl Row {
 }
 
 /// What all of it cost until the spool is closed, and how many commits it took.
-fn once(args: &DeleteCostArgs, engine: Engine, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
-    let mut store = Store::open(engine, path)?;
+fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
+    let mut store = Store::open(backend, path)?;
     let (mint, content) = (MessageFactory::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
     let mut before: Vec<QueueId> = Vec::new();
     let mut all = Vec::new();
@@ -194,14 +195,14 @@ impl Clock {
 }
 
 impl Store {
-    fn open(engine: Engine, path: &Path) -> Result<Self, String> {
+    fn open(backend: Backend, path: &Path) -> Result<Self, String> {
         let say = |e: spool::SpoolFailure| format!("open a spool: {e}");
-        let mut spool: Box<dyn Spool> = match engine {
-            Engine::Log => {
+        let mut spool: Box<dyn Spool> = match backend {
+            Backend::Log => {
                 let settings = LogSettings { min_free_bytes: 0, ..LogSettings::default() };
                 Box::new(LogSpool::open(path, settings).map_err(say)?)
             }
-            Engine::Directories => {
+            Backend::QueueDirs => {
                 let layout = Layout { directories: 1, hashed: 0 };
                 let settings = DirSettings { min_free_bytes: 0, ..DirSettings::default() };
                 Box::new(DirSpool::open(path, layout, settings).map_err(say)?)

@@ -34,7 +34,7 @@ fn each_measurement_reports_and_cleans_up() {
             "µs an entry for each 1000",
         ),
         (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
-        (&["delete-cost", "-m", "30", "-s", "7", "--rounds", "1"], "directories and settled behind"),
+        (&["delete-cost", "-m", "30", "-s", "7", "--rounds", "1"], "queue-dirs and settled behind"),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());
@@ -170,12 +170,12 @@ fn records_go_into_each_store_and_none_stays_behind() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let text = ok(&["kv", "-n", "50", "-T", "20,50", "-l", "20,100", "-C", "30", "--rounds", "2", path]);
-    for engine in ["file", "log", "redb", "sqlite"] {
-        let rows = text.lines().filter(|line| line.split(' ').next() == Some(engine));
-        assert_eq!(rows.filter(|line| line.contains("N=2)")).count(), 4, "{engine}: {text}");
+    for backend in ["file", "log", "redb", "sqlite"] {
+        let rows = text.lines().filter(|line| line.split(' ').next() == Some(backend));
+        assert_eq!(rows.filter(|line| line.contains("N=2)")).count(), 4, "{backend}: {text}");
     }
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0);
-    let output = run(&["kv", "--engine", "abacus"]);
+    let output = run(&["kv", "--backend", "abacus"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("`abacus` is none of file, log, redb, sqlite"), "{error}");
 }
@@ -219,7 +219,7 @@ fn a_real_daemon_queues_and_its_queue_is_gone_through() {
     let common = ["--binary", binary.to_str().unwrap(), "--results", results.to_str().unwrap()];
     let words = ["queuedirs", "--mta", "postrider", "-m", "40", "-q", "1,3", "-s", "1,4", "--rounds", "1"];
     let text = ok(&[&words, &common[..], &[path.to_str().unwrap()]].concat());
-    for row in ["log            1       4       40 ", "directories    3       1       40 "] {
+    for row in ["log            1       4       40 ", "queue-dirs     3       1       40 "] {
         assert!(text.contains(row), "{row}\n{text}");
     }
     let words = ["queuerun", "--mta", "postrider", "-m", "60", "--rounds", "1", "--runners", "2"];

@@ -17,7 +17,7 @@ fn what_was_measured_is_kept_and_stands_beside_the_seed() {
     let queuerun = format!("$ postlab queuerun -m 10000 --rounds 5 {disk}\n{kept}");
     std::fs::write(results.join("queuerun.txt"), queuerun).unwrap();
     let kept = "priority warm - 9 (9–9, N=1) 1 (1–1, N=1) 10 (9–9, N=1)\nfilename warm - 4 (9–9, N=1) 1 (1–1, N=1) 5 (9–9, N=1)\n";
-    let asked = "queuerun --mta postrider --engine log -m 3000 --rounds 3 --results runs";
+    let asked = "queuerun --mta postrider --backend log -m 3000 --rounds 3 --results runs";
     let through = results.join("queuerun-postrider.txt");
     std::fs::write(&through, format!("$ postlab {asked} {disk}\n{kept}")).unwrap();
     let output = run(&["reproduce", "S1", "--quick", "--results", results.to_str().unwrap(), "-d", &disk]);

@@ -180,7 +180,7 @@ fn without_a_daemon_the_spool_tells_what_is_queued() {
 
 #[test]
 fn without_a_daemon_queue_directories_tell_what_is_queued() {
-    told_without_a_daemon("[spool]\nengine = \"directories\"\ndirectories = 2\n", true);
+    told_without_a_daemon("[spool]\nbackend = \"queue-dirs\"\ndirectories = 2\n", true);
 }
 
 fn told_without_a_daemon(more: &str, in_directories: bool) {

@@ -97,7 +97,7 @@ fn a_failed_write_that_only_an_outcome_meets_ends_the_daemon() {
 
 #[test]
 fn a_failed_sync_of_an_outcome_in_queue_directories_ends_the_daemon() {
-    a_failing_outcome_ends_it("fdatasync", "engine = \"directories\"\n");
+    a_failing_outcome_ends_it("fdatasync", "backend = \"queue-dirs\"\n");
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn a_commit_that_finds_no_room_is_answered_452_and_tried_again_until_it_does() {
     for (spool, call) in [
         ("", "pwrite"),
         ("", "fdatasync"),
-        ("engine = \"directories\"\n", "pwrite"),
-        ("engine = \"directories\"\n", "fdatasync"),
+        ("backend = \"queue-dirs\"\n", "pwrite"),
+        ("backend = \"queue-dirs\"\n", "fdatasync"),
     ] {
         let Some(mut story) = begin(DEFERS, spool) else { return };
         assert_eq!(story.send(), 250);
@@ -190,7 +190,7 @@ fn a_commit_that_finds_no_room_is_answered_452_and_tried_again_until_it_does() {
 
 #[test]
 fn a_spool_directory_that_is_removed_or_replaced_ends_the_daemon() {
-    for (spool, is_replaced) in [("", false), ("", true), ("engine = \"directories\"\n", true)] {
+    for (spool, is_replaced) in [("", false), ("", true), ("backend = \"queue-dirs\"\n", true)] {
         let Some(story) = begin(DEFERS, spool) else { return };
         assert_eq!(story.send(), 250);
         let path = story.daemon.dir.path().join("data/spool");

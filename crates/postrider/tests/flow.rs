@@ -226,7 +226,7 @@ fn a_large_mail_to_a_thousand_recipients_goes_once_where_a_transaction_may_have_
 }
 
 /// The keys that follow those of `[spool]` for the engine that is not the default.
-const DIRECTORIES: &str = "engine = \"directories\"\ndirectories = 3\nhashed = 1\n";
+const DIRECTORIES: &str = "backend = \"queue-dirs\"\ndirectories = 3\nhash_depth = 1\n";
 
 #[test]
 fn a_failure_comes_back_as_a_report_and_a_deferral_waits() {

@@ -231,5 +231,5 @@ fn a_btrfs_that_another_program_fills_takes_no_mail_and_loses_none() {
 
 #[test]
 fn queue_directories_on_a_btrfs_that_another_program_fills_take_no_mail_and_lose_none() {
-    story("engine = \"directories\"\n", Small::btrfs, Small::fill, Small::empty, false);
+    story("backend = \"queue-dirs\"\n", Small::btrfs, Small::fill, Small::empty, false);
 }

@@ -79,7 +79,7 @@ fn a_queue_run_delivers_in_its_order_and_says_what_it_took() {
 fn a_run_over_queue_directories_opens_each_envelope_in_its_turn() {
     let address = free_address();
     // The configuration begins with the keys of [spool].
-    let daemon = Postrider::start(&format!("engine = \"directories\"\n{}", config(address, "")));
+    let daemon = Postrider::start(&format!("backend = \"queue-dirs\"\n{}", config(address, "")));
     queue_sizes(&daemon, &[300, 100, 200]);
     let (dir, _) = daemon.kill();
     let sink = Sink::listen(TcpListener::bind(address).unwrap(), |command| {

@@ -14,7 +14,7 @@ use std::{
 fn config(address: SocketAddr) -> String {
     format!(
         "[[route]]\ndomains = [\"bulk.test\", \"else.test\"]\nsmarthost = \"{address}\"\ntls = \"off\"\n\
-         [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nengine = \"directories\"\n\
+         [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nbackend = \"queue-dirs\"\n\
          path = \"disk2/bulk/q*\"\n"
     )
 }
@@ -142,7 +142,7 @@ fn operators_reach_mail_in_every_spool_and_a_reload_says_what_takes_a_restart() 
     daemon.ask(&["queue", "delete", first.trim()]);
     until("its files are gone", || files(daemon.dir.path()).0.is_empty());
     daemon.reconfigure(
-        &config(next_hop).replace("\"bulk.test\"]\nengine", "\"bulk.test\", \"more.test\"]\nengine"),
+        &config(next_hop).replace("\"bulk.test\"]\nbackend", "\"bulk.test\", \"more.test\"]\nbackend"),
     );
     let said = daemon.ask(&["reload"]);
     assert!(said.contains("[[queue_group]]") && said.contains("takes a restart"), "{said}");
@@ -163,8 +163,8 @@ fn a_groups_spool_is_converted_by_its_name() {
     let text = said(dir.path(), &[&convert[..], &["bulk"]].concat());
     assert!(text.contains("1 messages") && text.contains("[[queue_group]]"), "{text}");
     let file = dir.path().join("postrider.toml");
-    let old = "engine = \"directories\"\npath = \"disk2/bulk/q*\"";
-    let changed = fs::read_to_string(&file).unwrap().replace(old, "engine = \"log\"\npath = \"disk3\"");
+    let old = "backend = \"queue-dirs\"\npath = \"disk2/bulk/q*\"";
+    let changed = fs::read_to_string(&file).unwrap().replace(old, "backend = \"log\"\npath = \"disk3\"");
     fs::write(&file, changed).unwrap();
     assert_eq!(counts(dir.path()), [1, 1]);
 }

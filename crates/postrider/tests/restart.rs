@@ -17,7 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 const LOG: &str = "";
-const DIRECTORIES: &str = "engine = \"directories\"\ndirectories = 2\n";
+const DIRECTORIES: &str = "backend = \"queue-dirs\"\ndirectories = 2\n";
 const SLOW_RETRY: &str = "[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n";
 
 /// The spool of a daemon that does not run.

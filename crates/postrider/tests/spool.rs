@@ -112,7 +112,7 @@ fn one_damaged_message_does_not_hide_the_others_in_a_log() {
 
 #[test]
 fn one_damaged_message_does_not_hide_the_others_in_queue_directories() {
-    beside_a_damaged_one("engine = \"directories\"\n");
+    beside_a_damaged_one("backend = \"queue-dirs\"\n");
 }
 
 fn beside_a_damaged_one(engine: &str) {
@@ -177,7 +177,7 @@ fn what_root_does_to_a_spool_is_done_as_its_owner() {
     assert!(run.status.success(), "{run:?}");
     let into = dir.path().join("data/new");
     let moved =
-        command(dir.path(), &["spool", "convert", "--to", "directories", "--into", into.to_str().unwrap()]);
+        command(dir.path(), &["spool", "convert", "--to", "queue-dirs", "--into", into.to_str().unwrap()]);
     assert!(moved.status.success() && text(&moved).starts_with("1 message"), "{moved:?}");
     let mut files = vec![dir.path().to_owned()];
     while let Some(file) = files.pop() {
@@ -198,7 +198,7 @@ fn own(path: &Path, uid: u32, gid: u32) {
 }
 
 #[test]
-fn messages_move_to_another_engine_and_back_with_their_past() {
+fn messages_move_to_another_backend_and_back_with_their_past() {
     let nowhere = nowhere();
     let daemon = Postrider::start(&nowhere);
     let mut client = Client::connect(daemon.address).unwrap();
@@ -212,7 +212,7 @@ fn messages_move_to_another_engine_and_back_with_their_past() {
     until("all were tried", || daemon.mailbox("y").len() == 2 && daemon.ledger("queued") == 2);
     let ids = daemon.ask(&["queue", "list", "--ids"]);
     daemon.ask(&["queue", "hold", ids.lines().next().unwrap()]);
-    let refused = daemon.try_ask(&["spool", "convert", "--to", "directories", "--into", "/nowhere/x"]);
+    let refused = daemon.try_ask(&["spool", "convert", "--to", "queue-dirs", "--into", "/nowhere/x"]);
     assert!(refused.unwrap_err().contains("the daemon is running, and has the spool"));
     let (dir, status) = daemon.stop();
     assert!(status.success());
@@ -227,8 +227,8 @@ fn messages_move_to_another_engine_and_back_with_their_past() {
     assert_eq!(before.len(), 2);
     let config = fs::read_to_string(dir.path().join("postrider.toml")).unwrap();
     let with = |keys: &str| config.replace("[spool]\n", &format!("[spool]\n{keys}"));
-    let from_directories = "engine = \"directories\"\npath = \"as-directories\"\n";
-    for (to, from) in [("directories", ""), ("log", from_directories)] {
+    let from_directories = "backend = \"queue-dirs\"\npath = \"as-queue-dirs\"\n";
+    for (to, from) in [("queue-dirs", ""), ("log", from_directories)] {
         fs::write(dir.path().join("postrider.toml"), with(from)).unwrap();
         let into = dir.path().join(format!("as-{to}"));
         let moved = command(dir.path(), &["spool", "convert", "--to", to, "--into", into.to_str().unwrap()]);

@@ -5,7 +5,7 @@
 mod hurt;
 mod order;
 
-use crate::engine::{Engine, Order};
+use crate::backend::{Backend, Order};
 use bytes::Bytes;
 use hurt::Hurt;
 use mail::{Fate, Outcome, Part, QueueId, SharedMessage};
@@ -136,8 +136,8 @@ impl Live {
 
 impl Ledger {
     /// Of a spool with nothing in it.
-    pub fn new(engine: Engine) -> Self {
-        let shards = engine.orders().iter().map(|order| Shard::new(*order)).collect();
+    pub fn new(backend: Backend) -> Self {
+        let shards = backend.orders().iter().map(|order| Shard::new(*order)).collect();
         Self { sent: BTreeMap::new(), shards, latest: Queue::new(), hurt: Hurt::default() }
     }
 

@@ -6,9 +6,9 @@
 //! and to file systems as they are.
 
 pub mod args;
+pub mod backend;
 pub mod clock;
 pub mod disk;
-pub mod engine;
 pub mod ledger;
 pub mod relay;
 pub mod run;
@@ -16,7 +16,7 @@ pub mod seed;
 pub mod survey;
 pub mod workload;
 
-use engine::Engine;
+use backend::Backend;
 use spool::Mutation;
 use std::fmt;
 
@@ -50,23 +50,23 @@ impl fmt::Display for Summary {
 }
 
 /// Runs `count` seeds from `first` on.
-pub fn points(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::run(seed, engine, mutation))
+pub fn points(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::run(seed, backend, mutation))
 }
 
 /// Runs `count` seeds of a spool whose synced bytes go bad, from `first` on.
-pub fn decays(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::decay(seed, engine, mutation))
+pub fn decays(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::decay(seed, backend, mutation))
 }
 
 /// Runs `count` seeds of a spool with little room, from `first` on.
-pub fn fulls(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::full(seed, engine, mutation))
+pub fn fulls(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::full(seed, backend, mutation))
 }
 
 /// Runs `count` seeds of a disk whose reads fail for a while, from `first` on.
-pub fn heals(first: u64, count: u64, engine: Engine, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::heal(seed, engine, mutation))
+pub fn heals(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
+    summed(first, count, |seed| run::heal(seed, backend, mutation))
 }
 
 fn summed(

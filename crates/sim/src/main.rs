@@ -1,9 +1,9 @@
-//! `sim [--points 10000] [--relays 200] [--seed 1] [--engine directories|both]`: so many seeds of the spool and of
+//! `sim [--points 10000] [--relays 200] [--seed 1] [--backend directories|both]`: so many seeds of the spool and of
 //! the whole relay, which always has the log.
 
 use sim::{
     args::{number, text},
-    engine::Engine,
+    backend::Backend,
 };
 use spool::Mutation;
 use std::process::ExitCode;
@@ -14,23 +14,23 @@ const BAD_SHARE: u64 = 8;
 const FULL_SHARE: u64 = 32;
 
 fn main() -> ExitCode {
-    let engine = text("--engine")
-        .map_or(Engine::Log, |word| word.parse().unwrap_or_else(|why| panic!("--engine: {why}")));
+    let backend = text("--backend")
+        .map_or(Backend::Log, |word| word.parse().unwrap_or_else(|why| panic!("--backend: {why}")));
     let (seed, points) = (number("--seed", 1), number("--points", 10_000));
     let mut is_kept = true;
     let mut tell = |what: &str, summary: &sim::Summary| {
         for (seed, what) in &summary.violations {
-            println!("{what}\n  cargo xtask sim --engine {engine} --seed {seed} --points 1 --relays 0");
+            println!("{what}\n  cargo xtask sim --backend {backend} --seed {seed} --points 1 --relays 0");
         }
-        println!("{engine}{what}: {summary}");
+        println!("{backend}{what}: {summary}");
         is_kept &= summary.violations.is_empty();
     };
-    tell("", &sim::points(seed, points, engine, Mutation::None));
+    tell("", &sim::points(seed, points, backend, Mutation::None));
     // Of both each would be full at another time.
-    let fulls = if engine == Engine::Both { 0 } else { points.div_ceil(FULL_SHARE) };
-    tell(", full", &sim::fulls(seed, fulls, engine, Mutation::None));
-    tell(", going bad", &sim::decays(seed, points.div_ceil(BAD_SHARE), engine, Mutation::None));
-    tell(", reads that fail", &sim::heals(seed, points.div_ceil(BAD_SHARE), engine, Mutation::None));
+    let fulls = if backend == Backend::Both { 0 } else { points.div_ceil(FULL_SHARE) };
+    tell(", full", &sim::fulls(seed, fulls, backend, Mutation::None));
+    tell(", going bad", &sim::decays(seed, points.div_ceil(BAD_SHARE), backend, Mutation::None));
+    tell(", reads that fail", &sim::heals(seed, points.div_ceil(BAD_SHARE), backend, Mutation::None));
     let (relays, violations) = sim::relays(seed, number("--relays", 200));
     for (seed, what) in &violations {
         println!("{what}\n  cargo xtask sim --seed {seed} --points 0 --relays 1");

@@ -14,9 +14,9 @@ pub use heal::heal;
 pub use sweep::{Swept, sweep};
 
 use crate::{
+    backend::{Backend, Setup, Subject},
     clock::Skew,
     disk::{EIO, Fault, SimDisk},
-    engine::{Engine, Setup, Subject},
     ledger::{Ledger, Live, Queue},
     seed::Rng,
     workload::Workload,
@@ -95,9 +95,9 @@ const STEPS: u64 = 150;
 /// Time that goes by in a life.
 const LIFE_MS: i64 = 10_000;
 
-/// Runs a seed on an engine; an error says which promise was broken.
-pub fn run(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, engine, mutation);
+/// Runs a seed on an backend; an error says which promise was broken.
+pub fn run(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutation);
     for _ in 0..LIVES {
         run.plan();
         run.life()?;
@@ -110,7 +110,7 @@ pub fn run(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Strin
 
 impl Run {
     /// A new disk, large or small, with nothing on it.
-    fn new(seed: u64, engine: Engine, mutation: Mutation) -> Self {
+    fn new(seed: u64, backend: Backend, mutation: Mutation) -> Self {
         let mut rng = Rng::new(seed);
         let segment_bytes = 1024 * (24 + 8 * rng.below(4));
         let settings = LogSettings {
@@ -124,8 +124,8 @@ impl Run {
         let capacity_bytes = if rng.chance(20) { segment_bytes * (9 + rng.below(6)) } else { u64::MAX };
         Self {
             disk: SimDisk::new(rng.bits(), capacity_bytes),
-            workload: Workload::new(rng.bits(), engine.is_joint()),
-            setup: Setup::new(engine, settings, mutation, seed),
+            workload: Workload::new(rng.bits(), backend.is_joint()),
+            setup: Setup::new(backend, settings, mutation, seed),
             rng,
             listed: Rng::new(!seed),
             indexes: Rng::new(seed.rotate_left(32)),
@@ -135,7 +135,7 @@ impl Run {
             clocks: Rng::new(seed.rotate_left(16)),
             fills: Rng::new(!seed.rotate_left(16)),
             skew: Skew::default(),
-            ledger: Ledger::new(engine),
+            ledger: Ledger::new(backend),
             has_errors: false,
             steps: STEPS,
             tally: Tally::default(),

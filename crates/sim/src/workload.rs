@@ -116,7 +116,7 @@ impl Workload {
         }
     }
 
-    /// A message for each of several spools, as [`crate::engine::chooser`] divides them.
+    /// A message for each of several spools, as [`crate::backend::chooser`] divides them.
     pub fn one_each(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
         for recipient_count in 1..=spool.shard_count() {
             let message =

@@ -1,8 +1,8 @@
 //! Every operation of a run fails in step, in every way, once and for good, until a run passes clean.
 
 use sim::{
+    backend::Backend,
     disk::{EIO, EMFILE, ENOSPC, Fault},
-    engine::Engine,
     run::{Swept, sweep},
 };
 use spool::Mutation;
@@ -20,9 +20,9 @@ const FAULTS: [Fault; 8] = [
 ];
 
 /// Operations of a run, when all of them were tried.
-fn swept(seed: u64, fault: Fault, engine: Engine, mutation: Mutation) -> Result<u64, String> {
+fn swept(seed: u64, fault: Fault, backend: Backend, mutation: Mutation) -> Result<u64, String> {
     for at in 1.. {
-        let struck = sweep(seed, at, fault, engine, mutation);
+        let struck = sweep(seed, at, fault, backend, mutation);
         match struck.map_err(|what| format!("seed {seed}, {fault:?} at {at}: {what}"))? {
             Swept::Struck => {}
             Swept::Clean => return Ok(at - 1),
@@ -33,24 +33,24 @@ fn swept(seed: u64, fault: Fault, engine: Engine, mutation: Mutation) -> Result<
 
 #[test]
 fn an_error_at_any_operation_loses_nothing_that_was_acknowledged() {
-    every_fault(Engine::Log);
+    every_fault(Backend::Log);
 }
 
 #[test]
 fn nor_does_it_in_queue_directories() {
-    every_fault(Engine::Directories);
+    every_fault(Backend::QueueDirs);
 }
 
-fn every_fault(engine: Engine) {
+fn every_fault(backend: Backend) {
     for fault in FAULTS {
-        let operations = swept(1, fault, engine, Mutation::None).unwrap_or_else(|what| panic!("{what}"));
-        println!("{engine}, {fault:?}: {operations} operations failed in step");
+        let operations = swept(1, fault, backend, Mutation::None).unwrap_or_else(|what| panic!("{what}"));
+        println!("{backend}, {fault:?}: {operations} operations failed in step");
         assert!(operations > 150);
     }
 }
 
 #[test]
 fn a_sync_that_is_tried_again_is_noticed_at_the_first_sweeps() {
-    let noticed = (1..=3).find_map(|seed| swept(seed, Fault::Sync, Engine::Log, Mutation::RetrySync).err());
+    let noticed = (1..=3).find_map(|seed| swept(seed, Fault::Sync, Backend::Log, Mutation::RetrySync).err());
     println!("{}", noticed.expect("a sync that failed was believed"));
 }

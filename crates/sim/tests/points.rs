@@ -1,12 +1,12 @@
 //! The promises hold at some hundred seeds; `cargo run -p sim --release` tries as many as one likes.
 
-use sim::engine::Engine;
+use sim::backend::Backend;
 use spool::Mutation;
 
 /// No promise was broken at so many seeds, and there was something to lose: at least so many crashes, so
 /// many of them in recovery, and so many messages.
-fn holds(engine: Engine, seeds: u64, crashes: u64, in_recovery: u64, messages: u64) {
-    let summary = sim::points(1, seeds, engine, Mutation::None);
+fn holds(backend: Backend, seeds: u64, crashes: u64, in_recovery: u64, messages: u64) {
+    let summary = sim::points(1, seeds, backend, Mutation::None);
     println!("{summary}");
     assert_eq!(summary.violations, []);
     let tally = &summary.tally;
@@ -16,24 +16,24 @@ fn holds(engine: Engine, seeds: u64, crashes: u64, in_recovery: u64, messages: u
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
-    holds(Engine::Log, 400, 1500, 300, 40_000);
+    holds(Backend::Log, 400, 1500, 300, 40_000);
 }
 
 #[test]
 fn the_same_is_true_of_queue_directories() {
-    holds(Engine::Directories, 300, 1000, 100, 10_000);
+    holds(Backend::QueueDirs, 300, 1000, 100, 10_000);
 }
 
 #[test]
 fn the_same_is_true_of_both_beside_each_other() {
-    holds(Engine::Both, 200, 700, 150, 10_000);
+    holds(Backend::Both, 200, 700, 150, 10_000);
 }
 
 #[test]
 fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
-    for (engine, seeds) in [(Engine::Log, 200), (Engine::Directories, 100), (Engine::Both, 60)] {
-        let summary = sim::decays(1, seeds, engine, Mutation::None);
-        println!("{engine}: {summary}, {} places", summary.tally.decay_count);
+    for (backend, seeds) in [(Backend::Log, 200), (Backend::QueueDirs, 100), (Backend::Both, 60)] {
+        let summary = sim::decays(1, seeds, backend, Mutation::None);
+        println!("{backend}: {summary}, {} places", summary.tally.decay_count);
         assert_eq!(summary.violations, []);
         assert!(summary.tally.decay_count > 2 * seeds, "{summary:?}");
     }
@@ -41,9 +41,9 @@ fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
 
 #[test]
 fn reads_that_fail_for_a_while_lose_nothing() {
-    for (engine, seeds) in [(Engine::Log, 200), (Engine::Directories, 100), (Engine::Both, 60)] {
-        let summary = sim::heals(1, seeds, engine, Mutation::None);
-        println!("{engine}: {summary}");
+    for (backend, seeds) in [(Backend::Log, 200), (Backend::QueueDirs, 100), (Backend::Both, 60)] {
+        let summary = sim::heals(1, seeds, backend, Mutation::None);
+        println!("{backend}: {summary}");
         assert_eq!(summary.violations, []);
         assert!(summary.tally.decay_count > 4 * seeds, "{summary:?}");
     }
@@ -51,9 +51,9 @@ fn reads_that_fail_for_a_while_lose_nothing() {
 
 #[test]
 fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
-    for (engine, seeds) in [(Engine::Log, 150), (Engine::Directories, 60)] {
-        let summary = sim::fulls(1, seeds, engine, Mutation::None);
-        println!("{engine}: {summary}");
+    for (backend, seeds) in [(Backend::Log, 150), (Backend::QueueDirs, 60)] {
+        let summary = sim::fulls(1, seeds, backend, Mutation::None);
+        println!("{backend}: {summary}");
         assert_eq!(summary.violations, []);
         assert!(summary.tally.no_room_count > 20 * seeds, "it was hardly ever full: {summary}");
     }
@@ -62,7 +62,7 @@ fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
 #[test]
 fn a_seed_replays() {
     assert_eq!(
-        sim::points(1, 60, Engine::Log, Mutation::None).tally,
-        sim::points(1, 60, Engine::Log, Mutation::None).tally
+        sim::points(1, 60, Backend::Log, Mutation::None).tally,
+        sim::points(1, 60, Backend::Log, Mutation::None).tally
     );
 }

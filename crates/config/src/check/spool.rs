@@ -1,8 +1,8 @@
-//! `[spool]` and the spools of queue groups: what their engines can do with them.
+//! `[spool]` and the spools of queue groups: what their backends can do with them.
 
 use super::Check;
 use crate::{
-    choice::{DirectoryChoice, Engine},
+    choice::{Backend, Placement},
     settings::{Settings, Spool},
     units::ByteSize,
 };
@@ -14,7 +14,7 @@ const SEGMENT_MIN: ByteSize = ByteSize(1 << 20);
 /// More only makes the start slow: long before, there is one for every message that is being written.
 const DIRECTORIES_MAX: usize = 200;
 /// Levels of sixteen directories.
-const HASHED_MAX: u32 = 2;
+const HASH_DEPTH_MAX: u32 = 2;
 
 impl Check<'_, '_> {
     pub(super) fn spool(&mut self, s: &Settings) {
@@ -24,7 +24,7 @@ impl Check<'_, '_> {
                 self.one_spool(&section_of(number), &own.beside(&s.spool));
             }
         }
-        if s.spools().iter().any(|spool| spool.engine == Engine::Log) {
+        if s.spools().iter().any(|spool| spool.backend == Backend::Log) {
             self.segments(&s.spool);
         }
         self.apart(s);
@@ -36,14 +36,14 @@ impl Check<'_, '_> {
     }
 
     fn one_spool(&mut self, section: &str, s: &Spool) {
-        match s.engine {
-            Engine::Log => self.log_engine(section, s),
-            Engine::Directories => self.directories(section, s),
-            Engine::Null if cfg!(feature = "lab") || !self.is_own(section, "engine") => {}
-            Engine::Null => {
-                let what = "the engine \"null\" keeps nothing".to_owned();
-                let help = "write \"log\" or \"directories\"";
-                self.problem(&format!("{section}.engine"), what, "not in this build", help);
+        match s.backend {
+            Backend::Log => self.log_engine(section, s),
+            Backend::QueueDirs => self.directories(section, s),
+            Backend::Null if cfg!(feature = "lab") || !self.is_own(section, "backend") => {}
+            Backend::Null => {
+                let what = "the backend \"null\" keeps nothing".to_owned();
+                let help = "write \"log\" or \"queue-dirs\"";
+                self.problem(&format!("{section}.backend"), what, "not in this build", help);
             }
         }
     }
@@ -67,27 +67,27 @@ impl Check<'_, '_> {
     fn log_engine(&mut self, section: &str, s: &Spool) {
         let differs = [
             ("directories", s.directories != 1),
-            ("choice", s.choice != DirectoryChoice::RoundRobin),
-            ("hashed", s.hashed != 0),
+            ("placement", s.placement != Placement::RoundRobin),
+            ("hash_depth", s.hash_depth != 0),
         ];
         for (key, differs) in differs {
             let is_unused = if section == "spool" { differs } else { self.is_own(section, key) };
-            if is_unused && !self.has_failed(&format!("{section}.engine")) {
+            if is_unused && !self.has_failed(&format!("{section}.backend")) {
                 let what = format!("`{section}.{key}` is not used");
-                let help = "write engine = \"directories\"";
-                self.problem(&format!("{section}.{key}"), what, "the engine is \"log\"", help);
+                let help = "write backend = \"queue-dirs\"";
+                self.problem(&format!("{section}.{key}"), what, "the backend is \"log\"", help);
             }
         }
         if let Some(Star::One) = star_at(&s.path) {
             let what = "the log needs one folder, not a pattern".to_owned();
-            let help = "write engine = \"directories\", or a path";
+            let help = "write backend = \"queue-dirs\", or a path";
             self.problem(&format!("{section}.path"), what, "has a `*`", help);
         }
     }
 
     fn directories(&mut self, section: &str, s: &Spool) {
-        let [directories, hashed, path] =
-            ["directories", "hashed", "path"].map(|key| format!("{section}.{key}"));
+        let [directories, hash_depth, path] =
+            ["directories", "hash_depth", "path"].map(|key| format!("{section}.{key}"));
         if self.is_own(section, "directories") {
             self.at_least(&directories, &s.directories, &1);
             if s.directories > DIRECTORIES_MAX {
@@ -95,9 +95,9 @@ impl Check<'_, '_> {
                 self.problem(&directories, format!("`{directories}` is too large"), "", &help);
             }
         }
-        if s.hashed > HASHED_MAX && self.is_own(section, "hashed") {
+        if s.hash_depth > HASH_DEPTH_MAX && self.is_own(section, "hash_depth") {
             let help = "write 0, 1 (16 directories below each) or 2 (256)";
-            self.problem(&hashed, format!("`{hashed}` is too large"), "", help);
+            self.problem(&hash_depth, format!("`{hash_depth}` is too large"), "", help);
         }
         match star_at(&s.path) {
             Some(Star::One) if s.directories != 1 && self.is_own(section, "directories") => {

@@ -1,6 +1,6 @@
 //! A plain file, appended to and synced: what no store can beat.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use std::{
     fs::File,
     io::{self, BufWriter, Write as _},
@@ -13,12 +13,12 @@ pub(super) const MAKER: StepFactory =
 
 struct Plain(BufWriter<File>);
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let file = File::create_new(path.join("file")).map_err(|e| e.to_string())?;
     Ok(Box::new(Plain(BufWriter::new(file))))
 }
 
-impl Engine for Plain {
+impl Backend for Plain {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let write = || -> io::Result<()> {
             for key in keys {

@@ -1,6 +1,6 @@
 //! fjall: a log-structured merge tree in Rust.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::{ops::Range, path::Path};
 
@@ -12,7 +12,7 @@ struct Fjall {
     records: Keyspace,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let open = || -> fjall::Result<Fjall> {
         let database = Database::builder(path.join("fjall")).open()?;
         let records = database.keyspace("records", KeyspaceCreateOptions::default)?;
@@ -21,7 +21,7 @@ fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     Ok(Box::new(open().map_err(|e| e.to_string())?))
 }
 
-impl Engine for Fjall {
+impl Backend for Fjall {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let write = || -> fjall::Result<()> {
             let mut batch = self.database.batch();

@@ -1,6 +1,6 @@
 //! LMDB: the copy-on-write B-tree of OpenLDAP.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use lmdb::{Database, DatabaseFlags, Environment, Transaction as _, WriteFlags};
 use std::{ops::Range, path::Path};
 
@@ -15,7 +15,7 @@ struct Lmdb {
     records: Database,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let open = || -> lmdb::Result<Lmdb> {
         let environment = Environment::new().set_map_size(MAP_BYTES).open(path)?;
         let records = environment.create_db(None, DatabaseFlags::INTEGER_KEY)?;
@@ -24,7 +24,7 @@ fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     Ok(Box::new(open().map_err(|e| e.to_string())?))
 }
 
-impl Engine for Lmdb {
+impl Backend for Lmdb {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let write = || -> lmdb::Result<()> {
             let mut transaction = self.environment.begin_rw_txn()?;

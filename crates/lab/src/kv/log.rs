@@ -1,7 +1,7 @@
 //! Our own log: each record is a message with one recipient, as the daemon accepts it. Segments are ready before the
 //! first record, as they are in a daemon that runs; those that follow are prepared meanwhile.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use crate::message_factory::{MessageFactory, delivered};
 use mail::{Content, QueueId};
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
@@ -26,7 +26,7 @@ struct Log {
     live: Vec<QueueId>,
 }
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let settings = LogSettings { min_free_bytes: 0, ..LogSettings::default() };
     let mut spool = LogSpool::open(path, settings).map_err(|e| e.to_string())?;
     spool.recover(&mut |_| {}).map_err(|e| e.to_string())?;
@@ -72,7 +72,7 @@ impl Log {
     }
 }
 
-impl Engine for Log {
+impl Backend for Log {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let content = Content::from_bytes(value.to_vec());
         let entries = keys.map(|_| self.accept(&content)).collect();

@@ -1,7 +1,7 @@
 //! `postlab kv`: Berkeley DB's bench_001 and bench_002, for the stores of today. Small records are put and
 //! made durable in groups: a store for the envelopes of a queue does nothing else.
 
-mod engine;
+mod backend;
 mod file;
 #[cfg(feature = "stores")]
 mod fjall;
@@ -18,16 +18,16 @@ use crate::{
     rounds::{Figure, Progress, Rounds},
     usage::cpu_time,
 };
+use backend::{Backend, ENGINES, StepFactory};
 use clap::Args;
-use engine::{ENGINES, Engine, StepFactory};
 use std::{fs, path::PathBuf, time::Instant};
 
 /// Put small records into several stores, and compare
 #[derive(Debug, Args)]
 pub(crate) struct KvArgs {
     /// Which stores [default: all this program was built with]
-    #[arg(long = "engine", value_name = "NAME,…", value_delimiter = ',', value_parser = engine::find)]
-    engines: Vec<StepFactory>,
+    #[arg(long = "backend", value_name = "NAME,…", value_delimiter = ',', value_parser = backend::find)]
+    backends: Vec<StepFactory>,
     /// Records to write
     #[arg(short = 'n', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..))]
     records: u32,
@@ -66,20 +66,20 @@ struct Row {
 pub(crate) fn run(args: &KvArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
-    let engines = if args.engines.is_empty() { ENGINES.to_vec() } else { args.engines.clone() };
-    let cells = engines.len() * args.groups.len() * args.lengths.len();
+    let backends = if args.backends.is_empty() { ENGINES.to_vec() } else { args.backends.clone() };
+    let cells = backends.len() * args.groups.len() * args.lengths.len();
     let progress = Progress::new("put", cells as u64 * u64::from(args.rounds.count));
     println!("{}", device.text());
     println!(
         "{:<8} {:>7} {:>6} {:>8} {:>26} {:>26} {:>30} {:>30}  durability",
-        "engine", "-T", "-l", "records", "real s", "user+sys s", "KB/s", "records/s"
+        "backend", "-T", "-l", "records", "real s", "user+sys s", "KB/s", "records/s"
     );
     for length in &args.lengths {
         for group in &args.groups {
-            let mut rows: Vec<Row> = engines.iter().map(|_| Row::default()).collect();
+            let mut rows: Vec<Row> = backends.iter().map(|_| Row::default()).collect();
             // Round for round, so that noise meets all of them.
             for _ in 0..args.rounds.count {
-                for (maker, row) in engines.iter().zip(&mut rows) {
+                for (maker, row) in backends.iter().zip(&mut rows) {
                     if scratch.is_stopped() {
                         break;
                     }
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &KvArgs) -> Result<(), String> {
                     progress.step();
                 }
             }
-            for (maker, row) in engines.iter().zip(&rows).filter(|(_, row)| row.records > 0) {
+            for (maker, row) in backends.iter().zip(&rows).filter(|(_, row)| row.records > 0) {
                 println!(
                     "{:<8} {group:>7} {length:>6} {:>8} {:>26} {:>26} {:>30} {:>30}  {}",
                     maker.name,
@@ -115,18 +115,19 @@ fn measure(
     let path = scratch.path().join(maker.name);
     let io = |e: std::io::Error| format!("use {}: {e}", path.display());
     fs::create_dir(&path).map_err(io)?;
-    let mut engine = (maker.open)(&path).map_err(|e| format!("open {}: {e}", maker.name))?;
+    let mut backend = (maker.open)(&path).map_err(|e| format!("open {}: {e}", maker.name))?;
     let value = vec![b'v'; length as usize];
     let (begin, cpu) = (Instant::now(), cpu_time());
     let mut done = 0;
     while done < args.records && begin.elapsed() < args.limit && !scratch.is_stopped() {
         let end = done.saturating_add(group).min(args.records);
-        put(args, engine.as_mut(), done..end, &value).map_err(|e| format!("put into {}: {e}", maker.name))?;
+        put(args, backend.as_mut(), done..end, &value)
+            .map_err(|e| format!("put into {}: {e}", maker.name))?;
         done = end;
     }
     let seconds = begin.elapsed().as_secs_f64();
     row.cpu.push(cpu_time().saturating_sub(cpu).as_secs_f64());
-    drop(engine);
+    drop(backend);
     fs::remove_dir_all(&path).map_err(io)?;
     row.records = row.records.max(done);
     row.seconds.push(seconds);
@@ -138,12 +139,12 @@ fn measure(
 /// One group, and the checkpoints within.
 fn put(
     args: &KvArgs,
-    engine: &mut dyn Engine,
+    backend: &mut dyn Backend,
     records: std::ops::Range<u32>,
     value: &[u8],
 ) -> Result<(), String> {
     let last = records.end;
-    engine.put(records.clone(), value)?;
+    backend.put(records.clone(), value)?;
     let passed = |every: u32| records.start / every != last / every;
-    if args.checkpoint.is_some_and(passed) { engine.checkpoint() } else { Ok(()) }
+    if args.checkpoint.is_some_and(passed) { backend.checkpoint() } else { Ok(()) }
 }

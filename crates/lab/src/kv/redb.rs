@@ -1,6 +1,6 @@
 //! redb: a copy-on-write B-tree.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use redb::{Database, Error, TableDefinition};
 use std::{ops::Range, path::Path};
 
@@ -11,12 +11,12 @@ const TABLE: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("records");
 
 struct Redb(Database);
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let database = Database::create(path.join("redb")).map_err(|e| e.to_string())?;
     Ok(Box::new(Redb(database)))
 }
 
-impl Engine for Redb {
+impl Backend for Redb {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let write = || -> Result<(), Error> {
             let transaction = self.0.begin_write()?;

@@ -1,6 +1,6 @@
 //! RocksDB: the log-structured merge tree of many servers.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use rocksdb::{DB, WriteBatch, WriteOptions};
 use std::{ops::Range, path::Path};
 
@@ -9,12 +9,12 @@ pub(super) const MAKER: StepFactory =
 
 struct Rocks(DB);
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let database = DB::open_default(path.join("rocksdb")).map_err(|e| e.to_string())?;
     Ok(Box::new(Rocks(database)))
 }
 
-impl Engine for Rocks {
+impl Backend for Rocks {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let mut batch = WriteBatch::default();
         for key in keys {

@@ -1,6 +1,6 @@
 //! SQLite with a write-ahead log that is synced at each commit.
 
-use super::engine::{Engine, StepFactory};
+use super::backend::{Backend, StepFactory};
 use rusqlite::{Connection, Result as Sql};
 use std::{ops::Range, path::Path};
 
@@ -9,7 +9,7 @@ pub(super) const MAKER: StepFactory =
 
 struct Sqlite(Connection);
 
-fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
+fn open(path: &Path) -> Result<Box<dyn Backend>, String> {
     let open = || -> Sql<Connection> {
         let connection = Connection::open(path.join("sqlite"))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -20,7 +20,7 @@ fn open(path: &Path) -> Result<Box<dyn Engine>, String> {
     Ok(Box::new(Sqlite(open().map_err(|e| e.to_string())?)))
 }
 
-impl Engine for Sqlite {
+impl Backend for Sqlite {
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String> {
         let write = || -> Sql<()> {
             let transaction = self.0.transaction()?;

@@ -1,7 +1,7 @@
 //! `postlab queuedirs --mta postrider`: S0's tests through a real daemon, which queues and cannot deliver.
 
 use super::{
-    daemon::{Engine, Home, Spool},
+    daemon::{Backend, Home, Spool},
     dirs::QueuedirsArgs,
     verdicts,
 };
@@ -88,23 +88,23 @@ pub(super) fn run(args: &QueuedirsArgs) -> Result<(), String> {
 /// The log has no directories to vary.
 fn cells(args: &QueuedirsArgs) -> Vec<Cell> {
     let senders = args.senders();
-    let spools = args.daemon.engine.iter().flat_map(|engine| {
-        let directories = if *engine == Engine::Log { &[1][..] } else { &args.directories };
-        directories.iter().map(|count| Spool { engine: *engine, directories: *count })
+    let spools = args.daemon.backend.iter().flat_map(|backend| {
+        let directories = if *backend == Backend::Log { &[1][..] } else { &args.directories };
+        directories.iter().map(|count| Spool { backend: *backend, directories: *count })
     });
     spools.flat_map(|spool| senders.iter().map(move |count| Cell { spool, senders: *count })).collect()
 }
 
 /// What queue directories take until the end: two files a message, of whole blocks.
 fn room(args: &QueuedirsArgs, cells: &[Cell]) -> u64 {
-    let kept = cells.iter().filter(|cell| cell.spool.engine == Engine::Directories).count() as u64;
+    let kept = cells.iter().filter(|cell| cell.spool.backend == Backend::QueueDirs).count() as u64;
     let messages = (kept * u64::from(args.rounds.count)).saturating_mul(args.messages.into());
     messages.saturating_mul(super::message_bytes(args.length))
 }
 
 fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -> Result<Run, String> {
     // A log is few files, and large.
-    if cell.spool.engine == Engine::Log {
+    if cell.spool.backend == Backend::Log {
         home.empty()?;
     } else {
         home.leave();
@@ -158,7 +158,7 @@ fn one(args: &QueuedirsArgs, home: &Home, cell: Cell, round: u32, file: &File) -
 fn table(cells: &[Cell], runs: &[Run]) -> String {
     let mut out = format!(
         "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27} {:>7} {:>11} {:>11} {:>7}\n",
-        "engine",
+        "backend",
         "dirs",
         "senders",
         "messages",
@@ -179,7 +179,7 @@ fn table(cells: &[Cell], runs: &[Run]) -> String {
         let Some(run) = runs.iter().find(|run| run.cell == *cell) else { continue };
         out += &format!(
             "{:<11} {:>4} {:>7} {:>8} {:>24} {:>27} {:>7} {:>11} {:>11} {:>7}\n",
-            cell.spool.engine.name(),
+            cell.spool.backend.name(),
             cell.spool.directories,
             cell.senders,
             run.messages,

@@ -21,26 +21,26 @@ use std::{
 /// What keeps the mail, and in how many directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spool {
-    pub(super) engine: Engine,
+    pub(super) backend: Backend,
     /// 1 for the log.
     pub(super) directories: u32,
 }
 
-/// Where mail waits: `[spool] engine`.
+/// Where mail waits: `[spool] backend`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Engine {
+pub(super) enum Backend {
     /// One log for all messages
     Log,
     /// Files for every message in queue directories
-    Directories,
+    QueueDirs,
 }
 
-impl Engine {
+impl Backend {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Log => "log",
-            Self::Directories => "directories",
+            Self::QueueDirs => "queue-dirs",
         }
     }
 }
@@ -100,15 +100,15 @@ impl Home {
         let port = free_port().map_err(|e| format!("find a port: {e}"))?;
         let endpoint = format!("127.0.0.1:{port}");
         let (data, hop) = (self.data(), hop.unwrap_or(&self.refusing));
-        let engine = match spool.engine {
-            Engine::Log => "engine = \"log\"".to_owned(),
-            Engine::Directories => format!("engine = \"directories\"\ndirectories = {}", spool.directories),
+        let backend = match spool.backend {
+            Backend::Log => "backend = \"log\"".to_owned(),
+            Backend::QueueDirs => format!("backend = \"queue-dirs\"\ndirectories = {}", spool.directories),
         };
         // The log of deliveries is no part of what is measured; sessions are all from here.
         let text = format!(
             "hostname = \"postrider.test\"\ndata_dir = {data:?}\n\n[[listen]]\naddress = \"{endpoint}\"\ntls = \"off\"\n\n\
              [[route]]\ndomains = [\"*\"]\nsmarthost = \"{hop}\"\ntls = \"off\"\n\n\
-             [inbound]\nmax_sessions = 20000\nshutdown_timeout = \"1s\"\n\n[spool]\n{engine}\n\n[log]\nfile = {:?}\n",
+             [inbound]\nmax_sessions = 20000\nshutdown_timeout = \"1s\"\n\n[spool]\n{backend}\n\n[log]\nfile = {:?}\n",
             self.path.join("mail.log")
         );
         let config = self.config();

@@ -26,8 +26,8 @@ enum Mta {
 #[derive(Debug, Args)]
 struct DaemonArgs {
     /// With --mta: what keeps the mail; several are tried in turn
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,directories", requires = "mta")]
-    engine: Vec<daemon::Engine>,
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "log,queue-dirs", requires = "mta")]
+    backend: Vec<daemon::Backend>,
     /// With --mta: the program [default: $POSTRIDER, or postrider on the path]
     #[arg(long, value_name = "PATH", requires = "mta")]
     binary: Option<PathBuf>,

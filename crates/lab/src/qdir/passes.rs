@@ -1,7 +1,7 @@
 //! `postlab queuerun --mta postrider`: S1's phases as the daemon's own program goes through its queue.
 
 use super::{
-    daemon::{Engine, Home, Spool},
+    daemon::{Backend, Home, Spool},
     order::QueuerunArgs,
 };
 use crate::{
@@ -36,7 +36,7 @@ struct Phases {
 /// One pass, as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Pass {
-    engine: Engine,
+    backend: Backend,
     order: String,
     cold: bool,
     /// 0: read and sorted only.
@@ -61,11 +61,11 @@ pub(super) fn run(args: &QueuerunArgs) -> Result<(), String> {
     let directory = make_directory(&args.daemon.results, "queue run")?;
     let file = begin(&directory, &here)?;
     println!("{}", here.disk);
-    for engine in &args.daemon.engine {
-        let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join(engine.name()))?;
-        let spool = Spool { engine: *engine, directories: 1 };
+    for backend in &args.daemon.backend {
+        let home = Home::new(args.daemon.binary.as_deref(), scratch.path().join(backend.name()))?;
+        let spool = Spool { backend: *backend, directories: 1 };
         let held = fill(&home, spool, args.messages)?;
-        println!("{}, {}, {held} messages; milliseconds", home.ask(&["--version"])?.trim(), engine.name());
+        println!("{}, {}, {held} messages; milliseconds", home.ask(&["--version"])?.trim(), backend.name());
         let passes = rounds(args, &home, spool, &scratch, &file)?;
         print!("{}", table(&cases(args), &passes));
         if scratch.is_stopped() {
@@ -132,7 +132,7 @@ fn rounds(
                 phases => phases?,
             };
             let Case { order, cold, runners } = *case;
-            let pass = Pass { engine: spool.engine, order: order.into(), cold, runners, round, phases };
+            let pass = Pass { backend: spool.backend, order: order.into(), cold, runners, round, phases };
             append(file, &pass)?;
             passes.push(pass);
             progress.step();

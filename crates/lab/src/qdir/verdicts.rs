@@ -2,7 +2,7 @@
 
 use super::{
     create::{Cell, POINT, Run},
-    daemon::Engine,
+    daemon::Backend,
 };
 use crate::stat::{Confidence, Sample, Verdict};
 
@@ -41,17 +41,17 @@ fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
     let cell = cells[i];
     let before = cells[..i]
         .iter()
-        .filter(move |c| c.spool.engine == cell.spool.engine && c.senders == cell.senders)
+        .filter(move |c| c.spool.backend == cell.spool.backend && c.senders == cell.senders)
         .map(|c| c.spool.directories)
         .max();
     cells.iter().enumerate().filter(move |(j, _)| *j != i).map(|(_, other)| other).filter(move |other| {
         let same = other.spool == cell.spool;
         let fewer_senders = same && other.senders == 1;
-        let fewer_directories = other.spool.engine == cell.spool.engine
+        let fewer_directories = other.spool.backend == cell.spool.backend
             && other.senders == cell.senders
             && (before == Some(other.spool.directories) || before.is_some() && other.spool.directories == 1);
-        let log = other.spool.engine == Engine::Log
-            && cell.spool.engine == Engine::Directories
+        let log = other.spool.backend == Backend::Log
+            && cell.spool.backend == Backend::QueueDirs
             && other.senders == cell.senders
             && cell.spool.directories == 1;
         fewer_senders || fewer_directories || log
@@ -61,9 +61,9 @@ fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
 impl Cell {
     /// For people.
     fn text(self) -> String {
-        match self.spool.engine {
-            Engine::Log => format!("log, {} senders", self.senders),
-            Engine::Directories => {
+        match self.spool.backend {
+            Backend::Log => format!("log, {} senders", self.senders),
+            Backend::QueueDirs => {
                 format!("{} directories, {} senders", self.spool.directories, self.senders)
             }
         }
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn comparisons_are_those_of_the_seed() {
-        let spool = |directories| Spool { engine: Engine::Directories, directories };
-        let mut cells = vec![Cell { spool: Spool { engine: Engine::Log, directories: 1 }, senders: 10 }];
+        let spool = |directories| Spool { backend: Backend::QueueDirs, directories };
+        let mut cells = vec![Cell { spool: Spool { backend: Backend::Log, directories: 1 }, senders: 10 }];
         for directories in [1, 5, 10] {
             cells.extend([1, 10].map(|senders| Cell { spool: spool(directories), senders }));
         }

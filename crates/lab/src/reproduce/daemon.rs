@@ -37,10 +37,10 @@ impl StepFactory {
                     |t| ratio(t, &["log", "1", "10"], &["log", "1", "1"], 1),
                 ),
                 expect("directories: 10 senders to 1, rate", "0.2", 0.0..0.5, shared, |t| {
-                    ratio(t, &["directories", "1", "10"], &["directories", "1", "1"], 0)
+                    ratio(t, &["queue-dirs", "1", "10"], &["queue-dirs", "1", "1"], 0)
                 }),
                 expect("directories, 10 senders: 10 to 1, rate", "5.7", 2.0..12.0, shared, |t| {
-                    ratio(t, &["directories", "10", "10"], &["directories", "1", "10"], 0)
+                    ratio(t, &["queue-dirs", "10", "10"], &["queue-dirs", "1", "10"], 0)
                 }),
             ],
         )
@@ -56,8 +56,8 @@ impl StepFactory {
         self.step(
             Seed::S1,
             "queuerun-postrider",
-            "queuerun --mta postrider --engine log -m 3000 --rounds 3 --results runs DISK",
-            "queuerun --mta postrider --engine log -m 30000 --rounds 5 --results runs DISK",
+            "queuerun --mta postrider --backend log -m 3000 --rounds 3 --results runs DISK",
+            "queuerun --mta postrider --backend log -m 30000 --rounds 5 --results runs DISK",
             vec![
                 beside("Postrider's log: priority, ms for 30,000", "461", |t| {
                     median(t, &["priority", "warm", "-"], 2)

@@ -220,7 +220,7 @@ pub(crate) enum SpoolCommand {
     Convert {
         /// The engine
         #[arg(long, value_enum)]
-        to: NewEngine,
+        to: NewBackend,
         /// The new spool's folder, empty or still to be made
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
@@ -232,11 +232,11 @@ pub(crate) enum SpoolCommand {
 
 /// What a spool can be converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum NewEngine {
+pub(crate) enum NewBackend {
     /// The log of segments
     Log,
     /// Queue directories: two files a message
-    Directories,
+    QueueDirs,
 }
 
 impl QueueCommand {

@@ -42,7 +42,7 @@ impl Desk {
     }
 
     fn patience(&self) -> Duration {
-        self.engine.current().settings.spool.sync_patience
+        self.engine.current().settings.spool.commit_timeout
     }
 
     /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.

@@ -2,7 +2,7 @@
 
 use super::{engine::Current, service::CHUNK_BYTES, tls};
 use crate::sysexits::Exit;
-use config::{DirectoryChoice, EightBit, Engine, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{Backend, EightBit, LmtpTarget, LogFormat, Placement, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope, ForwardPath, ReversePath, TlsMode};
 use policy::Policy;
@@ -226,10 +226,10 @@ pub(crate) fn domain_key(path: &ForwardPath) -> Cow<'_, str> {
 /// # Errors
 /// In words.
 pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
-    match s.engine {
-        Engine::Null => Ok(Box::new(spool::NullSpool::default())),
-        Engine::Directories => Ok(Box::new(queue_directories(s)?)),
-        Engine::Log => {
+    match s.backend {
+        Backend::Null => Ok(Box::new(spool::NullSpool::default())),
+        Backend::QueueDirs => Ok(Box::new(queue_directories(s)?)),
+        Backend::Log => {
             let log = spool::LogSettings {
                 segment_bytes: s.segment_size.0,
                 max_bytes: s.max_size.0,
@@ -246,14 +246,14 @@ pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
 /// # Errors
 /// In words.
 pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened> {
-    let layout = spool::Layout { directories: s.directories, hashed: s.hashed as u8 };
+    let layout = spool::Layout { directories: s.directories, hashed: s.hash_depth as u8 };
     let directories = spool::DirSettings {
         max_bytes: s.max_size.0,
         min_free_bytes: s.min_free.0,
-        choice: match s.choice {
-            DirectoryChoice::RoundRobin => spool::Choice::RoundRobin,
-            DirectoryChoice::Random => spool::Choice::Random,
-            DirectoryChoice::Fewest => spool::Choice::Fewest,
+        choice: match s.placement {
+            Placement::RoundRobin => spool::Choice::RoundRobin,
+            Placement::Random => spool::Choice::Random,
+            Placement::LeastUsed => spool::Choice::Fewest,
         },
         ..spool::DirSettings::default()
     };

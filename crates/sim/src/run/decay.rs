@@ -4,8 +4,8 @@
 
 use super::{Ended, Run, Subject, Tally};
 use crate::{
+    backend::Backend,
     disk::Decay,
-    engine::Engine,
     ledger::{Live, Queue},
     survey::{self, Spot, What},
 };
@@ -34,8 +34,8 @@ const GROWTH_MAX: usize = 8;
 ///
 /// # Errors
 /// In words.
-pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, engine, mutation);
+pub fn decay(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutation);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;
@@ -43,7 +43,7 @@ pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Str
         run.decaying_life()?;
         run.crash();
         if run.decays.chance(25) {
-            run.go_bad(lasting(engine));
+            run.go_bad(lasting(backend));
         }
     }
     run.rescue()?;
@@ -52,10 +52,10 @@ pub fn decay(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, Str
 }
 
 /// How bytes go bad for good. Of an append to a queue directory's file that the disk never wrote there is no trace.
-fn lasting(engine: Engine) -> &'static [Decay] {
-    match engine {
-        Engine::Log => &Decay::LASTING,
-        Engine::Directories | Engine::Both => &Decay::LASTING[..3],
+fn lasting(backend: Backend) -> &'static [Decay] {
+    match backend {
+        Backend::Log => &Decay::LASTING,
+        Backend::QueueDirs | Backend::Both => &Decay::LASTING[..3],
     }
 }
 
@@ -140,7 +140,7 @@ impl Run {
         for _ in 0..MOMENTS {
             self.labour(&spool).map_err(|what| self.said(&what))?;
             if self.decays.chance(30) {
-                self.go_bad(lasting(self.setup.engine));
+                self.go_bad(lasting(self.setup.backend));
             }
         }
         self.finish_work(&spool);
@@ -220,7 +220,7 @@ impl Run {
                 return true;
             }
             let at_all = !report.is_complete() || report.torn_bytes > 0;
-            if self.setup.engine == Engine::Directories { by_name } else { at_all }
+            if self.setup.backend == Backend::QueueDirs { by_name } else { at_all }
         };
         match self.ledger.missing(found).iter().find(|one| !is_told(one)) {
             Some((id, _)) => Err(format!("{id} is lost, and nobody is told: {report:?}")),
@@ -260,7 +260,7 @@ impl Run {
             return Ok(false);
         }
         // What waits for an operator keeps nothing else back, however long he takes.
-        if !self.decayed.is_empty() && self.setup.engine == Engine::Log && !self.is_unreadable() {
+        if !self.decayed.is_empty() && self.setup.backend == Backend::Log && !self.is_unreadable() {
             self.churn(spool)?;
         }
         let lost = self.ledger.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();

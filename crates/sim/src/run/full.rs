@@ -2,7 +2,7 @@
 //! leaves gives its room back. Nobody waits for room that only they could make.
 
 use super::{Ended, Run, Subject, Tally, last::files_max};
-use crate::engine::Engine;
+use crate::backend::Backend;
 use spool::{Mutation, Refused, WorkStep};
 
 /// Lives before everything is delivered.
@@ -18,8 +18,8 @@ const ROUNDS_MAX: u32 = 5000;
 ///
 /// # Errors
 /// In words.
-pub fn full(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, engine, mutation);
+pub fn full(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutation);
     run.make_room();
     run.workload = run.workload.slow().large();
     let segments = SEGMENTS_MIN + run.fills.below(5);
@@ -114,7 +114,7 @@ impl Run {
             return Err(format!("all left, but {waiting} transactions wait and {live} messages are there"));
         }
         let files = self.disk.spool_files();
-        if files.len() > files_max(self.setup.engine) {
+        if files.len() > files_max(self.setup.backend) {
             return Err(format!("all left, and these files keep their room: {files:?}"));
         }
         let given = self.workload.one_each(&**spool, &mut self.ledger);

@@ -2,7 +2,7 @@
 //! gives everything back, all messages are there that were accepted and not ended, and none that was ended.
 
 use super::{Ended, Run, Subject, Tally};
-use crate::{disk::Decay, engine::Engine, ledger::Queue};
+use crate::{backend::Backend, disk::Decay, ledger::Queue};
 use mail::QueueId;
 use spool::{Mutation, RecoveryReport};
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ const MOMENTS: u64 = 3;
 ///
 /// # Errors
 /// In words.
-pub fn heal(seed: u64, engine: Engine, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, engine, mutation);
+pub fn heal(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutation);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;
@@ -104,7 +104,7 @@ impl Run {
     fn judge_reading(&self, report: &RecoveryReport, known: &Known) -> Result<(), String> {
         let is_sound = report.quarantined.is_empty() && report.corrupt.iter().all(|what| known.names(what));
         // In queue directories the name of the file is told, and the disk's error.
-        let is_told = self.setup.engine != Engine::Log;
+        let is_told = self.setup.backend != Backend::Log;
         if is_sound || is_told {
             Ok(())
         } else {

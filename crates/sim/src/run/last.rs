@@ -1,6 +1,6 @@
 //! The end of a seed: the disk is sound and has room, and everything is delivered.
 
-use super::{Engine, Run};
+use super::{Backend, Run};
 use mail::QueueId;
 use spool::{Entry, WorkStep};
 
@@ -8,10 +8,10 @@ use spool::{Entry, WorkStep};
 pub(super) const SEGMENTS_MAX: usize = 5;
 
 /// Files that may be there when everything is delivered.
-pub(super) fn files_max(engine: Engine) -> usize {
-    match engine {
-        Engine::Log | Engine::Both => SEGMENTS_MAX,
-        Engine::Directories => 0,
+pub(super) fn files_max(backend: Backend) -> usize {
+    match backend {
+        Backend::Log | Backend::Both => SEGMENTS_MAX,
+        Backend::QueueDirs => 0,
     }
 }
 
@@ -45,7 +45,7 @@ impl Run {
         {}
         self.note_durable(&spool);
         let (left, files) = (self.ledger.open_count(), self.disk.spool_files());
-        if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.engine) {
+        if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.backend) {
             return Err(format!(
                 "all was delivered, but {left} transactions wait and these files remain: {files:?}"
             ));

@@ -1,19 +1,19 @@
 //! A bit of old data flips. Nothing protects the message in it, but it must be told, nothing else may
 //! be harmed, and the damaged place must stay for whoever wants to rescue something from it.
 
-use super::{Engine, Live, Queue, Run, Subject};
+use super::{Backend, Live, Queue, Run, Subject};
 use mail::QueueId;
 use spool::{RecoveryReport, SpoolFailure, disk::Disk};
 
 /// How an engine says that content is damaged when it is read.
-fn tells(engine: Engine, what: &str) -> bool {
+fn tells(backend: Backend, what: &str) -> bool {
     // Of a segment that has a segment index only this is read at a start.
     let log = || what.contains(".seg at ");
     let directories = || what.contains("not what was stored");
-    match engine {
-        Engine::Log => log(),
-        Engine::Directories => directories(),
-        Engine::Both => log() || directories(),
+    match backend {
+        Backend::Log => log(),
+        Backend::QueueDirs => directories(),
+        Backend::Both => log() || directories(),
     }
 }
 
@@ -71,7 +71,7 @@ impl Run {
         for id in found.keys() {
             match self.ledger.compare(&**spool, QueueId(*id)) {
                 // Content is read when it is needed, and the damage is told then.
-                Err(what) if tells(self.setup.engine, &what) => {}
+                Err(what) if tells(self.setup.backend, &what) => {}
                 compared => compared?,
             }
         }

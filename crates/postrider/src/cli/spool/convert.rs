@@ -1,8 +1,8 @@
-//! `postrider spool convert`: every message moved into a spool of another engine.
+//! `postrider spool convert`: every message moved into a spool of another backend.
 
 use super::Ending;
 use crate::{cli::CliError, control::client::Client, serve::wiring, sysexits::Exit};
-use config::{Engine, Settings};
+use config::{Backend, Settings};
 use spool::{Recovered, Spool, SpoolFailure, Ticket, carry};
 use std::{io::Write, path::Path, time::Duration};
 
@@ -12,7 +12,7 @@ const BEHIND: Duration = Duration::from_millis(5);
 pub(super) fn run(
     settings: &Settings,
     group: Option<&str>,
-    engine: Engine,
+    backend: Backend,
     into: &Path,
     out: &mut dyn Write,
 ) -> Ending {
@@ -20,8 +20,8 @@ pub(super) fn run(
         None => (settings.spool.clone(), "[spool]".to_owned()),
         Some(name) => (spool_of(settings, name)?, format!("[[queue_group]] with the name \"{name}\"")),
     };
-    if old.engine == engine {
-        let text = format!("the spool's engine is \"{}\" already", engine.as_str());
+    if old.backend == backend {
+        let text = format!("the spool's backend is \"{}\" already", backend.as_str());
         return Err(CliError::new(Exit::Usage, text));
     }
     if Client::connect(&settings.control.socket).is_ok() {
@@ -30,7 +30,7 @@ pub(super) fn run(
     }
     let say = |text: String| CliError::new(Exit::Unavailable, text);
     let (from, messages) = open(&old).map_err(say)?;
-    let target = config::Spool { engine, path: into.to_owned(), ..old.clone() };
+    let target = config::Spool { backend, path: into.to_owned(), ..old.clone() };
     let (to, already) = open(&target).map_err(say)?;
     if !already.is_empty() {
         let text = format!("{} has {} messages already: name an empty folder", into.display(), already.len());
@@ -52,8 +52,8 @@ pub(super) fn run(
     }
     let bytes: u64 = messages.iter().map(|found| found.message.content.size_bytes()).sum();
     writeln!(out, "{count} messages, {bytes} bytes: moved to {}", into.display())?;
-    let (engine, path) = (engine.as_str(), into.display());
-    writeln!(out, "Now write `engine = \"{engine}\"` and `path = \"{path}\"` below {section}, and start.")?;
+    let (backend, path) = (backend.as_str(), into.display());
+    writeln!(out, "Now write `backend = \"{backend}\"` and `path = \"{path}\"` below {section}, and start.")?;
     writeln!(out, "The old spool is as it was: {}", old.path.display())?;
     Ok(Exit::Ok)
 }

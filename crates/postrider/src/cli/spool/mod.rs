@@ -7,11 +7,11 @@ mod salvage;
 
 use super::{
     CliError, Ending,
-    args::{NewEngine, SpoolCommand},
+    args::{NewBackend, SpoolCommand},
     offline, owner,
 };
 use crate::sysexits::Exit;
-use config::{Engine, Settings};
+use config::{Backend, Settings};
 use spool::SpoolFailure;
 use std::{io::Write, path::Path};
 
@@ -33,8 +33,8 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
         }
         SpoolCommand::Convert { to, into, group } => {
             let engine = match to {
-                NewEngine::Log => Engine::Log,
-                NewEngine::Directories => Engine::Directories,
+                NewBackend::Log => Backend::Log,
+                NewBackend::QueueDirs => Backend::QueueDirs,
             };
             owner::become_owner(settings)?;
             convert::run(settings, group.as_deref(), engine, into, out)
@@ -58,7 +58,7 @@ fn check_all(settings: &Settings, json: bool, out: &mut dyn Write) -> Ending {
 /// Only a log has an order in which to show it.
 fn log_only<'a>(settings: &Settings, dir: &'a Path) -> Result<&'a Path, CliError> {
     offline::permitted(dir)?;
-    if settings.spool.engine == Engine::Log || dir != settings.spool.path {
+    if settings.spool.backend == Backend::Log || dir != settings.spool.path {
         return Ok(dir);
     }
     Err(CliError::new(Exit::Usage, "this is for spools of the engine \"log\"; the configured one is another"))

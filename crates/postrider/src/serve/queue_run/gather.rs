@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::serve::{engine::Current, wiring};
-use config::{Engine, Settings};
+use config::{Backend, Settings};
 use mail::Destination;
 use queue::{SortFacts, SortOrder};
 use spool::{DirSpool, Listed, Recovered, RecoveryReport, Spool, SpoolFailure};
@@ -70,7 +70,7 @@ pub(super) fn read(
     current: &Current,
 ) -> Result<(Items, Source), String> {
     let is_one = settings.spools().len() == 1;
-    let of_names = is_one && settings.spool.engine == Engine::Directories && !needs_envelopes(options.order);
+    let of_names = is_one && settings.spool.backend == Backend::QueueDirs && !needs_envelopes(options.order);
     let told = |e: SpoolFailure| format!("read the spool: {e}");
     if of_names {
         let with_times = options.order == SortOrder::Modification;

@@ -130,7 +130,7 @@ fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
 fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: the next hop is a port that nobody listens on.
-    let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\nsync_patience = \"20ms\"\n\
+    let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"20ms\"\n\
                 [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:9\"\ntls = \"off\"\n\
                 [log]\nfile = \"mail.log\"\n";
     std::fs::write(&path, text).unwrap();

@@ -4,7 +4,7 @@
 
 use mail::QueueId;
 use sim::{
-    engine::{Engine, chooser},
+    backend::{Backend, chooser},
     ledger::{Ledger, Live, Queue},
     workload::Workload,
 };
@@ -27,7 +27,7 @@ const STEPS: usize = 250;
 /// What is tried, and how it is broken on purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
-    pub(crate) engine: Engine,
+    pub(crate) backend: Backend,
     pub(crate) mutation: Mutation,
 }
 
@@ -38,10 +38,10 @@ const OUTCOME_DELAY: Duration = Duration::from_millis(2);
 
 impl Subject {
     fn open(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
-        Ok(match self.engine {
-            Engine::Log => self.log(path)?,
-            Engine::Directories => self.directories(path)?,
-            Engine::Both => {
+        Ok(match self.backend {
+            Backend::Log => self.log(path)?,
+            Backend::QueueDirs => self.directories(path)?,
+            Backend::Both => {
                 let stores = vec![self.log(&path.join("log"))?, self.directories(path)?];
                 Box::new(ShardedSpool::new(stores, chooser()))
             }

@@ -1,4 +1,4 @@
-//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--engine directories|both]`: the
+//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--backend directories|both]`: the
 //! spool on a real file system, on a device that forgets what was not flushed when its power is cut. Each point is
 //! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
 //!
@@ -59,13 +59,13 @@ fn main() -> ExitCode {
     let (points, seed) = (args::number("--points", 200), args::number("--seed", 1));
     let mutation = args::text("--mutation").unwrap_or("None".to_owned());
     let chosen = [Mutation::None].into_iter().chain(Mutation::ALL).find(|m| format!("{m:?}") == mutation);
-    let engine = args::text("--engine").unwrap_or("log".to_owned());
-    let engine = engine.parse().unwrap_or_else(|why| panic!("--engine: {why}"));
+    let backend = args::text("--backend").unwrap_or("log".to_owned());
+    let backend = backend.parse().unwrap_or_else(|why| panic!("--backend: {why}"));
     let (Some(kind), Some(mutation)) = (Kind::parse(&name), chosen) else {
         println!("no such file system or mutation: {name}, {mutation}");
         return ExitCode::FAILURE;
     };
-    let subject = Subject { engine, mutation };
+    let subject = Subject { backend, mutation };
     let volume = match Volume::new(kind) {
         Ok(volume) => volume,
         Err(what) => {
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Some(binary) => run_deliveries(&volume, binary, points, seed, &mut tally),
         None => run(&volume, &subject, points, seed, &mut tally),
     };
-    let what = daemon.map_or_else(|| subject.engine.to_string(), |_| "deliveries".to_owned());
+    let what = daemon.map_or_else(|| subject.backend.to_string(), |_| "deliveries".to_owned());
     let took = begun.elapsed().as_secs_f64();
     volume.close();
     println!(
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(broken) => {
             println!(
-                "{broken}\n  cargo xtask powercut --engine {what} --fs {name} --points {points} --seed {seed}"
+                "{broken}\n  cargo xtask powercut --backend {what} --fs {name} --points {points} --seed {seed}"
             );
             ExitCode::FAILURE
         }
@@ -113,8 +113,8 @@ fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut T
     while tally.points < points {
         let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
         let mut past = Past {
-            ledger: Ledger::new(subject.engine),
-            workload: Workload::new(rng.bits(), subject.engine.is_joint()),
+            ledger: Ledger::new(subject.backend),
+            workload: Workload::new(rng.bits(), subject.backend.is_joint()),
         };
         for life in 0..lives {
             volume.switch_on(life == 0, rng.bits(), plan(&mut rng));

@@ -3,7 +3,7 @@
 use std::{ops::Range, path::Path};
 
 /// See the module's text.
-pub(super) trait Engine {
+pub(super) trait Backend {
     /// Puts a value under each of these numbers, and returns when all of them would survive a crash.
     fn put(&mut self, keys: Range<u32>, value: &[u8]) -> Result<(), String>;
 
@@ -12,7 +12,7 @@ pub(super) trait Engine {
 }
 
 /// An empty store in an empty directory.
-type Open = fn(&Path) -> Result<Box<dyn Engine>, String>;
+type Open = fn(&Path) -> Result<Box<dyn Backend>, String>;
 
 /// How one is had.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! The engines under test, driven by hand: which, on what part of the disk, and how its work is done.
+//! The backends under test, driven by hand: which, on what part of the disk, and how its work is done.
 
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
@@ -7,14 +7,14 @@ use spool::{
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
-/// Which engine.
+/// Which backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Engine {
+pub enum Backend {
     /// The log.
     #[default]
     Log,
     /// Queue directories.
-    Directories,
+    QueueDirs,
     /// The log for some messages, queue directories for the others.
     Both,
 }
@@ -28,19 +28,19 @@ pub enum Order {
     Some,
 }
 
-impl Engine {
+impl Backend {
     /// Of each shard.
     pub fn orders(self) -> &'static [Order] {
         match self {
             Self::Log => &[Order::First],
-            Self::Directories => &[Order::Some],
+            Self::QueueDirs => &[Order::Some],
             Self::Both => &[Order::First, Order::Some],
         }
     }
 
     /// Transactions may name messages that have nothing to do with each other.
     pub fn is_joint(self) -> bool {
-        self == Self::Directories
+        self == Self::QueueDirs
     }
 }
 
@@ -49,24 +49,24 @@ pub fn chooser() -> ShardSelector {
     Box::new(|envelope| envelope.recipients.len() % 2)
 }
 
-impl fmt::Display for Engine {
+impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Log => "log",
-            Self::Directories => "directories",
+            Self::QueueDirs => "queue-dirs",
             Self::Both => "both",
         })
     }
 }
 
-impl FromStr for Engine {
+impl FromStr for Backend {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let engines = [Self::Log, Self::Directories, Self::Both];
-        engines
+        let backends = [Self::Log, Self::QueueDirs, Self::Both];
+        backends
             .into_iter()
-            .find(|engine| engine.to_string() == text)
+            .find(|backend| backend.to_string() == text)
             .ok_or_else(|| format!("log, directories or both, not {text}"))
     }
 }
@@ -74,7 +74,7 @@ impl FromStr for Engine {
 /// How it is set up, from the seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
-    pub(crate) engine: Engine,
+    pub(crate) backend: Backend,
     pub(crate) log: LogSettings,
     mutation: Mutation,
     queue_count: usize,
@@ -84,17 +84,17 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn new(engine: Engine, log: LogSettings, mutation: Mutation, seed: u64) -> Self {
+    pub(crate) fn new(backend: Backend, log: LogSettings, mutation: Mutation, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let choice = [Choice::RoundRobin, Choice::Random, Choice::Fewest][rng.index(3)];
-        Self { engine, log, mutation, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), choice }
+        Self { backend, log, mutation, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), choice }
     }
 
     pub(crate) fn open(&self, disk: &SimDisk) -> Result<Subject, SpoolFailure> {
-        match self.engine {
-            Engine::Log => Ok(Subject::Log(Box::new(self.log(disk)?))),
-            Engine::Directories => Ok(Subject::Directories(Box::new(self.directories(disk)?))),
-            Engine::Both => {
+        match self.backend {
+            Backend::Log => Ok(Subject::Log(Box::new(self.log(disk)?))),
+            Backend::QueueDirs => Ok(Subject::QueueDirs(Box::new(self.directories(disk)?))),
+            Backend::Both => {
                 let log = self.log(&disk.directory(LOG_DIRECTORY))?;
                 let stores: Vec<Box<dyn ByHand>> = vec![Box::new(log), Box::new(self.directories(disk)?)];
                 Ok(Subject::Both(Box::new(ShardedSpool::new(stores, chooser()))))
@@ -123,10 +123,10 @@ impl Setup {
 
     /// Does a file of the disk belong to the log?
     pub(crate) fn is_of_log(&self, file: &str) -> bool {
-        match self.engine {
-            Engine::Log => true,
-            Engine::Directories => false,
-            Engine::Both => file.split_once('/').is_some_and(|(directory, _)| directory == LOG_DIRECTORY),
+        match self.backend {
+            Backend::Log => true,
+            Backend::QueueDirs => false,
+            Backend::Both => file.split_once('/').is_some_and(|(directory, _)| directory == LOG_DIRECTORY),
         }
     }
 
@@ -150,7 +150,7 @@ const LOG_DIRECTORY: &str = "log";
 
 /// A spool whose threads' work is done when it is called for.
 pub(crate) trait ByHand: Spool {
-    /// As the engines' own do; whether there was anything to do.
+    /// As the backends' own do; whether there was anything to do.
     fn step(&self, step: WorkStep) -> bool;
 }
 
@@ -169,7 +169,7 @@ impl ByHand for DirSpool {
 /// A spool without threads.
 pub(crate) enum Subject {
     Log(Box<LogSpool>),
-    Directories(Box<DirSpool>),
+    QueueDirs(Box<DirSpool>),
     Both(Box<ShardedSpool<dyn ByHand>>),
 }
 
@@ -177,7 +177,7 @@ impl Subject {
     pub(crate) fn step(&self, step: WorkStep) -> bool {
         match self {
             Self::Log(spool) => spool.step(step),
-            Self::Directories(spool) => spool.step(step),
+            Self::QueueDirs(spool) => spool.step(step),
             // Each has threads of its own.
             Self::Both(spool) => spool.stores().iter().filter(|store| store.step(step)).count() > 0,
         }
@@ -188,7 +188,7 @@ impl Subject {
         let of = |spool: &dyn Spool| spool.reached(Ticket(u64::MAX))?.err();
         match self {
             Self::Both(spool) => spool.stores().iter().find_map(|store| of(&**store)),
-            Self::Log(_) | Self::Directories(_) => of(&**self),
+            Self::Log(_) | Self::QueueDirs(_) => of(&**self),
         }
     }
 
@@ -200,7 +200,7 @@ impl Subject {
     ) -> Result<RecoveryReport, SpoolFailure> {
         match self {
             Self::Log(spool) => spool.recover(visit),
-            Self::Directories(spool) if is_listed => {
+            Self::QueueDirs(spool) if is_listed => {
                 let (listed, mut report) = spool.recover_listed(false)?;
                 // Not in the order of their files.
                 let ids: Vec<_> = listed.iter().rev().map(|one| one.id).collect();
@@ -212,7 +212,7 @@ impl Subject {
                 }
                 Ok(report)
             }
-            Self::Directories(spool) => spool.recover(visit),
+            Self::QueueDirs(spool) => spool.recover(visit),
             Self::Both(spool) => spool.recover(visit),
         }
     }
@@ -224,7 +224,7 @@ impl Deref for Subject {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Log(spool) => &**spool,
-            Self::Directories(spool) => &**spool,
+            Self::QueueDirs(spool) => &**spool,
             Self::Both(spool) => &**spool,
         }
     }
