@@ -128,7 +128,7 @@ impl SegmentHeader {
 /// Magic, length, sequence, count, checksum.
 pub(crate) const BATCH_HEAD_BYTES: usize = 4 + 4 + 8 + 4 + 4;
 /// Magic, chained checksum.
-const BATCH_END_BYTES: usize = 4 + 4;
+pub(crate) const BATCH_END_BYTES: usize = 4 + 4;
 
 /// Begins a batch in `out`, which must be empty; records follow.
 pub(crate) fn begin_batch(out: &mut Vec<u8>) {

@@ -98,15 +98,14 @@ fn decode(
     SegmentHeader::decode(&block[..length], place)
 }
 
-/// A block of zeros is what a disk leaves of a header that it lost: only a file without batches is free.
+/// A block of zeros is what a disk leaves of a header that it lost.
 fn without_header(file: &FaultTolerantFile, size_bytes: u64) -> FoundHeader {
-    let is_zero = is_first_block_zero(file);
     match lost_header(file, size_bytes) {
         Some(lost) => lost,
         // Perhaps its first batch is lost, too: nobody knows of which generation the others are.
         None if has_batches(file, size_bytes) => FoundHeader::Nothing,
         None if file.unread().is_some() => FoundHeader::Unread,
-        None if is_zero => FoundHeader::Free,
+        // A file gets its name when its headers are synced: an empty one, or one of zeros, lost what it had.
         None => FoundHeader::Nothing,
     }
 }

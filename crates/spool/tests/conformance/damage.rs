@@ -28,6 +28,50 @@ fn damage_in_the_middle_is_told_and_the_rest_is_read() {
     assert!(!report.corrupt.is_empty(), "{report:?}");
 }
 
+/// The segment with the first message.
+fn first_segment(dir: &Path) -> PathBuf {
+    let has_batch = |path: &PathBuf| std::fs::read(path).unwrap().get(4096) == Some(&b'P');
+    files(dir, "seg").into_iter().find(has_batch).unwrap()
+}
+
+/// More than a start looks through for the next batch.
+#[test]
+fn a_long_stretch_that_the_newest_segment_lost_is_reported_and_what_follows_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = LogSettings { segment_bytes: 4 << 20, min_free_bytes: 0, ..LogSettings::default() };
+    let opened = || LogSpool::open(dir.path(), settings.clone()).unwrap();
+    let mut spool = opened();
+    spool.recover(&mut |_| {}).unwrap();
+    (1..=200).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
+    // Copied under the running log, as after a kill: no index file.
+    let copy = tempfile::tempdir().unwrap();
+    for path in files(dir.path(), "seg") {
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    drop(spool);
+    let path = first_segment(copy.path());
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[40 * 4096..(40 + 140) * 4096].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+    let mut found = 0;
+    let mut spool = LogSpool::open(copy.path(), settings.clone()).unwrap();
+    let report = spool.recover(&mut |_| found += 1).unwrap();
+    assert_eq!(found, 60, "{report:?}");
+    assert!(report.corrupt.iter().any(|what| what.contains("lost before later ones")), "{report:?}");
+}
+
+#[test]
+fn a_segment_that_became_empty_or_zeros_is_reported() {
+    for length in [0, 128 * 1024] {
+        let dir = tempfile::tempdir().unwrap();
+        write_ten(dir.path());
+        forget_digests(dir.path());
+        std::fs::write(first_segment(dir.path()), vec![0; length]).unwrap();
+        let (_, _, report) = open(dir.path());
+        assert!(report.corrupt.iter().any(|what| what.contains("neither its headers")), "{report:?}");
+    }
+}
+
 /// The files of a log that end so.
 fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     let all = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
