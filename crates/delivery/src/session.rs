@@ -64,8 +64,9 @@ pub(crate) struct Unfinished {
     jobs: Vec<InHand>,
     /// The most recipients that the server took in one transaction before it closed.
     recipients_max: Option<usize>,
-    /// Some recipient was delivered to on the connection that ended.
-    pub(crate) has_delivered: bool,
+    /// The connection that ended has delivered to a recipient, or has ended recipients before the server's limit
+    /// of transactions (MAILMAX) was reached.
+    pub(crate) has_progress: bool,
     /// Where that connection led to, for recipients that were delivered to.
     attempt: Attempt,
 }
@@ -138,6 +139,8 @@ pub(crate) struct Session<'a, J> {
     has_finished_some: bool,
     /// Some recipient was delivered to.
     has_delivered: bool,
+    /// Some recipient has an outcome.
+    has_outcome: bool,
     /// Some transaction was refused at DATA or at the end of the content for its number of recipients.
     has_split: bool,
     /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
@@ -170,6 +173,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             message_count: 0,
             has_finished_some: false,
             has_delivered: false,
+            has_outcome: false,
             has_split: false,
             is_used_up: false,
             false_alarms: 0,
@@ -203,8 +207,9 @@ impl<'a, J: Jobs> Session<'a, J> {
         let jobs = std::mem::take(&mut self.again);
         let (relay, tls) = (self.relay.clone(), self.tls.clone());
         let attempt = Attempt { relay, tls, handover: self.handover, ..Attempt::default() };
-        let Self { recipients_max, has_delivered, .. } = *self;
-        Some(Unfinished { jobs, recipients_max, has_delivered, attempt })
+        // Outcomes bound the number of connections: there are no more of them than recipients.
+        let has_progress = self.has_delivered || (self.has_outcome && self.connection.is_exhausted());
+        Some(Unfinished { jobs, recipients_max: self.recipients_max, has_progress, attempt })
     }
 
     async fn work(&mut self) -> End {
@@ -220,6 +225,7 @@ impl<'a, J: Jobs> Session<'a, J> {
                 }
                 continue;
             }
+            self.is_used_up |= self.connection.is_exhausted();
             let is_over = self.is_used_up || self.message_count >= self.settings.messages_per_connection;
             if self.connection.is_closing() || self.is_used_up || (is_over && self.again.is_empty()) {
                 return self.end_of_work();
@@ -373,6 +379,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             self.cut_at(accepted_count);
         }
         let some_fit = results.iter().any(|result| !is_too_many(result));
+        let outcome_count = hand.settled.len();
         hand.settled.reserve(results.len());
         for result in results {
             let is_accepted = is_accepted(&result);
@@ -391,6 +398,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             }
             hand.settled.push((result.index, final_outcome(result, is_split)));
         }
+        self.has_outcome |= hand.settled.len() > outcome_count;
         if let Some(outcome) = refused_alone {
             let rest = std::mem::take(&mut hand.rest);
             hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));

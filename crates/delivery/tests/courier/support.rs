@@ -363,3 +363,16 @@ pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Ar
     courier.serve(&destination, &Queue(desk.clone())).await;
     desk
 }
+
+/// Delivers as `deliver` does, and serves the destination again while a job waits, as the queue does.
+pub(crate) async fn deliver_all(server: &Server, jobs: Vec<Job>) -> Arc<Desk> {
+    let port = server.start().await;
+    let desk = Desk::with(jobs);
+    let (courier, destination) = courier(port, TlsMode::Off, server.lmtp, None);
+    while !desk.waiting.lock().unwrap().is_empty() {
+        let waiting_count = desk.waiting.lock().unwrap().len();
+        courier.serve(&destination, &Queue(desk.clone())).await;
+        assert!(desk.waiting.lock().unwrap().len() < waiting_count, "a connection took no job");
+    }
+    desk
+}

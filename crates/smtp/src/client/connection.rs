@@ -184,6 +184,8 @@ pub struct Connection {
     transactions: VecDeque<Progress>,
     /// The last of the transactions has not sent its content yet.
     opening: bool,
+    /// MAIL commands that were queued, whatever their replies.
+    mail_count: usize,
     /// How the opening transaction's content travels.
     carrier: Carrier,
     needs_reset: bool,
@@ -206,6 +208,7 @@ impl Connection {
             capabilities: Capabilities::default(),
             transactions: VecDeque::new(),
             opening: false,
+            mail_count: 0,
             carrier: Carrier::Data,
             needs_reset: false,
             stuffer: Stuffer::default(),
@@ -255,7 +258,14 @@ impl Connection {
     pub fn can_begin(&self) -> bool {
         // Only with PIPELINING may anything be sent behind content (RFC 2920 §3.1).
         let depth = if self.capabilities.pipelining { self.settings.depth.max(1) } else { 1 };
-        self.ready && !self.closing && !self.opening && self.transactions.len() < depth
+        let is_free = self.ready && !self.closing && !self.opening && self.transactions.len() < depth;
+        is_free && !self.is_exhausted()
+    }
+
+    /// Returns whether the connection has carried as many MAIL commands as the server announced to take (RFC 9422,
+    /// MAILMAX). Another connection takes further transactions.
+    pub fn is_exhausted(&self) -> bool {
+        self.capabilities.transactions_max.is_some_and(|max| self.mail_count >= max)
     }
 
     /// Takes bytes from the server.
@@ -412,6 +422,7 @@ impl Connection {
     fn send_commands(&mut self, progress: &Progress) {
         let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
         write_mail(self.text(), progress, &capabilities, carrier);
+        self.mail_count += 1;
         self.expected.push_back(Expect::Mail);
         if capabilities.pipelining {
             let mut from = 0;
