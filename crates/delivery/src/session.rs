@@ -37,7 +37,7 @@ pub(crate) struct InHand {
     /// Recipients for which there was no room in the transaction.
     rest: Vec<u32>,
     /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
-    /// of the content.
+    /// of the content, or the server closed the connection in reply to DATA.
     recipients_max: Option<usize>,
     /// How its content is converted to 7 bits, once a next hop has asked for that.
     plan: Option<Result<Arc<Plan>, Unconvertible>>,
@@ -64,8 +64,8 @@ pub(crate) struct Unfinished {
     jobs: Vec<InHand>,
     /// The most recipients that the server took in one transaction before it closed.
     recipients_max: Option<usize>,
-    /// The connection that ended has delivered to a recipient, or has ended recipients before the server's limit
-    /// of transactions (MAILMAX) was reached.
+    /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
+    /// any outcome of a recipient counts.
     pub(crate) has_progress: bool,
     /// Where that connection led to, for recipients that were delivered to.
     attempt: Attempt,
@@ -141,7 +141,8 @@ pub(crate) struct Session<'a, J> {
     has_delivered: bool,
     /// Some recipient has an outcome.
     has_outcome: bool,
-    /// Some transaction was refused at DATA or at the end of the content for its number of recipients.
+    /// Some transaction was refused at DATA or at the end of the content for its number of recipients, or met with
+    /// a close in reply to DATA.
     has_split: bool,
     /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
     is_used_up: bool,
@@ -625,17 +626,29 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn settle_lost(&mut self, mut hand: InHand, lost: Lost, why: &Outcome, is_closed: bool) {
-        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, .. } = lost;
+        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, lacks_data_reply, .. } =
+            lost;
+        // A server may close in reply to DATA because the transaction has too many recipients. A close behind one
+        // recipient has another cause.
+        let is_closed_at_data = is_closed && lacks_data_reply && accepted_count > 1;
         // A kept connection that had ended without our knowing says nothing about the message.
         let is_movable = hand.is_whole() || (is_closed && self.can_continue());
         if !content_sent && self.is_farewell(&refused) && is_movable {
-            let refused = refused.into_iter().map(|result| result.index);
-            return self.postpone(hand, open.into_iter().chain(refused));
+            let recipients = open.into_iter().chain(refused.into_iter().map(|result| result.index));
+            if is_closed_at_data {
+                // Another cause is as likely on a used connection. The next connection begins with this job and
+                // shows the cause. In the queue the job could wait behind others each time.
+                self.is_used_up = true;
+                hand.rest.extend(recipients);
+                return self.again.push(hand);
+            }
+            return self.postpone(hand, recipients);
         }
         let is_refused = refused.iter().any(|result| is_421_to(result, Stage::Rcpt));
         let is_cut = is_closed && !content_sent && accepted_count > 0 && (lacks_rcpt_reply || is_refused);
+        let is_halved = is_closed_at_data && !is_cut;
         for result in refused {
-            if is_cut && is_421_to(&result, Stage::Rcpt) {
+            if (is_cut && is_421_to(&result, Stage::Rcpt)) || (is_halved && is_too_many(&result)) {
                 hand.rest.push(result.index);
             } else {
                 hand.settled.push((result.index, final_outcome(result, true)));
@@ -643,6 +656,11 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
         if is_cut {
             self.cut_at(accepted_count);
+            hand.rest.extend(open);
+            self.again.push(hand);
+        } else if is_halved {
+            self.is_used_up = true;
+            self.halve(&mut hand, accepted_count, Sureness::Possible);
             hand.rest.extend(open);
             self.again.push(hand);
         } else {

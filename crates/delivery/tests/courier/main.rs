@@ -283,6 +283,63 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
 }
 
 #[tokio::test]
+async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the_next_connection() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let refuses_larger = Some((3, "DATA", "CLOSE"));
+        let server = Server { refuses_larger, extensions: extensions.clone(), ..Server::new(&[]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
+        assert_eq!((desk.fates(1), desk.fates(2)), (vec!["sent"; 14], vec!["sent"; 4]));
+        // 14, 7, and then 3, 3, 3, 3 and 2 recipients. The smaller transaction was accepted, so 4 go as 3 and 1. With
+        // pipelining the second job begins before that, and the server closes once more.
+        let connection_count = if extensions.is_empty() { 3 } else { 4 };
+        assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (connection_count, 7));
+        assert!(desk.put_back.lock().unwrap().is_empty());
+
+        // Recipients that were refused for their number follow, and recipients that were refused for another reason
+        // do not.
+        let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+        let too_many = Some((4, "452 4.5.3 too many"));
+        let server = Server { answers, too_many, refuses_larger, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(3, 7)]).await;
+        assert_eq!(desk.fates(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
+
+        // On a used connection the close may have another cause: the next connection begins with the same recipients.
+        let server = Server { refuses_larger, extensions, ..Server::new(&[]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(4, 1), job(5, 4), job(6, 1)]).await;
+        assert_eq!(
+            (desk.fates(4), desk.fates(5), desk.fates(6)),
+            (vec!["sent"], vec!["sent"; 4], vec!["sent"])
+        );
+        assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (3, 4));
+        assert!(desk.put_back.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_always_closes_in_reply_to_data_ends_in_a_deferral() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server { extensions, ..Server::new(&[("DATA", "CLOSE")]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 100)]).await;
+        assert_eq!(desk.fates(1), ["deferred"; 100]);
+        // 100, 50, 25, 12, 6, 3 and 1 recipients. A close behind one recipient is not about the number.
+        assert_eq!((server.count("EHLO"), server.count("MAIL")), (7, 7));
+        let text = desk.settled.lock().unwrap()[0].1[0].1.text.clone();
+        assert!(text.contains("while the reply to DATA was awaited"), "{text}");
+        // The server closes in reply to the first DATA of one recipient as well: no other connection is made.
+        let server = Server::new(&[("DATA", "CLOSE")]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(2, 1)]).await;
+        assert_eq!((desk.fates(2), server.count("EHLO")), (vec!["deferred"], 1));
+    }
+    // A server that takes one transaction on each connection, and closes in reply to the next DATA, gets all mail.
+    let server = Server { data_max: 1, ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 5)).collect()).await;
+    for id in 0..4 {
+        assert_eq!(desk.fates(id), ["sent"; 5]);
+    }
+    assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (4, 4));
+}
+
+#[tokio::test]
 async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
     for close_with in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
         for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {

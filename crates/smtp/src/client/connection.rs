@@ -139,6 +139,8 @@ pub struct Lost {
     pub accepted_count: usize,
     /// Some RCPT was sent, or was to be sent, and not answered.
     pub lacks_rcpt_reply: bool,
+    /// DATA was sent, or was to be sent, and not answered; each command before it was answered.
+    pub lacks_data_reply: bool,
 }
 
 /// What waits to be written.
@@ -668,6 +670,7 @@ impl Connection {
     pub fn lost(&mut self) -> Vec<Lost> {
         let mut left = Vec::new();
         let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expect::Rcpt(_)));
+        let lacks_data_reply = matches!(self.expected.front(), Some(Expect::Data));
         for progress in std::mem::take(&mut self.transactions) {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
             for (index, answer) in progress.transaction.recipients.iter().zip(progress.answers) {
@@ -685,6 +688,7 @@ impl Connection {
                 open,
                 accepted_count: progress.accepted_count,
                 lacks_rcpt_reply: lacks_rcpt_reply && !progress.content_sent,
+                lacks_data_reply: lacks_data_reply && !progress.content_sent,
             });
         }
         left
