@@ -37,7 +37,7 @@ pub(crate) struct InHand {
     /// Recipients for which there was no room in the transaction.
     rest: Vec<u32>,
     /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
-    /// of the content.
+    /// of the content, or the server closed the connection in reply to DATA.
     recipients_max: Option<usize>,
     /// How its content is converted to 7 bits, once a next hop has asked for that.
     plan: Option<Result<Arc<Plan>, Unconvertible>>,
@@ -64,8 +64,9 @@ pub(crate) struct Unfinished {
     jobs: Vec<InHand>,
     /// The most recipients that the server took in one transaction before it closed.
     recipients_max: Option<usize>,
-    /// Some recipient was delivered to on the connection that ended.
-    pub(crate) has_delivered: bool,
+    /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
+    /// any outcome of a recipient counts.
+    pub(crate) has_progress: bool,
     /// Where that connection led to, for recipients that were delivered to.
     attempt: Attempt,
 }
@@ -138,7 +139,10 @@ pub(crate) struct Session<'a, J> {
     has_finished_some: bool,
     /// Some recipient was delivered to.
     has_delivered: bool,
-    /// Some transaction was refused at DATA or at the end of the content for its number of recipients.
+    /// Some recipient has an outcome.
+    has_outcome: bool,
+    /// Some transaction was refused at DATA or at the end of the content for its number of recipients, or met with
+    /// a close in reply to DATA.
     has_split: bool,
     /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
     is_used_up: bool,
@@ -170,6 +174,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             message_count: 0,
             has_finished_some: false,
             has_delivered: false,
+            has_outcome: false,
             has_split: false,
             is_used_up: false,
             false_alarms: 0,
@@ -203,8 +208,9 @@ impl<'a, J: Jobs> Session<'a, J> {
         let jobs = std::mem::take(&mut self.again);
         let (relay, tls) = (self.relay.clone(), self.tls.clone());
         let attempt = Attempt { relay, tls, handover: self.handover, ..Attempt::default() };
-        let Self { recipients_max, has_delivered, .. } = *self;
-        Some(Unfinished { jobs, recipients_max, has_delivered, attempt })
+        // Outcomes bound the number of connections: there are no more of them than recipients.
+        let has_progress = self.has_delivered || (self.has_outcome && self.connection.is_exhausted());
+        Some(Unfinished { jobs, recipients_max: self.recipients_max, has_progress, attempt })
     }
 
     async fn work(&mut self) -> End {
@@ -220,6 +226,7 @@ impl<'a, J: Jobs> Session<'a, J> {
                 }
                 continue;
             }
+            self.is_used_up |= self.connection.is_exhausted();
             let is_over = self.is_used_up || self.message_count >= self.settings.messages_per_connection;
             if self.connection.is_closing() || self.is_used_up || (is_over && self.again.is_empty()) {
                 return self.end_of_work();
@@ -373,6 +380,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             self.cut_at(accepted_count);
         }
         let some_fit = results.iter().any(|result| !is_too_many(result));
+        let outcome_count = hand.settled.len();
         hand.settled.reserve(results.len());
         for result in results {
             let is_accepted = is_accepted(&result);
@@ -391,6 +399,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             }
             hand.settled.push((result.index, final_outcome(result, is_split)));
         }
+        self.has_outcome |= hand.settled.len() > outcome_count;
         if let Some(outcome) = refused_alone {
             let rest = std::mem::take(&mut hand.rest);
             hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
@@ -617,17 +626,29 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn settle_lost(&mut self, mut hand: InHand, lost: Lost, why: &Outcome, is_closed: bool) {
-        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, .. } = lost;
+        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, lacks_data_reply, .. } =
+            lost;
+        // A server may close in reply to DATA because the transaction has too many recipients. A close behind one
+        // recipient has another cause.
+        let is_closed_at_data = is_closed && lacks_data_reply && accepted_count > 1;
         // A kept connection that had ended without our knowing says nothing about the message.
         let is_movable = hand.is_whole() || (is_closed && self.can_continue());
         if !content_sent && self.is_farewell(&refused) && is_movable {
-            let refused = refused.into_iter().map(|result| result.index);
-            return self.postpone(hand, open.into_iter().chain(refused));
+            let recipients = open.into_iter().chain(refused.into_iter().map(|result| result.index));
+            if is_closed_at_data {
+                // Another cause is as likely on a used connection. The next connection begins with this job and
+                // shows the cause. In the queue the job could wait behind others each time.
+                self.is_used_up = true;
+                hand.rest.extend(recipients);
+                return self.again.push(hand);
+            }
+            return self.postpone(hand, recipients);
         }
         let is_refused = refused.iter().any(|result| is_421_to(result, Stage::Rcpt));
         let is_cut = is_closed && !content_sent && accepted_count > 0 && (lacks_rcpt_reply || is_refused);
+        let is_halved = is_closed_at_data && !is_cut;
         for result in refused {
-            if is_cut && is_421_to(&result, Stage::Rcpt) {
+            if (is_cut && is_421_to(&result, Stage::Rcpt)) || (is_halved && is_too_many(&result)) {
                 hand.rest.push(result.index);
             } else {
                 hand.settled.push((result.index, final_outcome(result, true)));
@@ -635,6 +656,11 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
         if is_cut {
             self.cut_at(accepted_count);
+            hand.rest.extend(open);
+            self.again.push(hand);
+        } else if is_halved {
+            self.is_used_up = true;
+            self.halve(&mut hand, accepted_count, Sureness::Possible);
             hand.rest.extend(open);
             self.again.push(hand);
         } else {

@@ -6,7 +6,7 @@ mod tls;
 use delivery::{EightBit, Job};
 use mail::{Content, Fate, Handover, Message, Outcome, Part, Place, TlsMode};
 use std::sync::Arc;
-use support::{Desk, Queue, Server, courier, courier_for, deliver, job, job_of, read_line, say};
+use support::{Desk, Queue, Server, courier, courier_for, deliver, deliver_all, job, job_of, read_line, say};
 use tokio::{io::BufReader, net::TcpListener};
 
 #[tokio::test]
@@ -41,6 +41,78 @@ async fn recipients_that_were_too_many_follow_at_once() {
     let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
     assert_eq!(desk.fates(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
     assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
+}
+
+#[tokio::test]
+async fn a_transaction_has_at_most_the_announced_number_of_rcpt_commands() {
+    for limits in ["LIMITS RCPTMAX=3", "limits rcptmax=3", "LIMITS RCPTMAX=0 MAILMAX=x RCPTMAX=3 OTHER=1"] {
+        for extensions in [vec!["PIPELINING", limits], vec![limits]] {
+            // The limit is one of RCPT commands, not of accepted recipients (RFC 9422).
+            let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+            let server = Server { answers, extensions, ..Server::new(&[]) };
+            let desk = deliver_all(&server, vec![job(1, 7), job(2, 3)]).await;
+            assert_eq!(
+                desk.fates(1),
+                ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"],
+                "{limits}"
+            );
+            assert_eq!(desk.fates(2), ["sent", "bounced", "sent"], "{limits}");
+            let seen = server.seen.lock().unwrap();
+            let transactions = seen.split(|command| command.starts_with("MAIL"));
+            let mut rcpt_counts: Vec<usize> = transactions
+                .map(|commands| commands.iter().filter(|command| command.starts_with("RCPT")).count())
+                .filter(|count| *count > 0)
+                .collect();
+            rcpt_counts.sort_unstable();
+            assert_eq!(rcpt_counts, [1, 3, 3, 3], "{limits}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_carries_at_most_the_announced_number_of_mail_commands() {
+    for close_with in ["421 4.7.0 too many messages", "452 4.5.3 too many messages", "550 5.7.1 too many"] {
+        for limits in ["LIMITS MAILMAX=2", "limits mailmax=2 RCPTMAX=3"] {
+            for extensions in [vec!["PIPELINING", limits], vec![limits]] {
+                let server = Server {
+                    transactions_max: 2,
+                    close_with: Some(close_with),
+                    extensions,
+                    ..Server::new(&[])
+                };
+                let desk = deliver_all(&server, (0..5).map(|id| job(id, 2)).collect()).await;
+                for id in 0..5 {
+                    assert_eq!(desk.fates(id), ["sent", "sent"], "{close_with} {limits}");
+                }
+                assert!(desk.put_back.lock().unwrap().is_empty(), "{close_with} {limits}");
+                let counts = (server.count("EHLO"), server.count("MAIL"), server.count("QUIT"));
+                assert_eq!(counts, (3, 5, 3), "{close_with} {limits}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_transactions_of_one_message_go_over_as_many_connections_as_the_announced_limit_needs() {
+    for extensions in [vec!["PIPELINING", "LIMITS MAILMAX=1 RCPTMAX=1"], vec!["LIMITS MAILMAX=1 RCPTMAX=1"]] {
+        let server = Server {
+            transactions_max: 1,
+            close_with: Some("452 4.5.3 too many messages"),
+            extensions,
+            ..Server::new(&[("RCPT TO:<r1", "550 5.1.1 no")])
+        };
+        // r1 and r10 to r15 are refused. A MAIL command without an accepted recipient counts, too.
+        let desk = deliver_all(&server, vec![job(1, 16), job(2, 1)]).await;
+        let mut fates = vec!["sent", "bounced"];
+        fates.extend(["sent"; 8]);
+        fates.extend(["bounced"; 6]);
+        assert_eq!((desk.fates(1), desk.fates(2)), (fates, vec!["sent"]));
+        assert_eq!((server.count("EHLO"), server.count("MAIL")), (17, 17));
+        // More recipients in succession are refused than connections may be replaced without progress.
+        let server = Server { answers: vec![("RCPT", "550 5.1.1 no")], ..server };
+        let desk = deliver_all(&server, vec![job(3, 14)]).await;
+        assert_eq!(desk.fates(3), ["bounced"; 14]);
+    }
 }
 
 #[tokio::test]
@@ -208,6 +280,63 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
     let server = Server { too_many: Some((0, "421 too many")), ..Server::new(&[]) };
     let desk = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
     assert_eq!((desk.fates(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
+}
+
+#[tokio::test]
+async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the_next_connection() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let refuses_larger = Some((3, "DATA", "CLOSE"));
+        let server = Server { refuses_larger, extensions: extensions.clone(), ..Server::new(&[]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
+        assert_eq!((desk.fates(1), desk.fates(2)), (vec!["sent"; 14], vec!["sent"; 4]));
+        // 14, 7, and then 3, 3, 3, 3 and 2 recipients. The smaller transaction was accepted, so 4 go as 3 and 1. With
+        // pipelining the second job begins before that, and the server closes once more.
+        let connection_count = if extensions.is_empty() { 3 } else { 4 };
+        assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (connection_count, 7));
+        assert!(desk.put_back.lock().unwrap().is_empty());
+
+        // Recipients that were refused for their number follow, and recipients that were refused for another reason
+        // do not.
+        let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+        let too_many = Some((4, "452 4.5.3 too many"));
+        let server = Server { answers, too_many, refuses_larger, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(3, 7)]).await;
+        assert_eq!(desk.fates(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
+
+        // On a used connection the close may have another cause: the next connection begins with the same recipients.
+        let server = Server { refuses_larger, extensions, ..Server::new(&[]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(4, 1), job(5, 4), job(6, 1)]).await;
+        assert_eq!(
+            (desk.fates(4), desk.fates(5), desk.fates(6)),
+            (vec!["sent"], vec!["sent"; 4], vec!["sent"])
+        );
+        assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (3, 4));
+        assert!(desk.put_back.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_always_closes_in_reply_to_data_ends_in_a_deferral() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server { extensions, ..Server::new(&[("DATA", "CLOSE")]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 100)]).await;
+        assert_eq!(desk.fates(1), ["deferred"; 100]);
+        // 100, 50, 25, 12, 6, 3 and 1 recipients. A close behind one recipient is not about the number.
+        assert_eq!((server.count("EHLO"), server.count("MAIL")), (7, 7));
+        let text = desk.settled.lock().unwrap()[0].1[0].1.text.clone();
+        assert!(text.contains("while the reply to DATA was awaited"), "{text}");
+        // The server closes in reply to the first DATA of one recipient as well: no other connection is made.
+        let server = Server::new(&[("DATA", "CLOSE")]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(2, 1)]).await;
+        assert_eq!((desk.fates(2), server.count("EHLO")), (vec!["deferred"], 1));
+    }
+    // A server that takes one transaction on each connection, and closes in reply to the next DATA, gets all mail.
+    let server = Server { data_max: 1, ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 5)).collect()).await;
+    for id in 0..4 {
+        assert_eq!(desk.fates(id), ["sent"; 5]);
+    }
+    assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (4, 4));
 }
 
 #[tokio::test]

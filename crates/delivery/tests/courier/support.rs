@@ -181,6 +181,8 @@ pub(crate) struct Server {
     /// Connections end after so many transactions, with these words if there are any.
     pub(crate) transactions_max: usize,
     pub(crate) close_with: Option<&'static str>,
+    /// DATA commands of one connection that are answered; the connection is closed in reply to the next one.
+    pub(crate) data_max: usize,
     /// Connections that are accepted.
     pub(crate) connections_max: usize,
     /// The content of each transaction, dot-stuffed.
@@ -192,7 +194,15 @@ impl Server {
     pub(crate) fn new(answers: &[(&'static str, &'static str)]) -> Self {
         let extensions = vec!["PIPELINING", "8BITMIME"];
         let (transactions_max, connections_max) = (usize::MAX, usize::MAX);
-        Self { answers: answers.to_vec(), extensions, transactions_max, connections_max, ..Self::default() }
+        let answers = answers.to_vec();
+        Self {
+            answers,
+            extensions,
+            transactions_max,
+            data_max: usize::MAX,
+            connections_max,
+            ..Self::default()
+        }
     }
 
     /// A server that offers STARTTLS.
@@ -243,7 +253,7 @@ impl Server {
         if greet {
             say(stream, self.answer("CONNECT").unwrap_or("220 there")).await?;
         }
-        let (mut accepted, mut transactions) = (0, 0);
+        let (mut accepted, mut transactions, mut data_count) = (0, 0, 0);
         loop {
             let command = read_line(stream).await?;
             self.seen.lock().unwrap().push(command.clone());
@@ -262,6 +272,7 @@ impl Server {
                     }
                     "250 ok"
                 }
+                "DATA" if data_count == self.data_max => return None,
                 "DATA" if accepted == 0 => "554 no recipients",
                 "DATA" => "354 go",
                 "QUIT" => {
@@ -293,6 +304,7 @@ impl Server {
                 return Some("STARTTLS");
             }
             if answer.starts_with("354") {
+                data_count += 1;
                 let mut content = Vec::new();
                 while !content.ends_with(b"\r\n.\r\n") {
                     if stream.read_until(b'\n', &mut content).await.ok()? == 0 {
@@ -361,5 +373,18 @@ pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Ar
     let desk = Desk::with(jobs);
     let (courier, destination) = courier(port, tls, server.lmtp, None);
     courier.serve(&destination, &Queue(desk.clone())).await;
+    desk
+}
+
+/// Delivers as `deliver` does, and serves the destination again while a job waits, as the queue does.
+pub(crate) async fn deliver_all(server: &Server, jobs: Vec<Job>) -> Arc<Desk> {
+    let port = server.start().await;
+    let desk = Desk::with(jobs);
+    let (courier, destination) = courier(port, TlsMode::Off, server.lmtp, None);
+    while !desk.waiting.lock().unwrap().is_empty() {
+        let waiting_count = desk.waiting.lock().unwrap().len();
+        courier.serve(&destination, &Queue(desk.clone())).await;
+        assert!(desk.waiting.lock().unwrap().len() < waiting_count, "a connection took no job");
+    }
     desk
 }

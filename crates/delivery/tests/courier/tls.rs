@@ -178,7 +178,7 @@ async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
 async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_next_attempt() {
     let (config, _) = tls_server("localhost");
     // Within TLS every connection breaks at once, or at the first message.
-    for breaks_at in ["EHLO", "MAIL", "."] {
+    for breaks_at in ["EHLO", "MAIL", "DATA", "."] {
         let server = Server { tls_breaks_at: Some(breaks_at), ..Server::with_tls(config.clone()) };
         let port = server.start().await;
         for (mode, falls_back) in [(TlsMode::May, true), (TlsMode::Require, false)] {
@@ -216,6 +216,11 @@ async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
 async fn a_server_that_closes_behind_its_limit_of_recipients_is_not_taken_for_broken_tls() {
     let (config, _) = tls_server("localhost");
     let server = Server { too_many: Some((3, "CLOSE")), ..Server::with_tls(config.clone()) };
+    let desk = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 7]);
+    assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (2, false));
+    let refuses_larger = Some((3, "DATA", "CLOSE"));
+    let server = Server { refuses_larger, ..Server::with_tls(config.clone()) };
     let desk = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
     assert_eq!(desk.fates(1), ["sent"; 7]);
     assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (2, false));
