@@ -21,9 +21,9 @@ pub type Chain = Vec<CertificateDer<'static>>;
 pub struct Unusable {
     /// Doing what, to what: why.
     pub what: String,
-    /// The same in a few words.
+    /// The reason in a few words.
     pub label: String,
-    /// What would be right.
+    /// Advice: what to write or do instead.
     pub help: String,
 }
 
@@ -61,7 +61,7 @@ pub fn chain(path: &Path) -> Result<Chain, Unusable> {
     Ok(chain)
 }
 
-/// What stands in a file instead of what was looked for.
+/// Describes a file that lacks the PEM section that was looked for.
 fn lacks(bytes: &[u8], what: &str) -> String {
     let has = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
     if !has("-----BEGIN ") {

@@ -8,7 +8,7 @@ use std::fmt;
 pub enum DomainPattern {
     /// Every domain.
     Any,
-    /// This domain, as [`Domain::key`] gives it.
+    /// One domain, as [`Domain::key`] gives it.
     Exact(String),
     /// Domains below this one, but not itself.
     Below(String),

@@ -1,7 +1,7 @@
 //! Queue groups: mail that is scheduled in a way of its own, and perhaps kept so.
 
 use crate::{
-    choice::{Placement, Backend, SortOrder},
+    choice::{Backend, Placement, SortOrder},
     domain::DomainPattern,
     section::Reading,
     settings::{QueueGroupKeys, Spool},
@@ -39,7 +39,7 @@ pub struct QueueGroup {
     pub runners: Option<usize>,
     /// Higher first.
     pub priority: u32,
-    /// Its own spool, if it has one.
+    /// The group's own spool, if it has one.
     pub spool: Option<OwnSpool>,
 }
 
@@ -57,7 +57,8 @@ impl OwnSpool {
     /// Anything but the path makes it one, too: then it is in the folder of the daemon's data.
     fn of(keys: &QueueGroupKeys, data_dir: &Path) -> Option<Self> {
         let QueueGroupKeys { backend, directories, placement, hash_depth, .. } = *keys;
-        let is_wanted = backend.is_some() || directories.is_some() || placement.is_some() || hash_depth.is_some();
+        let is_wanted =
+            backend.is_some() || directories.is_some() || placement.is_some() || hash_depth.is_some();
         let name = keys.name.as_ref().map_or("", |name| &name.0);
         let path = keys.path.clone().or_else(|| is_wanted.then(|| data_dir.join(format!("spool-{name}"))))?;
         Some(Self { backend, path, directories, placement, hash_depth })

@@ -1,4 +1,4 @@
-//! What operators write, checked into typed settings.
+//! The configuration file that operators write, checked into typed settings.
 //!
 //! A file is checked whole: every problem is found at once, each with file, line, column, what is
 //! wrong and what would be right. One definition a key (its comment, type and default in
@@ -24,7 +24,7 @@ mod units;
 mod value;
 
 pub use choice::{
-    BareLf, Placement, EightBit, Backend, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
+    Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion,
 };
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};

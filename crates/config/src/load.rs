@@ -52,7 +52,7 @@ pub fn load(path: Option<&Path>) -> Result<Settings, Problems> {
     load_with_origins(path, Purpose::Serve).map(|loaded| loaded.settings)
 }
 
-/// The same, and where each value comes from.
+/// Checks a configuration, and tells where each value comes from.
 pub fn load_with_origins(path: Option<&Path>, purpose: Purpose) -> Result<Loaded, Problems> {
     let Some(path) = path else { return read("", Path::new("embedded default"), None, purpose, None) };
     read(&source_of(path)?, path, Some(path), purpose, None)

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, shown where it stands.
+//! Problems of a configuration, shown where they stand.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Message, Renderer, Snippet};
 use std::{
@@ -10,11 +10,11 @@ use std::{
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What is wrong.
+    /// The problem, in a sentence.
     pub what: String,
-    /// What stands at the place, in a few words.
+    /// A description of the place, in a few words.
     pub label: String,
-    /// What would be right.
+    /// Advice: the correct form.
     pub help: Option<String>,
     /// Bytes of the source it is about; none when the file itself is the problem.
     pub span: Option<Range<usize>>,

@@ -15,13 +15,13 @@ use toml::{
 /// One key, as the manual tells of it.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyDoc {
-    /// Its name.
+    /// The key's name.
     pub name: &'static str,
-    /// What it does, in sentences; one line of source each.
+    /// The description for the manual, in sentences; one line of source each.
     pub about: &'static str,
-    /// What it takes: `a duration`.
+    /// The kind of value, with its article: `a duration`.
     pub kind: fn() -> String,
-    /// Its default as TOML; empty when there is none. `{hostname}` and `{data_dir}` stand for
+    /// The default as TOML; empty when there is none. `{hostname}` and `{data_dir}` stand for
     /// those keys' values, `{machine}` for the machine's own name.
     pub default: &'static str,
 }
@@ -33,9 +33,9 @@ pub struct SectionDoc {
     pub name: &'static str,
     /// May stand several times: `[[route]]`.
     pub repeated: bool,
-    /// What it is for.
+    /// The description for the manual.
     pub about: &'static str,
-    /// Its keys, in the order of the manual. None for a table whose keys are free.
+    /// The section's keys, in the order of the manual. None for a table whose keys are free.
     pub keys: &'static [KeyDoc],
 }
 
@@ -84,7 +84,7 @@ macro_rules! section {
 }
 pub(crate) use section;
 
-/// What stands for `{…}` in defaults.
+/// The values that replace `{…}` in defaults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Placeholders {
     pub(crate) machine: String,

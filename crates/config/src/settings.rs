@@ -2,9 +2,7 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{
-        BareLf, Placement, EightBit, Backend, ListenTls, LogFormat, RouteTls, SortOrder, TlsVersion,
-    },
+    choice::{Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{HostPort, LmtpTarget, MaildirTemplate, Route},
@@ -20,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// What survived checking.
+/// The settings of a configuration without problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The name this server gives itself in greetings, EHLO, trace headers and DSNs; an A-label name.
@@ -45,11 +43,11 @@ pub struct Settings {
     pub inbound: Inbound,
     /// How mail leaves.
     pub delivery: Delivery,
-    /// When it is tried again.
+    /// When mail is tried again.
     pub queue: Queue,
     /// Mail that is scheduled in a way of its own, in the order of the file.
     pub queue_groups: Vec<QueueGroup>,
-    /// Where it waits.
+    /// Where mail waits.
     pub spool: Spool,
     /// How names are looked up.
     pub dns: Dns,
@@ -108,7 +106,7 @@ pub struct Listen {
     pub address: SocketAddr,
     /// How TLS is spoken on it.
     pub tls: ListenTls,
-    /// What is done with a bare CR or LF. `None`: it depends on the client.
+    /// The treatment of a bare CR or LF. `None`: the client's network decides.
     pub bare_lf: Option<BareLf>,
 }
 
@@ -156,7 +154,7 @@ section! {
         /// Whether TLS is offered by STARTTLS (RFC 3207), spoken from the first byte (RFC 8314), or
         /// off. Without a certificate in `[tls]` a self-signed one is made.
         tls: ListenTls = "\"starttls\"",
-        /// What is done with a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` refuses the
+        /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` refuses the
         /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
         /// replaces a bare LF by CRLF and a bare CR by a space, and what results is stored and relayed; a command
         /// line may end in LF. In both cases only CRLF.CRLF ends the content. When it is left out, clients in
@@ -239,7 +237,7 @@ section! {
 }
 
 section! {
-    /// What one session may use, and the reply when it wants more.
+    /// Limits of one session, and the reply when it exceeds one.
     pub(crate) LimitKeys = "limits" {
         /// Longest command line, CRLF included. Longer: 500 5.5.2.
         command_line: ByteSize = "\"4KiB\"",
@@ -313,14 +311,15 @@ section! {
         recipients_per_transaction: usize = "100",
         /// Messages sent ahead of their replies on one connection (RFC 2920); 1 waits for each.
         pipeline_depth: usize = "2",
-        /// What becomes of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert" writes
+        /// The treatment of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert" writes
         /// the parts that need it in quoted-printable or base64, which takes any next hop; the few messages that
         /// cannot be converted are returned with 5.6.3. "send" sends everything as it is, which most servers take.
         /// "return" converts nothing and returns the mail. "auto" converts, but sends as it is what is signed
         /// (DKIM-Signature, multipart/signed), because a conversion would break the signature, and what cannot be
         /// converted. Binary content (BINARYMIME, RFC 3030) cannot be sent as it is: "auto" and "convert" convert
         /// it, signed or not, for a next hop that does not offer BINARYMIME, and with "send" and "return"
-        /// BINARYMIME is not offered to clients.
+        /// BINARYMIME is not offered to clients. Delivery status notifications that this server makes are always
+        /// converted for a next hop that does not offer 8BITMIME, because nobody hears of one that is not sent.
         eight_bit: EightBit = "\"auto\"",
         /// How long a connection without work is kept.
         idle_timeout: Duration = "\"5s\"",
@@ -376,7 +375,7 @@ section! {
     /// that none matches is scheduled by `[queue]` and `[delivery]`, which also stand in for every key
     /// that is left out. A destination that several groups use is counted in each by itself.
     pub(crate) QueueGroupKeys = "queue_group" many {
-        /// Its name, for people.
+        /// The group's name, for people.
         name: Option<Word> = "",
         /// Domains of recipients, as in `[[route]]`. Every one when it is left out.
         domains: Vec<DomainPattern> = "[]",
@@ -396,12 +395,12 @@ section! {
         runners: Option<usize> = "",
         /// Where connections are scarce the group with the highest goes first. Other mail has 100.
         priority: u32 = "100",
-        /// What keeps the group's mail. With this key or one of those below it has a spool of its own, and
+        /// The backend that keeps the group's mail. With this key or one of those below it has a spool of its own, and
         /// what is not written here is as in `[spool]`, sizes too, each for itself. The first recipient's
         /// group decides where a message lies, for all its recipients; reports lie beside the message they
         /// tell of. Takes a restart; what is left in a spool that no key names any more is not seen.
         backend: Option<Backend> = "",
-        /// Its folder, or a pattern, as in `[spool]`. `{data_dir}/spool-NAME` when it is left out.
+        /// The spool's folder, or a pattern, as in `[spool]`. `{data_dir}/spool-NAME` when it is left out.
         path: Option<PathBuf> = "",
         /// Queue directories, as in `[spool]`.
         directories: Option<usize> = "",
@@ -415,12 +414,12 @@ section! {
 section! {
     /// Where mail waits.
     pub Spool = "spool" {
-        /// What keeps it: `log`, which writes one log for all messages; `directories`, which keeps files
+        /// The backend that keeps mail: `log`, which writes one log for all messages; `directories`, which keeps files
         /// for every message in queue directories as Sendmail does, to look at and to compare with. `null`
         /// keeps nothing, and is for the laboratory's own builds. `postrider spool convert` moves mail
         /// from one to the other.
         backend: Backend = "\"log\"",
-        /// Its folder. With `backend = "queue-dirs"` also a pattern with one `*` in its last part,
+        /// The spool's folder. With `backend = "queue-dirs"` also a pattern with one `*` in its last part,
         /// `"/var/spool/postrider/q*"`: the queue directories are those it names, which must be there,
         /// perhaps on several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
@@ -463,7 +462,7 @@ section! {
     pub Log = "log" {
         /// Where it is written; to standard error when it is left out.
         file: Option<PathBuf> = "",
-        /// What it is written as.
+        /// The format of the log.
         format: LogFormat = "\"json\"",
         /// The second file, where `format = "both"`.
         postfix_file: Option<PathBuf> = "",

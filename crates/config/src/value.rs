@@ -23,7 +23,7 @@ use toml::{
 /// A value where it stands in the file.
 pub(crate) type Found<'a> = Spanned<DeValue<'a>>;
 
-/// What reading a file collects.
+/// The state of reading a file.
 pub(crate) struct Context {
     /// Relative paths in the file are relative to this folder.
     pub(crate) base: PathBuf,
@@ -54,7 +54,7 @@ impl Context {
 
 /// One kind of value.
 pub(crate) trait Value: Sized {
-    /// What would be right, behind "write".
+    /// The advice of an error message, behind "write".
     const HINT: &'static str;
 
     /// With its article: `a duration`.
@@ -129,7 +129,7 @@ impl Value for bool {
     }
 }
 
-/// What TOML can write (i64), and more than any count needs.
+/// The largest integer of TOML (i64), which is more than any count needs.
 const LARGEST: u64 = i64::MAX.cast_unsigned();
 
 macro_rules! whole_number {

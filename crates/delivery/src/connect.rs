@@ -31,7 +31,7 @@ pub(crate) struct Ready {
     pub(crate) opportunistic: Option<SocketAddr>,
 }
 
-/// What connecting needs to know.
+/// The settings and the TLS state that a connection is made with.
 pub(crate) struct Connector<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) tls: &'a TlsClient,

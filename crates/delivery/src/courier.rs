@@ -16,19 +16,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections that are replaced, one after the other, without having delivered anything.
-const FRUITLESS_MAX: u32 = 8;
+/// Connections that are replaced, one after the other, without progress. A server that closes each connection behind
+/// "too many recipients" needs so many to take 1,000 recipients halved down to one.
+const FRUITLESS_MAX: u32 = 10;
 
-/// What becomes of 8-bit content for a next hop that takes 7 bits only.
+/// The treatment of 8-bit content for a next hop that takes 7 bits only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EightBit {
-    /// It is converted; what is signed, or cannot be converted, is sent as it is.
+    /// Convert the content; send content that is signed, or cannot be converted, as it is.
     Auto,
-    /// It is converted; what cannot be is returned.
+    /// Convert the content; return mail that cannot be converted.
     Convert,
-    /// It is sent as it is.
+    /// Send the content as it is.
     Send,
-    /// It is returned.
+    /// Return the mail.
     Return,
 }
 
@@ -149,7 +150,7 @@ impl Courier {
                 _ => {}
             }
             let Some(next) = ended.unfinished else { return };
-            fruitless_count = if next.has_delivered { 0 } else { fruitless_count + 1 };
+            fruitless_count = if next.has_progress { 0 } else { fruitless_count + 1 };
             if fruitless_count > FRUITLESS_MAX {
                 let text = format!("{relay} closes each connection before the content");
                 return next.give_up(jobs, &Outcome::deferred(Enhanced(4, 4, 2), text));

@@ -1,4 +1,4 @@
-//! What a delivery asks of the queue's driver, and what it tells it.
+//! The interface between a delivery and the queue's driver: jobs in, outcomes back.
 
 use bytes::Bytes;
 use mail::{Attempt, ForwardPath, Outcome, Place, QueueId, SharedMessage};
@@ -38,7 +38,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// Is there such a user? Asked of those whose Maildirs are ours.
     fn knows(&self, recipient: &ForwardPath) -> bool;
 
-    /// What became of each recipient of the job, by index; every one of them exactly once.
+    /// Takes the outcome of each recipient of the job, by index: every recipient exactly once.
     fn settle(&self, job: Job, results: Vec<(u32, Outcome)>, attempt: &Attempt);
 
     /// The connection was lost before the job's transaction began on the wire: give it back, no attempt counted.

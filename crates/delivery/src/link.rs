@@ -93,7 +93,7 @@ impl Link {
         }
     }
 
-    /// How much waits to be written.
+    /// Returns the number of pieces that wait to be written.
     pub(crate) fn unsent_count(&self) -> usize {
         self.unsent.len()
     }
@@ -133,7 +133,7 @@ impl Link {
         }
     }
 
-    /// What came; the end of the stream is an error. Nothing is lost when the wait is given up.
+    /// Returns the octets that came; the end of the stream is an error. Nothing is lost when the wait is given up.
     pub(crate) async fn read(&mut self, patience: Duration) -> io::Result<&[u8]> {
         self.buffer.clear();
         within(patience, self.stream.read_buf(&mut self.buffer)).await?;

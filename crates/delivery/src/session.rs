@@ -10,7 +10,9 @@ use mail::{
     Attempt, Enhanced, Fate, Handover, Outcome, Part, SharedMessage,
     seven_bit::{Plan, Scan, Unconvertible},
 };
-use smtp::client::{Connection, Event, Lost, Phase, Piece, RecipientResult, ReplyTo, Stage, Transaction};
+use smtp::client::{
+    Connection, Event, Lost, Phase, Piece, Protocol, RecipientResult, ReplyTo, Stage, Transaction,
+};
 use std::{
     io,
     sync::Arc,
@@ -19,7 +21,7 @@ use std::{
 
 /// Waiting for the answer to QUIT is politeness, not duty; so is for what a server says that takes no more.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// So often work may be announced and be gone before the connection concludes that it is one too many.
+/// The number of times that announced work may be gone before the connection concludes that it is one too many.
 const FALSE_ALARMS_MAX: u32 = 3;
 /// Pieces gathered for one write.
 const PIECES_MAX: usize = 32;
@@ -34,11 +36,19 @@ pub(crate) struct InHand {
     settled: Vec<(u32, Outcome)>,
     /// Recipients for which there was no room in the transaction.
     rest: Vec<u32>,
+    /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
+    /// of the content, or the server closed the connection in reply to DATA.
+    recipients_max: Option<usize>,
     /// How its content is converted to 7 bits, once a next hop has asked for that.
     plan: Option<Result<Arc<Plan>, Unconvertible>>,
 }
 
 impl InHand {
+    /// Returns whether no transaction of the job has ended with a result that the next connection needs.
+    fn is_whole(&self) -> bool {
+        self.settled.is_empty() && self.recipients_max.is_none()
+    }
+
     /// Settles the job; recipients without an outcome get this one.
     fn settle<J: Jobs>(mut self, jobs: &J, outcome: &Outcome, attempt: &Attempt) {
         let rest = std::mem::take(&mut self.rest);
@@ -47,15 +57,16 @@ impl InHand {
     }
 }
 
-/// What the next connection to the same destination continues: recipients that the server did not take
+/// Jobs that the next connection to the same destination continues. The server did not take their recipients
 /// because the transaction, or the connection, had too many of them.
 #[derive(Default)]
 pub(crate) struct Unfinished {
     jobs: Vec<InHand>,
     /// The most recipients that the server took in one transaction before it closed.
     recipients_max: Option<usize>,
-    /// Some recipient was delivered to on the connection that ended.
-    pub(crate) has_delivered: bool,
+    /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
+    /// any outcome of a recipient counts.
+    pub(crate) has_progress: bool,
     /// Where that connection led to, for recipients that were delivered to.
     attempt: Attempt,
 }
@@ -71,12 +82,21 @@ impl Unfinished {
     }
 }
 
-/// What a connection leaves behind.
+/// The result of a connection that ended.
 pub(crate) struct Ended {
-    /// What the next connection continues.
+    /// Jobs for the next connection.
     pub(crate) unfinished: Option<Unfinished>,
     /// Why, if it was lost before any message was through and without a word.
     pub(crate) broken: Option<Outcome>,
+}
+
+/// How sure it is that a reply is about the number of recipients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sureness {
+    /// The reply says so.
+    Certain,
+    /// The reply may have another cause.
+    Possible,
 }
 
 /// How a connection ended.
@@ -110,14 +130,20 @@ pub(crate) struct Session<'a, J> {
     in_hand: Vec<InHand>,
     /// Jobs to begin again, with the recipients that had no room before.
     again: Vec<InHand>,
-    /// Recipients a transaction, as the server showed by closing the connection behind that many.
+    /// Recipients a transaction, as the server showed: by closing the connection behind that many, or by refusing
+    /// more at DATA or at the end of the content.
     recipients_max: Option<usize>,
     next_name: u64,
     message_count: u32,
-    /// It was of use: another one will be, too.
+    /// Some job was finished over this connection: another connection will be of use, too.
     has_finished_some: bool,
     /// Some recipient was delivered to.
     has_delivered: bool,
+    /// Some recipient has an outcome.
+    has_outcome: bool,
+    /// Some transaction was refused at DATA or at the end of the content for its number of recipients, or met with
+    /// a close in reply to DATA.
+    has_split: bool,
     /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
     is_used_up: bool,
     false_alarms: u32,
@@ -148,6 +174,8 @@ impl<'a, J: Jobs> Session<'a, J> {
             message_count: 0,
             has_finished_some: false,
             has_delivered: false,
+            has_outcome: false,
+            has_split: false,
             is_used_up: false,
             false_alarms: 0,
         }
@@ -164,8 +192,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             }
             End::Broken { why, is_closed } => {
                 self.take_events();
-                let was_of_use = self.has_finished_some || self.has_delivered;
-                let is_early = is_closed && !was_of_use && !self.connection.is_closing();
+                let is_early = is_closed && !self.was_of_use() && !self.connection.is_closing();
                 self.give_up(&why, is_closed);
                 // A server that closes behind its limit of recipients meant to.
                 let is_broken = is_early && !self.is_used_up;
@@ -181,8 +208,9 @@ impl<'a, J: Jobs> Session<'a, J> {
         let jobs = std::mem::take(&mut self.again);
         let (relay, tls) = (self.relay.clone(), self.tls.clone());
         let attempt = Attempt { relay, tls, handover: self.handover, ..Attempt::default() };
-        let Self { recipients_max, has_delivered, .. } = *self;
-        Some(Unfinished { jobs, recipients_max, has_delivered, attempt })
+        // Outcomes bound the number of connections: there are no more of them than recipients.
+        let has_progress = self.has_delivered || (self.has_outcome && self.connection.is_exhausted());
+        Some(Unfinished { jobs, recipients_max: self.recipients_max, has_progress, attempt })
     }
 
     async fn work(&mut self) -> End {
@@ -198,6 +226,7 @@ impl<'a, J: Jobs> Session<'a, J> {
                 }
                 continue;
             }
+            self.is_used_up |= self.connection.is_exhausted();
             let is_over = self.is_used_up || self.message_count >= self.settings.messages_per_connection;
             if self.connection.is_closing() || self.is_used_up || (is_over && self.again.is_empty()) {
                 return self.end_of_work();
@@ -246,7 +275,9 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.message_count += 1;
         let begun = Instant::now();
         let rest = job.recipients.clone();
-        self.begin(InHand { name: 0, job, message, begun, settled: Vec::new(), rest, plan: None }).await;
+        let settled = Vec::new();
+        self.begin(InHand { name: 0, job, message, begun, settled, rest, recipients_max: None, plan: None })
+            .await;
     }
 
     /// A transaction for as many of the recipients as the configuration allows and the server takes at once
@@ -267,7 +298,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.next_name += 1;
         hand.name = self.next_name;
         let announced = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX);
-        let shown = self.recipients_max.unwrap_or(usize::MAX);
+        let shown = self.recipients_max.into_iter().chain(hand.recipients_max).min().unwrap_or(usize::MAX);
         let room = self.settings.recipients_per_transaction.min(announced).min(shown).max(1);
         let rest = hand.rest.split_off(hand.rest.len().min(room));
         let recipients = std::mem::replace(&mut hand.rest, rest);
@@ -276,11 +307,14 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.connection.begin_converted(transaction, conversion);
     }
 
-    /// How content that the next hop does not take as it is gets there: by a plan, or as it is in spite of that.
-    /// An error is the outcome of all its recipients.
+    /// Decides how content travels that the next hop does not take as it is: converted by a plan, or as it is in
+    /// spite of that (`None`). An error is the outcome of all recipients.
+    ///
+    /// A report of our own has the null reverse-path: if the report were returned, the failure of the mail that it
+    /// is about would never be heard of. It is converted in each mode, and sent as it is if it cannot be.
     async fn conversion(&self, hand: &mut InHand) -> Result<Option<Arc<Plan>>, Outcome> {
-        let is_binary = hand.message.content.facts.is_binary;
-        let mode = self.settings.eight_bit;
+        let (is_binary, is_report) = (hand.message.content.facts.is_binary, hand.message.is_report());
+        let mode = if is_report { EightBit::Convert } else { self.settings.eight_bit };
         if !matches!(mode, EightBit::Auto | EightBit::Convert) {
             return Ok(None);
         }
@@ -292,7 +326,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         match plan {
             Ok(plan) if plan.is_signed() && may_be_sent => Ok(None),
             Ok(plan) => Ok(Some(plan)),
-            Err(_) if may_be_sent => Ok(None),
+            Err(_) if may_be_sent || (is_report && !is_binary) => Ok(None),
             Err(why) => {
                 let lack = if is_binary { "BINARYMIME" } else { "8BITMIME" };
                 let text =
@@ -325,27 +359,50 @@ impl<'a, J: Jobs> Session<'a, J> {
     fn settled(&mut self, name: u64, results: Vec<RecipientResult>) {
         let Some(at) = self.in_hand.iter().position(|hand| hand.name == name) else { return };
         let mut hand = self.in_hand.swap_remove(at);
-        if self.is_farewell(&results) {
+        let accepted_count = results.iter().filter(|result| is_accepted(result)).count();
+        // Every accepted recipient has the same reply.
+        let too_many = results.iter().find_map(|result| self.too_many_at_data(result));
+        let is_cut = accepted_count > 0 && results.iter().any(|result| is_421_to(result, Stage::Rcpt));
+        let is_halved = accepted_count > 1 && too_many.is_some() && !is_cut;
+        if !is_halved && self.is_farewell(&results) {
             self.is_used_up = true;
             return self.postpone(hand, results.into_iter().map(|result| result.index));
         }
+        if let Some(sureness) = too_many.filter(|_| is_halved) {
+            self.halve(&mut hand, accepted_count, sureness);
+        }
+        // One recipient alone was too many: the number is not the cause, and fewer recipients cannot help.
+        let is_pointless = accepted_count == 1 && too_many.is_some() && hand.recipients_max.is_some();
+        let mut refused_alone = None;
         // "Too many recipients" says nothing about those that were too many.
         let is_split = !hand.settled.is_empty();
-        let accepted_count = results.iter().filter(|result| is_accepted(result)).count();
-        let is_cut = accepted_count > 0 && results.iter().any(|result| is_421_to(result, Stage::Rcpt));
         if is_cut {
             self.cut_at(accepted_count);
         }
         let some_fit = results.iter().any(|result| !is_too_many(result));
+        let outcome_count = hand.settled.len();
         hand.settled.reserve(results.len());
         for result in results {
+            let is_accepted = is_accepted(&result);
             let is_lost = is_cut && is_421_to(&result, Stage::Data);
-            if is_lost || (some_fit && is_too_many(&result)) {
+            if is_lost || (is_halved && is_accepted) || (some_fit && is_too_many(&result)) {
                 hand.rest.push(result.index);
-            } else {
-                self.has_delivered |= result.outcome.fate == Fate::Delivered;
-                hand.settled.push((result.index, final_outcome(result, is_split)));
+                continue;
             }
+            match result.outcome.fate {
+                Fate::Delivered => {
+                    self.has_delivered = true;
+                    hand.recipients_max.into_iter().for_each(|max| self.limit_recipients(max));
+                }
+                Fate::Deferred if is_pointless && is_accepted => refused_alone = Some(result.outcome.clone()),
+                Fate::Deferred | Fate::Failed => {}
+            }
+            hand.settled.push((result.index, final_outcome(result, is_split)));
+        }
+        self.has_outcome |= hand.settled.len() > outcome_count;
+        if let Some(outcome) = refused_alone {
+            let rest = std::mem::take(&mut hand.rest);
+            hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
         }
         if hand.rest.is_empty() {
             self.finish(hand);
@@ -365,18 +422,63 @@ impl<'a, J: Jobs> Session<'a, J> {
             }
             _ => false,
         };
-        (self.has_finished_some || self.has_delivered) && results.iter().all(is_said)
+        self.was_of_use() && results.iter().all(is_said)
+    }
+
+    /// The server has answered for some transaction.
+    fn was_of_use(&self) -> bool {
+        self.has_finished_some || self.has_delivered || self.has_split
+    }
+
+    /// Does this reply to DATA, or to the end of the content, say that the transaction has too many recipients?
+    /// A server whose reply refuses the content has taken the content for no recipient, and the content can be
+    /// sent again. LMTP servers answer for each recipient by itself behind the content.
+    ///
+    /// Any code with the enhanced code X.5.3 says so. 452 without an enhanced code may say so as well (RFC 5321
+    /// §4.5.3.1.10), or that storage is short (§4.2.2). Fewer recipients are tried then, too: otherwise every
+    /// attempt would repeat the transaction that is too large until the message expires. A server without storage
+    /// sees the message `log2` of the number of recipients more often, because it refuses one recipient alone
+    /// as well. 552 and 554 without an enhanced code are about the message.
+    fn too_many_at_data(&self, result: &RecipientResult) -> Option<Sureness> {
+        let ReplyTo { stage, code, enhanced } =
+            result.reply.filter(|_| result.outcome.fate != Fate::Delivered)?;
+        match stage {
+            Stage::Mail | Stage::Rcpt => return None,
+            Stage::Content if self.connection.protocol() == Protocol::Lmtp => return None,
+            Stage::Data | Stage::Content => {}
+        }
+        match enhanced {
+            Some(Enhanced(_, 5, 3)) => Some(Sureness::Certain),
+            None | Some(Enhanced(_, 0, 0)) if code == 452 => Some(Sureness::Possible),
+            _ => None,
+        }
+    }
+
+    /// The next transactions of a job have at most half of this number of recipients. Transactions of other jobs
+    /// have so, too, if the server has said that the number is the cause; otherwise once a smaller transaction was
+    /// accepted.
+    fn halve(&mut self, hand: &mut InHand, accepted_count: usize, sureness: Sureness) {
+        let max = accepted_count / 2;
+        self.has_split = true;
+        hand.recipients_max = Some(max);
+        if sureness == Sureness::Certain {
+            self.limit_recipients(max);
+        }
+    }
+
+    fn limit_recipients(&mut self, max: usize) {
+        self.recipients_max = Some(self.recipients_max.map_or(max, |before| before.min(max)));
     }
 
     /// The server took so many recipients of a transaction, and closed.
     fn cut_at(&mut self, accepted_count: usize) {
         self.is_used_up = true;
-        self.recipients_max = Some(self.recipients_max.map_or(accepted_count, |max| max.min(accepted_count)));
+        self.limit_recipients(accepted_count);
     }
 
-    /// These recipients go by another connection: at the queue's order, if the job is still whole.
+    /// Leaves recipients to another connection: at the queue's order, if the job is still whole.
     fn postpone(&mut self, mut hand: InHand, recipients: impl IntoIterator<Item = u32>) {
-        if hand.settled.is_empty() {
+        if hand.is_whole() {
             self.jobs.put_back(hand.job);
         } else {
             hand.rest.extend(recipients);
@@ -508,7 +610,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             let hand = self.in_hand.swap_remove(at);
             self.settle_lost(hand, lost, why, is_closed);
         }
-        if self.is_used_up || (is_closed && self.has_delivered) {
+        if self.is_used_up || (is_closed && self.can_continue()) {
             return;
         }
         for mut hand in std::mem::take(&mut self.again) {
@@ -518,18 +620,35 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
     }
 
+    /// Would another connection get further than this one, with the jobs that this one leaves unfinished?
+    fn can_continue(&self) -> bool {
+        self.has_delivered || self.has_split
+    }
+
     fn settle_lost(&mut self, mut hand: InHand, lost: Lost, why: &Outcome, is_closed: bool) {
-        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, .. } = lost;
+        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, lacks_data_reply, .. } =
+            lost;
+        // A server may close in reply to DATA because the transaction has too many recipients. A close behind one
+        // recipient has another cause.
+        let is_closed_at_data = is_closed && lacks_data_reply && accepted_count > 1;
         // A kept connection that had ended without our knowing says nothing about the message.
-        let is_whole = hand.settled.is_empty();
-        if !content_sent && self.is_farewell(&refused) && (is_whole || (is_closed && self.has_delivered)) {
-            let refused = refused.into_iter().map(|result| result.index);
-            return self.postpone(hand, open.into_iter().chain(refused));
+        let is_movable = hand.is_whole() || (is_closed && self.can_continue());
+        if !content_sent && self.is_farewell(&refused) && is_movable {
+            let recipients = open.into_iter().chain(refused.into_iter().map(|result| result.index));
+            if is_closed_at_data {
+                // Another cause is as likely on a used connection. The next connection begins with this job and
+                // shows the cause. In the queue the job could wait behind others each time.
+                self.is_used_up = true;
+                hand.rest.extend(recipients);
+                return self.again.push(hand);
+            }
+            return self.postpone(hand, recipients);
         }
         let is_refused = refused.iter().any(|result| is_421_to(result, Stage::Rcpt));
         let is_cut = is_closed && !content_sent && accepted_count > 0 && (lacks_rcpt_reply || is_refused);
+        let is_halved = is_closed_at_data && !is_cut;
         for result in refused {
-            if is_cut && is_421_to(&result, Stage::Rcpt) {
+            if (is_cut && is_421_to(&result, Stage::Rcpt)) || (is_halved && is_too_many(&result)) {
                 hand.rest.push(result.index);
             } else {
                 hand.settled.push((result.index, final_outcome(result, true)));
@@ -537,6 +656,11 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
         if is_cut {
             self.cut_at(accepted_count);
+            hand.rest.extend(open);
+            self.again.push(hand);
+        } else if is_halved {
+            self.is_used_up = true;
+            self.halve(&mut hand, accepted_count, Sureness::Possible);
             hand.rest.extend(open);
             self.again.push(hand);
         } else {

@@ -24,7 +24,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Who may vouch for a next hop where verification is asked for: Mozilla's list, or these.
+    /// Makes a client that verifies next hops, where a route asks for it, by these authorities or by Mozilla's list.
     ///
     /// # Errors
     /// In words, when an authority's certificate cannot be used.

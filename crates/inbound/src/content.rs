@@ -88,7 +88,8 @@ impl<S: Service> ContentReceiver<S> {
         if !self.buffer.is_empty() {
             self.parts.push(Part::Memory(std::mem::take(&mut self.buffer).into()));
         }
-        let permit = MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
+        let permit =
+            MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
         (Content::new(self.scanner.facts(), std::mem::take(&mut self.parts)), permit)
     }
 }

@@ -7,16 +7,16 @@
 //!
 //! Read first: [`Service`] and [`Inbound`].
 
-mod content;
 mod budget;
-mod worker_pool;
-mod session;
+mod content;
 mod listener;
 mod service;
+mod session;
 mod stream;
 mod trace;
+mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
-pub use worker_pool::WorkerPool;
-pub use listener::{Listener, Inbound, TlsMode};
+pub use listener::{Inbound, Listener, TlsMode};
 pub use service::{Client, Service, Settings, StoreError};
+pub use worker_pool::WorkerPool;

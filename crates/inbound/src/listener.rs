@@ -1,7 +1,7 @@
 //! Listening sockets, and a task for each session.
 
 use crate::{
-    Budget, Client, WorkerPool, Service, Settings,
+    Budget, Client, Service, Settings, WorkerPool,
     session::{SessionDriver, SessionEnd},
     stream::Stream,
 };
@@ -186,7 +186,9 @@ fn spawn_session<S: Service>(
     own.run(worker, async move {
         match session.await {
             Ok(SessionEnd::Closed) => {}
-            Ok(SessionEnd::MigrateTo(worker, session)) => spawn_session(workers, worker, peer, session.resume_on(worker)),
+            Ok(SessionEnd::MigrateTo(worker, session)) => {
+                spawn_session(workers, worker, peer, session.resume_on(worker))
+            }
             Err(e) => tracing::debug!("session of {peer}: {e}"),
         }
     });
@@ -203,7 +205,11 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
         .await
 }
 
-async fn run<S: Service>(mut driver: SessionDriver<S>, stream: TcpStream, mode: TlsMode) -> io::Result<SessionEnd<S>> {
+async fn run<S: Service>(
+    mut driver: SessionDriver<S>,
+    stream: TcpStream,
+    mode: TlsMode,
+) -> io::Result<SessionEnd<S>> {
     let stream = match mode {
         TlsMode::Implicit => driver.secure(stream).await?,
         TlsMode::Off | TlsMode::StartTls => Stream::Plain(stream),

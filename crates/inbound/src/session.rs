@@ -1,7 +1,7 @@
 //! One session: reads, asks the service, writes, and watches the deadlines.
 
 use crate::{
-    Budget, Client, WorkerPool, SessionPermit, Service, Settings, StoreError,
+    Budget, Client, Service, SessionPermit, Settings, StoreError, WorkerPool,
     content::ContentReceiver,
     stream::Stream,
     trace::{Received, Word},
@@ -211,7 +211,12 @@ impl<S: Service> SessionDriver<S> {
     }
 
     /// Content that the disk is too slow for waits, and with it the client: nothing more is read.
-    async fn append_content(&self, body: &mut ContentReceiver<S>, envelope: &Envelope, bytes: &[u8]) -> Result<(), Reply> {
+    async fn append_content(
+        &self,
+        body: &mut ContentReceiver<S>,
+        envelope: &Envelope,
+        bytes: &[u8],
+    ) -> Result<(), Reply> {
         let mut taken = body.append(bytes, envelope, &self.settings);
         let until = Instant::now() + STORE_TIMEOUT;
         loop {
@@ -346,7 +351,9 @@ impl<S: Service> Session<S> {
             match driver.process_input(io).await? {
                 Some(true) => self = self.start_tls().await?,
                 Some(false) => break,
-                None if let Some(to) = driver.less_loaded_worker(io) => return Ok(SessionEnd::MigrateTo(to, self)),
+                None if let Some(to) = driver.less_loaded_worker(io) => {
+                    return Ok(SessionEnd::MigrateTo(to, self));
+                }
                 None => match driver.wait(io).await? {
                     Wait::Input(0) => return Ok(SessionEnd::Closed),
                     Wait::Input(_) => {}

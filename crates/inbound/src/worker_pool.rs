@@ -84,7 +84,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let is_full = Arc::new(AtomicBool::new(false));
         let told = is_full.clone();
-        let workers = WorkerPool::new(vec![runtime.handle().clone(); 3], move || told.load(Ordering::Relaxed));
+        let workers =
+            WorkerPool::new(vec![runtime.handle().clone(); 3], move || told.load(Ordering::Relaxed));
         for _ in 0..6 {
             assert_eq!(workers.pick_first(), 0);
             workers.run(0, std::future::pending());

@@ -1,8 +1,8 @@
 //! Sessions over real sockets, with a service that plays policy and spool.
 
 use bytes::Bytes;
+use inbound::{Client, Inbound, Listener, Service, Settings, StoreError, TlsMode, WorkerPool};
 use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply};
-use inbound::{Client, WorkerPool, Listener, Inbound, Service, Settings, TlsMode, StoreError};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
@@ -121,7 +121,13 @@ async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) ->
     start_on(WorkerPool::new([Handle::current()], || false), desk, limits, tls, sessions_max).await
 }
 
-async fn start_on(workers: Arc<WorkerPool>, desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
+async fn start_on(
+    workers: Arc<WorkerPool>,
+    desk: Desk,
+    limits: Limits,
+    tls: TlsMode,
+    sessions_max: usize,
+) -> Server {
     let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
     let config = rustls::ServerConfig::builder_with_provider(provider())

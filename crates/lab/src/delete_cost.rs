@@ -80,7 +80,8 @@ pub(crate) fn run(args: &DeleteCostArgs) -> Result<(), String> {
         "{:<11} {:<24} {:>26} {:>26} {:>26} {:>26} {:>7}",
         "backend", "", "wall µs a message", "of storing, %", "CPU µs a message", "of storing, %", "commits"
     );
-    let progress = Progress::new("store and settle", args.backend.len() as u64 * u64::from(args.rounds.count));
+    let progress =
+        Progress::new("store and settle", args.backend.len() as u64 * u64::from(args.rounds.count));
     for backend in &args.backend {
         let mut rows = [(); 3].map(|()| Row::default());
         for _ in 0..args.rounds.count {

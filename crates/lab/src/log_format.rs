@@ -48,7 +48,7 @@ pub(crate) fn run(args: &LogFormatArgs) -> Result<(), String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    let progress = Progress::new("format", u64::from(args.rounds.count) * WAYS.len() as u64);
+    let progress = Progress::new("log-format", u64::from(args.rounds.count) * WAYS.len() as u64);
     let mut figures = [const { (Figure::new(), Figure::new()) }; WAYS.len()];
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {

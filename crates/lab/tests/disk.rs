@@ -34,7 +34,7 @@ fn each_measurement_reports_and_cleans_up() {
             "µs an entry for each 1000",
         ),
         (&["queuerun", "-m", "50", "--rounds", "2"], "smallest "),
-        (&["delete-cost", "-m", "30", "-s", "7", "--rounds", "1"], "queue-dirs and settled behind"),
+        (&["delete-cost", "-m", "30", "-s", "7", "--rounds", "1"], "queue-dirs  and settled behind"),
         (&["fsperf1", "-p", "-c", "-S", "-s", "10", "-h", "2", "9", "9"], "9 operations on 9 files in "),
     ] {
         let text = ok(&[arguments, &[path]].concat());

@@ -29,7 +29,7 @@ fn round_trips_go_over_all_five_ways() {
 fn a_signal_ends_the_round_trips_at_once_over_each_way() {
     for way in ["inet", "local", "pipe", "memory", "eventfd"] {
         // Hours of them, if nothing ended them.
-        let arguments = ["net", "-R", "4000000000", "-c", "8", "--over", way];
+        let arguments = ["ipc", "-R", "4000000000", "-c", "8", "--over", way];
         let mut child = Command::new(env!("CARGO_BIN_EXE_postlab"))
             .args(arguments)
             .stdout(Stdio::piped())

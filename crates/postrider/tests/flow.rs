@@ -568,3 +568,58 @@ fn load(address: std::net::SocketAddr, name: &str, tell: &std::sync::mpsc::Sende
         }
     }
 }
+
+#[test]
+fn a_report_leaves_although_no_next_hop_takes_8_bits_and_eight_bit_returns_the_mail() {
+    let seven_bit = |command: &str| {
+        command.starts_with("EHLO").then(|| "250-sink.test\r\n250-PIPELINING\r\n250 SIZE 0".to_owned())
+    };
+    for mode in ["return", "auto", "send"] {
+        let (senders, recipients) = (
+            Sink::with(seven_bit),
+            Sink::with(move |command| match command {
+                "." if mode != "return" => Some("554 5.6.0 8-bit content".to_owned()),
+                _ => seven_bit(command),
+            }),
+        );
+        let route = |domain: &str, sink: &Sink| {
+            let address = sink.address;
+            format!("[[route]]\ndomains = [\"{domain}\"]\nsmarthost = \"{address}\"\ntls = \"off\"\n")
+        };
+        let routes = route("a.test", &senders) + &route("b.test", &recipients);
+        let daemon = Postrider::start(&format!("{routes}[delivery]\neight_bit = \"{mode}\"\n{LOG}"));
+        let mails: [(&[u8], &str, &str); 4] = [
+            (
+                b"Subject: body\r\n\r\nGr\xc3\xbc\xc3\x9fe an alle, die dies lesen\r\n",
+                "message/rfc822",
+                "Gr=C3=BC=C3=9Fe",
+            ),
+            ("Subject: utf8 ü\r\n\r\nGrüße\r\n".as_bytes(), "message/global", "utf8 =C3=BC"),
+            (b"Subject: latin \xfc\r\n\r\nGr\xfc\xdfe\r\n", "text/rfc822-headers", "latin =FC"),
+            (
+                b"Subject: coded\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nGr\xfc\xdfe\r\n",
+                "text/rfc822-headers",
+                "Subject: coded",
+            ),
+        ];
+        let mut client = Client::connect(daemon.address).unwrap();
+        for (content, _, _) in &mails {
+            let reply = client.send("jane@a.test", &["x@b.test"], content).unwrap();
+            assert_eq!(reply.0, 250, "{}", reply.1);
+        }
+        until("all is accounted for", || daemon.ledger("queued") == 0);
+        let reports = senders.messages();
+        assert_eq!((recipients.count(), reports.len()), (0, mails.len()), "{mode}: {:?}", daemon.log());
+        let texts: Vec<_> = reports.iter().map(|report| String::from_utf8_lossy(&report.content)).collect();
+        for (_, returned, words) in &mails {
+            let media = format!("\r\nContent-Type: {returned}\r\n");
+            let is_found = texts.iter().any(|text| text.contains(words) && text.contains(&media));
+            assert!(is_found, "{mode}, {returned}: {}", texts.join("\n"));
+        }
+        assert!(
+            texts.iter().all(|text| text.is_ascii()) && reports.iter().all(|report| report.from.is_empty())
+        );
+        let status = if mode == "return" { "Status: 5.6.3\r\n" } else { "Status: 5.6.0\r\n" };
+        assert!(texts.iter().all(|text| text.contains(status)));
+    }
+}

@@ -2,7 +2,7 @@
 
 use mail::{
     Content, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, Ret, ReversePath, UnixMillis,
-    header::LINE_LENGTH_MAX,
+    header::LINE_LENGTH_MAX, seven_bit::Scan,
 };
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
 
@@ -116,12 +116,21 @@ pub fn compose(
     let mut text = String::with_capacity(4096);
     explanation(&mut text, kind, &rows, facts, id);
     status(&mut text, kind, original, &rows, facts, id, is_utf8);
-    let mut parts = text.into_bytes();
-    returned(&mut parts, kind, original, facts, id);
-    let mut text = String::with_capacity(1024 + parts.len());
-    header(&mut text, kind, original, facts, id, (is_utf8, encoding(&parts)));
-    let mut bytes = text.into_bytes();
-    bytes.append(&mut parts);
+    let whole_goes_back = kind == Kind::Failed && can_go_back_whole(original, facts);
+    let complete = |whole| {
+        let mut parts = text.as_bytes().to_vec();
+        returned(&mut parts, whole, facts, id);
+        let mut head = String::with_capacity(1024 + parts.len());
+        header(&mut head, kind, original, facts, id, (is_utf8, encoding(&parts)));
+        let mut bytes = head.into_bytes();
+        bytes.append(&mut parts);
+        bytes
+    };
+    let mut bytes = complete(whole_goes_back);
+    // Next hops that take UTF-8 in the header take 8-bit content as well (RFC 6531 §3.1).
+    if whole_goes_back && !is_utf8 && !bytes.is_ascii() && !is_convertible(&bytes) {
+        bytes = complete(false);
+    }
     let mut envelope = Envelope::new(ReversePath::Null);
     let mut recipient = Recipient::new(ForwardPath::Mailbox(sender.clone()));
     recipient.notify = mail::Notify::NEVER;
@@ -356,14 +365,25 @@ fn folded_field(out: &mut String, name: &str, text: &str) {
     out.push_str("\r\n");
 }
 
-/// The original, or its header: what RET asked for, as far as it fits (RFC 3461 §4.3). Of a message
-/// that is late or delivered the header is enough.
-fn returned(out: &mut Vec<u8>, kind: Kind, original: &Message, facts: &Facts<'_>, id: QueueId) {
-    let whole = kind == Kind::Failed
-        && original.envelope.ret != Some(Ret::Headers)
+/// Returns whether a report on a failure can contain the original as it is, and should (RFC 3461 §4.3).
+fn can_go_back_whole(original: &Message, facts: &Facts<'_>) -> bool {
+    original.envelope.ret != Some(Ret::Headers)
         && !original.content.facts.is_binary
         && original.content.size_bytes() == facts.content.len() as u64
-        && facts.content.len() <= RETURNED_MAX_BYTES;
+        && facts.content.len() <= RETURNED_MAX_BYTES
+}
+
+/// Returns whether a report can be written in 7 bits for a next hop without 8BITMIME. A message/rfc822 must not be
+/// encoded as a whole (RFC 2046 §5.2.1), and some messages cannot be encoded part by part. A header alone always
+/// can: text/rfc822-headers and message/global-headers may be encoded (RFC 6522 §4, RFC 6533).
+fn is_convertible(report: &[u8]) -> bool {
+    let mut scan = Scan::default();
+    scan.push(report);
+    scan.finish().is_ok()
+}
+
+/// Appends the original (`whole`) or its header. Of a message that is late or delivered the header is enough.
+fn returned(out: &mut Vec<u8>, whole: bool, facts: &Facts<'_>, id: QueueId) {
     let content = if whole { Cow::Borrowed(facts.content) } else { Cow::Owned(header_of(facts.content)) };
     let header = if whole { Cow::Owned(header_of(facts.content)) } else { Cow::Borrowed(&*content) };
     // A header of 8 bits in an older encoding is none of RFC 6532.

@@ -227,7 +227,7 @@ fn only_a_header_in_utf8_makes_what_is_returned_global() {
         (b"Subject: a", Some(Ret::Headers), "text/rfc822-headers"),
         ("Subject: ä".as_bytes(), None, "message/global"),
         ("Subject: ä".as_bytes(), Some(Ret::Headers), "message/global-headers"),
-        (b"Subject: \xe4", None, "message/rfc822"),
+        (b"Subject: \xe4", None, "text/rfc822-headers"),
         (b"Subject: \xe4", Some(Ret::Headers), "text/rfc822-headers"),
     ] {
         message.envelope.ret = ret;
@@ -235,4 +235,57 @@ fn only_a_header_in_utf8_makes_what_is_returned_global() {
         let (_, text) = report_on(&message, "", "550 no");
         assert!(text.contains(&format!("\r\nContent-Type: {media}\r\n")), "{media}: {text}");
     }
+}
+
+/// The report in 7 bits, as a next hop without 8BITMIME gets it.
+fn in_seven_bits(report: &Message) -> String {
+    let content = report.content.in_memory().unwrap();
+    let mut scan = Scan::default();
+    scan.push(&content);
+    let plan = scan.finish().expect("each report can be converted");
+    let mut converter = mail::seven_bit::Converter::new(plan.into());
+    let mut converted = converter.push(&content);
+    converted.extend(converter.finish());
+    assert!(converted.is_ascii(), "{}", String::from_utf8_lossy(&converted));
+    String::from_utf8(converted).unwrap()
+}
+
+#[test]
+fn every_report_for_an_address_in_ascii_can_be_written_in_7_bits() {
+    let mixed = "Content-Type: multipart/mixed; boundary=b\r\n\r\n";
+    let utf8 = "Content-Transfer-Encoding: 8bit\r\nContent-Type: text/plain; charset=utf-8\r\n\r\nGrüße an alle, die dies lesen\r\n";
+    for (content, returned, words) in [
+        // Part by part.
+        (
+            format!("Subject: a\r\nMIME-Version: 1.0\r\n{utf8}"),
+            "message/rfc822",
+            "\r\n\r\nGr=C3=BC=C3=9Fe an alle",
+        ),
+        (format!("{mixed}--b\r\n{utf8}--b--\r\n"), "message/rfc822", "\r\n\r\nGr=C3=BC=C3=9Fe an alle"),
+        // As a whole: RFC 6532 §3.7 allows it.
+        (format!("Subject: ü\r\n{utf8}"), "message/global", "Subject: =C3=BC\r\n"),
+        // What cannot be encoded is left out.
+        (format!("{mixed}--b\r\n{utf8}--bb\r\n--b--\r\n"), "text/rfc822-headers", "boundary=b\r\n"),
+        (
+            format!("Content-Transfer-Encoding: base64\r\nX: y\r\n\r\nü{utf8}"),
+            "text/rfc822-headers",
+            "X: y\r\n",
+        ),
+    ] {
+        let mut message = original(Notify::default());
+        message.content = Content::from_bytes(content.clone());
+        let (report, _) = report_on(&message, "mx.b.test[192.0.2.1]:25", "550 Postfach unzulässig");
+        let text = in_seven_bits(&report);
+        assert!(text.contains(&format!("\r\nContent-Type: {returned}\r\n")), "{content}: {text}");
+        assert!(text.contains(words) && text.contains("\r\nStatus: 5.1.1\r\n"), "{content}: {text}");
+        assert!(text.contains("550 Postfach unzul=C3=A4ssig\r\n"), "{text}");
+    }
+    // A header in another encoding.
+    let mut message = original(Notify::default());
+    message.content = Content::from_bytes(&b"Subject: \xfc\r\n\r\nGr\xfc\xdfe\r\n"[..]);
+    let (report, _) = report_on(&message, "", "550 no");
+    assert!(
+        in_seven_bits(&report)
+            .contains("Content-Transfer-Encoding: quoted-printable\r\n\r\nSubject: =FC\r\n")
+    );
 }

@@ -2,8 +2,8 @@
 
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, ShardSelector, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
-    RecoveryReport, ShardedSpool, Spool, SpoolFailure, Ticket, WorkStep,
+    Choice, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, Ticket, WorkStep,
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 

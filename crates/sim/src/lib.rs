@@ -6,9 +6,9 @@
 //! and to file systems as they are.
 
 pub mod args;
+pub mod backend;
 pub mod clock;
 pub mod disk;
-pub mod backend;
 pub mod ledger;
 pub mod relay;
 pub mod run;

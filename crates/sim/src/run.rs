@@ -14,9 +14,9 @@ pub use heal::heal;
 pub use sweep::{Swept, sweep};
 
 use crate::{
+    backend::{Backend, Setup, Subject},
     clock::Skew,
     disk::{EIO, Fault, SimDisk},
-    backend::{Backend, Setup, Subject},
     ledger::{Ledger, Live, Queue},
     seed::Rng,
     workload::Workload,

@@ -160,6 +160,25 @@ pub fn spots(disk: &SimDisk) -> Vec<Spot> {
     all
 }
 
+/// Numbers of the batches of a segment that bytes belong to.
+pub fn numbers_hit(content: &[u8], lost: &Range<usize>) -> Vec<u64> {
+    batches(content).iter().filter(|batch| is_hit(&batch.bytes, lost)).map(|batch| batch.sequence).collect()
+}
+
+/// The lowest and the highest number of all batches of the log; `None` when there is no batch.
+pub fn number_range(disk: &SimDisk) -> Option<(u64, u64)> {
+    let segments = disk.file_names().into_iter().filter(|name| name.ends_with(".seg"));
+    let numbers: Vec<u64> = segments
+        .map(|name| disk.synced(&name))
+        .filter(|bytes| bytes.starts_with(b"PRSPOOL\0"))
+        .map(|bytes| batches(&bytes))
+        // Where no first batch is, the others are of an earlier generation.
+        .filter(|batches| batches.first().is_some_and(|first| first.bytes.start == PAGE))
+        .flat_map(|batches| batches.into_iter().map(|batch| batch.sequence))
+        .collect();
+    Some((*numbers.iter().min()?, *numbers.iter().max()?))
+}
+
 /// Whose words are in a segment.
 pub fn all_owners(content: &[u8]) -> BTreeSet<Owner> {
     all_batches(content).flat_map(|batch| batch.records).map(|record| record.owner).collect()

@@ -1,8 +1,8 @@
 //! Every operation of a run fails in step, in every way, once and for good, until a run passes clean.
 
 use sim::{
-    disk::{EIO, EMFILE, ENOSPC, Fault},
     backend::Backend,
+    disk::{EIO, EMFILE, ENOSPC, Fault},
     run::{Swept, sweep},
 };
 use spool::Mutation;

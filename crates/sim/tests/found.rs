@@ -241,3 +241,15 @@ fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
 fn a_segment_with_a_damaged_record_of_an_attempt_is_not_used_again() {
     sim::run::run(106_973, sim::backend::Backend::Log, Mutation::None).unwrap();
 }
+
+/// The first header is zeros and the first batch cannot be read: batches of an earlier generation stand behind them.
+#[test]
+fn a_batch_of_an_earlier_generation_does_not_overrule_the_copy_of_the_header() {
+    sim::run::decay(500_002_504, sim::backend::Backend::Log, Mutation::None).unwrap();
+}
+
+/// A batch that only memory has wrong stands between one that cannot be read and one that can.
+#[test]
+fn a_batch_behind_one_that_cannot_be_read_is_read_a_second_time() {
+    sim::run::heal(500_010_489, sim::backend::Backend::Log, Mutation::None).unwrap();
+}

@@ -1,9 +1,12 @@
 //! A disk that does not answer for a while: nothing is promised meanwhile, and what waits is bounded.
 
+#[path = "../../spool/tests/fault_disk/mod.rs"]
+mod fault_disk;
+
+use fault_disk::{FaultDisk, Faults};
 use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
 use spool::{
-    Durable, Entry, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, Ticket,
-    disk::{Disk, File, RealDisk},
+    Durable, Entry, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, Ticket, disk::RealDisk,
 };
 use std::{
     io,
@@ -38,8 +41,10 @@ impl Gate {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |state| state.1 == 0).unwrap());
     }
+}
 
-    fn pass(&self) -> io::Result<()> {
+impl Faults for Gate {
+    fn sync(&self) -> io::Result<()> {
         let mut state = self.state.lock().unwrap();
         state.1 += 1;
         self.changed.notify_all();
@@ -49,70 +54,10 @@ impl Gate {
     }
 }
 
-struct Slow(RealDisk, Arc<Gate>);
-
-struct SlowFile(Arc<dyn File>, Arc<Gate>);
-
-impl Slow {
-    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(SlowFile(file, self.1.clone()))
-    }
-}
-
-impl Disk for Slow {
-    fn lock(&self) -> io::Result<()> {
-        self.0.lock()
-    }
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.0.list()
-    }
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.0.create(name).map(|file| self.file(file))
-    }
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.0.open(name).map(|file| self.file(file))
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        self.0.sync_dir()
-    }
-    fn sync_all(&self) -> io::Result<()> {
-        self.1.pass()?;
-        self.0.sync_all()
-    }
-    fn free_bytes(&self) -> io::Result<u64> {
-        self.0.free_bytes()
-    }
-}
-
-impl File for SlowFile {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, buffer)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.1.pass()?;
-        self.0.sync_data()
-    }
-    fn truncate(&self, length: u64) -> io::Result<()> {
-        self.0.truncate(length)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-}
-
 const QUEUED_BYTES_MAX: u64 = 64 * 1024;
 
 fn open(dir: &std::path::Path, gate: &Arc<Gate>) -> (LogSpool, Vec<u64>) {
-    let disk = Slow(RealDisk::new(dir).unwrap(), gate.clone());
+    let disk = FaultDisk(RealDisk::new(dir).unwrap(), gate.clone());
     let settings = LogSettings {
         segment_bytes: 256 * 1024,
         min_free_bytes: 0,

@@ -1,6 +1,7 @@
-//! The pending before an engine's commit thread. Who submits never waits; the thread takes all that
-//! waits at once, so that commits clock themselves. It is woken when somebody begins to wait, not when
-//! something is submitted: what one thread submits before it waits shares a commit and a wake-up.
+//! The queue in front of a commit thread (group commit). A submit never blocks. The commit thread takes everything that
+//! is queued at once, so the duration of one commit decides how many transactions share the next one. The thread is
+//! woken when a submitter begins to wait, not at the submit: all that a submitter queues before it waits shares one
+//! commit and one wake-up.
 
 use crate::{Entry, Refused, Ticket};
 use std::{
@@ -12,29 +13,30 @@ use std::{
     time::Duration,
 };
 
-/// What waits for the commit thread.
+/// Transactions, and other work, that a commit thread has not taken yet.
 pub(crate) struct CommitQueue<W> {
     pending: Mutex<Pending<W>>,
     wakeup: Condvar,
-    /// The last ticket the commit thread has taken.
+    /// The last ticket that the commit thread has taken.
     taken: AtomicU64,
-    /// Above, [`Refused::Busy`].
+    /// A submit that would exceed this is answered with [`Refused::Busy`].
     bytes_max: u64,
 }
 
+/// The state behind the queue's lock.
 pub(crate) struct Pending<W> {
     works: VecDeque<W>,
     pub(crate) bytes: u64,
     next_ticket: u64,
-    /// Something waits that somebody waits for.
+    /// A submitter waits for something in the queue.
     urgent: bool,
-    /// Works that somebody will wait for.
+    /// Entries that a submitter will wait for.
     awaited_count: usize,
-    /// How many of them shared the last commits: as many may come again.
+    /// How many awaited entries shared the last commits, decayed: as many are expected again.
     batch_target: usize,
-    /// For so many more commits no more are target_with_probe for than came last time.
+    /// Commits until the target is raised again to probe for more submitters.
     probe_backoff: u32,
-    /// The commit thread sleeps until it is woken, or until outcomes have waited long enough.
+    /// How the commit thread sleeps.
     asleep: Sleep,
     closing: bool,
     poisoned: bool,
@@ -47,22 +49,22 @@ enum Sleep {
     Idle,
     /// Until it is woken, or outcomes have waited for long enough.
     Timed,
-    /// For a moment, or until as many are there as shared the last commit.
+    /// For at most [`max_batch_delay`], or until the target is reached.
     Batching,
 }
 
-/// How soon a work is to be committed.
+/// How soon an entry is to be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It may wait a while for a commit it can ride with.
+    /// It may wait a while for a commit that it can share.
     Lazy,
-    /// Whoever submitted it waits for it next, and that begins the commit.
+    /// The submitter waits for it next, and that wait begins the commit.
     OnWait,
-    /// At once.
+    /// It is committed at once.
     Immediate,
 }
 
-/// Does all of it free room, and how soon is it to be committed?
+/// Returns whether all of a transaction frees room, and how soon the transaction is to be committed.
 pub(crate) fn classify(transaction: &[Entry]) -> (bool, Urgency) {
     let of = |entry: &Entry| match entry {
         // Reports on what leaves may use the reserve; null senders from elsewhere may not.
@@ -75,15 +77,15 @@ pub(crate) fn classify(transaction: &[Entry]) -> (bool, Urgency) {
     classes.fold((true, Urgency::Lazy), |all, one| (all.0 && one.0, all.1.max(one.1)))
 }
 
-/// The longest that works which somebody waits for are held up for more of their kind.
+/// The longest time that awaited entries are held back so that more can share their commit.
 const GATHER_MAX: Duration = Duration::from_millis(4);
-/// With no more of the processors' time unused, they are what everybody waits for.
+/// With no more unused processor time than this, the processors are the bottleneck.
 const SCARCE_PERCENT: u32 = 15;
-/// With so much there is no use in sparing it.
+/// With this much unused processor time, saving syncs gains nothing.
 const PLENTY_PERCENT: u32 = 40;
 
-/// How long to wait for so many: four syncs for each, up to a limit that falls with the time that the
-/// processors have to spare; but for two syncs in any case.
+/// Returns how long to wait for more entries to share a commit: four sync times for each entry of the target, up to a
+/// limit that falls as unused processor time grows; at least two sync times.
 fn max_batch_delay(last_sync: Duration, batch_target: usize, unused_percent: u32) -> Duration {
     const RANGE: u32 = PLENTY_PERCENT - SCARCE_PERCENT;
     let scarcity = PLENTY_PERCENT.saturating_sub(unused_percent).min(RANGE);
@@ -91,16 +93,16 @@ fn max_batch_delay(last_sync: Duration, batch_target: usize, unused_percent: u32
     each.min(GATHER_MAX * scarcity / RANGE).max((2 * last_sync).min(GATHER_MAX))
 }
 
-/// After more batch_target was target_with_probe for in vain, so many commits go by before it is again.
+/// After a probe for more submitters has failed, this many commits pass before the next probe.
 const PROBE_BACKOFF_COMMITS: u32 = 32;
 
 impl<W> Pending<W> {
-    /// Fewer wait than are target_with_probe for, and more may come.
+    /// Are fewer entries awaited than the target, and can more come?
     fn is_below_target(&self) -> bool {
         self.awaited_count < self.target_with_probe() && !self.closing
     }
 
-    /// As many as shared the last commit; and some more, unless that was target_with_probe for in vain lately.
+    /// The target, raised by an eighth and one to probe for more submitters, unless a probe has failed lately.
     fn target_with_probe(&self) -> usize {
         self.batch_target + if self.probe_backoff == 0 { 1 + self.batch_target / 8 } else { 0 }
     }
@@ -113,7 +115,7 @@ impl<W> Pending<W> {
         } else if self.awaited_count < self.target_with_probe() {
             self.probe_backoff = PROBE_BACKOFF_COMMITS;
         }
-        // One commit with few is a pause; several are fewer senders.
+        // One small commit is a pause; several mean fewer senders.
         let decayed = self.batch_target - self.batch_target.div_ceil(4);
         self.batch_target = std::mem::take(&mut self.awaited_count).max(decayed);
         (self.works.drain(..).collect(), Ticket(self.next_ticket))
@@ -161,7 +163,11 @@ impl<W> CommitQueue<W> {
         }
         let max = most_bytes.min(self.bytes_max * if internal { 2 } else { 1 });
         // What takes nothing is never too much: nobody would say it again.
-        if bytes > 0 && pending.bytes > 0 && pending.bytes + bytes > max { Err(Refused::Busy) } else { Ok(pending) }
+        if bytes > 0 && pending.bytes > 0 && pending.bytes + bytes > max {
+            Err(Refused::Busy)
+        } else {
+            Ok(pending)
+        }
     }
 
     pub(crate) fn push(
@@ -180,9 +186,11 @@ impl<W> CommitQueue<W> {
         pending.urgent |= urgency == Urgency::Immediate;
         let wake = match pending.asleep {
             Sleep::Awake => false,
-            Sleep::Batching => urgency == Urgency::OnWait && pending.awaited_count == pending.target_with_probe(),
+            Sleep::Batching => {
+                urgency == Urgency::OnWait && pending.awaited_count == pending.target_with_probe()
+            }
             Sleep::Timed => is_first,
-            // What rides wakes a sound sleeper once, so that it looks at the clock.
+            // A lazy entry wakes an idle thread once, so that the thread begins to measure the delay.
             Sleep::Idle => urgency != Urgency::OnWait,
         };
         drop(pending);
@@ -192,10 +200,10 @@ impl<W> CommitQueue<W> {
         ticket
     }
 
-    /// For the commit thread: everything that waits and the last ticket in it. Sleeps while there
-    /// is nothing urgent; outcomes alone wait for `outcome_delay` for a commit they can ride with. So do messages that follow a commit
-    /// which several shared, until as many are there again, or for as long as [`max_batch_delay`] says. Where many
-    /// send at once most syncs are saved; whoever sends alone never waits. `None`: closed or poisoned.
+    /// Takes everything that is queued, with the last ticket of it; for the commit thread. Sleeps while nothing is urgent.
+    /// Lazy entries alone wait for `outcome_delay`, so that they can share a commit. After a commit that several entries
+    /// shared, awaited entries wait until as many are queued again, or for [`max_batch_delay`]. So concurrent senders save
+    /// most syncs, and a single sender never waits. Returns `None` when the queue is closed or poisoned.
     pub(crate) fn next(
         &self,
         outcome_delay: Duration,
@@ -211,10 +219,10 @@ impl<W> CommitQueue<W> {
             pending = slept.unwrap_or_else(PoisonError::into_inner).0;
             pending.asleep = Sleep::Awake;
         }
-        // What rides mostly follows a commit: a sleeper that looks at the clock anyway needs no waking.
+        // Lazy entries mostly follow a commit: a thread that sleeps with a timeout needs no wake-up for them.
         let mut is_quiet = false;
         loop {
-            // What waited is forgotten: whoever took nothing with its ticket would call it durable.
+            // The entries are gone: a commit of nothing with their last ticket would call them durable.
             if pending.poisoned {
                 return None;
             }
@@ -250,13 +258,14 @@ impl<W> CommitQueue<W> {
         (works, ticket)
     }
 
-    /// The same for an engine without a thread: never sleeps. `None`: nothing waits.
+    /// Takes everything that is queued and never sleeps; for a spool without threads. Returns `None` when nothing is
+    /// queued.
     pub(crate) fn take_all(&self) -> Option<(Vec<W>, Ticket)> {
         let mut pending = self.lock();
         if pending.works.is_empty() || pending.poisoned { None } else { Some(self.take(&mut pending)) }
     }
 
-    /// Somebody waits for this ticket: unless its commit is under way, the next begins.
+    /// Begins the next commit because a submitter waits for this ticket, unless the ticket was taken already.
     pub(crate) fn request_commit(&self, ticket: Ticket) {
         if self.taken.load(Ordering::Relaxed) >= ticket.0 {
             return;
@@ -272,19 +281,19 @@ impl<W> CommitQueue<W> {
         }
     }
 
-    /// Nothing more is taken; what waits is committed.
+    /// Refuses new entries. The queued ones are still committed.
     pub(crate) fn close(&self) {
         self.lock().closing = true;
         self.wakeup.notify_all();
     }
 
-    /// Closed, and nothing waits any more?
+    /// Is the queue closed, and is nothing queued any more?
     pub(crate) fn is_drained(&self) -> bool {
         let pending = self.lock();
         pending.closing && pending.works.is_empty()
     }
 
-    /// Nothing more is taken, and what waits is forgotten. The commit thread ends.
+    /// Refuses new entries and drops the queued ones. The commit thread ends.
     pub(crate) fn poison(&self) {
         let mut pending = self.lock();
         pending.poisoned = true;
@@ -300,7 +309,8 @@ mod tests {
 
     #[test]
     fn company_is_waited_for_the_longer_the_less_of_the_processors_is_unused() {
-        let waits = |unused_percent| max_batch_delay(Duration::from_micros(200), 10, unused_percent).as_micros();
+        let waits =
+            |unused_percent| max_batch_delay(Duration::from_micros(200), 10, unused_percent).as_micros();
         assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
         assert_eq!([40, 90].map(waits), [400, 400], "two syncs at least");
     }
@@ -337,7 +347,9 @@ mod tests {
 
     #[test]
     fn few_are_waited_for_no_longer_than_four_syncs_each_and_a_slow_disk_adds_nothing() {
-        let busy = |sync_us, batch_target| max_batch_delay(Duration::from_micros(sync_us), batch_target, 0).as_micros();
+        let busy = |sync_us, batch_target| {
+            max_batch_delay(Duration::from_micros(sync_us), batch_target, 0).as_micros()
+        };
         assert_eq!(busy(100, 2), 800);
         assert_eq!(busy(100, 50), 4000);
         assert_eq!(busy(30_000, 2), 4000);

@@ -1,4 +1,4 @@
-//! What an engine asks of a disk, and the real one. The simulator puts its own in this place.
+//! The interface of an engine to a disk, and the real disk. The simulator has an implementation of its own.
 
 use mail::UnixMillis;
 use rustix::{
@@ -125,17 +125,17 @@ fn each_piece(from: u64, length: u64, mut write: impl FnMut(u64, &[u8]) -> io::R
 pub trait File: Send + Sync {
     /// Writes all of it at an offset; durable after [`File::sync_data`].
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// The same with so many zeros.
+    /// Writes `length` zeros at an offset.
     fn write_zeros(&self, offset: u64, length: u64) -> io::Result<()> {
         each_piece(offset, length, |at, piece| self.write_at(at, piece))
     }
-    /// The same where nothing was written or read yet: whole pages.
+    /// Writes zeros where nothing was written or read yet: whole pages.
     fn fill(&self, offset: u64, length: u64) -> io::Result<()> {
         self.write_zeros(offset, length)
     }
     /// Reads up to the buffer's length; less only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The same of what memory holds of it; `WouldBlock` where a disk would have to be waited for.
+    /// Reads from the page cache only; `WouldBlock` where a disk would have to be waited for.
     fn read_cached(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }
@@ -152,7 +152,7 @@ pub trait File: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Cuts it to a length; durable after [`File::sync_data`].
     fn truncate(&self, length: u64) -> io::Result<()>;
-    /// Its length.
+    /// The length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
     /// No bytes at all?
     fn is_empty(&self) -> io::Result<bool> {

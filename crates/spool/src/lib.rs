@@ -7,12 +7,12 @@
 
 mod carry;
 mod closing;
+mod commit_queue;
 mod dirs;
 pub mod disk;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
-mod commit_queue;
 mod inspect;
 mod log;
 mod mutation;

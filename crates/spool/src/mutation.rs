@@ -26,13 +26,13 @@ pub enum Mutation {
     RetrySync,
     /// The number of a chunk that is lost is given to another.
     GiveAgain,
-    /// What the disk cannot read ends a start.
+    /// A read error ends a start.
     StopAtDamage,
     /// A segment with a record that cannot be read is never done with.
     KeepDamaged,
-    /// Nobody is told what is damaged.
+    /// Damage is not reported.
     HushDamage,
-    /// What broke off before it was written is kept.
+    /// Chunks of messages that were abandoned are kept.
     KeepAbandoned,
     /// Mail may use what is left for outcomes.
     SpendReserve,
@@ -44,9 +44,9 @@ pub enum Mutation {
     TrustZeroHeader,
     /// The copy of a segment's header is not used.
     IgnoreHeaderCopy,
-    /// What the disk cannot read for a moment counts as damaged for good.
+    /// A read error counts as damage.
     ReadErrorIsDamage,
-    /// What looks damaged is not read a second time, past the page cache.
+    /// Bytes that look damaged are not read a second time, past the page cache.
     SkipSecondRead,
     /// Records that end messages which may come back are freed with their segments.
     DropTombstones,

@@ -1,8 +1,9 @@
 //! Queue directories whose files are lost, damaged, made by others, or cannot be read or written.
 
-mod whims;
+mod fault_disk;
 
 use bytes::Bytes;
+use fault_disk::{FaultDisk, Faults};
 use mail::{
     Content, Envelope, Facts, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
@@ -12,14 +13,16 @@ use spool::{
     SpoolFailure, disk::RealDisk,
 };
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
-use whims::{Whims, Whimsical};
 
 fn message(id: u64, content: Content) -> SharedMessage {
     let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
@@ -181,15 +184,43 @@ const EMFILE: u64 = 24;
 const ENOSPC: u64 = 28;
 const EDQUOT: u64 = 122;
 
-/// One queue directory on such a disk.
-fn whimsical_opened(dir: &Path, whims: &Arc<Whims>) -> DirSpool {
-    let disk = Arc::new(Whimsical(RealDisk::new(dir).unwrap(), whims.clone()));
+/// What the disk reports and fails with.
+#[derive(Default)]
+struct DiskFaults {
+    free_bytes: AtomicU64,
+    /// The error number of every write; zero: none.
+    write_error: AtomicU64,
+    /// Files that cannot be read, each with the error number.
+    unreadable: Mutex<Vec<(String, u64)>>,
+}
+
+impl Faults for DiskFaults {
+    fn read_file(&self, name: &str) -> io::Result<()> {
+        match self.unreadable.lock().unwrap().iter().find(|(unreadable, _)| unreadable == name) {
+            Some((_, error)) => Err(io::Error::from_raw_os_error(*error as i32)),
+            None => Ok(()),
+        }
+    }
+    fn write_at(&self) -> io::Result<()> {
+        match self.write_error.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(error as i32)),
+        }
+    }
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        Ok(Some(self.free_bytes.load(Ordering::Relaxed)))
+    }
+}
+
+/// Opens one queue directory on a disk with faults.
+fn opened_with_faults(dir: &Path, faults: &Arc<DiskFaults>) -> DirSpool {
+    let disk = Arc::new(FaultDisk(RealDisk::new(dir).unwrap(), faults.clone()));
     DirSpool::on(vec![QueueDirectory::flat("q", disk)], settings(), Mutation::None).unwrap()
 }
 
-/// The same, and the ids of what a start finds.
-fn whimsical(dir: &Path, whims: &Arc<Whims>) -> (DirSpool, Vec<u64>, RecoveryReport) {
-    let mut spool = whimsical_opened(dir, whims);
+/// Recovers one queue directory on a disk with faults; returns the ids of the messages, too.
+fn recovered_with_faults(dir: &Path, faults: &Arc<DiskFaults>) -> (DirSpool, Vec<u64>, RecoveryReport) {
+    let mut spool = opened_with_faults(dir, faults);
     let mut found = Vec::new();
     let report = spool.recover(&mut |one| found.push(one.message.id.0)).unwrap();
     (spool, found, report)
@@ -205,15 +236,15 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 
 #[test]
 fn room_is_looked_for_while_nothing_is_committed() {
-    let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
-    let (spool, ..) = whimsical(dir.path(), &whims);
+    let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
+    let (spool, ..) = recovered_with_faults(dir.path(), &faults);
     assert_eq!((spool.submit(vec![small(1)]), spool.pressure().free_bytes), (Err(Refused::Full), 0));
     // Somebody makes room.
-    whims.free_bytes.store(1 << 30, Ordering::Relaxed);
+    faults.free_bytes.store(1 << 30, Ordering::Relaxed);
     soon("it is full for ever", || spool.pressure().free_bytes > 0);
     commit(&spool, small(1));
     // Somebody fills the disk.
-    whims.free_bytes.store(0, Ordering::Relaxed);
+    faults.free_bytes.store(0, Ordering::Relaxed);
     soon("nobody sees that it is full", || spool.submit(vec![small(2)]) == Err(Refused::Full));
     assert!(!spool.pressure().poisoned);
 }
@@ -221,77 +252,77 @@ fn room_is_looked_for_while_nothing_is_committed() {
 #[test]
 fn what_finds_no_room_waits_for_it_and_mail_is_refused_meanwhile() {
     for error in [ENOSPC, EDQUOT] {
-        let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
-        whims.free_bytes.store(1 << 30, Ordering::Relaxed);
-        let (spool, ..) = whimsical(dir.path(), &whims);
+        let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
+        faults.free_bytes.store(1 << 30, Ordering::Relaxed);
+        let (spool, ..) = recovered_with_faults(dir.path(), &faults);
         commit(&spool, small(1));
         let names = || fs::read_dir(dir.path()).unwrap().count();
         let held = Entry::Amend { id: QueueId(1), change: spool::Change::Hold };
         // New files, a line, and an intent over several messages.
         for transaction in [vec![small(2)], vec![held], vec![small(3), small(4)]] {
             let before = names();
-            whims.write_error.store(error, Ordering::Relaxed);
+            faults.write_error.store(error, Ordering::Relaxed);
             let ticket = spool.submit(transaction).unwrap();
             let mut wait_for_it = spool.durable(ticket);
             soon("mail is taken", || spool.submit(vec![small(9)]) == Err(Refused::Full));
             soon("files stay", || names() == before);
             assert!(wait_for_it.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            whims.write_error.store(0, Ordering::Relaxed);
+            faults.write_error.store(0, Ordering::Relaxed);
             wait(wait_for_it).unwrap();
         }
         soon("mail is not taken again", || spool.pressure().free_bytes > 0);
         drop(spool);
-        let (_spool, found, report) = whimsical(dir.path(), &whims);
+        let (_spool, found, report) = recovered_with_faults(dir.path(), &faults);
         assert_eq!((&found[..4], report.corrupt, report.torn_bytes), (&[1, 2, 3, 4][..], vec![], 0));
     }
 }
 
 #[test]
 fn whoever_closes_does_not_wait_for_room() {
-    let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
-    whims.free_bytes.store(1 << 30, Ordering::Relaxed);
-    let (spool, ..) = whimsical(dir.path(), &whims);
-    whims.write_error.store(ENOSPC, Ordering::Relaxed);
+    let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
+    faults.free_bytes.store(1 << 30, Ordering::Relaxed);
+    let (spool, ..) = recovered_with_faults(dir.path(), &faults);
+    faults.write_error.store(ENOSPC, Ordering::Relaxed);
     let ticket = spool.submit(vec![small(1)]).unwrap();
     spool.close();
     assert!(wait(spool.durable(ticket)).is_err());
     drop(spool);
-    whims.write_error.store(0, Ordering::Relaxed);
-    assert_eq!(whimsical(dir.path(), &whims).1, [0; 0]);
+    faults.write_error.store(0, Ordering::Relaxed);
+    assert_eq!(recovered_with_faults(dir.path(), &faults).1, [0; 0]);
 }
 
 #[test]
 fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
-    let (dir, whims) = (tempfile::tempdir().unwrap(), Arc::new(Whims::default()));
-    whims.free_bytes.store(1 << 30, Ordering::Relaxed);
-    let (spool, ..) = whimsical(dir.path(), &whims);
+    let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
+    faults.free_bytes.store(1 << 30, Ordering::Relaxed);
+    let (spool, ..) = recovered_with_faults(dir.path(), &faults);
     let places = [1, 2].map(|id| commit_chunk(&spool, id, b"x\r\n"));
     commit(&spool, small(3));
     drop(spool);
     let fail = |names: &[String], error| {
-        *whims.unreadable.lock().unwrap() = names.iter().map(|name| (name.clone(), error)).collect();
+        *faults.unreadable.lock().unwrap() = names.iter().map(|name| (name.clone(), error)).collect();
     };
     let envelope = format!("{}.env", QueueId(1));
     let chunk = format!("{:016x}.chunk", places[1].0);
     fail(&[envelope.clone(), chunk.clone()], EIO);
     let names = || fs::read_dir(dir.path()).unwrap().count();
     let before = names();
-    let (spool, found, report) = whimsical(dir.path(), &whims);
+    let (spool, found, report) = recovered_with_faults(dir.path(), &faults);
     assert_eq!((&found[..], report.corrupt.len(), names()), (&[2, 3][..], 1, before), "{report:?}");
     assert!(report.corrupt[0].contains(&envelope), "{report:?}");
     assert!(spool.load(places[1]).is_err());
     commit(&spool, small(4));
     drop(spool);
-    let mut spool = whimsical_opened(dir.path(), &whims);
+    let mut spool = opened_with_faults(dir.path(), &faults);
     spool.recover_listed(false).unwrap();
     let (found, report) = spool.open_listed(&[1, 2, 3, 4].map(QueueId)).unwrap();
     assert_eq!((found.len(), report.corrupt.len()), (3, 1));
     drop(spool);
     // When it is this process that cannot read, nothing is told of the files.
     fail(&[envelope], EMFILE);
-    assert!(whimsical_opened(dir.path(), &whims).recover(&mut |_| {}).is_err());
+    assert!(opened_with_faults(dir.path(), &faults).recover(&mut |_| {}).is_err());
     fail(&[], 0);
-    let (spool, found, _) = whimsical(dir.path(), &whims);
+    let (spool, found, _) = recovered_with_faults(dir.path(), &faults);
     assert_eq!((found, spool.load(places[0]).unwrap()), (vec![1, 2, 3, 4], Bytes::from_static(b"x\r\n")));
 }
 

@@ -1,14 +1,16 @@
 //! A spool whose disk fails or whose thread panics says so by itself, although no caller waits for a ticket.
 
+mod fault_disk;
+
 use bytes::Bytes;
+use fault_disk::{FaultDisk, Faults};
 use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
 use spool::{
     Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
-    Spool,
-    disk::{Disk, File, RealDisk},
+    Spool, disk::RealDisk,
 };
 use std::{
     io,
@@ -39,17 +41,19 @@ enum Fault {
     PanicInRead(&'static str),
 }
 
+/// The fault that is injected now.
 #[derive(Default)]
-struct Faults {
+struct Injected {
     fault: Mutex<Option<Fault>>,
     changed: Condvar,
     /// A sync of the commit thread waits.
     is_syncing: Mutex<bool>,
+    sync_begins: Condvar,
     /// Another directory is under the spool's name.
     is_replaced: AtomicBool,
 }
 
-impl Faults {
+impl Injected {
     fn set(&self, fault: Fault) {
         *self.fault.lock().unwrap() = Some(fault);
     }
@@ -66,21 +70,7 @@ impl Faults {
     /// Returns once a sync waits.
     fn await_sync(&self) {
         let guard = self.is_syncing.lock().unwrap();
-        drop(self.changed.wait_while(guard, |is_syncing| !*is_syncing).unwrap());
-    }
-
-    /// What a sync does.
-    fn sync(&self) -> io::Result<()> {
-        if self.is(Fault::Sync) {
-            return Err(io::Error::from_raw_os_error(5)); // EIO
-        }
-        if std::thread::current().name() == Some("spool-commit") && self.is(Fault::SyncWaits) {
-            *self.is_syncing.lock().unwrap() = true;
-            self.changed.notify_all();
-            let guard = self.fault.lock().unwrap();
-            drop(self.changed.wait_while(guard, |fault| *fault == Some(Fault::SyncWaits)).unwrap());
-        }
-        Ok(())
+        drop(self.sync_begins.wait_while(guard, |is_syncing| !*is_syncing).unwrap());
     }
 
     fn panics(&self, call: impl Fn(&'static str) -> Fault) {
@@ -95,82 +85,49 @@ impl Faults {
     }
 }
 
-struct FaultDisk(RealDisk, Arc<Faults>);
-struct FaultFile(Arc<dyn File>, Arc<Faults>);
-
-impl FaultDisk {
-    fn file(&self, file: Arc<dyn File>) -> Arc<dyn File> {
-        Arc::new(FaultFile(file, self.1.clone()))
+impl Faults for Injected {
+    fn read_at(&self, _offset: u64, _length: usize) -> io::Result<()> {
+        self.panics(Fault::PanicInRead);
+        Ok(())
     }
-}
-
-impl Disk for FaultDisk {
-    fn lock(&self) -> io::Result<()> {
-        self.0.lock()
+    fn write_at(&self) -> io::Result<()> {
+        self.panics(Fault::PanicInWrite);
+        Ok(())
     }
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.0.list()
-    }
-    fn create(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.0.create(name).map(|file| self.file(file))
-    }
-    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        self.0.open(name).map(|file| self.file(file))
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        self.1.sync()?;
-        self.0.sync_dir()
-    }
-    fn sync_all(&self) -> io::Result<()> {
-        self.1.sync()?;
-        self.0.sync_all()
-    }
-    fn check_place(&self) -> io::Result<()> {
-        if self.1.is_replaced.load(Ordering::Relaxed) {
-            return Err(io::Error::other("another directory is there"));
-        }
-        self.0.check_place()
-    }
-    fn free_bytes(&self) -> io::Result<u64> {
-        self.1.panics(Fault::PanicInFreeBytes);
-        if self.1.is(Fault::FreeBytes) {
+    fn sync(&self) -> io::Result<()> {
+        if self.is(Fault::Sync) {
             return Err(io::Error::from_raw_os_error(5)); // EIO
         }
-        self.0.free_bytes()
+        if std::thread::current().name() == Some("spool-commit") && self.is(Fault::SyncWaits) {
+            *self.is_syncing.lock().unwrap() = true;
+            self.sync_begins.notify_all();
+            let guard = self.fault.lock().unwrap();
+            drop(self.changed.wait_while(guard, |fault| *fault == Some(Fault::SyncWaits)).unwrap());
+        }
+        Ok(())
     }
-}
-
-impl File for FaultFile {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.1.panics(Fault::PanicInWrite);
-        self.0.write_at(offset, bytes)
+    fn sync_dir(&self) -> io::Result<()> {
+        self.sync()
     }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.1.panics(Fault::PanicInRead);
-        self.0.read_at(offset, buffer)
+    fn check_place(&self) -> io::Result<()> {
+        if self.is_replaced.load(Ordering::Relaxed) {
+            return Err(io::Error::other("another directory is there"));
+        }
+        Ok(())
     }
-    fn sync_data(&self) -> io::Result<()> {
-        self.1.sync()?;
-        self.0.sync_data()
-    }
-    fn truncate(&self, length: u64) -> io::Result<()> {
-        self.0.truncate(length)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
+    fn free_bytes(&self) -> io::Result<Option<u64>> {
+        self.panics(Fault::PanicInFreeBytes);
+        if self.is(Fault::FreeBytes) {
+            return Err(io::Error::from_raw_os_error(5)); // EIO
+        }
+        Ok(None)
     }
 }
 
 const SEGMENT: u64 = 256 * 1024;
 
-fn log(dir: &Path) -> (Box<dyn Spool>, Arc<Faults>) {
-    let faults = Arc::new(Faults::default());
+fn log(dir: &Path) -> (Box<dyn Spool>, Arc<Injected>) {
+    let faults = Arc::new(Injected::default());
     let disk = FaultDisk(RealDisk::new(dir).unwrap(), faults.clone());
     let settings = LogSettings { segment_bytes: SEGMENT, min_free_bytes: 0, ..LogSettings::default() };
     let mut spool = LogSpool::on(Arc::new(disk), settings, Mutation::default()).unwrap();
@@ -178,8 +135,8 @@ fn log(dir: &Path) -> (Box<dyn Spool>, Arc<Faults>) {
     (Box::new(spool), faults)
 }
 
-fn directories(dir: &Path) -> (Box<dyn Spool>, Arc<Faults>) {
-    let faults = Arc::new(Faults::default());
+fn directories(dir: &Path) -> (Box<dyn Spool>, Arc<Injected>) {
+    let faults = Arc::new(Injected::default());
     let disk = Arc::new(FaultDisk(RealDisk::new(dir).unwrap(), faults.clone()));
     let queues = vec![QueueDirectory::flat("q1", disk)];
     let settings = DirSettings { min_free_bytes: 0, choice: Choice::RoundRobin, ..DirSettings::default() };

@@ -194,7 +194,8 @@ impl Spool for Broken {
 #[test]
 fn one_that_fails_fails_what_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
-    let mut spool = ShardedSpool::new(vec![log(dir.path()), Box::new(Broken)], Box::new(|e| e.recipients.len()));
+    let mut spool =
+        ShardedSpool::new(vec![log(dir.path()), Box::new(Broken)], Box::new(|e| e.recipients.len()));
     spool.recover(&mut |_| {}).unwrap();
     assert_eq!(wait(spool.failed()).to_string(), "gone");
     let none = |id| {

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::{
-    choice::{Placement, Backend},
+    choice::{Backend, Placement},
     settings::{Settings, Spool},
     units::ByteSize,
 };

@@ -3,9 +3,10 @@
 mod support;
 mod tls;
 
-use delivery::EightBit;
-use mail::{Content, Fate, Handover, Outcome, Part, Place, TlsMode};
-use support::{Desk, Queue, Server, courier, courier_for, deliver, job, job_of, read_line, say};
+use delivery::{EightBit, Job};
+use mail::{Content, Fate, Handover, Message, Outcome, Part, Place, TlsMode};
+use std::sync::Arc;
+use support::{Desk, Queue, Server, courier, courier_for, deliver, deliver_all, job, job_of, read_line, say};
 use tokio::{io::BufReader, net::TcpListener};
 
 #[tokio::test]
@@ -40,6 +41,78 @@ async fn recipients_that_were_too_many_follow_at_once() {
     let desk = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
     assert_eq!(desk.fates(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
     assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
+}
+
+#[tokio::test]
+async fn a_transaction_has_at_most_the_announced_number_of_rcpt_commands() {
+    for limits in ["LIMITS RCPTMAX=3", "limits rcptmax=3", "LIMITS RCPTMAX=0 MAILMAX=x RCPTMAX=3 OTHER=1"] {
+        for extensions in [vec!["PIPELINING", limits], vec![limits]] {
+            // The limit is one of RCPT commands, not of accepted recipients (RFC 9422).
+            let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+            let server = Server { answers, extensions, ..Server::new(&[]) };
+            let desk = deliver_all(&server, vec![job(1, 7), job(2, 3)]).await;
+            assert_eq!(
+                desk.fates(1),
+                ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"],
+                "{limits}"
+            );
+            assert_eq!(desk.fates(2), ["sent", "bounced", "sent"], "{limits}");
+            let seen = server.seen.lock().unwrap();
+            let transactions = seen.split(|command| command.starts_with("MAIL"));
+            let mut rcpt_counts: Vec<usize> = transactions
+                .map(|commands| commands.iter().filter(|command| command.starts_with("RCPT")).count())
+                .filter(|count| *count > 0)
+                .collect();
+            rcpt_counts.sort_unstable();
+            assert_eq!(rcpt_counts, [1, 3, 3, 3], "{limits}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_carries_at_most_the_announced_number_of_mail_commands() {
+    for close_with in ["421 4.7.0 too many messages", "452 4.5.3 too many messages", "550 5.7.1 too many"] {
+        for limits in ["LIMITS MAILMAX=2", "limits mailmax=2 RCPTMAX=3"] {
+            for extensions in [vec!["PIPELINING", limits], vec![limits]] {
+                let server = Server {
+                    transactions_max: 2,
+                    close_with: Some(close_with),
+                    extensions,
+                    ..Server::new(&[])
+                };
+                let desk = deliver_all(&server, (0..5).map(|id| job(id, 2)).collect()).await;
+                for id in 0..5 {
+                    assert_eq!(desk.fates(id), ["sent", "sent"], "{close_with} {limits}");
+                }
+                assert!(desk.put_back.lock().unwrap().is_empty(), "{close_with} {limits}");
+                let counts = (server.count("EHLO"), server.count("MAIL"), server.count("QUIT"));
+                assert_eq!(counts, (3, 5, 3), "{close_with} {limits}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_transactions_of_one_message_go_over_as_many_connections_as_the_announced_limit_needs() {
+    for extensions in [vec!["PIPELINING", "LIMITS MAILMAX=1 RCPTMAX=1"], vec!["LIMITS MAILMAX=1 RCPTMAX=1"]] {
+        let server = Server {
+            transactions_max: 1,
+            close_with: Some("452 4.5.3 too many messages"),
+            extensions,
+            ..Server::new(&[("RCPT TO:<r1", "550 5.1.1 no")])
+        };
+        // r1 and r10 to r15 are refused. A MAIL command without an accepted recipient counts, too.
+        let desk = deliver_all(&server, vec![job(1, 16), job(2, 1)]).await;
+        let mut fates = vec!["sent", "bounced"];
+        fates.extend(["sent"; 8]);
+        fates.extend(["bounced"; 6]);
+        assert_eq!((desk.fates(1), desk.fates(2)), (fates, vec!["sent"]));
+        assert_eq!((server.count("EHLO"), server.count("MAIL")), (17, 17));
+        // More recipients in succession are refused than connections may be replaced without progress.
+        let server = Server { answers: vec![("RCPT", "550 5.1.1 no")], ..server };
+        let desk = deliver_all(&server, vec![job(3, 14)]).await;
+        assert_eq!(desk.fates(3), ["bounced"; 14]);
+    }
 }
 
 #[tokio::test]
@@ -87,6 +160,112 @@ async fn too_many_recipients_in_any_form_splits_the_job() {
 }
 
 #[tokio::test]
+async fn too_many_recipients_at_data_or_at_the_end_of_the_content_halves_the_transaction() {
+    let bare = ["452 too many", "452 4.0.0 too many"];
+    let clear =
+        ["452 4.5.3 no", "552 5.5.3 no", "550 5.5.3 no", "554 5.5.3 no", "451 4.5.3 no", "552 4.5.3 no"];
+    for answer in clear.into_iter().chain(bare) {
+        for (at, extensions) in
+            [("DATA", vec!["PIPELINING"]), ("DATA", vec![]), (".", vec!["PIPELINING"]), (".", vec![])]
+        {
+            let refuses_larger = Some((3, at, answer));
+            let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+            let server = Server { answers, refuses_larger, extensions, ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
+            let mut fates = ["sent"; 14];
+            fates[1] = "bounced";
+            assert_eq!(desk.fates(1), fates, "{answer} at {at}");
+            assert_eq!(desk.fates(2), fates[..4], "{answer} at {at}");
+            // 13 recipients, 6, 3, 3, 3, 3 and 1. The second job has 3, in one transaction if it began before the limit
+            // was known.
+            assert_eq!(server.count("EHLO"), 1, "{answer} at {at}");
+            assert!((8..=9).contains(&server.count("MAIL")), "{} {answer} at {at}", server.count("MAIL"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_the_connection_behind_too_many_recipients_gets_fewer_over_the_next_one() {
+    for at in ["DATA", "."] {
+        // It says so with 421, or closes when the next transaction begins, with or without a word.
+        for (answer, close_with) in [
+            ("421 4.5.3 too many", None),
+            ("552 5.5.3 too many", None),
+            ("552 5.5.3 too many", Some("421 4.7.0 closing")),
+        ] {
+            for extensions in [vec!["PIPELINING"], vec![]] {
+                let refuses_larger = Some((2, at, answer));
+                let server = Server {
+                    refuses_larger,
+                    close_with,
+                    extensions,
+                    transactions_max: 1,
+                    ..Server::new(&[])
+                };
+                let desk = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
+                assert_eq!(desk.fates(1), ["sent"; 5], "{answer} at {at}");
+                assert!(desk.put_back.lock().unwrap().is_empty());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
+    for at in ["DATA", "."] {
+        let refusing = |answer| Server { refuses_larger: Some((0, at, answer)), ..Server::new(&[]) };
+        for answer in ["452 4.5.3 too many", "452 too many", "552 4.5.3 too many"] {
+            let server = refusing(answer);
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 8)]).await;
+            let fate = if answer.starts_with('4') { "deferred" } else { "bounced" };
+            assert_eq!(desk.fates(1), [fate; 8], "{answer} at {at}");
+            // 8, 4, 2 and 1 recipients: then it is clear that the number is not the cause. What is final is asked
+            // for each recipient.
+            let count = if fate == "deferred" { 4 } else { 3 + 8 };
+            assert_eq!((server.count("MAIL"), server.count("EHLO")), (count, 1), "{answer} at {at}");
+        }
+        // What was only possible is not remembered for other messages, because it was not so.
+        let server = Server { extensions: vec![], ..refusing("452 busy") };
+        deliver(&server, TlsMode::Off, vec![job(1, 4), job(2, 4)]).await;
+        assert_eq!(server.count("RCPT"), 2 * (4 + 2 + 1));
+        // It is remembered once a smaller transaction was accepted.
+        let refuses_larger = Some((3, at, "452 too many"));
+        let server = Server { refuses_larger, extensions: vec![], ..Server::new(&[]) };
+        deliver(&server, TlsMode::Off, vec![job(1, 6), job(2, 6)]).await;
+        assert_eq!(server.count("RCPT"), 6 + 6 + 6);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_at_data_for_another_reason_splits_nothing() {
+    for at in ["DATA", "."] {
+        for (answer, fate) in [
+            ("552 5.3.4 too big", "bounced"),
+            ("552 5.2.2 full", "bounced"),
+            ("552 too big", "bounced"),
+            ("554 5.7.1 no", "bounced"),
+            ("554 no", "bounced"),
+            ("550 no", "bounced"),
+            ("452 4.2.2 full", "deferred"),
+            ("452 4.3.1 no storage", "deferred"),
+            ("451 later", "deferred"),
+        ] {
+            let server = Server { refuses_larger: Some((3, at, answer)), ..Server::new(&[]) };
+            let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+            assert_eq!((desk.fates(1), server.count("MAIL")), (vec![fate; 4], 1), "{answer} at {at}");
+        }
+        // What a server says while it takes the content is no refusal.
+        let server = Server::new(&[(".", "250 2.5.3 taken")]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+        assert_eq!((desk.fates(1), server.count("MAIL")), (vec!["sent"; 4], 1));
+    }
+    // LMTP answers for each recipient.
+    let server = Server { lmtp: true, ..Server::new(&[(".", "452 4.5.3 a\r\n452 4.5.3 b")]) };
+    let desk = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
+    assert_eq!((desk.fates(1), server.count("MAIL")), (vec!["deferred"; 2], 1));
+}
+
+#[tokio::test]
 async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the_next_connection() {
     for answer in ["421 4.5.3 too many", "421 too many", "CLOSE"] {
         for extensions in [vec!["PIPELINING"], vec![]] {
@@ -101,6 +280,63 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
     let server = Server { too_many: Some((0, "421 too many")), ..Server::new(&[]) };
     let desk = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
     assert_eq!((desk.fates(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
+}
+
+#[tokio::test]
+async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the_next_connection() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let refuses_larger = Some((3, "DATA", "CLOSE"));
+        let server = Server { refuses_larger, extensions: extensions.clone(), ..Server::new(&[]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
+        assert_eq!((desk.fates(1), desk.fates(2)), (vec!["sent"; 14], vec!["sent"; 4]));
+        // 14, 7, and then 3, 3, 3, 3 and 2 recipients. The smaller transaction was accepted, so 4 go as 3 and 1. With
+        // pipelining the second job begins before that, and the server closes once more.
+        let connection_count = if extensions.is_empty() { 3 } else { 4 };
+        assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (connection_count, 7));
+        assert!(desk.put_back.lock().unwrap().is_empty());
+
+        // Recipients that were refused for their number follow, and recipients that were refused for another reason
+        // do not.
+        let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
+        let too_many = Some((4, "452 4.5.3 too many"));
+        let server = Server { answers, too_many, refuses_larger, ..server };
+        let desk = deliver(&server, TlsMode::Off, vec![job(3, 7)]).await;
+        assert_eq!(desk.fates(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
+
+        // On a used connection the close may have another cause: the next connection begins with the same recipients.
+        let server = Server { refuses_larger, extensions, ..Server::new(&[]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(4, 1), job(5, 4), job(6, 1)]).await;
+        assert_eq!(
+            (desk.fates(4), desk.fates(5), desk.fates(6)),
+            (vec!["sent"], vec!["sent"; 4], vec!["sent"])
+        );
+        assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (3, 4));
+        assert!(desk.put_back.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_always_closes_in_reply_to_data_ends_in_a_deferral() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let server = Server { extensions, ..Server::new(&[("DATA", "CLOSE")]) };
+        let desk = deliver(&server, TlsMode::Off, vec![job(1, 100)]).await;
+        assert_eq!(desk.fates(1), ["deferred"; 100]);
+        // 100, 50, 25, 12, 6, 3 and 1 recipients. A close behind one recipient is not about the number.
+        assert_eq!((server.count("EHLO"), server.count("MAIL")), (7, 7));
+        let text = desk.settled.lock().unwrap()[0].1[0].1.text.clone();
+        assert!(text.contains("while the reply to DATA was awaited"), "{text}");
+        // The server closes in reply to the first DATA of one recipient as well: no other connection is made.
+        let server = Server::new(&[("DATA", "CLOSE")]);
+        let desk = deliver(&server, TlsMode::Off, vec![job(2, 1)]).await;
+        assert_eq!((desk.fates(2), server.count("EHLO")), (vec!["deferred"], 1));
+    }
+    // A server that takes one transaction on each connection, and closes in reply to the next DATA, gets all mail.
+    let server = Server { data_max: 1, ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 5)).collect()).await;
+    for id in 0..4 {
+        assert_eq!(desk.fates(id), ["sent"; 5]);
+    }
+    assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (4, 4));
 }
 
 #[tokio::test]
@@ -141,18 +377,24 @@ async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
     }
 }
 
+/// Delivers messages to a server that ends each connection behind two of them, with these words. The third message
+/// goes back to the queue, for another connection.
+async fn server_that_is_replaced_behind_two_messages(
+    close_with: &'static str,
+    extensions: Vec<&'static str>,
+) -> Server {
+    let server = Server { close_with: Some(close_with), transactions_max: 2, extensions, ..Server::new(&[]) };
+    let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
+    assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+    assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+    server
+}
+
 #[tokio::test]
 async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
     for extensions in [vec!["PIPELINING"], vec![]] {
-        let server = Server {
-            close_with: Some("451 4.3.0 too many messages"),
-            transactions_max: 2,
-            extensions,
-            ..Server::new(&[])
-        };
-        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
-        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
-        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        let server =
+            server_that_is_replaced_behind_two_messages("451 4.3.0 too many messages", extensions).await;
         // It may be about the sender, whom another connection would not help; and to the first message it is
         // about the host or the message.
         let server = Server { close_with: Some("451 4.1.8 no such domain"), ..server };
@@ -180,15 +422,11 @@ async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back(
 #[tokio::test]
 async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_another_connection() {
     for extensions in [vec!["PIPELINING"], vec![]] {
-        let server = Server {
-            close_with: Some("421 4.7.0 too many messages, come again"),
-            transactions_max: 2,
+        let server = server_that_is_replaced_behind_two_messages(
+            "421 4.7.0 too many messages, come again",
             extensions,
-            ..Server::new(&[])
-        };
-        let desk = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
-        assert_eq!((desk.fates(0), desk.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
-        assert_eq!((desk.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+        )
+        .await;
         // To the first it is about the host, or the mail: without a pause it would be said again.
         let server = Server { transactions_max: 0, ..server };
         let desk = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
@@ -277,9 +515,14 @@ async fn content_in_the_spool_is_read_while_it_is_sent() {
 /// Delivers one message with this content, some of it in the spool, to a next hop without 8BITMIME. Gives what
 /// became of it, and the content that arrived.
 async fn deliver_8bit(mode: EightBit, content: Content) -> (Outcome, Option<String>) {
+    deliver_8bit_job(mode, job_of(1, 1, content)).await
+}
+
+/// Delivers a job with one recipient to a next hop without 8BITMIME.
+async fn deliver_8bit_job(mode: EightBit, job: Job) -> (Outcome, Option<String>) {
     let server = Server { extensions: vec!["PIPELINING", "SIZE 1000"], ..Server::new(&[]) };
     let port = server.start().await;
-    let desk = Desk::with([job_of(1, 1, content)]);
+    let desk = Desk::with([job]);
     let (courier, destination) = courier_for(port, TlsMode::Off, false, None, mode);
     courier.serve(&destination, &Queue(desk.clone())).await;
     let outcome = desk.settled.lock().unwrap()[0].1[0].1.clone();
@@ -319,6 +562,23 @@ async fn content_for_a_next_hop_without_8bitmime_is_treated_as_configured() {
         assert_eq!((status, outcome.fate == Fate::Delivered), (2, want.is_some()), "{outcome:?}");
         if want.is_none() {
             assert_eq!(outcome.status, mail::Enhanced(5, 6, 3), "{outcome:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_report_of_our_own_is_converted_or_sent_in_each_mode() {
+    let signed = "Content-Type: multipart/signed; boundary=b\r\n\r\n--b\r\n\r\n\u{e4}\r\n--b--\r\n";
+    let encoded = "Content-Type: multipart/signed; boundary=b\r\n\r\n--b\r\nContent-Transfer-Encoding: base64\r\n\r\n\
+         w6Q=\r\n--b--\r\n.\r\n";
+    let unconvertible = "Subject: \u{e4}\r\n\r\n\u{e4}\r\n";
+    let as_it_is = format!("{unconvertible}.\r\n");
+    for mode in [EightBit::Auto, EightBit::Convert, EightBit::Send, EightBit::Return] {
+        for (content, want) in [(signed, encoded), (unconvertible, as_it_is.as_str())] {
+            let mut job = job_of(1, 1, Content::from_bytes(content));
+            Arc::get_mut(job.message.as_mut().unwrap()).unwrap().origin = Message::REPORT.into();
+            let (outcome, arrived) = deliver_8bit_job(mode, job).await;
+            assert_eq!((outcome.fate, arrived.as_deref()), (Fate::Delivered, Some(want)), "{mode:?}");
         }
     }
 }

@@ -175,9 +175,14 @@ pub(crate) struct Server {
     /// So many recipients a transaction are taken, and this is said of the others; behind 421 the connection
     /// is closed.
     pub(crate) too_many: Option<(usize, &'static str)>,
+    /// Transactions with more accepted recipients than this are refused at this command (`.` is the end of content)
+    /// with this reply; behind 421 the connection is closed.
+    pub(crate) refuses_larger: Option<(usize, &'static str, &'static str)>,
     /// Connections end after so many transactions, with these words if there are any.
     pub(crate) transactions_max: usize,
     pub(crate) close_with: Option<&'static str>,
+    /// DATA commands of one connection that are answered; the connection is closed in reply to the next one.
+    pub(crate) data_max: usize,
     /// Connections that are accepted.
     pub(crate) connections_max: usize,
     /// The content of each transaction, dot-stuffed.
@@ -189,7 +194,23 @@ impl Server {
     pub(crate) fn new(answers: &[(&'static str, &'static str)]) -> Self {
         let extensions = vec!["PIPELINING", "8BITMIME"];
         let (transactions_max, connections_max) = (usize::MAX, usize::MAX);
-        Self { answers: answers.to_vec(), extensions, transactions_max, connections_max, ..Self::default() }
+        let answers = answers.to_vec();
+        Self {
+            answers,
+            extensions,
+            transactions_max,
+            data_max: usize::MAX,
+            connections_max,
+            ..Self::default()
+        }
+    }
+
+    /// A server that offers STARTTLS.
+    pub(crate) fn with_tls(config: Arc<rustls::ServerConfig>) -> Self {
+        let mut server = Self::new(&[("STARTTLS", "220 go")]);
+        server.extensions.push("STARTTLS");
+        server.tls = Some(config);
+        server
     }
 
     pub(crate) async fn start(&self) -> u16 {
@@ -232,7 +253,7 @@ impl Server {
         if greet {
             say(stream, self.answer("CONNECT").unwrap_or("220 there")).await?;
         }
-        let (mut accepted, mut transactions) = (0, 0);
+        let (mut accepted, mut transactions, mut data_count) = (0, 0, 0);
         loop {
             let command = read_line(stream).await?;
             self.seen.lock().unwrap().push(command.clone());
@@ -251,6 +272,7 @@ impl Server {
                     }
                     "250 ok"
                 }
+                "DATA" if data_count == self.data_max => return None,
                 "DATA" if accepted == 0 => "554 no recipients",
                 "DATA" => "354 go",
                 "QUIT" => {
@@ -266,7 +288,8 @@ impl Server {
             }
             let is_rcpt = command.starts_with("RCPT");
             let too_many = self.too_many.filter(|(max, _)| is_rcpt && accepted >= *max);
-            let answer = answer.or(too_many.map(|(_, answer)| answer)).unwrap_or(default);
+            let refusal = self.refusal_of_number(&command, accepted);
+            let answer = answer.or(too_many.map(|(_, answer)| answer)).or(refusal).unwrap_or(default);
             if answer == "CLOSE" {
                 return None;
             }
@@ -281,6 +304,7 @@ impl Server {
                 return Some("STARTTLS");
             }
             if answer.starts_with("354") {
+                data_count += 1;
                 let mut content = Vec::new();
                 while !content.ends_with(b"\r\n.\r\n") {
                     if stream.read_until(b'\n', &mut content).await.ok()? == 0 {
@@ -288,9 +312,14 @@ impl Server {
                     }
                 }
                 self.contents.lock().unwrap().push(content);
-                match self.answer(".") {
+                match self.answer(".").or(self.refusal_of_number(".", accepted)) {
                     Some("CLOSE") => return None,
-                    Some(answer) => say(stream, answer).await?,
+                    Some(answer) => {
+                        say(stream, answer).await?;
+                        if answer.starts_with("421") {
+                            return None;
+                        }
+                    }
                     None if self.lmtp => {
                         for n in 0..accepted {
                             say(stream, if n % 2 == 0 { "250 taken" } else { "452 4.2.2 full" }).await?;
@@ -300,6 +329,11 @@ impl Server {
                 }
             }
         }
+    }
+
+    fn refusal_of_number(&self, command: &str, accepted_count: usize) -> Option<&'static str> {
+        let (max, at, answer) = self.refuses_larger?;
+        (command == at && accepted_count > max).then_some(answer)
     }
 
     pub(crate) fn count(&self, begin: &str) -> usize {
@@ -339,5 +373,18 @@ pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Ar
     let desk = Desk::with(jobs);
     let (courier, destination) = courier(port, tls, server.lmtp, None);
     courier.serve(&destination, &Queue(desk.clone())).await;
+    desk
+}
+
+/// Delivers as `deliver` does, and serves the destination again while a job waits, as the queue does.
+pub(crate) async fn deliver_all(server: &Server, jobs: Vec<Job>) -> Arc<Desk> {
+    let port = server.start().await;
+    let desk = Desk::with(jobs);
+    let (courier, destination) = courier(port, TlsMode::Off, server.lmtp, None);
+    while !desk.waiting.lock().unwrap().is_empty() {
+        let waiting_count = desk.waiting.lock().unwrap().len();
+        courier.serve(&destination, &Queue(desk.clone())).await;
+        assert!(desk.waiting.lock().unwrap().len() < waiting_count, "a connection took no job");
+    }
     desk
 }

@@ -13,9 +13,7 @@ use std::sync::Arc;
 #[tokio::test]
 async fn tls_is_used_when_offered_and_given_up_only_where_that_is_allowed() {
     let (config, certificate) = tls_server("localhost");
-    let mut good = Server::new(&[("STARTTLS", "220 go")]);
-    good.extensions.push("STARTTLS");
-    good.tls = Some(config);
+    let good = Server::with_tls(config);
     let mut broken = good.clone();
     broken.answers = vec![("STARTTLS", "454 not now")];
     let plain = Server::new(&[]);
@@ -141,9 +139,7 @@ async fn tls_that_is_not_verified_takes_any_certificate_that_tls_can_use() {
             .unwrap()
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(Shows(Arc::new(shown))));
-        let mut server = Server::new(&[("STARTTLS", "220 go")]);
-        server.extensions.push("STARTTLS");
-        server.tls = Some(Arc::new(config));
+        let server = Server::with_tls(Arc::new(config));
         let desk = deliver(&server, TlsMode::Require, vec![job(1, 1)]).await;
         let unreachable = desk.unreachable.lock().unwrap();
         assert_eq!(unreachable.is_empty(), is_good, "{version:?}: {unreachable:?}");
@@ -182,11 +178,8 @@ async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
 async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_next_attempt() {
     let (config, _) = tls_server("localhost");
     // Within TLS every connection breaks at once, or at the first message.
-    for breaks_at in ["EHLO", "MAIL", "."] {
-        let mut server = Server::new(&[("STARTTLS", "220 go")]);
-        server.extensions.push("STARTTLS");
-        server.tls = Some(config.clone());
-        server.tls_breaks_at = Some(breaks_at);
+    for breaks_at in ["EHLO", "MAIL", "DATA", "."] {
+        let server = Server { tls_breaks_at: Some(breaks_at), ..Server::with_tls(config.clone()) };
         let port = server.start().await;
         for (mode, falls_back) in [(TlsMode::May, true), (TlsMode::Require, false)] {
             let (courier, destination) = courier(port, mode, false, None);
@@ -206,9 +199,8 @@ async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_
 #[tokio::test]
 async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
     let (config, _) = tls_server("localhost");
-    let mut server = Server::new(&[("STARTTLS", "220 go"), ("MAIL", "CLOSE")]);
-    server.extensions.push("STARTTLS");
-    server.tls = Some(config);
+    let mut server = Server::with_tls(config);
+    server.answers.push(("MAIL", "CLOSE"));
     let port = server.start().await;
     let (courier, destination) = courier(port, TlsMode::May, false, None);
     let mut secured = Vec::new();
@@ -223,11 +215,19 @@ async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
 #[tokio::test]
 async fn a_server_that_closes_behind_its_limit_of_recipients_is_not_taken_for_broken_tls() {
     let (config, _) = tls_server("localhost");
-    let mut server = Server::new(&[("STARTTLS", "220 go")]);
-    server.extensions.push("STARTTLS");
-    server.tls = Some(config);
-    server.too_many = Some((3, "CLOSE"));
+    let server = Server { too_many: Some((3, "CLOSE")), ..Server::with_tls(config.clone()) };
     let desk = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
     assert_eq!(desk.fates(1), ["sent"; 7]);
     assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (2, false));
+    let refuses_larger = Some((3, "DATA", "CLOSE"));
+    let server = Server { refuses_larger, ..Server::with_tls(config.clone()) };
+    let desk = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 7]);
+    assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (2, false));
+    // The server refuses a transaction for its number of recipients, and closes when the next one begins.
+    let refuses_larger = Some((3, "DATA", "552 5.5.3 too many"));
+    let server = Server { refuses_larger, transactions_max: 1, ..Server::with_tls(config) };
+    let desk = deliver(&server, TlsMode::May, vec![job(1, 3 + 3)]).await;
+    assert_eq!(desk.fates(1), ["sent"; 6]);
+    assert_eq!((server.count("STARTTLS"), desk.attempt(1).tls.is_empty()), (3, false));
 }

@@ -10,7 +10,11 @@ use std::{
 };
 
 /// Create, read and delete in sequential order, then in random order.
-pub(super) fn run(options: &Options, scratch: &Scratch, progress: &Progress) -> io::Result<[Option<Phase>; 6]> {
+pub(super) fn run(
+    options: &Options,
+    scratch: &Scratch,
+    progress: &Progress,
+) -> io::Result<[Option<Phase>; 6]> {
     let mut random = fastrand::Rng::with_seed(options.seed);
     let mut phases = [None; 6];
     for half in 0..2 {

@@ -8,7 +8,8 @@ use std::{
     path::Path,
 };
 
-pub(super) const MAKER: StepFactory = StepFactory { name: "file", durability: "fdatasync after each group", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "file", durability: "fdatasync after each group", open };
 
 struct Plain(BufWriter<File>);
 

@@ -4,7 +4,8 @@ use super::backend::{Backend, StepFactory};
 use lmdb::{Database, DatabaseFlags, Environment, Transaction as _, WriteFlags};
 use std::{ops::Range, path::Path};
 
-pub(super) const MAKER: StepFactory = StepFactory { name: "lmdb", durability: "synced at the end of each group", open };
+pub(super) const MAKER: StepFactory =
+    StepFactory { name: "lmdb", durability: "synced at the end of each group", open };
 
 /// Address space, not memory.
 const MAP_BYTES: usize = 4 << 30;

@@ -8,8 +8,11 @@ use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
 use std::{ops::Range, path::Path};
 use tokio::runtime::Runtime;
 
-pub(super) const MAKER: StepFactory =
-    StepFactory { name: "log", durability: "synced after each group, envelope included, segments ready", open };
+pub(super) const MAKER: StepFactory = StepFactory {
+    name: "log",
+    durability: "synced after each group, envelope included, segments ready",
+    open,
+};
 
 /// A transaction must fit into a batch of the log, and its records have headers.
 const TRANSACTION_BYTES: usize = 1 << 20;

@@ -18,8 +18,8 @@ use crate::{
     rounds::{Figure, Progress, Rounds},
     usage::cpu_time,
 };
+use backend::{Backend, ENGINES, StepFactory};
 use clap::Args;
-use backend::{ENGINES, Backend, StepFactory};
 use std::{fs, path::PathBuf, time::Instant};
 
 /// Put small records into several stores, and compare
@@ -121,7 +121,8 @@ fn measure(
     let mut done = 0;
     while done < args.records && begin.elapsed() < args.limit && !scratch.is_stopped() {
         let end = done.saturating_add(group).min(args.records);
-        put(args, backend.as_mut(), done..end, &value).map_err(|e| format!("put into {}: {e}", maker.name))?;
+        put(args, backend.as_mut(), done..end, &value)
+            .map_err(|e| format!("put into {}: {e}", maker.name))?;
         done = end;
     }
     let seconds = begin.elapsed().as_secs_f64();

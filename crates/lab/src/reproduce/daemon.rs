@@ -3,7 +3,7 @@
 use super::{
     Seed,
     read::ratio,
-    steps::{StepFactory, Step, beside, expect, has_postrider},
+    steps::{Step, StepFactory, beside, expect, has_postrider},
 };
 use crate::reproduce::read::median;
 

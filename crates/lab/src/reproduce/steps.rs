@@ -51,7 +51,8 @@ pub(super) fn unpack(results: &Path) -> Result<(), String> {
 
 /// All of them, in the seeds' order.
 pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
-    let make = StepFactory { quick, disk: disk.display().to_string(), results: results.display().to_string() };
+    let make =
+        StepFactory { quick, disk: disk.display().to_string(), results: results.display().to_string() };
     let [creation, passes] = make.daemon();
     let mut steps = vec![make.directories(), creation, make.orders(), passes];
     steps.extend([make.syscalls("1"), make.syscalls("10")]);
@@ -328,8 +329,8 @@ impl StepFactory {
         self.step(
             Seed::S4,
             "net",
-            "net -R 5000 -c 32,1024 --rounds 2",
-            "net",
+            "ipc -R 5000 -c 32,1024 --rounds 2",
+            "ipc",
             vec![
                 expect("t-net-0, 32 octets: LOCAL to INET", "1.5", 1.1..3.0, why, |t| {
                     ratio(t, &["LOCAL", "32"], &["INET", "32"], 0)
@@ -345,8 +346,8 @@ impl StepFactory {
         self.step(
             Seed::S4,
             "lookup",
-            "lookup -m 20000 --rounds 2 DISK",
-            "lookup DISK",
+            "map-lookup -m 20000 --rounds 2 DISK",
+            "map-lookup DISK",
             vec![expect(
                 "lookup: in process to over TCP, one at a time",
                 "100",

@@ -4,8 +4,8 @@
 
 pub(crate) mod compare;
 pub(crate) mod detect;
-mod monitor;
 pub(crate) mod machine;
+mod monitor;
 pub(crate) mod runner;
 pub(crate) mod scenario;
 pub(crate) mod table;

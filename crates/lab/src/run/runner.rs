@@ -7,7 +7,7 @@ use super::{
 use crate::{
     address::{Endpoint, Family},
     rounds::beside,
-    sink::{SinkState, Sink, SinkArgs},
+    sink::{Sink, SinkArgs, SinkState},
     source::{Plan, Report, measure},
     usage::Usage,
 };

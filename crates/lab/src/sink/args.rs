@@ -1,10 +1,9 @@
 //! The command line of `postlab sink`: the single-letter options of smtp-sink, and long options of its own.
 
 use super::{
-    dump,
-    state::Bounds,
-    listen,
+    dump, listen,
     rules::{Delay, Offer, Rules, command_delay, refusal, seconds_of},
+    state::Bounds,
     verb::{COUNT, Verb, VerbSet},
 };
 use crate::address::{Endpoint, Family};

@@ -1,8 +1,8 @@
 //! `--model thread` and `--model pool`: a thread has one session at a time and waits in its calls.
 
 use super::{
-    state::{FULL_PAUSE, SinkState},
     session::{Session, Wish},
+    state::{FULL_PAUSE, SinkState},
 };
 use crate::address::host_of;
 use rustix::{
@@ -21,7 +21,11 @@ use std::{
 };
 
 /// A thread for each connection.
-pub(crate) fn serve_threads(state: &Arc<SinkState>, listeners: &[OwnedFd], wake: &OwnedFd) -> Result<(), String> {
+pub(crate) fn serve_threads(
+    state: &Arc<SinkState>,
+    listeners: &[OwnedFd],
+    wake: &OwnedFd,
+) -> Result<(), String> {
     let active = Arc::new(AtomicUsize::new(0));
     let wake_again = Arc::new(wake.try_clone().map_err(|e| format!("copy an eventfd: {e}"))?);
     while !state.is_stopping() {

@@ -1,8 +1,8 @@
 //! `--model event`: loops, each a thread, that each wait for all their sessions at once.
 
 use super::{
-    state::SinkState,
     session::{Session, Wish},
+    state::SinkState,
 };
 use crate::{address::host_of, slots::Slots, spin::SpinPolicy};
 use rustix::{

@@ -7,12 +7,12 @@ mod args;
 mod blocking;
 mod dump;
 mod event;
-mod state;
 mod listen;
 mod log;
 mod privilege;
 mod rules;
 mod session;
+mod state;
 mod talk;
 mod tasks;
 mod verb;
@@ -22,11 +22,11 @@ pub(crate) use rules::seconds_of;
 
 use crate::address;
 pub(crate) use args::Model;
-pub(crate) use state::SinkState;
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
 };
+pub(crate) use state::SinkState;
 use std::{io, sync::Arc, thread};
 
 /// As many as S4's thrpool had at its best.

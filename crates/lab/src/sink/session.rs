@@ -2,8 +2,8 @@
 
 use super::{
     dump::Dump,
-    state::SinkState,
     log,
+    state::SinkState,
     talk::{Next, Talk},
 };
 use std::{

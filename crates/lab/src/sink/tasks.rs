@@ -2,8 +2,8 @@
 
 use super::{
     blocking::wait_for_end,
-    state::{FULL_PAUSE, SinkState},
     session::{Session, Wish},
+    state::{FULL_PAUSE, SinkState},
 };
 use rustix::{
     fd::OwnedFd,

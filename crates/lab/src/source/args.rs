@@ -2,8 +2,8 @@
 
 use super::{
     client::{PATIENCE, Style},
-    template::{Body, MessageTemplate, Options, read_file},
     setup::{Rest, Setup},
+    template::{Body, MessageTemplate, Options, read_file},
     transcript::Transcript,
 };
 use crate::address::{Endpoint, Family};

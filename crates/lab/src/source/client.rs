@@ -242,8 +242,11 @@ mod tests {
     fn dialog(style: Style, length: usize, words: &[&str]) -> (Vec<String>, Tally) {
         let message = super::super::template::tests::template().next();
         let now = Instant::now();
-        let (mut client_session, mut tally, mut said) =
-            (ClientSession::new(settings(), style, TranscriptSinks::new(), now), Tally::default(), Vec::new());
+        let (mut client_session, mut tally, mut said) = (
+            ClientSession::new(settings(), style, TranscriptSinks::new(), now),
+            Tally::default(),
+            Vec::new(),
+        );
         for word in words {
             for piece in word.as_bytes().chunks(length) {
                 client_session.receive(piece, now, &mut tally).unwrap();

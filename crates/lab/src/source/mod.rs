@@ -6,13 +6,13 @@
 mod args;
 mod client;
 mod event;
-mod template;
 mod line;
 mod plan;
 mod report;
 mod session;
 mod setup;
 mod tally;
+mod template;
 mod tls;
 mod transcript;
 

@@ -89,7 +89,8 @@ impl Session {
         let began = self.connecting.take().unwrap_or(now);
         tally.connections += 1;
         tally.took(Phase::Connect, now.saturating_duration_since(began));
-        self.client_session = Some(ClientSession::new(setup.client.clone(), setup.style, setup.transcript.sinks(), now));
+        self.client_session =
+            Some(ClientSession::new(setup.client.clone(), setup.style, setup.transcript.sinks(), now));
         self.nothing_begun = true;
         self.room = setup.messages_on_connection();
         self.wants_tls = setup.wants_tls();
@@ -259,7 +260,9 @@ impl Session {
     }
 
     fn begin(&mut self, setup: &Setup, now: Instant) {
-        let (Some(client_session), Some(ticket)) = (&mut self.client_session, self.ticket.take()) else { return };
+        let (Some(client_session), Some(ticket)) = (&mut self.client_session, self.ticket.take()) else {
+            return;
+        };
         self.nothing_begun = false;
         self.room = self.room.saturating_sub(1);
         self.under_way.push_back((ticket.number, ticket.due.unwrap_or(now)));

@@ -80,7 +80,9 @@ impl MessageTemplate {
             Vec::new()
         } else {
             let number = |i: u32| numbered.then_some(u64::from(i));
-            (0..options.recipients).map(|i| recipient(number(i + 1), &options.to)).collect::<Result<_, _>>()?
+            (0..options.recipients)
+                .map(|i| recipient(number(i + 1), &options.to))
+                .collect::<Result<_, _>>()?
         };
         let users = options.users.iter().map(|to| recipient(None, to)).collect::<Result<_, _>>()?;
         let sender =
@@ -246,14 +248,16 @@ pub(super) mod tests {
         let three = MessageTemplate::new(Options { recipients: 3, ..options() }, true).unwrap();
         assert_eq!(paths(&three.next()), ["1bar@h.example", "2bar@h.example", "3bar@h.example"]);
         assert_eq!(paths(&three.next())[0], "1bar@h.example");
-        let ever = MessageTemplate::new(Options { recipients: 2, numbered: true, ..options() }, true).unwrap();
+        let ever =
+            MessageTemplate::new(Options { recipients: 2, numbered: true, ..options() }, true).unwrap();
         assert_eq!(paths(&ever.next()), ["1bar@h.example", "2bar@h.example"]);
         assert_eq!(paths(&ever.next()), ["3bar@h.example", "4bar@h.example"]);
     }
 
     #[test]
     fn each_message_has_an_id_of_its_own_unless_it_has_no_header() {
-        let template = MessageTemplate::new(Options { subject: Some("hi".into()), ..options() }, true).unwrap();
+        let template =
+            MessageTemplate::new(Options { subject: Some("hi".into()), ..options() }, true).unwrap();
         let texts: Vec<_> = (0..2).map(|_| template.next().content.in_memory().unwrap()).collect();
         assert!(texts[0].starts_with(b"Message-ID: <") && texts[0] != texts[1]);
         assert!(String::from_utf8_lossy(&texts[0]).contains("\r\nSubject: hi\r\n\r\nThis is"));

@@ -37,6 +37,13 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Queue(QueueCommand),
     /// Look into the spool, and check it; the daemon need not run
+    ///
+    /// These commands find two kinds of fault. Damage: bytes can be read, but their checksum is wrong, or
+    /// a file is missing. A read error: the disk answers with an error, so the bytes may still be good.
+    /// A damaged segment that holds nothing else of use is quarantined: a start of the daemon renames the
+    /// file to NAME.bad and no longer uses it. `check` reports all faults. `salvage` writes messages from
+    /// damaged and quarantined segments to files. `check`, `dump` and `salvage` change nothing in the
+    /// spool.
     #[command(subcommand)]
     Spool(SpoolCommand),
     /// Tell where a message is, what was last said about it, and when it is tried next
@@ -45,6 +52,15 @@ pub(crate) enum Command {
         id: String,
     },
     /// Show the counters: everything accepted is delivered, bounced, expired, deleted or queued
+    ///
+    /// A line `spool fault:` is shown for each fault of the stored mail. `damaged` names a place whose
+    /// checksum was wrong at the start of the daemon, a missing segment, or a message whose content is
+    /// lost. `cannot be read` names a place for which the disk returned an error at the start: nothing in
+    /// it is lost; repair the cause and restart the daemon. `quarantined` names a damaged file that is no
+    /// longer used. `compaction pauses` says why the daemon cannot free old segments now: the spool grows
+    /// until the cause is repaired. Use `postrider spool check` to check the spool again, and
+    /// `postrider spool salvage` to get messages out of damaged and quarantined segments. With --json the
+    /// lines are in spool.faults.
     #[command(visible_alias = "ledger")]
     Status {
         /// As JSON
@@ -155,6 +171,13 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SpoolCommand {
     /// Verify every record and say what they come to; fails when something is not what was written
+    ///
+    /// Each fault is one line. `damaged` is a range of bytes whose checksum is wrong. `corrupt` is what
+    /// the damage means: missing batches, a missing segment, or a message whose content is lost.
+    /// `cannot be read` is a range for which the disk returned an error: the bytes may be good, so repair
+    /// the cause and check again. `quarantined` is a damaged file NAME.bad that is no longer used; it is
+    /// reported until you remove it. The exit code is 0 when the spool is sound and 65 when there is any
+    /// fault. Nothing in the spool is changed.
     Check {
         /// Another spool than the configured ones
         #[arg(long, value_name = "DIR")]
@@ -175,6 +198,13 @@ pub(crate) enum SpoolCommand {
         path: Option<PathBuf>,
     },
     /// Bring what can be proved out of damaged segments into files, and say what is missing
+    ///
+    /// Writes each message that is neither queued nor known to be finished. The messages come from damaged
+    /// segments, from quarantined files (NAME.bad), and from messages that are kept out of the queue
+    /// because a part of their content is lost. A whole message is written to ID.mail; move that file into
+    /// the drop directory to send it. ID.incomplete lacks a part of its content. Look for each id in the
+    /// log first: the record that the message was delivered may be in the damage. A place that cannot be
+    /// read now is named; repair the cause and run the command again. Nothing in the spool is changed.
     Salvage {
         /// Write the files here instead of `quarantine` in the data folder
         #[arg(long, value_name = "DIR")]

@@ -1,7 +1,7 @@
 //! The delivery log, in the daemon's own terms.
 
-use mail::{Attempt, Destination, Envelope, Message, Outcome, QueueId, Reply, UnixMillis};
 use inbound::Client;
+use mail::{Attempt, Destination, Envelope, Message, Outcome, QueueId, Reply, UnixMillis};
 use report::{
     Log,
     line::{Event, Refused},

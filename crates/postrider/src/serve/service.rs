@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{control::Refusal, own_address};
 use bytes::Bytes;
-use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
 use inbound::{Client, Service, StoreError};
+use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
 use smtp::server::replies;
 use spool::{Entry, Refused, SpoolFailure, Ticket};
 use std::{

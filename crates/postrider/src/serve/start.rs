@@ -18,13 +18,14 @@ use crate::{
 };
 use config::{ListenTls, Settings};
 use engine::{Engine, Event};
+use inbound::{Inbound, Listener, TlsMode, WorkerPool};
 use mail::IdSource;
-use inbound::{WorkerPool, Listener, Inbound, TlsMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smtp::server::BareLf;
 use spool::Spool;
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::{SocketAddr, TcpListener},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
@@ -52,11 +53,14 @@ const STOP_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
-    tracing_subscriber::fmt().with_writer(io::stderr).with_target(false).init();
+    // Standard error may be a full disk or a closed pipe: what cannot be written there is lost, and mail goes on. The
+    // subscriber would report its failed write there, too, and panic.
+    let subscriber = tracing_subscriber::fmt().with_writer(io::stderr).with_target(false);
+    subscriber.log_internal_errors(false).init();
     match start(settings, source) {
         Ok(exit) => exit.into(),
         Err(problem) => {
-            eprintln!("postrider: {}", problem.text);
+            let _ = writeln!(io::stderr(), "postrider: {}", problem.text);
             problem.exit.into()
         }
     }

@@ -5,7 +5,7 @@ use super::{
     tls,
 };
 use crate::sysexits::Exit;
-use config::{Placement, EightBit, Backend, LmtpTarget, LogFormat, RouteTls, Settings, Target};
+use config::{Backend, EightBit, LmtpTarget, LogFormat, Placement, RouteTls, Settings, Target};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope, TlsMode};
 use policy::Policy;

@@ -105,7 +105,8 @@ impl Ledger {
     /// Messages whose acceptance is durable, whose end was not submitted, and which recovery did not find.
     pub fn missing(&self, found: &Queue) -> Vec<(u64, Live)> {
         let is_missing = |id: &u64| !found.contains_key(id);
-        let mut all: Vec<u64> = self.shards.iter().flat_map(super::Shard::durable).filter(is_missing).collect();
+        let mut all: Vec<u64> =
+            self.shards.iter().flat_map(super::Shard::durable).filter(is_missing).collect();
         all.dedup();
         all.into_iter().filter_map(|id| Some((id, self.latest.get(&id)?.clone()))).collect()
     }

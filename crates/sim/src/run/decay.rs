@@ -4,8 +4,8 @@
 
 use super::{Ended, Run, Subject, Tally};
 use crate::{
-    disk::Decay,
     backend::Backend,
+    disk::Decay,
     ledger::{Live, Queue},
     survey::{self, Spot, What},
 };
@@ -70,6 +70,15 @@ pub(super) struct Decayed {
     pub(super) hurt: BTreeSet<u64>,
     /// They were in the newest batch, of which nothing else tells that it was there.
     is_newest: bool,
+    /// Numbers of the batches they were in.
+    batches: Vec<u64>,
+}
+
+impl Decayed {
+    /// Is what is left what a disk has that never wrote it?
+    fn is_silent(&self) -> bool {
+        matches!(self.how, Decay::ZeroSector | Decay::ZeroPage | Decay::LostWrite)
+    }
 }
 
 impl fmt::Display for Decayed {
@@ -108,7 +117,16 @@ impl Run {
         let owners = survey::owners(&spot.file, &content, &lost);
         let is_hurt = !matches!(how, Decay::Cache);
         let hurt = if is_hurt { self.ledger.hurt(&owners) } else { BTreeSet::new() };
-        self.decayed.push(Decayed { how, what, file: spot.file.clone(), bytes: lost, hurt, is_newest });
+        let batches = survey::numbers_hit(&content, &lost);
+        self.decayed.push(Decayed {
+            how,
+            what,
+            file: spot.file.clone(),
+            bytes: lost,
+            hurt,
+            is_newest,
+            batches,
+        });
         self.tally.decay_count += 1;
     }
 
@@ -176,6 +194,7 @@ impl Run {
     /// A message that was accepted, is not there, and must be: it is told, in queue directories by name. Of
     /// one whose segment was set aside that was told when it was.
     pub(super) fn judge_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
+        let range = survey::number_range(&self.disk);
         let is_told = |(id, _): &(u64, Live)| {
             let name = QueueId(*id).to_string();
             let mut told = report.corrupt.iter().chain(&report.unread);
@@ -185,10 +204,16 @@ impl Run {
                     && one.file.ends_with(".seg")
                     && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
             };
-            // Zeros, or what was there before, in place of the newest batch: as if it had never been written.
+            // Zeros, or what was there before, in place of the first or the last batches of the log: as if they had never
+            // been written. Behind such a batch in a segment nothing tells what belongs to its generation.
+            let is_outside = |one: &Decayed| {
+                range.is_none_or(|(from, to)| one.batches.iter().all(|n| *n < from || *n > to))
+            };
+            let is_lost = |one: &Decayed| one.is_silent() && (one.is_newest || is_outside(one));
             let is_untold = |one: &Decayed| {
-                let is_silent = matches!(one.how, Decay::ZeroSector | Decay::ZeroPage | Decay::LostWrite);
-                one.hurt.contains(id) && one.is_newest && is_silent
+                let is_behind = |other: &Decayed| other.file == one.file && is_lost(other);
+                one.hurt.contains(id)
+                    && (is_lost(one) || is_outside(one) && self.decayed.iter().any(is_behind))
             };
             let has_gone_again = self.returned.contains(id);
             if has_gone_again || self.decayed.iter().any(|one| is_aside(one) || is_untold(one)) {
@@ -243,7 +268,10 @@ impl Run {
             return Ok(false);
         }
         let mut rounds = 0;
-        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare].into_iter().any(|step| spool.step(step)) {
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
+            .into_iter()
+            .any(|step| spool.step(step))
+        {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err(self.said("the spool never rests"));

@@ -24,7 +24,7 @@ pub fn full(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, St
     run.workload = run.workload.slow().large();
     let segments = SEGMENTS_MIN + run.fills.below(5);
     // So large that a block for each commit, and what stays empty at a segment's end, are a small part of it.
-    run.setup.log.segment_bytes *= 8;
+    run.setup.log.segment_bytes *= 10;
     run.setup.log.max_bytes = segments * run.setup.log.segment_bytes;
     for _ in 0..LIVES {
         let is_listed = run.listed.chance(25);
@@ -99,7 +99,10 @@ impl Run {
                 return Err("what is there never leaves".to_owned());
             }
         }
-        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare].into_iter().any(|step| spool.step(step)) {
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
+            .into_iter()
+            .any(|step| spool.step(step))
+        {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err("the spool never rests".to_owned());

@@ -2,7 +2,7 @@
 //! gives everything back, all messages are there that were accepted and not ended, and none that was ended.
 
 use super::{Ended, Run, Subject, Tally};
-use crate::{disk::Decay, backend::Backend, ledger::Queue};
+use crate::{backend::Backend, disk::Decay, ledger::Queue};
 use mail::QueueId;
 use spool::{Mutation, RecoveryReport};
 use std::collections::BTreeSet;
@@ -64,10 +64,10 @@ impl Run {
     /// From a start until a crash; a start that can read nothing is none.
     fn failing_life(&mut self, known: &mut Known) -> Result<(), String> {
         let is_listed = self.listed.chance(25);
-        let spool = match self.recover_by(is_listed) {
+        let (spool, report) = match self.recover_by(is_listed) {
             Ok((spool, report)) => {
                 self.judge_reading(&report, known)?;
-                spool
+                (spool, report)
             }
             Err(Ended::Crash | Ended::NoRoom) => return Err(self.said("no start")),
             Err(Ended::Violation(what)) if what.contains("nothing of the log can be read") => {
@@ -76,8 +76,12 @@ impl Run {
             }
             Err(Ended::Violation(what)) => return Err(self.said(&what)),
         };
-        // What came back because its end could not be read may be delivered once more.
-        let is_back = |id: &&u64| self.ledger.latest().contains_key(*id);
+        // A message that came back because its end could not be read may be delivered once more. Without its content it
+        // is kept out of the queue, and the report names it.
+        let is_named = |id: &u64| {
+            report.unread.iter().chain(&report.corrupt).any(|what| what.contains(&QueueId(*id).to_string()))
+        };
+        let is_back = |id: &&u64| self.ledger.latest().contains_key(*id) || is_named(id);
         let back: Vec<u64> = known.ended.iter().filter(is_back).copied().collect();
         known.gone.retain(|id| !back.contains(id));
         self.returned.extend(back);

@@ -39,7 +39,10 @@ impl Run {
             self.ledger.submitted(spool.shard(ticket), ticket, done);
             spool.step(WorkStep::Commit);
         }
-        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare].into_iter().any(|step| spool.step(step)) {}
+        while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
+            .into_iter()
+            .any(|step| spool.step(step))
+        {}
         self.note_durable(&spool);
         let (left, files) = (self.ledger.open_count(), self.disk.spool_files());
         if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.backend) {

@@ -2,7 +2,7 @@
 //! durable is lost, and after a restart on a sound disk all is well.
 
 use super::Run;
-use crate::{disk::Fault, backend::Backend};
+use crate::{backend::Backend, disk::Fault};
 use spool::Mutation;
 
 /// What became of the fault.
@@ -21,7 +21,13 @@ const STEPS: u64 = 50;
 ///
 /// # Errors
 /// In words.
-pub fn sweep(seed: u64, at: u64, fault: Fault, backend: Backend, mutation: Mutation) -> Result<Swept, String> {
+pub fn sweep(
+    seed: u64,
+    at: u64,
+    fault: Fault,
+    backend: Backend,
+    mutation: Mutation,
+) -> Result<Swept, String> {
     let mut run = Run::new(seed, backend, mutation);
     run.make_room();
     run.steps = STEPS;

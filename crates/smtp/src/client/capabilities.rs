@@ -21,8 +21,10 @@ pub struct Capabilities {
     pub starttls: bool,
     /// RFC 1870: offered at all, and the limit if it names one.
     pub size: Option<Option<u64>>,
-    /// RFC 9422: recipients a transaction.
+    /// RFC 9422, RCPTMAX: RCPT commands in one transaction.
     pub recipients_max: Option<usize>,
+    /// RFC 9422, MAILMAX: MAIL commands on one connection.
+    pub transactions_max: Option<usize>,
 }
 
 impl Capabilities {
@@ -52,12 +54,31 @@ impl Capabilities {
                 "STARTTLS" => c.starttls = true,
                 // Zero means no limit (RFC 1870 §4).
                 "SIZE" => c.size = Some(words.next().and_then(|w| w.parse().ok()).filter(|n| *n > 0)),
-                "LIMITS" => c.recipients_max = words.find_map(|w| w.strip_prefix("RCPTMAX=")?.parse().ok()),
+                "LIMITS" => words.for_each(|word| c.add_limit(word)),
                 _ => {}
             }
         }
         c
     }
+
+    /// Adds one limit of RFC 9422. A limit without a valid value and a limit of another name have no effect. Of
+    /// several values of one limit the smallest counts.
+    fn add_limit(&mut self, word: &str) {
+        let Some((name, value)) = word.split_once('=') else { return };
+        let Some(value) = limit_value(value) else { return };
+        let limit = match name {
+            _ if name.eq_ignore_ascii_case("RCPTMAX") => &mut self.recipients_max,
+            _ if name.eq_ignore_ascii_case("MAILMAX") => &mut self.transactions_max,
+            _ => return,
+        };
+        *limit = Some(limit.map_or(value, |before| before.min(value)));
+    }
+}
+
+/// Parses the value of a limit: one to six digits, of which the first is not zero (RFC 9422).
+fn limit_value(value: &str) -> Option<usize> {
+    let is_number = value.len() <= 6 && value.bytes().all(|b| b.is_ascii_digit()) && !value.starts_with('0');
+    value.parse().ok().filter(|_| is_number)
 }
 
 #[cfg(test)]
@@ -75,5 +96,28 @@ mod tests {
         assert!(c.pipelining && c.eight_bit && !c.chunking);
         assert_eq!((c.size, c.recipients_max), (Some(Some(100)), Some(50)));
         assert_eq!(Capabilities::parse(&Reply::new(250, None, "mx\nSIZE 0")).size, Some(None));
+    }
+
+    #[test]
+    fn limits_are_read_in_any_case_and_malformed_limits_are_ignored() {
+        for (line, limits) in [
+            ("LIMITS RCPTMAX=50", (Some(50), None)),
+            ("LIMITS MAILMAX=2", (None, Some(2))),
+            ("LIMITS RCPTMAX=50 MAILMAX=999999", (Some(50), Some(999_999))),
+            ("limits mailmax=7 RcptMax=1 RCPTDOMAINMAX=3 X", (Some(1), Some(7))),
+            ("LIMITS MAILMAX=9 MAILMAX=8\nLIMITS MAILMAX=10 RCPTMAX=4", (Some(4), Some(8))),
+            ("LIMITS MAILMAX=x MAILMAX=5", (None, Some(5))),
+            ("LIMITS", (None, None)),
+            ("LIMITS RCPTMAX MAILMAX=", (None, None)),
+            ("LIMITS RCPTMAX=0 MAILMAX=0", (None, None)),
+            ("LIMITS RCPTMAX=+5 MAILMAX=-5", (None, None)),
+            ("LIMITS RCPTMAX=05 MAILMAX=5x", (None, None)),
+            ("LIMITS RCPTMAX=1000000 MAILMAX=99999999999999999999999", (None, None)),
+            ("LIMITS RCPTMAX=1=2 MAILMAX=1;2 XMAILMAX=3", (None, None)),
+            ("RCPTMAX=5 MAILMAX=5", (None, None)),
+        ] {
+            let c = Capabilities::parse(&Reply::new(250, None, format!("mx\n{line}")));
+            assert_eq!((c.recipients_max, c.transactions_max), limits, "{line}");
+        }
     }
 }

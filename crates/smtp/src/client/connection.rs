@@ -37,7 +37,8 @@ pub struct Settings {
     /// Transactions whose content is on the wire while the next one begins, with a server that offers
     /// PIPELINING; 1 waits for each.
     pub depth: usize,
-    /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody.
+    /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody. Reports of
+    /// our own ([`mail::Message::is_report`]) are sent as they are in any case.
     pub eight_bit_anyway: bool,
 }
 
@@ -138,6 +139,8 @@ pub struct Lost {
     pub accepted_count: usize,
     /// Some RCPT was sent, or was to be sent, and not answered.
     pub lacks_rcpt_reply: bool,
+    /// DATA was sent, or was to be sent, and not answered; each command before it was answered.
+    pub lacks_data_reply: bool,
 }
 
 /// What waits to be written.
@@ -183,6 +186,8 @@ pub struct Connection {
     transactions: VecDeque<Progress>,
     /// The last of the transactions has not sent its content yet.
     opening: bool,
+    /// MAIL commands that were queued, whatever their replies.
+    mail_count: usize,
     /// How the opening transaction's content travels.
     carrier: Carrier,
     needs_reset: bool,
@@ -205,6 +210,7 @@ impl Connection {
             capabilities: Capabilities::default(),
             transactions: VecDeque::new(),
             opening: false,
+            mail_count: 0,
             carrier: Carrier::Data,
             needs_reset: false,
             stuffer: Stuffer::default(),
@@ -212,6 +218,11 @@ impl Connection {
             ready: false,
             closing: false,
         }
+    }
+
+    /// Returns the protocol that is spoken on this connection.
+    pub fn protocol(&self) -> Protocol {
+        self.settings.protocol
     }
 
     /// What the server offers.
@@ -249,7 +260,14 @@ impl Connection {
     pub fn can_begin(&self) -> bool {
         // Only with PIPELINING may anything be sent behind content (RFC 2920 §3.1).
         let depth = if self.capabilities.pipelining { self.settings.depth.max(1) } else { 1 };
-        self.ready && !self.closing && !self.opening && self.transactions.len() < depth
+        let is_free = self.ready && !self.closing && !self.opening && self.transactions.len() < depth;
+        is_free && !self.is_exhausted()
+    }
+
+    /// Returns whether the connection has carried as many MAIL commands as the server announced to take (RFC 9422,
+    /// MAILMAX). Another connection takes further transactions.
+    pub fn is_exhausted(&self) -> bool {
+        self.capabilities.transactions_max.is_some_and(|max| self.mail_count >= max)
     }
 
     /// Takes bytes from the server.
@@ -406,6 +424,7 @@ impl Connection {
     fn send_commands(&mut self, progress: &Progress) {
         let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
         write_mail(self.text(), progress, &capabilities, carrier);
+        self.mail_count += 1;
         self.expected.push_back(Expect::Mail);
         if capabilities.pipelining {
             let mut from = 0;
@@ -651,6 +670,7 @@ impl Connection {
     pub fn lost(&mut self) -> Vec<Lost> {
         let mut left = Vec::new();
         let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expect::Rcpt(_)));
+        let lacks_data_reply = matches!(self.expected.front(), Some(Expect::Data));
         for progress in std::mem::take(&mut self.transactions) {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
             for (index, answer) in progress.transaction.recipients.iter().zip(progress.answers) {
@@ -668,6 +688,7 @@ impl Connection {
                 open,
                 accepted_count: progress.accepted_count,
                 lacks_rcpt_reply: lacks_rcpt_reply && !progress.content_sent,
+                lacks_data_reply: lacks_data_reply && !progress.content_sent,
             });
         }
         left

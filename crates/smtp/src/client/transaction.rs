@@ -175,7 +175,8 @@ pub(super) fn carrier(
             fail(Enhanced(5, 6, 3), "the next hop does not offer BINARYMIME, which the message needs")
         };
     }
-    if is_8bit && !c.eight_bit && !eight_bit_anyway {
+    // A report that is not sent is lost, because nobody is told.
+    if is_8bit && !c.eight_bit && !eight_bit_anyway && !t.message.is_report() {
         return fail(Enhanced(5, 6, 3), "the next hop does not offer 8BITMIME, which the message needs");
     }
     Ok(Carrier::Data)

@@ -4,8 +4,8 @@
 use super::{
     Shared, Work, intent,
     names::Named,
-    round::{Round, ChangedMessage},
     pending_sync::{Unwritten, Written},
+    round::{ChangedMessage, Round},
 };
 use crate::{Mutation, SpoolFailure, Ticket, disk::File};
 use host::Processors;

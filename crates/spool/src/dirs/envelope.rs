@@ -8,7 +8,7 @@ mod tests;
 pub(super) use read::{places, read};
 
 use super::{
-    line::{Lines, LineChecksum, Words},
+    line::{LineChecksum, Lines, Words},
     note::Append,
 };
 use crate::RecipientState;

@@ -3,7 +3,7 @@
 
 use super::{
     envelope, intent,
-    line::{Lines, LineChecksum},
+    line::{LineChecksum, Lines},
 };
 use crate::Mutation;
 use mail::QueueId;

@@ -1,7 +1,7 @@
 //! An intent: what shall happen to several messages at once. Whole or not there, since it gets its name
 //! only when it is synced; done again as often as one likes with the same end.
 
-use super::line::{Lines, LineChecksum, hex, lines, number, unescape};
+use super::line::{LineChecksum, Lines, hex, lines, number, unescape};
 use crate::format::wire::Malformed;
 use mail::QueueId;
 

@@ -29,21 +29,21 @@ mod envelope;
 pub(crate) mod find;
 mod finish;
 pub(crate) mod fuzz;
-mod stepper;
 mod index;
 mod intent;
 mod line;
-pub(crate) mod name_only;
 mod listing;
+pub(crate) mod name_only;
 mod names;
 mod note;
+mod pending_sync;
 mod queues;
 mod recover;
 mod room;
 mod round;
 mod shared;
 mod space_monitor;
-mod pending_sync;
+mod stepper;
 
 pub use find::Layout;
 pub use name_only::Listed;
@@ -52,8 +52,8 @@ pub use queues::{Choice, QueueDirectory};
 use crate::{
     Durable, Entry, Failed, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Ticket, Transaction,
+    commit_queue::{self, Pending, Urgency},
     disk::RealDisk,
-    commit_queue::{self, Urgency, Pending},
 };
 use bytes::Bytes;
 use commit::Committer;
@@ -111,6 +111,8 @@ pub struct DirSpool {
     folder: Option<RealDisk>,
     /// Where messages are that were listed and may not be opened yet.
     listing: Option<listing::Listing>,
+    /// What the start found wrong with the stored bytes.
+    faults: Vec<String>,
 }
 
 impl DirSpool {
@@ -127,7 +129,15 @@ impl DirSpool {
         queues.lock()?;
         let shared = Arc::new(Shared::new(settings, queues, mutation));
         let threads = Mutex::default();
-        Ok(Self { shared, recovered: false, threads, stepper: None, folder: None, listing: None })
+        Ok(Self {
+            shared,
+            recovered: false,
+            threads,
+            stepper: None,
+            folder: None,
+            listing: None,
+            faults: Vec::new(),
+        })
     }
 
     /// From here on, what is submitted is committed.
@@ -267,7 +277,14 @@ impl Spool for DirSpool {
         }
         let (report, next) = recover::recover(&self.shared, visit)?;
         self.begin(Committer::new(self.shared.clone(), next))?;
+        let damaged = report.corrupt.iter().map(|what| format!("damaged: {what}"));
+        let unread = report.unread.iter().map(|what| format!("cannot be read: {what}"));
+        self.faults = damaged.chain(unread).collect();
         Ok(report.hushed(self.shared.mutation))
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.faults.clone()
     }
 
     fn pressure(&self) -> Pressure {

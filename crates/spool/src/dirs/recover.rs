@@ -6,12 +6,12 @@ use super::{
     envelope::{self, Filed, Piece, Unreadable},
     finish::finish,
     index::{Chunk, Slot, content_of},
-    name_only::{place_by_clock, round_by_clock},
     listing::Listing,
+    name_only::{place_by_clock, round_by_clock},
     names::Named,
     note::Append,
-    shared::{ENVELOPE_MAX, is_ours, read_file},
     pending_sync::told,
+    shared::{ENVELOPE_MAX, is_ours, read_file},
 };
 use crate::log::tolerant::with_retries;
 use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
@@ -168,7 +168,8 @@ fn outbid_unfinished(shared: &Shared, listing: &Listing) {
     for (id, dir) in &listing.unfinished {
         let name = Named::Unfinished(*id).file();
         if shared.queues.dir(*dir).disk.read(&name, ENVELOPE_MAX, &mut buffer).is_ok() {
-            envelope::places(&buffer, shared.seal(*id)).for_each(|place| shared.reserve_chunk_ids_above(place));
+            envelope::places(&buffer, shared.seal(*id))
+                .for_each(|place| shared.reserve_chunk_ids_above(place));
         }
     }
 }

@@ -143,7 +143,15 @@ impl Round {
             (slot.dir, slot.envelope_bytes)
         };
         let lines = Vec::new();
-        Some(self.enter(ChangedMessage { id, dir, base, lines, accepted: None, ends: false, is_joint: false }))
+        Some(self.enter(ChangedMessage {
+            id,
+            dir,
+            base,
+            lines,
+            accepted: None,
+            ends: false,
+            is_joint: false,
+        }))
     }
 
     fn enter(&mut self, touched: ChangedMessage) -> usize {

@@ -10,7 +10,9 @@ use super::{
     room::{Allowed, Room},
 };
 use crate::log::tolerant::with_retries;
-use crate::{Mutation, SpoolFailure, Transaction, closing::Closing, commit_queue::CommitQueue, progress::Progress};
+use crate::{
+    Mutation, SpoolFailure, Transaction, closing::Closing, commit_queue::CommitQueue, progress::Progress,
+};
 use bytes::Bytes;
 use mail::{Content, Message, Part, Place, QueueId, UnixMillis};
 use std::{

@@ -128,7 +128,7 @@ impl SegmentHeader {
 /// Magic, length, sequence, count, checksum.
 pub(crate) const BATCH_HEAD_BYTES: usize = 4 + 4 + 8 + 4 + 4;
 /// Magic, chained checksum.
-const BATCH_END_BYTES: usize = 4 + 4;
+pub(crate) const BATCH_END_BYTES: usize = 4 + 4;
 
 /// Begins a batch in `out`, which must be empty; records follow.
 pub(crate) fn begin_batch(out: &mut Vec<u8>) {
@@ -239,10 +239,13 @@ pub(crate) fn read_batch(
 /// tells its lower half, and the head's checksum, which is linear in the upper half, the rest.
 pub(crate) fn find_seed(bytes: &[u8]) -> Option<u64> {
     let starts = (FIRST_BATCH as usize..bytes.len()).step_by(ALIGN);
-    starts.into_iter().find_map(|at| {
-        let seed = seed_of_batch(bytes.get(at..)?, at as u64)?;
-        read_batch(&bytes[at..], at as u64, seed, true).is_ok().then_some(seed)
-    })
+    starts.into_iter().find_map(|at| find_seed_at(bytes, at))
+}
+
+/// Returns the seed of the batch at an offset in the segment; `None` when no whole batch stands there.
+pub(crate) fn find_seed_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let seed = seed_of_batch(bytes.get(at..)?, at as u64)?;
+    read_batch(&bytes[at..], at as u64, seed, true).is_ok().then_some(seed)
 }
 
 fn seed_of_batch(bytes: &[u8], position: u64) -> Option<u64> {

@@ -108,9 +108,11 @@ impl Committer {
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
         let mut processors = Processors::new();
-        while let Some((works, ticket)) =
-            self.shared.commit_queue.next(self.outcome_delay(), self.shared.last_sync(), processors.unused_percent())
-        {
+        while let Some((works, ticket)) = self.shared.commit_queue.next(
+            self.outcome_delay(),
+            self.shared.last_sync(),
+            processors.unused_percent(),
+        ) {
             if !self.serve(works, ticket) {
                 return;
             }

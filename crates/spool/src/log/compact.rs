@@ -3,15 +3,16 @@
 //! then moved once for several that were written.
 
 use super::{
-    Folded, Shared, Work, segment_index,
+    Folded, Shared, Work,
     index::{Index, Kept, Location, Slot},
     pool::RESERVE,
     retain::each_record,
+    segment_index,
 };
 use crate::{
     Mutation, SpoolFailure, Ticket,
-    format::record::{self, Kind},
     commit_queue::Urgency,
+    format::record::{self, Kind},
 };
 use bytes::Bytes;
 use mail::QueueId;
@@ -405,7 +406,12 @@ fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Tick
     }
     let bytes = u64::from(slot.at.length);
     let moved = Relocated { name, slot, folded };
-    let ticket = shared.commit_queue.push(shared.commit_queue.lock(), Work::Move(Box::new(moved)), bytes, Urgency::Lazy);
+    let ticket = shared.commit_queue.push(
+        shared.commit_queue.lock(),
+        Work::Move(Box::new(moved)),
+        bytes,
+        Urgency::Lazy,
+    );
     Ok(Some((ticket, bytes)))
 }
 
@@ -415,8 +421,12 @@ fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<(Ticke
     let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
     let length = bytes.len() as u64;
     let moved = RelocatedChunk { place, at, bytes };
-    let ticket =
-        shared.commit_queue.push(shared.commit_queue.lock(), Work::MoveChunk(Box::new(moved)), length, Urgency::Lazy);
+    let ticket = shared.commit_queue.push(
+        shared.commit_queue.lock(),
+        Work::MoveChunk(Box::new(moved)),
+        length,
+        Urgency::Lazy,
+    );
     Ok(Some((ticket, length)))
 }
 
@@ -450,7 +460,11 @@ fn without_copies(bodies: Vec<Vec<u8>>) -> Vec<Option<Vec<u8>>> {
 
 fn push_kept(shared: &Shared, moved: RelocatedNotes) -> (Ticket, u64) {
     let length = moved.bytes() as u64;
-    let ticket =
-        shared.commit_queue.push(shared.commit_queue.lock(), Work::MoveKept(Box::new(moved)), length, Urgency::Lazy);
+    let ticket = shared.commit_queue.push(
+        shared.commit_queue.lock(),
+        Work::MoveKept(Box::new(moved)),
+        length,
+        Urgency::Lazy,
+    );
     (ticket, length)
 }

@@ -22,6 +22,11 @@ pub(super) fn first(epoch: u64) -> u64 {
     epoch << SHIFT | 1
 }
 
+/// The number of a batch or a segment within its epoch.
+pub(super) fn within(number: u64) -> u64 {
+    number & ((1 << SHIFT) - 1)
+}
+
 /// Is it the first number of its epoch?
 pub(super) fn is_first(number: u64) -> bool {
     number == first(of(number))
@@ -56,6 +61,7 @@ mod tests {
         for epoch in [0, 1, 7, (1 << 24) - 1] {
             assert_eq!((of(first(epoch)), of_chunk(first_chunk(epoch))), (epoch, epoch));
             assert_eq!(of_marker(&marker(epoch)), Some(epoch));
+            assert_eq!(within(first(epoch) + 6), 7);
             assert!(is_first(first(epoch)) && !is_first(first(epoch) + 1));
             assert!(first_chunk(epoch) >> 56 == 0);
         }

@@ -5,12 +5,12 @@ use crate::{
     Mutation,
     disk::File as _,
     format::block::{
-        ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, read_batch,
-        read_head,
+        ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, find_seed_at,
+        read_batch, read_head,
     },
 };
 
-/// What is known of a segment from its headers.
+/// The result of reading the headers of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FoundHeader {
     /// The header, as it was written.
@@ -66,10 +66,9 @@ pub(super) fn find_header(
         }
         (None, Some(last)) if last.is_freed => FoundHeader::Free,
         (None, Some(last)) => match lost_header(file, size_bytes) {
-            // The copy is of another generation than the first batch.
-            Some(FoundHeader::Lost { header, first_batch }) if header.seed != last.seed => {
-                FoundHeader::Lost { header, first_batch }
-            }
+            // The copy is of another generation than the first batch. Without a first batch nothing speaks against the
+            // copy: a batch that stands elsewhere may be of an earlier generation.
+            Some(lost) if first_batch_seed(file, size_bytes).is_some_and(|seed| seed != last.seed) => lost,
             _ => FoundHeader::Copied(last),
         },
         (None, None) => without_header(file, size_bytes),
@@ -99,15 +98,14 @@ fn decode(
     SegmentHeader::decode(&block[..length], place)
 }
 
-/// A block of zeros is what a disk leaves of a header that it lost: only a file without batches is free.
+/// A block of zeros is what a disk leaves of a header that it lost.
 fn without_header(file: &FaultTolerantFile, size_bytes: u64) -> FoundHeader {
-    let is_zero = is_first_block_zero(file);
     match lost_header(file, size_bytes) {
         Some(lost) => lost,
         // Perhaps its first batch is lost, too: nobody knows of which generation the others are.
         None if has_batches(file, size_bytes) => FoundHeader::Nothing,
         None if file.unread().is_some() => FoundHeader::Unread,
-        None if is_zero => FoundHeader::Free,
+        // A file gets its name when its headers are synced: an empty one, or one of zeros, lost what it had.
         None => FoundHeader::Nothing,
     }
 }
@@ -118,7 +116,7 @@ fn is_first_block_zero(file: &FaultTolerantFile) -> bool {
     block[..length].iter().all(|byte| *byte == 0)
 }
 
-/// All of a segment.
+/// Reads all bytes of a segment.
 fn content(file: &FaultTolerantFile, size_bytes: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size_bytes).unwrap_or(0)];
     let length = file.read_at(0, &mut bytes).unwrap_or(0);
@@ -130,8 +128,13 @@ fn has_batches(file: &FaultTolerantFile, size_bytes: u64) -> bool {
     find_seed(&content(file, size_bytes)).is_some()
 }
 
-/// What the first batch of a segment tells of its header. Batches that stand elsewhere may be of an earlier generation:
-/// a new one begins with zeros where its first batch will be.
+/// Returns the seed of the first batch, if the batch is whole.
+fn first_batch_seed(file: &FaultTolerantFile, size_bytes: u64) -> Option<u64> {
+    find_seed_at(&content(file, size_bytes), FIRST_BATCH as usize)
+}
+
+/// Derives the header of a segment from the batches. `None` when there is no first batch: batches behind it may be
+/// of an earlier generation, since a new generation begins with zeros where its first batch will be.
 fn lost_header(file: &FaultTolerantFile, size_bytes: u64) -> Option<FoundHeader> {
     let bytes = content(file, size_bytes);
     let first = bytes.get(FIRST_BATCH as usize..)?;

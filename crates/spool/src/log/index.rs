@@ -1,5 +1,5 @@
-//! Where everything is: segments with what still lives in them, messages, chunks. In memory; built
-//! by recovery from the log alone.
+//! The index of the log, in memory: the segments with their live bytes, the messages, the chunks. Recovery builds the
+//! index from the log alone.
 
 use crate::{
     disk::File,
@@ -54,7 +54,7 @@ pub(crate) struct Slot {
     pub(crate) more: Option<Box<More>>,
 }
 
-/// What few messages have.
+/// The parts of an index entry that few messages have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct More {
     /// Outcome and hold records, in order.
@@ -66,7 +66,7 @@ pub(crate) struct More {
 /// A segment in use.
 #[derive(Clone)]
 pub(crate) struct Segment {
-    /// Its place in the order of the log, as long as this process has the log open.
+    /// The place of the segment in the order of the log, as long as this process has the log open.
     pub(crate) number: u32,
     pub(crate) name: String,
     pub(crate) header: SegmentHeader,
@@ -75,7 +75,7 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: u64,
     /// Part of it cannot be read: it is never used again, in case somebody can rescue something.
     pub(crate) is_damaged: bool,
-    /// It has an index file, or cannot have one.
+    /// The segment has an index file, or cannot have one.
     pub(crate) is_indexed: bool,
     /// A file beside it says that it was parked: what came after it may be gone.
     pub(crate) is_marked: bool,
@@ -97,14 +97,15 @@ impl Segment {
     }
 }
 
-/// What ended or changed messages that may come back: messages whose records lie in a segment that cannot be read
-/// now, or in a file that was quarantined. Without these records a later start would deliver them once more.
+/// The records that ended or changed messages which may come back: messages whose records lie in a segment that cannot
+/// be read now or is missing, or in a file that was quarantined. Without these records a later start would deliver
+/// the messages once more.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     /// All messages up to this queue id may come back.
     pub(crate) up_to: u64,
-    /// These may, too; each with the number of the damaged segment whose own records need not be kept, since they
-    /// come back with it, or [`NOWHERE`].
+    /// Other messages that may come back, each with the number of the damaged segment that it lies in, or [`NOWHERE`].
+    /// Records in that segment need not be kept, since they come back with the message.
     pub(crate) ids: HashMap<u64, u32>,
     /// The records that are kept, by queue id.
     pub(crate) kept: HashMap<u64, Kept>,
@@ -118,7 +119,7 @@ pub(crate) const NOWHERE: u32 = 0;
 pub(crate) struct Kept {
     /// Outcomes and holds, in order.
     pub(crate) notes: Vec<(Kind, Location)>,
-    /// Its tombstone.
+    /// The tombstone of the message.
     pub(crate) done: Option<Location>,
 }
 

@@ -1,14 +1,13 @@
 //! The log: one append-only sequence of batches over segments that were prepared beforehand, one
 //! sync for many transactions, an index in memory. docs/spool-format.md has its bytes.
 
-mod compact;
 mod commit;
-pub(crate) mod segment_index;
+mod compact;
 mod epoch;
 pub(crate) mod examine;
-mod stepper;
 mod header;
 mod index;
+mod missing;
 mod open;
 #[cfg(test)]
 mod parallel_tests;
@@ -17,17 +16,20 @@ mod pool;
 mod pool_tests;
 mod read;
 mod recover;
+mod replay;
 mod retain;
 pub(crate) mod salvage;
-mod stretch;
+mod scan_range;
+pub(crate) mod segment_index;
+mod stepper;
 pub(crate) mod tolerant;
-mod visit;
 mod window;
 
 use crate::{
     Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
     Ticket, Transaction,
     closing::Closing,
+    commit_queue::{self, CommitQueue, Pending, Urgency},
     disk::{Disk, RealDisk},
     format::{
         block::ALIGN,
@@ -35,14 +37,11 @@ use crate::{
         record::Kind,
         wire::Malformed,
     },
-    commit_queue::{self, CommitQueue, Pending, Urgency},
     mutation::Mutation,
     progress::Progress,
 };
 use bytes::Bytes;
 use commit::Committer;
-use stepper::Stepper;
-pub use stepper::WorkStep;
 use index::{Index, Location, Slot};
 use mail::{Message, Part, Place, QueueId, SharedMessage};
 use pool::{Mark, Pool, Room};
@@ -57,8 +56,10 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
+use stepper::Stepper;
+pub use stepper::WorkStep;
 
-/// What the log was told at start.
+/// The settings of the log.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
     /// Size of a segment.
@@ -88,7 +89,7 @@ impl Default for LogSettings {
     }
 }
 
-/// What waits for the commit thread.
+/// Work that waits for the commit thread.
 pub(crate) enum Work {
     Transaction(Transaction),
     Chunk(u64, Bytes),
@@ -97,7 +98,7 @@ pub(crate) enum Work {
     MoveKept(Box<compact::RelocatedNotes>),
 }
 
-/// What is wrong with the stored bytes, for people.
+/// The faults of the stored bytes, in words.
 #[derive(Debug, Default)]
 struct Faults {
     /// Seen at the start.
@@ -151,8 +152,8 @@ impl Shared {
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a transaction, a chunk or a message that is moved may take: a batch lies within a segment, which has
-    /// its header twice, and has a header of its own and is padded.
+    /// The most bytes that a transaction, a chunk or a moved message may have: a batch lies within a segment, which has
+    /// its header twice; the batch has a header of its own and is padded.
     fn record_bytes_max(&self) -> u64 {
         self.settings.segment_bytes.saturating_sub(4 * ALIGN as u64)
     }
@@ -217,7 +218,7 @@ impl Shared {
         Ok(self.fold_stored(id, slot, read_message(id, &body, with_content).map_err(bad)?))
     }
 
-    /// The same with the message at hand.
+    /// Folds the notes of a message into its recipient states; `stored` is the message as it was read.
     fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
@@ -259,7 +260,7 @@ impl Shared {
         Folded { message: stored.message, states, held, lost }
     }
 
-    /// What was noted of a message, read. Notes of a message whose own record is parked are written again as they
+    /// Reads the notes of a message. Notes of a message whose own record is parked are written again as they
     /// were: of copies the last counts.
     fn latest_notes(&self, id: QueueId, slot: &Slot) -> Vec<ReadNote> {
         let notes = slot.more.iter().flat_map(|more| &more.notes);
@@ -376,7 +377,7 @@ impl LogSpool {
         Self::on(Arc::new(disk), settings, Mutation::default())
     }
 
-    /// The same on any disk.
+    /// Opens the log on any [`Disk`].
     pub fn on(disk: Arc<dyn Disk>, settings: LogSettings, mutation: Mutation) -> Result<Self, SpoolFailure> {
         Self::opened(disk, settings, mutation, false)
     }
@@ -410,7 +411,7 @@ impl LogSpool {
         recover::settle_last(&mut found);
         found.index.forget_orphans();
         let shared = Self::shared(Arc::new(disk), settings, Mutation::None, false, &mut found);
-        shared.visit_all(&mut found, visit);
+        shared.replay_live(&mut found, visit);
         Ok(found.report)
     }
 
@@ -516,6 +517,10 @@ impl LogSpool {
         let tail = found.last.as_ref().map(|last| last.sequence);
         let mut index = self.shared.index();
         index.highest_id = index.highest_id.max(found.highest_id_in_tail());
+        for segment in &found.missing {
+            // The segment may be restored.
+            segment.ids.iter().for_each(|id| index.retention.add(*id, index::NOWHERE));
+        }
         retain::begin_at_start(self.shared.pool.disk(), &mut index, &mut found.report, tail);
     }
 
@@ -647,6 +652,11 @@ impl Spool for LogSpool {
         self.shared
             .pool
             .mark_parked(unread.iter().map(String::as_str), Mark::Unread)
+            .and_then(|()| {
+                // Segments behind a missing one may be freed before it is restored.
+                let missing = found.missing.iter().map(|segment| segment.segment.as_str());
+                self.shared.pool.mark_parked(missing, Mark::Damaged)
+            })
             .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
         let dead = found.take_dead(&mut self.shared.index());
         self.quarantine(dead, &mut found.report)?;
@@ -680,7 +690,7 @@ impl Spool for LogSpool {
                 shared.pool.close();
             })?;
         }
-        self.shared.visit_all(&mut found, visit);
+        self.shared.replay_live(&mut found, visit);
         // Not before: it frees what is visited.
         let dead = {
             let mut index = self.shared.index();

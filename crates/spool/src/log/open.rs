@@ -1,11 +1,13 @@
 //! Opens the segments of a log for recovery, and finds their order.
 
 use super::{
-    segment_index, epoch,
+    epoch,
     header::{FoundHeader, find_header},
     index::Segment,
+    missing::Orphan,
     pool::{DAMAGED, Mark, UNFINISHED, parse_mark},
     recover::{Found, io_error},
+    segment_index,
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
@@ -15,13 +17,17 @@ use crate::{
 };
 use std::{collections::HashSet, sync::Arc};
 
+/// How the names of segment index files ended in builds before 0.1.0.
+const OLD_INDEX: &str = ".dig";
+
 /// Opens all segments, in their order.
 ///
 /// # Errors
 /// When the directory cannot be read, or another version of this program wrote a segment.
 pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
     let names = with_retries(|| disk.list()).map_err(|e| io_error("list", "the spool", &e))?;
-    found.unfinished = names.iter().filter(|n| n.ends_with(UNFINISHED)).cloned().collect();
+    let is_leftover = |name: &&String| name.ends_with(UNFINISHED) || name.ends_with(OLD_INDEX);
+    found.unfinished = names.iter().filter(is_leftover).cloned().collect();
     found.markers = names.iter().filter(|name| epoch::of_marker(name).is_some()).cloned().collect();
     found.epoch = found.markers.iter().filter_map(|name| epoch::of_marker(name)).max().unwrap_or(0);
     let current = epoch::marker(found.epoch);
@@ -33,10 +39,18 @@ pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Se
     // In the order of the names: what is removed first must not be chance.
     let (indexed, orphans): (Vec<String>, Vec<_>) = indexes.partition(|segment| there.contains(segment));
     let indexed: HashSet<String> = indexed.into_iter().collect();
-    found.unfinished.extend(orphans.iter().map(|segment| segment_index::name_of(segment)));
+    for segment in orphans {
+        match Orphan::read(disk, &segment, &there) {
+            Some(orphan) => found.missing.push(orphan),
+            None => found.unfinished.push(segment_index::name_of(&segment)),
+        }
+    }
     let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
-    let has_segment =
-        |stem: &str| [".seg", DAMAGED].iter().any(|ending| there.contains(&format!("{stem}{ending}")));
+    let has_segment = |stem: &str| {
+        [".seg", DAMAGED, segment_index::ENDING]
+            .iter()
+            .any(|ending| there.contains(&format!("{stem}{ending}")))
+    };
     let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
     found.unfinished.extend(orphans.map(|(name, _)| name.clone()));
     let marked: HashSet<(String, Mark)> = marks.map(|(_, (stem, why))| (stem.to_owned(), why)).collect();

@@ -199,7 +199,7 @@ fn told(found: &mut Found, dir: &Path, threads: usize) -> String {
     let settings = LogSettings { read_threads: threads, ..LogSettings::default() };
     let shared = LogSpool::shared(disk, settings, Mutation::None, false, found);
     let mut visited: Vec<Recovered> = Vec::new();
-    shared.visit_all(found, &mut |one| visited.push(one));
+    shared.replay_live(found, &mut |one| visited.push(one));
     text + &format!("\n{visited:?}\n{:?}", found.report)
 }
 
@@ -214,7 +214,7 @@ proptest! {
         damages.iter().for_each(|damage| harm(dir.path(), damage));
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |threads| {
-            let reading = Reading { threads, stretch_bytes: blocks * 4096, indexes: false };
+            let reading = Reading { threads, range_bytes: blocks * 4096, indexes: false };
             scan(&disk, Mutation::None, reading)
         };
         match (found(1), found(threads)) {

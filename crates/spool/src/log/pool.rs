@@ -1,7 +1,7 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
 //! A thread keeps the pool filled, from segments that were given back where there are any.
 
-use super::{segment_index, epoch, index::Segment, recover::UNUSED_BYTES};
+use super::{epoch, index::Segment, recover::UNUSED_BYTES, segment_index};
 use crate::{
     Mutation,
     disk::{Disk, File, lacks_room},
@@ -267,8 +267,9 @@ impl Pool {
         let mut state = self.lock();
         state.is_hurried = true;
         self.changed.notify_all();
-        let goes_on =
-            |state: &mut State| !state.is_filled() && !state.no_room && !state.closing && !self.single_stepped;
+        let goes_on = |state: &mut State| {
+            !state.is_filled() && !state.no_room && !state.closing && !self.single_stepped
+        };
         let waited = self.changed.wait_while(state, goes_on);
         waited.unwrap_or_else(PoisonError::into_inner).is_hurried = false;
     }

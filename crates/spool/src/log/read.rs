@@ -11,11 +11,11 @@ use mail::{Outcome, UnixMillis};
 /// More is not copied and looked through at a read_cached: a thread of its own begins sooner.
 pub(super) const GLANCE_BYTES: usize = 512 * 1024;
 
-/// Where bytes are read from.
+/// The source that bytes are read from.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Disk,
-    /// What memory holds of it.
+    /// The page cache only; a read never waits for the disk.
     Cache,
 }
 
@@ -29,7 +29,7 @@ impl Source {
     }
 }
 
-/// What was noted of a message.
+/// A note on a message: a hold or a release, or outcomes.
 pub(super) enum Note {
     Hold(bool),
     Outcome(UnixMillis, Vec<(u32, Outcome)>),

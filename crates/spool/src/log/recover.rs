@@ -5,12 +5,13 @@
 //! very last batch is written but perhaps not synced; whoever goes on writing writes it again first.
 
 use super::{
-    segment_index::{self, EnvelopeTable},
     epoch,
     index::{Index, Location, Segment, chunks_of},
+    missing::Orphan,
     open::open_segments,
     read::{Source, read_record},
-    stretch::{Desk, Kept, ScanResult, RecordRef, Stretch, stretches},
+    scan_range::{Kept, ReadContext, RecordRef, ScanRange, ScanResult, split_segment},
+    segment_index::{self, EnvelopeTable},
     tolerant::FaultTolerantFile,
     window::Window,
 };
@@ -18,7 +19,7 @@ use crate::{
     Mutation, RecoveryReport, SpoolFailure,
     disk::Disk,
     format::{
-        block::{ALIGN, BATCH_HEAD_BYTES, FIRST_BATCH, read_batch, read_head},
+        block::{ALIGN, BATCH_END_BYTES, BATCH_HEAD_BYTES, FIRST_BATCH, read_batch, read_head},
         record::Kind,
     },
     parallel::in_order,
@@ -34,16 +35,16 @@ use std::{
 pub(crate) struct Reading {
     /// With one, segment after segment from front to back, and nothing is kept.
     pub(crate) threads: usize,
-    /// What a thread reads at a time.
-    pub(crate) stretch_bytes: u64,
+    /// The bytes that a thread reads at a time.
+    pub(crate) range_bytes: u64,
     /// Segments that have an index file need not be read.
     pub(crate) indexes: bool,
 }
 
 impl Reading {
-    /// ShardedSpool stretches a segment, so that threads end at about the same time.
+    /// ShardedSpool ranges a segment, so that threads end at about the same time.
     pub(crate) fn on(threads: usize) -> Self {
-        Self { threads, stretch_bytes: 8 * 1024 * 1024, indexes: true }
+        Self { threads, range_bytes: 8 * 1024 * 1024, indexes: true }
     }
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Last {
 }
 
 impl Last {
-    /// What its records take.
+    /// The bytes of the records.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.length)).sum()
     }
@@ -77,7 +78,7 @@ impl Last {
     }
 }
 
-/// What the log says.
+/// The result of a scan of the log.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) index: Index,
@@ -88,7 +89,7 @@ pub(crate) struct Found {
     pub(crate) last: Option<Last>,
     /// EnvelopeTable that need not be read again, by segment.
     pub(crate) kept: HashMap<u32, Vec<Kept>>,
-    /// Where else they are, by segment.
+    /// EnvelopeTable in indexes, by segment.
     pub(crate) envelopes: HashMap<u32, EnvelopeTable>,
     /// The number of the first batch that could be read.
     first: Option<u64>,
@@ -98,13 +99,15 @@ pub(crate) struct Found {
     gaps: Vec<Gap>,
     /// Numbers of the batches that were read, as ranges.
     numbers: Vec<(u64, u64)>,
+    /// Digests without a segment; after the scan those whose segments are missing.
+    pub(super) missing: Vec<Orphan>,
     /// By segment: what could not be read of it.
     pub(super) readers: HashMap<u32, Arc<FaultTolerantFile>>,
     /// Messages whose tombstones were read, where that may matter.
     ended: HashSet<u64>,
     /// The highest epoch that anything in the log belongs to.
     pub(crate) epoch: u64,
-    /// This start begins one.
+    /// This start begins an epoch.
     pub(crate) begins_epoch: bool,
     /// Segments of which nothing could be read.
     pub(crate) unopened: Vec<String>,
@@ -118,7 +121,7 @@ pub(crate) struct Found {
     /// Segments that hold nothing but a batch that was written again since.
     superseded: Vec<u32>,
     pub(crate) next_sequence: u64,
-    /// What the next segment is called in memory.
+    /// The number in memory of the next segment.
     pub(crate) next_number: u32,
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
@@ -142,7 +145,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     let segments = open_segments(disk, &mut found)?;
     let whole = mutation != Mutation::IgnoreBatchEnd;
     if reading.threads > 1 {
-        scan_stretches(disk, segments, &mut found, whole, reading)?;
+        scan_ranges(disk, segments, &mut found, whole, reading)?;
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
@@ -151,9 +154,11 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
+    scan_behind_end(&mut found, whole)?;
     found.note_unread();
     found.read_last()?;
     found.judge_gaps();
+    found.judge_missing();
     found.mark_lost_beginning();
     if found.first.is_none() && !found.report.unread.is_empty() {
         let why = found.report.unread.join("; ");
@@ -162,30 +167,78 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
     Ok(found)
 }
 
-/// What a thread reads.
+/// Looks through the rest of the newest segment. Where a disk lost a stretch of batches, the stretch looks unused, and
+/// no later segment tells that batches are missing. A segment with an index file was complete when it was closed.
+fn scan_behind_end(found: &mut Found, whole: bool) -> Result<(), SpoolFailure> {
+    let Some((number, mut at)) = found.end_of_last() else { return Ok(()) };
+    let Some(segment) = found.index.segment(number).filter(|segment| !segment.is_indexed).cloned() else {
+        return Ok(());
+    };
+    let (seed, name) = (segment.header.seed, &segment.name);
+    let failed = |e: io::Error| io_error("read", name, &e);
+    let end = segment.header.end().min(segment.file.len().map_err(failed)?);
+    let mut window = Window::new(segment.file.clone(), end, Vec::new());
+    while let Some(next) = next_anywhere(&mut window, at, seed, found.last_sequence()).map_err(failed)? {
+        if !found.is_unread(number, at, next) {
+            found
+                .report
+                .corrupt
+                .push(format!("{name}: bytes {at} to {next}: batches are lost before later ones"));
+            found.mark_damaged(number);
+        }
+        at = next;
+        loop {
+            let length = read_head(window.slice(at, BATCH_HEAD_BYTES).map_err(failed)?, at, seed)
+                .map_or(BATCH_HEAD_BYTES, |head| head.length);
+            let Ok((head, records)) = read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole)
+            else {
+                break;
+            };
+            let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
+            let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
+            take_batch(found, name, head.sequence, number, rows, Some(bodies));
+            at += head.padded();
+        }
+    }
+    Ok(())
+}
+
+/// Returns the offset of a batch with a higher number anywhere behind an offset.
+fn next_anywhere(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
+    let mut at = from + ALIGN as u64;
+    while at < window.end() {
+        if read_head(window.slice(at, ALIGN)?, at, seed).is_ok_and(|head| head.sequence > last) {
+            return Ok(Some(at));
+        }
+        at += ALIGN as u64;
+    }
+    Ok(None)
+}
+
+/// A unit of work of a thread that reads.
 enum Piece {
     /// Of this segment, whose number among all is this.
     SegmentIndex(usize, Segment),
-    Stretch(Stretch),
+    ScanRange(ScanRange),
 }
 
-/// Threads read indexes and stretches; here they are put together, segment by segment.
-fn scan_stretches(
+/// Reads indexes and ranges in threads, and puts the results together, segment by segment.
+fn scan_ranges(
     disk: &dyn Disk,
     segments: Vec<Segment>,
     found: &mut Found,
     whole: bool,
     reading: Reading,
 ) -> Result<(), SpoolFailure> {
-    let (desk, has_second_read) = (Desk::default(), found.mutation != Mutation::SkipSecondRead);
+    let (context, has_second_read) = (ReadContext::default(), found.mutation != Mutation::SkipSecondRead);
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
         if reading.indexes && segment.is_indexed {
             all.push(Piece::SegmentIndex(number, segment.clone()));
         } else {
-            let more = stretches(number, segment, reading.stretch_bytes);
+            let more = split_segment(number, segment, reading.range_bytes);
             all.extend(
-                more.map_err(|e| io_error("read", &segment.name, &e))?.into_iter().map(Piece::Stretch),
+                more.map_err(|e| io_error("read", &segment.name, &e))?.into_iter().map(Piece::ScanRange),
             );
         }
     }
@@ -198,10 +251,12 @@ fn scan_stretches(
     };
     let read = |piece: &Piece| match piece {
         // One that is not believed is as if nobody had read: the segment is.
-        Piece::SegmentIndex(number, segment) => (*number, Ok(segment_index::read(disk, segment).unwrap_or_default())),
-        Piece::Stretch(stretch) => {
-            let read = stretch.read(&desk, whole, has_second_read);
-            (stretch.segment, read.map_err(|e| io_error("read", stretch.name(), &e)))
+        Piece::SegmentIndex(number, segment) => {
+            (*number, Ok(segment_index::read(disk, segment).unwrap_or_default()))
+        }
+        Piece::ScanRange(range) => {
+            let read = range.read(&context, whole, has_second_read);
+            (range.segment, read.map_err(|e| io_error("read", range.name(), &e)))
         }
     };
     in_order(reading.threads, &all, read, |(of, read)| {
@@ -302,7 +357,7 @@ fn scan_segment(
     Ok(window.into_buffer())
 }
 
-/// The batches of a stretch.
+/// Takes the batches of a range.
 fn take_read(found: &mut Found, name: &str, number: u32, read: ScanResult) {
     // Growing step by step would touch twice the memory.
     found.index.messages.reserve(read.rows.iter().filter(|row| row.kind == Kind::Message).count());
@@ -355,7 +410,8 @@ pub(super) fn next_or_again(
     has_second_read: bool,
 ) -> io::Result<Option<u64>> {
     let next = next_in(window, from, seed, last)?;
-    if next.is_some() || !has_second_read || is_zero(window.slice(from, ALIGN)?) {
+    // A batch that is found may have others before it that only memory has wrong.
+    if !has_second_read || next.is_none() && is_zero(window.slice(from, ALIGN)?) {
         return Ok(next);
     }
     window.refresh(from, DAMAGE_BYTES as usize)?;
@@ -367,7 +423,7 @@ pub(super) fn is_zero(block: &[u8]) -> bool {
     block.chunks(64).all(|piece| piece.iter().fold(0, |sum, byte| sum | byte) == 0)
 }
 
-/// The same in memory.
+/// Finds the next batch of a later number behind damage, in a segment that is in memory.
 pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Option<usize> {
     let blocks = (from + ALIGN..bytes.len()).step_by(ALIGN);
     blocks
@@ -375,8 +431,8 @@ pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Opt
         .find(|at| read_head(&bytes[*at..], *at as u64, seed).is_ok_and(|head| head.sequence > last))
 }
 
-/// What a torn tail left, zeros behind it not counted; and no more than a batch mostly has, since in a
-/// segment that was used before other things stand behind it.
+/// Counts the bytes of a torn tail, without the zeros behind it. Counts no more bytes than a batch mostly has, since
+/// remains of an earlier generation may stand behind the tail.
 pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
     let mut at = from;
     while at < window.end().min(from + UNUSED_BYTES) {
@@ -391,16 +447,16 @@ pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
 
 /// A batch whose number is not above all that were read before.
 enum Again {
-    /// One that was read has the same records.
+    /// A batch of this number was read and has the same records.
     Copy,
-    /// One that was read has others.
+    /// A batch of this number was read and has other records.
     Other,
-    /// None with this number was read.
+    /// No batch of this number was read.
     First,
 }
 
 /// May a batch of this number come next?
-fn follows(last: u64, sequence: u64) -> bool {
+pub(super) fn follows(last: u64, sequence: u64) -> bool {
     sequence == last + 1 || epoch::of(sequence) > epoch::of(last) && epoch::is_first(sequence)
 }
 
@@ -476,7 +532,7 @@ fn take_batch(
 
 #[cfg(test)]
 impl Found {
-    /// What only this file knows of it.
+    /// The private fields, for comparison.
     pub(crate) fn told(&self) -> String {
         let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
         let Self { first, copies, alone, superseded, unfinished, numbers: ranges, .. } = self;
@@ -488,6 +544,20 @@ impl Found {
 }
 
 impl Found {
+    /// The number of the last batch; 0 when there is none.
+    fn last_sequence(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.sequence)
+    }
+
+    /// The segment of the last batch, and the offset behind that batch.
+    fn end_of_last(&self) -> Option<(u32, u64)> {
+        let last = self.last.as_ref()?;
+        let row = last.rows.last()?;
+        // The end of the batch and its padding follow the last record.
+        let end = u64::from(row.offset) + u64::from(row.length) + BATCH_END_BYTES as u64;
+        Some((last.segment, end.next_multiple_of(ALIGN as u64)))
+    }
+
     /// The segment of the last batch.
     fn last_segment(&self) -> Option<u32> {
         self.last.as_ref().filter(|last| !last.rows.is_empty()).map(|last| last.segment)
@@ -507,6 +577,7 @@ impl Found {
         if row.kind == Kind::Done && self.epoch > 0 {
             self.ended.insert(row.name);
         }
+        self.missing.iter_mut().for_each(|orphan| orphan.note(row));
         self.index.apply(row.kind, row.name, at, &row.chunks);
     }
 
@@ -530,7 +601,7 @@ impl Found {
             && self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
     }
 
-    /// What could not be read stays as it is, and no mail is written to it.
+    /// Parks the segments that could not be read: they stay as they are, and no mail is written to them.
     fn note_unread(&mut self) {
         for (number, reader) in std::mem::take(&mut self.readers) {
             let unread = reader.unread().filter(|_| self.mutation != Mutation::ReadErrorIsDamage);
@@ -561,8 +632,8 @@ impl Found {
         }
     }
 
-    /// What a batch is whose number is not above all that were read. A different one is damage, and both are
-    /// applied.
+    /// Compares a batch with the batch of the same number that was read before. A batch with other records is damage;
+    /// both batches are applied.
     fn compare_again(
         &mut self,
         name: &str,
@@ -637,7 +708,7 @@ impl Found {
         }
     }
 
-    /// Where damage was found before in the same segment, that is where the missing batches were.
+    /// Sets the first segment of the last gap to a segment in which damage was found: the missing batches were there.
     fn mark_gap_end(&mut self, before: u32) {
         if self.index.segment(before).is_some_and(|segment| segment.is_damaged)
             && let Some(gap) = self.gaps.last_mut()
@@ -669,6 +740,27 @@ impl Found {
                 self.mark_damaged(first);
                 let between = |s: &&mut Segment| (first..before).contains(&s.number);
                 self.empty.iter_mut().filter(between).for_each(|segment| segment.is_damaged = true);
+            }
+        }
+    }
+
+    /// Reports segments whose files are missing, as far as their indexes show it. The other indexes without a segment
+    /// are removed at the start.
+    fn judge_missing(&mut self) {
+        for row in self.last.iter().flat_map(|last| &last.rows) {
+            self.missing.iter_mut().for_each(|orphan| orphan.note(row));
+        }
+        let mut numbers = self.numbers.clone();
+        numbers.sort_unstable();
+        // Batches that end the messages may be in what cannot be read, or may have been freed before that was.
+        let is_uncertain =
+            !self.report.unread.is_empty() || self.index.segments.values().any(|s| s.is_marked);
+        for orphan in std::mem::take(&mut self.missing) {
+            if orphan.is_missing(&numbers, is_uncertain) {
+                self.report.corrupt.push(orphan.describe());
+                self.missing.push(orphan);
+            } else if self.report.unread.is_empty() {
+                self.unfinished.push(segment_index::name_of(&orphan.segment));
             }
         }
     }

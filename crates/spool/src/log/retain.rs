@@ -4,19 +4,21 @@
 
 use super::{
     Shared,
+    header::{FoundHeader, find_header},
     index::{Index, Kept, Location, NOWHERE, Segment},
     pool::Mark,
     recover::{is_zero, next_batch},
+    tolerant::FaultTolerantFile,
 };
 use crate::{
     Mutation, RecoveryReport, SpoolFailure,
-    disk::{Disk, File},
+    disk::Disk,
     format::{
-        block::{ALIGN, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, read_batch},
+        block::{ALIGN, FIRST_BATCH, read_batch},
         record::Kind,
     },
 };
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 /// A record somewhere in the log.
 pub(super) struct Placed {
@@ -68,29 +70,29 @@ pub(super) fn each_record(segment: &Segment, mut each: impl FnMut(Placed)) -> Re
     Ok(())
 }
 
-/// The messages in a quarantined file, as far as its whole batches tell.
-fn ids_in_quarantine(disk: &dyn Disk, name: &str) -> HashSet<u64> {
+/// Returns the ids of the messages in a segment. What cannot be read in the segment is left out.
+fn message_ids(segment: &Segment) -> HashSet<u64> {
     let mut ids = HashSet::new();
-    let read = || -> Option<(SegmentHeader, Arc<dyn File>)> {
-        let file = disk.open(name).ok()?;
-        let size_bytes = file.len().ok()?;
-        let mut bytes = vec![0; usize::try_from(size_bytes).ok()?];
-        file.read_at(0, &mut bytes).ok()?;
-        let header = SegmentHeader::decode(&bytes, HeaderPlace::First);
-        let seed = header.map(|header| header.seed).ok().or_else(|| find_seed(&bytes))?;
-        Some((SegmentHeader { version: 1, ..SegmentHeader::new(0, seed, size_bytes) }, file))
-    };
-    if let Some((header, file)) = read() {
-        let segment = Segment::new(0, name.to_owned(), header, file);
-        let take = |record: Placed| {
-            if record.kind == Kind::Message {
-                ids.insert(record.name);
-            }
-        };
-        // What cannot be read of it cannot be brought back either.
-        let _ = each_record(&segment, take);
-    }
+    let _ = each_record(segment, |record| {
+        if record.kind == Kind::Message {
+            ids.insert(record.name);
+        }
+    });
     ids
+}
+
+/// Returns the ids of the messages in the whole batches of a quarantined file.
+fn ids_in_quarantine(disk: &dyn Disk, name: &str) -> HashSet<u64> {
+    let opened = disk.open(name).and_then(|file| Ok((file.len()?, FaultTolerantFile::over(file))));
+    // What cannot be read of the file cannot be brought back either.
+    let Ok((size_bytes, file)) = opened else { return HashSet::new() };
+    match find_header(&file, size_bytes, Mutation::None) {
+        Ok(FoundHeader::Sound(header) | FoundHeader::Copied(header) | FoundHeader::Lost { header, .. }) => {
+            message_ids(&Segment::new(NOWHERE, name.to_owned(), header, file))
+        }
+        // A start does not find any message in such a file either.
+        Ok(FoundHeader::Free | FoundHeader::Nothing | FoundHeader::Unread) | Err(_) => HashSet::new(),
+    }
 }
 
 /// The records that must be kept, from all segments but the parked ones, whose own records stay where they are.
@@ -170,14 +172,8 @@ pub(super) fn begin_at_start(
     }
     let damaged: Vec<Segment> = index.segments.values().filter(|s| s.is_damaged).cloned().collect();
     for segment in damaged {
-        let mut ids = HashSet::new();
         // What cannot be read now is found when all records are looked through.
-        let _ = each_record(&segment, |record| {
-            if record.kind == Kind::Message {
-                ids.insert(record.name);
-            }
-        });
-        ids.into_iter().for_each(|id| index.retention.add(id, segment.number));
+        message_ids(&segment).into_iter().for_each(|id| index.retention.add(id, segment.number));
     }
     if !report.unread.is_empty() {
         index.retention.up_to = index.highest_id;

@@ -1,5 +1,5 @@
-//! What can be proved out of damage: messages that recovery could not take up, each record of which
-//! stands by its own checksum.
+//! Extracts messages from damage: messages that recovery could not take up, each record of which is proved by its own
+//! checksum.
 
 use super::{
     LogSpool,
@@ -15,18 +15,18 @@ use std::{
 /// A message that was found in damage, or that misses a part.
 #[derive(Debug, Clone)]
 pub struct Salvaged {
-    /// Its content is in memory; pieces that are lost are left out.
+    /// The message. Its content is in memory; lost pieces are left out.
     pub message: Message,
-    /// What became of its recipients, as far as that could be read.
+    /// The states of the recipients, as far as their records could be read.
     pub recipients: Vec<RecipientState>,
     /// Bytes of its content that are lost.
     pub lost_bytes: u64,
 }
 
-/// What salvage saw.
+/// The result of a salvage besides the messages.
 #[derive(Debug, Clone, Default)]
 pub struct SalvageReport {
-    /// What recovery says of this spool.
+    /// The report of a recovery of this spool.
     pub recovery: RecoveryReport,
     /// Places that cannot be read, in words.
     pub damage: Vec<String>,
@@ -128,7 +128,7 @@ struct Heap {
     /// Nothing is left to do for them. Segments whose headers are lost come last, with messages whose ends
     /// were seen long before.
     done: HashSet<u64>,
-    /// What became of recipients of those that are neither, wherever that was seen.
+    /// Outcomes of messages that are neither live nor done, wherever they were read.
     noted: HashMap<u64, Vec<Noted>>,
     take_torn: bool,
     candidates: HashMap<u64, Candidate>,

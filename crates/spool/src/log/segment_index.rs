@@ -7,7 +7,7 @@ use super::{
     Shared,
     index::Segment,
     pool::done_before,
-    stretch::{Batch, Desk, ScanResult, RecordRef, stretches},
+    scan_range::{Batch, ReadContext, RecordRef, ScanResult, split_segment},
     window::Window,
 };
 use crate::{
@@ -24,12 +24,12 @@ const MAGIC: &[u8; 8] = b"PRDIGEST";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 72;
 /// How the name ends; it begins as its segment's.
-const ENDING: &str = ".idx";
+pub(super) const ENDING: &str = ".idx";
 /// Segments at the end of the log that have none: most of what is in them may be delivered soon.
 const YOUNG: usize = 2;
 /// Digested while the log is open: segments of which at least one part in so many lives.
 const OPEN_SHARE: u64 = 2;
-/// The same when it is closed, which is when most starts are prepared.
+/// Digested when the log is closed, which prepares most starts: segments of which at least one part in so many lives.
 const CLOSED_SHARE: u64 = 64;
 /// Any part.
 const ANY_SHARE: u64 = 1 << 32;
@@ -46,7 +46,7 @@ pub(super) fn segment_of(name: &str) -> Option<String> {
     name.strip_suffix(ENDING).map(|stem| format!("{stem}.seg"))
 }
 
-/// What stands before the table.
+/// The head of an index file, before the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct IndexHeader {
     batches: u32,
@@ -102,20 +102,20 @@ impl IndexHeader {
     }
 }
 
-/// Where the envelopes of a segment lie in its index file.
+/// The places of a segment's envelopes in its index file.
 pub(crate) struct EnvelopeTable {
     file: Arc<dyn File>,
-    /// Where the table ends, in the index file.
+    /// The offset in the index file at which the table ends.
     base: u64,
     begins: Vec<Begin>,
 }
 
-/// One of them.
+/// The place of one envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Begin {
-    /// Its message's record, in the segment.
+    /// The offset of the message's record in the segment.
     record: u32,
-    /// Where it begins, counted from the end of the table.
+    /// The offset of the envelope, counted from the end of the table.
     from: u32,
     length: u32,
     sum: u32,
@@ -163,7 +163,7 @@ impl Opened<'_> {
     }
 }
 
-/// What was read of a whole segment, written down; nothing of one that is damaged or has no batch.
+/// Encodes the scan of a whole segment as an index file. `None` when the segment is damaged or has no batch.
 fn encode(header: &SegmentHeader, read: &ScanResult) -> Option<Vec<u8>> {
     let torn_bytes = read.torn_bytes?;
     let (mut table, mut envelopes) = (Vec::new(), Vec::new());
@@ -201,7 +201,7 @@ fn encode(header: &SegmentHeader, read: &ScanResult) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// What the table says; nothing in it lies outside of the segment.
+/// Decodes the table of an index file. No place in the result lies outside of the segment.
 fn decode(head: &IndexHeader, table: &[u8]) -> Result<(ScanResult, Vec<Begin>), Malformed> {
     if table.len() as u64 != head.table_bytes || crc32c::crc32c(table) != head.table_sum {
         return Err(Malformed("index_file table"));
@@ -212,8 +212,12 @@ fn decode(head: &IndexHeader, table: &[u8]) -> Result<(ScanResult, Vec<Begin>), 
     if !fits(head.batches, 12) || !fits(head.rows, OVERHEAD_BYTES) {
         return Err(Malformed("index_file counts"));
     }
-    let mut read =
-        ScanResult { start: FIRST_BATCH, end: head.end, torn_bytes: Some(head.torn_bytes), ..ScanResult::default() };
+    let mut read = ScanResult {
+        start: FIRST_BATCH,
+        end: head.end,
+        torn_bytes: Some(head.torn_bytes),
+        ..ScanResult::default()
+    };
     read.batches.reserve(head.batches as usize);
     for _ in 0..head.batches {
         read.batches.push(Batch { sequence: r.u64()?, count: r.u32()? as usize });
@@ -249,22 +253,39 @@ fn decode(head: &IndexHeader, table: &[u8]) -> Result<(ScanResult, Vec<Begin>), 
     Ok((read, begins))
 }
 
-/// What its index file says of a segment; nothing without one that can be believed. Damage in the segment
-/// is found when what is damaged is read.
-pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<ScanResult> {
-    let file = disk.open(&name_of(&segment.name)).ok()?;
+/// Reads the head of an index file. `None` when the head cannot be believed.
+fn read_head_of(file: &dyn File) -> Option<IndexHeader> {
     let mut head = [0; HEAD_BYTES];
     let length = file.read_at(0, &mut head).ok()?;
-    let head = IndexHeader::decode(&head[..length]).ok()?;
-    let header = &segment.header;
-    if (head.sequence, head.seed) != (header.sequence, header.seed) || head.end > header.size_bytes {
-        return None;
-    }
+    IndexHeader::decode(&head[..length]).ok()
+}
+
+/// Reads the table of an index file. `None` when the table cannot be believed.
+fn read_table(file: &dyn File, head: &IndexHeader) -> Option<(ScanResult, Vec<Begin>)> {
     let length = file.len().ok()?.checked_sub(HEAD_BYTES as u64).filter(|left| head.table_bytes <= *left)?;
     file.will_read(HEAD_BYTES as u64, length);
     let mut table = vec![0; usize::try_from(head.table_bytes).ok()?];
     let read = file.read_at(HEAD_BYTES as u64, &mut table).ok()?;
-    let (mut read, begins) = decode(&head, &table[..read]).ok()?;
+    decode(head, &table[..read]).ok()
+}
+
+/// Reads the index file of a segment whose file is not there. `None` when the index file cannot be believed.
+pub(super) fn read_without_segment(disk: &dyn Disk, segment: &str) -> Option<ScanResult> {
+    let file = disk.open(&name_of(segment)).ok()?;
+    let (read, _) = read_table(&*file, &read_head_of(&*file)?)?;
+    Some(read)
+}
+
+/// Reads the index file of a segment. `None` when there is no index file, or the index file cannot be believed. Damage in the
+/// segment is found when the damaged bytes are read.
+pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<ScanResult> {
+    let file = disk.open(&name_of(&segment.name)).ok()?;
+    let head = read_head_of(&*file)?;
+    let header = &segment.header;
+    if (head.sequence, head.seed) != (header.sequence, header.seed) || head.end > header.size_bytes {
+        return None;
+    }
+    let (mut read, begins) = read_table(&*file, &head)?;
     // Its last batch is where it was: else this is an index file of other bytes.
     let (count, sequence) = read.batches.last().map(|batch| (batch.count, batch.sequence))?;
     let first = read.rows.len().checked_sub(count).and_then(|first| read.rows.get(first))?;
@@ -279,9 +300,9 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<ScanResult> {
 
 /// Writes the index file of a segment; `false` when it can have none.
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
-    let desk = Desk::default();
-    let Some(stretch) = stretches(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let Some(bytes) = encode(&segment.header, &stretch.read(&desk, true, true)?) else { return Ok(false) };
+    let context = ReadContext::default();
+    let Some(range) = split_segment(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &range.read(&context, true, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);
@@ -330,8 +351,16 @@ pub(crate) fn fuzz(bytes: &[u8], batches: u32, rows: u32) {
         assert_eq!(head.encode(), bytes[..HEAD_BYTES]);
     }
     let (table_bytes, table_sum) = (bytes.len() as u64, crc32c::crc32c(bytes));
-    let head =
-        IndexHeader { batches, rows, sequence: 3, seed: 9, end: 1 << 20, torn_bytes: 5, table_bytes, table_sum };
+    let head = IndexHeader {
+        batches,
+        rows,
+        sequence: 3,
+        seed: 9,
+        end: 1 << 20,
+        torn_bytes: 5,
+        table_bytes,
+        table_sum,
+    };
     let Ok((read, begins)) = decode(&head, bytes) else { return };
     assert_eq!((read.batches.len(), read.rows.len()), (batches as usize, rows as usize));
     assert!(read.rows.iter().all(|row| u64::from(row.offset) + u64::from(row.length) <= head.end));
@@ -362,8 +391,14 @@ mod tests {
             stored(Kind::Done, 2, 8216, &[]),
         ];
         let batches = vec![Batch { sequence: 11, count: 2 }, Batch { sequence: 12, count: 1 }];
-        let read =
-            ScanResult { start: FIRST_BATCH, end: 12288, batches, rows, torn_bytes: Some(4096), ..ScanResult::default() };
+        let read = ScanResult {
+            start: FIRST_BATCH,
+            end: 12288,
+            batches,
+            rows,
+            torn_bytes: Some(4096),
+            ..ScanResult::default()
+        };
         let header = SegmentHeader::new(3, 9, 1 << 20);
         let out = encode(&header, &read).unwrap();
         let head = IndexHeader::decode(&out).unwrap();

@@ -3,8 +3,8 @@
 
 use super::{
     LogSettings, LogSpool, Shared,
-    compact::{self, Compaction},
     commit::Committer,
+    compact::{self, Compaction},
     segment_index,
 };
 use crate::{Mutation, SpoolFailure, Ticket, disk::Disk};

@@ -7,12 +7,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Stands for a block that cannot be read: passes for no checksum, and not for unused.
+/// The byte that fills a block which cannot be read: such a block has no valid checksum and does not look unused.
 const UNREADABLE: u8 = 0xa5;
 /// A read that fails is tried so many times in all: some errors heal at once.
 pub(super) const ATTEMPTS: usize = 3;
 
-/// Repeats what failed, but not what is not there.
+/// Repeats a call that failed, unless the file does not exist.
 pub(crate) fn with_retries<T>(mut run: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut result = run();
     for _ in 1..ATTEMPTS {
@@ -44,7 +44,7 @@ impl FaultTolerantFile {
         self.file.clone()
     }
 
-    /// What could not be read, in words; `None` when all of it could.
+    /// Describes the blocks that could not be read. `None` when all blocks could.
     pub(crate) fn unread(&self) -> Option<String> {
         let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         let first = *unread.first()?;

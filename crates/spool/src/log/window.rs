@@ -30,12 +30,13 @@ impl Window {
         self.end
     }
 
-    /// So many bytes from an offset; fewer only where the file ends.
+    /// Returns `length` bytes from an offset; fewer only where the file ends.
     pub(crate) fn slice(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
         self.slice_ahead(at, length, || PIECE_BYTES)
     }
 
-    /// The same; `ahead` tells how much is worth reading, if it must be read.
+    /// Returns `length` bytes from an offset, as [`Window::slice`] does. `ahead` returns how many bytes are worth
+    /// reading when the file must be read.
     pub(crate) fn slice_ahead(
         &mut self,
         at: u64,

@@ -41,7 +41,10 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
     /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
     /// nothing of; their order may change from start to start, as places do not outlive one.
     pub fn new(stores: Vec<Box<S>>, choose: ShardSelector) -> Self {
-        assert!((1..=shard_ids::STORES_MAX).contains(&stores.len()), "a place has no more room for its store");
+        assert!(
+            (1..=shard_ids::STORES_MAX).contains(&stores.len()),
+            "a place has no more room for its store"
+        );
         let names = (0..stores.len()).map(|number| format!("spool {number}")).collect();
         Self { stores, choose, homes: Mutex::default(), names }
     }

@@ -1,9 +1,9 @@
 //! What every engine promises, run against each of them.
 
 mod damage;
+#[path = "../fault_disk/mod.rs"]
+mod fault_disk;
 mod room;
-#[path = "../whims/mod.rs"]
-mod whims;
 
 use bytes::Bytes;
 use mail::{
@@ -22,7 +22,6 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
 };
-use whims::{Whims, Whimsical};
 
 /// Waits for a future on this thread.
 fn block_on<T>(mut future: std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send>>) -> T {
@@ -99,7 +98,10 @@ impl Engine {
                 let stores = Self::parts(dir).map(|(engine, dir)| engine.opened(&dir, max_bytes));
                 let stores = stores.into_iter().collect::<Result<_, _>>()?;
                 let turn = AtomicUsize::new(0);
-                Box::new(ShardedSpool::new(stores, Box::new(move |_| turn.fetch_add(1, Ordering::Relaxed) % 2)))
+                Box::new(ShardedSpool::new(
+                    stores,
+                    Box::new(move |_| turn.fetch_add(1, Ordering::Relaxed) % 2),
+                ))
             }
         })
     }

@@ -12,12 +12,12 @@ use crate::serve::{
 };
 use bytes::Bytes;
 use engine::{Command, ConnectionId, Effect, Engine, Event};
+use inbound::Client;
 use mail::{
     Attempt, Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place,
     QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use queue::Verdict;
-use inbound::Client;
 use spool::{
     Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Ticket, Transaction,

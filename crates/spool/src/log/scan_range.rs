@@ -1,11 +1,11 @@
-//! A stretch of a segment read by itself, so that several threads can read a log at once. What is said
-//! of it depends on its bytes alone; what it means depends on the stretches before it, and is decided
-//! when they are put together in their order.
+//! Scans a range of a segment by itself, so that several threads can read a log at once. The result depends on the
+//! bytes of the range alone. What the result means depends on the ranges before it, and is decided when the results
+//! are put together in their order.
 
 use super::{
-    segment_index::EnvelopeTable,
     index::Segment,
     recover::{is_zero, next_or_again, refresh, torn_bytes},
+    segment_index::EnvelopeTable,
     window::Window,
 };
 use crate::{
@@ -24,15 +24,15 @@ use std::{
     },
 };
 
-/// With nothing but zeros from its beginning up to here, a stretch was never used: mostly that is so of
+/// A range with nothing but zeros from its beginning up to here was never used: mostly that is so of
 /// most of a segment, or of nothing in it.
 const UNUSED_BYTES: u64 = 64 * 1024;
 /// So much of envelopes is kept until they are decoded; the rest is read a second time.
 const KEPT_BYTES: usize = 64 * 1024 * 1024;
 
-/// Where to read.
-pub(super) struct Stretch {
-    /// Its segment, counted in the order of the log.
+/// A range of a segment that one thread scans.
+pub(super) struct ScanRange {
+    /// The index of the segment in the order of the log.
     pub(super) segment: usize,
     name: String,
     file: Arc<dyn File>,
@@ -41,7 +41,7 @@ pub(super) struct Stretch {
     to: u64,
     /// Of the segment.
     end: u64,
-    /// A stretch before this one has found the end of what was written to the segment.
+    /// A range before this one has found the end of what was written to the segment.
     is_over: Arc<AtomicBool>,
 }
 
@@ -62,10 +62,10 @@ pub(super) struct Batch {
     pub(super) count: usize,
 }
 
-/// What is in a stretch.
+/// The result of scanning a range.
 #[derive(Default)]
-pub(super) struct Read {
-    /// Where its first batch begins; where it was looked for, when there is none.
+pub(super) struct ScanResult {
+    /// Where the first batch begins; where it was looked for, when there is none.
     pub(super) start: u64,
     /// Behind its last.
     pub(super) end: u64,
@@ -81,7 +81,7 @@ pub(super) struct Read {
     pub(super) envelopes: Option<EnvelopeTable>,
 }
 
-/// EnvelopeTable of a stretch, abridged.
+/// Abridged envelopes of a range.
 #[derive(Default)]
 pub(crate) struct Kept {
     bytes: Vec<u8>,
@@ -102,29 +102,33 @@ impl Kept {
     }
 }
 
-/// What threads that read have in common.
+/// State that the threads of a scan share: buffers, and a count of the bytes that are kept.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct ReadContext {
     kept_bytes: AtomicUsize,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-impl Desk {
-    /// A buffer that somebody does not need any more: fresh memory costs as much as reading into it.
+impl ReadContext {
+    /// Returns a used buffer, or an empty one: fresh memory costs as much as reading into it.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    pub(super) fn put_back(&self, buffer: Vec<u8>) {
+    pub(super) fn return_buffer(&self, buffer: Vec<u8>) {
         self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 }
 
-/// A segment from front to back, in stretches of about so many bytes.
-pub(super) fn stretches(number: usize, segment: &Segment, length_bytes: u64) -> io::Result<Vec<Stretch>> {
+/// Splits a segment into ranges of about so many bytes, from front to back.
+pub(super) fn split_segment(
+    number: usize,
+    segment: &Segment,
+    length_bytes: u64,
+) -> io::Result<Vec<ScanRange>> {
     let end = segment.header.end().min(segment.file.len()?);
     let is_over = Arc::new(AtomicBool::new(false));
-    let one = |from: u64| Stretch {
+    let one = |from: u64| ScanRange {
         segment: number,
         name: segment.name.clone(),
         file: segment.file.clone(),
@@ -142,27 +146,32 @@ pub(super) fn stretches(number: usize, segment: &Segment, length_bytes: u64) -> 
     Ok(all)
 }
 
-impl Stretch {
+impl ScanRange {
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// From its first batch up to one that begins behind the stretch, or cannot be read.
+    /// Scans from the first batch of the range up to a batch that begins behind the range, or cannot be read.
     /// What looks damaged is read a second time, past the page cache, unless a mutation forbids it.
-    pub(super) fn read(&self, desk: &Desk, whole: bool, has_second_read: bool) -> io::Result<Read> {
-        let mut window = Window::new(self.file.clone(), self.end, desk.buffer());
-        let mut read = Read { start: self.from, end: self.from, ..Read::default() };
+    pub(super) fn read(
+        &self,
+        context: &ReadContext,
+        whole: bool,
+        has_second_read: bool,
+    ) -> io::Result<ScanResult> {
+        let mut window = Window::new(self.file.clone(), self.end, context.buffer());
+        let mut read = ScanResult { start: self.from, end: self.from, ..ScanResult::default() };
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
-            self.fill(&mut read, &mut window, desk, (whole, has_second_read))?;
+            self.fill(&mut read, &mut window, context, (whole, has_second_read))?;
             // Nobody asks for what stands behind.
             self.is_over.fetch_or(read.torn_bytes.is_some(), Ordering::Relaxed);
         }
-        desk.put_back(window.into_buffer());
+        context.return_buffer(window.into_buffer());
         Ok(read)
     }
 
-    /// Where the first batch begins.
+    /// Finds where the first batch of the range begins.
     fn first(&self, window: &mut Window) -> io::Result<Option<u64>> {
         if self.from == FIRST_BATCH {
             return Ok(Some(FIRST_BATCH));
@@ -184,9 +193,9 @@ impl Stretch {
 
     fn fill(
         &self,
-        read: &mut Read,
+        read: &mut ScanResult,
         window: &mut Window,
-        desk: &Desk,
+        context: &ReadContext,
         (whole, has_second_read): (bool, bool),
     ) -> io::Result<()> {
         let (mut last, mut last_at, mut refreshed) = (0, None, None);
@@ -210,7 +219,7 @@ impl Stretch {
             }
             (last, last_at) = (last.max(head.sequence), Some((at, length)));
             read.batches.push(Batch { sequence: head.sequence, count: records.len() });
-            read.take(&records, desk);
+            read.take(&records, context);
             read.end += head.padded();
         }
         if read.end >= self.end {
@@ -225,14 +234,14 @@ impl Stretch {
     }
 }
 
-impl Read {
-    /// Or is it as if nobody had read?
+impl ScanResult {
+    /// Does the result have batches, or the end of the segment?
     pub(super) fn says_something(&self) -> bool {
         !self.batches.is_empty() || self.torn_bytes.is_some()
     }
 
-    fn take(&mut self, records: &[Placed<'_>], desk: &Desk) {
-        let keeps = desk.kept_bytes.load(Ordering::Relaxed) < KEPT_BYTES;
+    fn take(&mut self, records: &[Placed<'_>], context: &ReadContext) {
+        let keeps = context.kept_bytes.load(Ordering::Relaxed) < KEPT_BYTES;
         let before = self.kept.bytes.len();
         for placed in records {
             let (offset, _, record) = placed;
@@ -245,7 +254,7 @@ impl Read {
             };
             self.rows.push(RecordRef::new(placed, chunks));
         }
-        desk.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
+        context.kept_bytes.fetch_add(self.kept.bytes.len() - before, Ordering::Relaxed);
     }
 }
 

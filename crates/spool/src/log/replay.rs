@@ -1,11 +1,11 @@
-//! Every live message, read in the order in which they lie on the disk.
+//! Reads every live message, in the order in which the messages lie on the disk.
 
 use super::{
     Folded, Shared,
-    segment_index::EnvelopeTable,
     index::Slot,
     recover::Found,
-    stretch::{self, Desk},
+    scan_range::{self, ReadContext},
+    segment_index::EnvelopeTable,
     window::Window,
 };
 use crate::{
@@ -24,7 +24,7 @@ use std::convert::Infallible;
 const GAP_BYTES: u64 = 32 * 1024;
 /// At most so much at once.
 const READ_BYTES: u64 = 512 * 1024;
-/// So many messages are decoded by a thread before it asks for more.
+/// The number of messages that a thread decodes before it asks for more.
 const PIECE: usize = 512;
 
 /// A live message.
@@ -32,20 +32,20 @@ type Live = (u64, Slot);
 /// EnvelopeTable of a segment that need not be looked for in it.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
-    memory: &'a [stretch::Kept],
+    memory: &'a [scan_range::Kept],
     index_file: Option<&'a EnvelopeTable>,
 }
-/// One that was read, and what of its past could not be; or why not.
-type Visited = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
+/// A message that was read, with the failure to read its notes, if there was one; or why it could not be read.
+type Replayed = Result<(Recovered, Option<SpoolFailure>), SpoolFailure>;
 
 impl Shared {
-    /// Passes on each one; what cannot be read is reported.
-    pub(super) fn visit_all(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
+    /// Passes each live message to `visit`. Messages that cannot be read are reported.
+    pub(super) fn replay_live(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
             self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
         live.sort_unstable_by_key(|(_, slot)| u64::from(slot.at.segment) << 32 | u64::from(slot.at.offset));
-        let (desk, report) = (Desk::default(), &mut found.report);
-        let mut take = |visited: Visited| match visited {
+        let (context, report) = (ReadContext::default(), &mut found.report);
+        let mut take = |replayed: Replayed| match replayed {
             Ok((recovered, lost)) => {
                 lost.iter().for_each(|failure| report.note(failure));
                 report.message_count += 1;
@@ -60,31 +60,37 @@ impl Shared {
         };
         let threads = self.read_threads();
         if threads <= 1 {
-            return segments.for_each(|all| self.visit_segment(all, kept(all), &desk, &mut take));
+            return segments.for_each(|all| self.replay_segment(all, kept(all), &context, &mut take));
         }
         let pieces: Vec<&[Live]> = segments.flat_map(|segment| segment.chunks(PIECE)).collect();
         let read = |piece: &&[Live]| {
             let mut all = Vec::with_capacity(piece.len());
-            self.visit_segment(piece, kept(piece), &desk, &mut |visited| all.push(visited));
+            self.replay_segment(piece, kept(piece), &context, &mut |replayed| all.push(replayed));
             all
         };
-        let taken = in_order(threads, &pieces, read, |all: Vec<Visited>| {
+        let taken = in_order(threads, &pieces, read, |all: Vec<Replayed>| {
             all.into_iter().for_each(&mut take);
             Ok::<(), Infallible>(())
         });
         let Ok(()) = taken;
     }
 
-    /// Those of a segment, or some of them.
-    fn visit_segment(&self, live: &[Live], kept: Kept<'_>, desk: &Desk, take: &mut dyn FnMut(Visited)) {
+    /// Reads live messages that lie in one segment.
+    fn replay_segment(
+        &self,
+        live: &[Live],
+        kept: Kept<'_>,
+        context: &ReadContext,
+        take: &mut dyn FnMut(Replayed),
+    ) {
         let place = self.index().segment(live[0].1.at.segment).map(|s| (s.file.clone(), s.header));
         let Some((file, header)) = place else {
             let gone =
                 |id: &u64| Err(SpoolFailure::Corrupt(format!("{}: its segment is gone", QueueId(*id))));
             return live.iter().for_each(|(id, _)| take(gone(id)));
         };
-        let mut window = Window::new(file, header.size_bytes, desk.buffer());
-        let mut index_file = kept.index_file.map(|index_file| index_file.open(desk.buffer()));
+        let mut window = Window::new(file, header.size_bytes, context.buffer());
+        let mut index_file = kept.index_file.map(|index_file| index_file.open(context.buffer()));
         let last = live.last().map_or(0, |(_, slot)| slot.at.offset);
         for (number, (id, slot)) in live.iter().enumerate() {
             let (id, at) = (QueueId(*id), slot.at);
@@ -111,15 +117,16 @@ impl Shared {
                 (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }
-        index_file.into_iter().for_each(|index_file| desk.put_back(index_file.into_buffer()));
-        desk.put_back(window.into_buffer());
+        index_file.into_iter().for_each(|index_file| context.return_buffer(index_file.into_buffer()));
+        context.return_buffer(window.into_buffer());
     }
 
     fn read_threads(&self) -> usize {
         if self.pool.is_single_stepped() { 1 } else { self.settings.read_threads }
     }
 
-    /// Half a message must not be delivered.
+    /// Fails when a part of a message's content is lost: the message must not be delivered without that part.
+    /// Such a message comes back when its tombstone is damaged and the chunks were freed long before.
     fn has_chunks(&self, id: QueueId, slot: &Slot) -> Result<(), SpoolFailure> {
         let Some(more) = &slot.more else { return Ok(()) };
         let index = self.index();
@@ -128,9 +135,9 @@ impl Shared {
             Some(place) if !index.parked.is_empty() || index.retention.up_to > 0 => {
                 Err(SpoolFailure::Io(format!("{id}: chunk {place} of its content cannot be read")))
             }
-            Some(place) => {
-                Err(SpoolFailure::Corrupt(format!("{id}: chunk {place} of its content is missing")))
-            }
+            Some(place) => Err(SpoolFailure::Corrupt(format!(
+                "{id}: its content is lost (chunk {place} is missing): the message is kept out of the queue"
+            ))),
             None => Ok(()),
         }
     }
