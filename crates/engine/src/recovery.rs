@@ -30,18 +30,17 @@ impl Engine {
             let destination = self.destination(name, *group);
             rows.push((index, destination, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
+        if rows.is_empty() {
+            // The last outcome was stored without the word that it was the last one. In the queue nothing would ever
+            // end the message.
+            self.last_outcomes.note_all(id, &[], true, || context.wall);
+            return self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
+        }
         let size_bytes = message.content.size_bytes();
         let arrival = Arrival { id, arrived, size_bytes, held: found.held, recipients: &rows };
-        if rows.is_empty() || !self.queue.insert(&arrival, context.now) {
-            if rows.is_empty() {
-                // The last outcome was stored without the word that it was the last one. In the queue nothing would
-                // ever end the message.
-                self.last_outcomes.note_all(id, &[], true, || context.wall);
-                self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
-            }
-            return;
+        if self.queue.insert(&arrival, context.now) {
+            self.counters.accept(rows.len() as u64);
         }
-        self.counters.accept(rows.len() as u64);
     }
 
     /// Applies what a second copy of a message says of its recipients: those that are finished there are not served

@@ -343,6 +343,10 @@ enum Op {
     Take(u8),
     Settle(usize, u8),
     PutBack(usize),
+    /// A connection becomes idle.
+    Rest(u8),
+    /// An idle connection stops waiting by itself.
+    Stir(u8),
     Close(u8),
     Down(u8),
     Hold(u64),
@@ -360,6 +364,8 @@ fn op() -> impl Strategy<Value = Op> {
         6 => (0u8..4).prop_map(Op::Take),
         5 => (any::<usize>(), 0u8..27).prop_map(|(i, f)| Op::Settle(i, f)),
         1 => any::<usize>().prop_map(Op::PutBack),
+        2 => (0u8..4).prop_map(Op::Rest),
+        1 => (0u8..4).prop_map(Op::Stir),
         2 => (0u8..4).prop_map(Op::Close),
         1 => (0u8..4).prop_map(Op::Down),
         1 => (0u64..40).prop_map(Op::Hold),
@@ -377,6 +383,8 @@ struct Book {
     open: BTreeMap<u64, Vec<u32>>,
     in_flight: Vec<Taken>,
     connections: BTreeMap<u32, u32>,
+    /// Of the connections those that are idle.
+    idle: BTreeMap<u32, u32>,
     condemned: BTreeSet<(u64, u32)>,
 }
 
@@ -395,6 +403,43 @@ impl Book {
         assert_eq!(empty, last, "`last` of {id:?}");
         if empty {
             self.open.remove(&id.0);
+        }
+    }
+
+    fn open_and_idle(&self, id: DestinationId) -> (u32, u32) {
+        let count = |all: &BTreeMap<u32, u32>| all.get(&id.0).copied().unwrap_or_default();
+        (count(&self.connections), count(&self.idle))
+    }
+
+    fn rest(&mut self, q: &mut Queue, id: DestinationId) {
+        let (open, idle) = self.open_and_idle(id);
+        if open > idle && q.rest(id) {
+            self.idle.insert(id.0, idle + 1);
+        }
+    }
+
+    fn stir(&mut self, q: &mut Queue, id: DestinationId) {
+        let (_, idle) = self.open_and_idle(id);
+        if idle > 0 {
+            self.idle.insert(id.0, idle - 1);
+            q.stir(id);
+        }
+    }
+
+    fn close(&mut self, q: &mut Queue, id: DestinationId, now: Millis) {
+        let (open, idle) = self.open_and_idle(id);
+        if open > idle {
+            self.connections.insert(id.0, open - 1);
+            q.connection_closed(id, now % 2 == 0, now);
+        }
+    }
+
+    fn follow_orders(&mut self, q: &mut Queue, now: Millis) {
+        while let Some(order) = q.next_order(now) {
+            match order {
+                Order::Open(id) => *self.connections.entry(id.0).or_default() += 1,
+                Order::Wake(id) => *self.idle.get_mut(&id.0).expect("one is idle") -= 1,
+            }
         }
     }
 
@@ -458,12 +503,10 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 if matches!(op, Op::Down(_)) {
                     q.unreachable(id, down(), now);
                 }
-                let open = book.connections.entry(id.0).or_default();
-                if *open > 0 {
-                    *open -= 1;
-                    q.connection_closed(id, now % 2 == 0, now);
-                }
+                book.close(&mut q, id, now);
             }
+            Op::Rest(d) => book.rest(&mut q, sites[usize::from(d)]),
+            Op::Stir(d) => book.stir(&mut q, sites[usize::from(d)]),
             Op::Hold(id) => {
                 q.hold(QueueId(id));
             }
@@ -496,11 +539,8 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 }
             }
         }
-        while let Some(order) = q.next_order(now) {
-            if let Order::Open(id) = order {
-                *book.connections.entry(id.0).or_default() += 1;
-            }
-        }
+        book.follow_orders(&mut q, now);
+        q.check_invariants();
         assert!(book.connections.values().sum::<u32>() <= 6);
         book.compare(&q);
     }
