@@ -8,6 +8,8 @@ pub enum Mutant {
     None,
     /// The number of a destination is kept after the queue has forgotten the destination.
     KeepNumbers,
+    /// The ids of recovered messages may be given again.
+    ReuseIds,
     /// Recovery believes times of the wall clock that are still to come.
     BelieveClock,
     /// A transaction that a busy spool refused is forgotten.
@@ -30,8 +32,9 @@ pub enum Mutant {
 
 impl Mutant {
     /// Each that breaks a rule.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::KeepNumbers,
+        Self::ReuseIds,
         Self::BelieveClock,
         Self::ForgetRefused,
         Self::Overtake,

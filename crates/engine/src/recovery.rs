@@ -1,7 +1,7 @@
 //! What a start finds in the spool goes back to the queue.
 
 use crate::{Effect, Engine, RetryAt, counters::Column, event::Context};
-use mail::{Fate, UnixMillis};
+use mail::{Fate, QueueId, UnixMillis};
 use queue::{Arrival, Millis, Verdict};
 use spool::{Entry, Recovered, SecondCopy};
 
@@ -9,7 +9,7 @@ impl Engine {
     /// Queues a message whose recipients are not all finished.
     pub(crate) fn on_recovered(&mut self, context: Context, found: &Recovered, effects: &mut Vec<Effect>) {
         let (id, message) = (found.message.id, &found.message);
-        self.ids.never_before(id);
+        self.keep_id(id);
         let arrived = self.monotonic(message.arrived, context.now);
         let mut rows = Vec::new();
         let destinations = self.routing.route(&message.envelope);
@@ -41,6 +41,15 @@ impl Engine {
         if self.queue.insert(&arrival, context.now) {
             self.counters.accept(rows.len() as u64);
         }
+    }
+
+    /// The id is not given again, whatever the clock shows.
+    fn keep_id(&self, id: QueueId) {
+        #[cfg(feature = "mutants")]
+        if self.mutant == crate::Mutant::ReuseIds {
+            return;
+        }
+        self.ids.never_before(id);
     }
 
     /// Applies what a second copy of a message says of its recipients: those that are finished there are not served

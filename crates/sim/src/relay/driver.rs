@@ -97,16 +97,8 @@ fn settings(plan: &Plan) -> Settings {
 }
 
 impl Driver {
-    /// Ids up to `last_id` were given before.
-    pub(super) fn new(
-        spool: LogSpool,
-        plan: &Plan,
-        context: Context,
-        last_id: QueueId,
-        is_well: bool,
-    ) -> Self {
+    pub(super) fn new(spool: LogSpool, plan: &Plan, context: Context, is_well: bool) -> Self {
         let (ids, routes) = (Arc::<IdSource>::default(), Arc::new(Routes(plan.routes)));
-        ids.never_before(last_id);
         let settings = settings(plan);
         let mut engine = Engine::new(settings.clone(), routes.clone(), ids.clone(), plan.seed, context);
         engine.set_mutant(plan.mutant);
@@ -134,11 +126,6 @@ impl Driver {
             is_closing: false,
             is_well,
         }
-    }
-
-    /// A new id, above all others.
-    pub(super) fn next_id(&self) -> QueueId {
-        self.ids.next(self.context.wall.0)
     }
 
     // ---- events and effects ----
@@ -314,6 +301,7 @@ impl Driver {
         }
         let reports = request.compose(&content, self.context.wall);
         for report in &reports {
+            self.name(report.id, truth);
             self.reports.insert(report.id);
             truth.accepted.insert(report.id, self.context.now);
             let text = report.content.in_memory().unwrap_or_default();
@@ -392,7 +380,8 @@ impl Driver {
         (place, turn): (usize, u64),
         truth: &mut Truth,
     ) -> Result<QueueId, Reply> {
-        let (id, arrived) = (self.next_id(), self.context.wall);
+        let (id, arrived) = (self.ids.next(self.context.wall.0), self.context.wall);
+        self.name(id, truth);
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         let ticket = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
@@ -410,6 +399,15 @@ impl Driver {
         }
         self.perform(effects, truth, rng);
         self.handle(Event::Started, truth, rng);
+    }
+
+    /// An id is given to a message: no other that is left has it. One that has ended may have had it, before a restart
+    /// with a clock that goes back.
+    fn name(&self, id: QueueId, truth: &mut Truth) {
+        if self.engine.queue().contains(id) {
+            truth.violations.push(format!("{id} is given to two messages"));
+        }
+        truth.forget(id);
     }
 
     // ---- connections ----

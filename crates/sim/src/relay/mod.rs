@@ -18,7 +18,7 @@ use crate::{
 use driver::{Driver, Plan};
 use engine::Context;
 pub use engine::Mutant;
-use mail::{QueueId, UnixMillis};
+use mail::UnixMillis;
 use queue::Millis;
 use source::Source;
 use spool::{LogSettings, LogSpool, Mutation, Recovered, Spool as _, WorkStep};
@@ -115,7 +115,6 @@ struct World {
     truth: Truth,
     sources: Vec<Source>,
     now: Millis,
-    last_id: QueueId,
     is_well: bool,
     /// The last life ended by a shutdown that came to its end.
     was_clean: bool,
@@ -160,7 +159,6 @@ fn lives(seed: u64, mutation: Mutation, mutant: Mutant) -> Result<Tally, String>
         truth: Truth { destinations, ..Truth::default() },
         sources: (0..SOURCES).map(Source::new).collect(),
         now: 1_000,
-        last_id: QueueId(0),
         is_well: false,
         was_clean: false,
         crash_count: 0,
@@ -225,7 +223,6 @@ impl World {
         if stops && !self.disk.is_off() && !driver.spool.pressure().poisoned {
             self.shut_down(&mut driver)?;
         }
-        self.last_id = driver.next_id();
         if self.is_well { Err(format!("it never comes to its end: {}", driver.left())) } else { Ok(()) }
     }
 
@@ -308,7 +305,7 @@ impl World {
             routes: self.kind.below(routing::Routes::COUNT) as u8,
             seed: self.rng.bits(),
         };
-        let mut driver = Driver::new(spool, &plan, self.context(), self.last_id, self.is_well);
+        let mut driver = Driver::new(spool, &plan, self.context(), self.is_well);
         let was_clean = std::mem::take(&mut self.was_clean);
         found.iter().for_each(|recovered| self.truth.recovered(recovered, was_clean));
         driver.recover(&found, &mut self.truth, &mut self.rng);

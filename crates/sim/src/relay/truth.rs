@@ -139,6 +139,17 @@ impl Truth {
         *changes = vec![(0, found.held, true)];
     }
 
+    /// Whatever had this id before has ended.
+    pub(super) fn forget(&mut self, id: QueueId) {
+        self.ids.remove(&id);
+        self.reports.remove(&id);
+        self.accepted.remove(&id);
+        self.changes.remove(&id);
+        let at = (id, 0)..=(id, u32::MAX);
+        let old: Vec<_> = self.concluded.range(at).copied().collect();
+        old.iter().for_each(|one| _ = self.concluded.remove(one));
+    }
+
     pub(super) fn change_wanted(&mut self, id: QueueId, request: u64, holds: bool) {
         self.changes.entry(id).or_default().push((request, holds, false));
     }
