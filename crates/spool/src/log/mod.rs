@@ -8,6 +8,7 @@ pub(crate) mod examine;
 mod header;
 mod index;
 mod missing;
+mod newest;
 mod open;
 #[cfg(test)]
 mod parallel_tests;

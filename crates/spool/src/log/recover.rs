@@ -8,6 +8,7 @@ use super::{
     epoch,
     index::{Index, Location, Segment, chunks_of},
     missing::Orphan,
+    newest,
     open::open_segments,
     read::{Source, read_record},
     scan_range::{Kept, ReadContext, RecordRef, ScanRange, ScanResult, split_segment},
@@ -154,7 +155,7 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }
-    scan_behind_end(&mut found, whole)?;
+    newest::scan_rest(&mut found, whole)?;
     found.note_unread();
     found.read_last()?;
     found.judge_gaps();
@@ -165,54 +166,6 @@ pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Res
         return Err(SpoolFailure::Io(format!("nothing of the log can be read: {why}")));
     }
     Ok(found)
-}
-
-/// Looks through the rest of the newest segment. Where a disk lost a stretch of batches, the stretch looks unused, and
-/// no later segment tells that batches are missing. A segment with an index file was complete when it was closed.
-fn scan_behind_end(found: &mut Found, whole: bool) -> Result<(), SpoolFailure> {
-    let Some((number, mut at)) = found.end_of_last() else { return Ok(()) };
-    let Some(segment) = found.index.segment(number).filter(|segment| !segment.is_indexed).cloned() else {
-        return Ok(());
-    };
-    let (seed, name) = (segment.header.seed, &segment.name);
-    let failed = |e: io::Error| io_error("read", name, &e);
-    let end = segment.header.end().min(segment.file.len().map_err(failed)?);
-    let mut window = Window::new(segment.file.clone(), end, Vec::new());
-    while let Some(next) = next_anywhere(&mut window, at, seed, found.last_sequence()).map_err(failed)? {
-        if !found.is_unread(number, at, next) {
-            found
-                .report
-                .corrupt
-                .push(format!("{name}: bytes {at} to {next}: batches are lost before later ones"));
-            found.mark_damaged(number);
-        }
-        at = next;
-        loop {
-            let length = read_head(window.slice(at, BATCH_HEAD_BYTES).map_err(failed)?, at, seed)
-                .map_or(BATCH_HEAD_BYTES, |head| head.length);
-            let Ok((head, records)) = read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole)
-            else {
-                break;
-            };
-            let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
-            let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
-            take_batch(found, name, head.sequence, number, rows, Some(bodies));
-            at += head.padded();
-        }
-    }
-    Ok(())
-}
-
-/// Returns the offset of a batch with a higher number anywhere behind an offset.
-fn next_anywhere(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
-    let mut at = from + ALIGN as u64;
-    while at < window.end() {
-        if read_head(window.slice(at, ALIGN)?, at, seed).is_ok_and(|head| head.sequence > last) {
-            return Ok(Some(at));
-        }
-        at += ALIGN as u64;
-    }
-    Ok(None)
 }
 
 /// A unit of work of a thread that reads.
@@ -462,7 +415,7 @@ pub(super) fn follows(last: u64, sequence: u64) -> bool {
 
 /// The batch before this one is proven: its sync returned before this one was written. Rows that are
 /// not taken are thrown away by the caller.
-fn take_batch(
+pub(super) fn take_batch(
     found: &mut Found,
     name: &str,
     sequence: u64,
@@ -545,12 +498,12 @@ impl Found {
 
 impl Found {
     /// The number of the last batch; 0 when there is none.
-    fn last_sequence(&self) -> u64 {
+    pub(super) fn last_sequence(&self) -> u64 {
         self.last.as_ref().map_or(0, |last| last.sequence)
     }
 
     /// The segment of the last batch, and the offset behind that batch.
-    fn end_of_last(&self) -> Option<(u32, u64)> {
+    pub(super) fn end_of_last(&self) -> Option<(u32, u64)> {
         let last = self.last.as_ref()?;
         let row = last.rows.last()?;
         // The end of the batch and its padding follow the last record.
@@ -596,7 +549,7 @@ impl Found {
         }
     }
 
-    fn is_unread(&self, number: u32, from: u64, to: u64) -> bool {
+    pub(super) fn is_unread(&self, number: u32, from: u64, to: u64) -> bool {
         self.mutation != Mutation::ReadErrorIsDamage
             && self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
     }
@@ -690,7 +643,7 @@ impl Found {
         })
     }
 
-    fn mark_damaged(&mut self, number: u32) {
+    pub(super) fn mark_damaged(&mut self, number: u32) {
         if let Some(segment) = self.index.segment_mut(number) {
             segment.is_damaged = true;
         }
