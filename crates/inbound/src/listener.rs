@@ -187,7 +187,7 @@ fn spawn_session<S: Service>(
         match session.await {
             Ok(SessionEnd::Closed) => {}
             Ok(SessionEnd::MigrateTo(worker, session)) => {
-                spawn_session(workers, worker, peer, session.resume_on(worker))
+                spawn_session(workers, worker, peer, session.resume_on(worker));
             }
             Err(e) => tracing::debug!("session of {peer}: {e}"),
         }
