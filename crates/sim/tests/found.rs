@@ -253,3 +253,9 @@ fn a_batch_of_an_earlier_generation_does_not_overrule_the_copy_of_the_header() {
 fn a_batch_behind_one_that_cannot_be_read_is_read_a_second_time() {
     sim::run::heal(500_010_489, sim::backend::Backend::Log, Mutation::None).unwrap();
 }
+
+/// The first header cannot be read, and a bit of the end of the first batch flipped.
+#[test]
+fn a_flipped_bit_of_the_first_batch_does_not_overrule_the_copy_of_the_header() {
+    sim::run::decay(800_000_434, sim::backend::Backend::Log, Mutation::None).unwrap();
+}

@@ -68,7 +68,7 @@ pub(super) fn find_header(
         (None, Some(last)) => match lost_header(file, size_bytes) {
             // The copy is of another generation than the first batch. Without a first batch nothing speaks against the
             // copy: a batch that stands elsewhere may be of an earlier generation.
-            Some(lost) if first_batch_seed(file, size_bytes).is_some_and(|seed| seed != last.seed) => lost,
+            Some(lost) if is_of_another_generation(file, size_bytes, last.seed) => lost,
             _ => FoundHeader::Copied(last),
         },
         (None, None) => without_header(file, size_bytes),
@@ -128,9 +128,13 @@ fn has_batches(file: &FaultTolerantFile, size_bytes: u64) -> bool {
     find_seed(&content(file, size_bytes)).is_some()
 }
 
-/// Returns the seed of the first batch, if the batch is whole.
-fn first_batch_seed(file: &FaultTolerantFile, size_bytes: u64) -> Option<u64> {
-    find_seed_at(&content(file, size_bytes), FIRST_BATCH as usize)
+/// Is the first batch whole, and written with another seed? One flipped bit at the end of a batch makes another seed fit
+/// the whole batch, but the head still fits the right one.
+fn is_of_another_generation(file: &FaultTolerantFile, size_bytes: u64, seed: u64) -> bool {
+    let (bytes, at) = (content(file, size_bytes), FIRST_BATCH as usize);
+    let fits =
+        bytes.get(at..at + BATCH_HEAD_BYTES).is_some_and(|head| read_head(head, FIRST_BATCH, seed).is_ok());
+    !fits && find_seed_at(&bytes, at).is_some_and(|other| other != seed)
 }
 
 /// Derives the header of a segment from the batches. `None` when there is no first batch: batches behind it may be
