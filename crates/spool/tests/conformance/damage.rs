@@ -364,7 +364,8 @@ fn a_message_whose_chunk_was_freed_and_whose_tombstone_is_damaged_is_not_deliver
     let oldest = segments_in_use(dir.path()).remove(0);
     let header = || std::fs::read(&oldest).map(|bytes| bytes[..44].to_vec()).ok();
     let before = header();
-    (1..=20).for_each(|id| finish(&*spool, id));
+    // So few that the log is not compacted, which would free the message's own segment, too.
+    (1..=10).for_each(|id| finish(&*spool, id));
     soon("the oldest segment is not freed", || (header() != before).then_some(()));
     drop(spool);
     let mut tombstone = vec![3];
@@ -372,7 +373,7 @@ fn a_message_whose_chunk_was_freed_and_whose_tombstone_is_damaged_is_not_deliver
     change(dir.path(), &tombstone);
     forget_digests(dir.path());
     let is_reported = |what: &String| what.contains(&format!("{}: its content is lost", QueueId(GHOST)));
-    let left: Vec<u64> = (21..=41).collect();
+    let left: Vec<u64> = (11..=41).collect();
     for _ in 0..2 {
         let mut checked = Vec::new();
         let report = spool::inspect_all(dir.path(), &mut |r| checked.push(r.message.id.0)).unwrap();
