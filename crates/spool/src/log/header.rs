@@ -65,12 +65,17 @@ pub(super) fn find_header(
             }
         }
         (None, Some(last)) if last.is_freed => FoundHeader::Free,
-        (None, Some(last)) => match lost_header(file, size_bytes) {
+        (None, Some(last)) => {
+            let bytes = content(file, size_bytes);
             // The copy is of another generation than the first batch. Without a first batch nothing speaks against the
             // copy: a batch that stands elsewhere may be of an earlier generation.
-            Some(lost) if is_of_another_generation(file, size_bytes, last.seed) => lost,
-            _ => FoundHeader::Copied(last),
-        },
+            let lost = if is_of_another_generation(&bytes, last.seed) {
+                lost_header(&bytes, size_bytes)
+            } else {
+                None
+            };
+            lost.unwrap_or(FoundHeader::Copied(last))
+        }
         (None, None) => without_header(file, size_bytes),
     };
     Ok(found)
@@ -100,12 +105,12 @@ fn decode(
 
 /// A block of zeros is what a disk leaves of a header that it lost.
 fn without_header(file: &FaultTolerantFile, size_bytes: u64) -> FoundHeader {
-    match lost_header(file, size_bytes) {
+    let bytes = content(file, size_bytes);
+    match lost_header(&bytes, size_bytes) {
         Some(lost) => lost,
-        // Perhaps its first batch is lost, too: nobody knows of which generation the others are.
-        None if has_batches(file, size_bytes) => FoundHeader::Nothing,
-        None if file.unread().is_some() => FoundHeader::Unread,
-        // A file gets its name when its headers are synced: an empty one, or one of zeros, lost what it had.
+        None if find_seed(&bytes).is_none() && file.unread().is_some() => FoundHeader::Unread,
+        // Perhaps its first batch is lost, too: nobody knows of which generation the others are. A file gets its name
+        // when its headers are synced: an empty one, or one of zeros, lost what it had.
         None => FoundHeader::Nothing,
     }
 }
@@ -124,28 +129,23 @@ fn content(file: &FaultTolerantFile, size_bytes: u64) -> Vec<u8> {
     bytes
 }
 
-fn has_batches(file: &FaultTolerantFile, size_bytes: u64) -> bool {
-    find_seed(&content(file, size_bytes)).is_some()
-}
-
 /// Is the first batch whole, and written with another seed? One flipped bit at the end of a batch makes another seed fit
 /// the whole batch, but the head still fits the right one.
-fn is_of_another_generation(file: &FaultTolerantFile, size_bytes: u64, seed: u64) -> bool {
-    let (bytes, at) = (content(file, size_bytes), FIRST_BATCH as usize);
+fn is_of_another_generation(bytes: &[u8], seed: u64) -> bool {
+    let at = FIRST_BATCH as usize;
     let fits =
         bytes.get(at..at + BATCH_HEAD_BYTES).is_some_and(|head| read_head(head, FIRST_BATCH, seed).is_ok());
-    !fits && find_seed_at(&bytes, at).is_some_and(|other| other != seed)
+    !fits && find_seed_at(bytes, at).is_some()
 }
 
 /// Derives the header of a segment from the batches. `None` when there is no first batch: batches behind it may be
 /// of an earlier generation, since a new generation begins with zeros where its first batch will be.
-fn lost_header(file: &FaultTolerantFile, size_bytes: u64) -> Option<FoundHeader> {
-    let bytes = content(file, size_bytes);
+fn lost_header(bytes: &[u8], size_bytes: u64) -> Option<FoundHeader> {
     let first = bytes.get(FIRST_BATCH as usize..)?;
     if first.get(..ALIGN)?.iter().all(|byte| *byte == 0) {
         return None;
     }
-    let seed = find_seed(&bytes)?;
+    let seed = find_seed(bytes)?;
     let blocks = (FIRST_BATCH as usize..bytes.len()).step_by(ALIGN);
     let heads = blocks.filter_map(|at| {
         let head = read_head(bytes.get(at..at + BATCH_HEAD_BYTES)?, at as u64, seed).ok()?;
