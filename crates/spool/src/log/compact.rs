@@ -95,14 +95,18 @@ fn is_due(shared: &Shared) -> bool {
     // Behind the segment in use only a part of the reserve is left: outcomes must find room.
     let is_pressed = ready < RESERVE as u64 * size || free < size / 2;
     let most = if is_pressed { PRESSED_PERCENT } else { FULL_PERCENT };
-    // What is moved needs room before it gives any, and leaves some empty at the end of segments.
-    let is_possible = live.first().is_some_and(|oldest| ready + free >= oldest + size / 2);
-    let gained = Gain::of(shared, free);
     let has_room_for = |margin: u64| live.first().is_some_and(|oldest| ready + free >= oldest + margin);
-    is_possible && is_thin(&live, size, most)
-        // In a round what comes free is what the next segment needs.
-        || shared.mutation != Mutation::SkipRound
-            && shared.round().is_due(&gained, size, is_pressed, ready >= size && has_room_for(size / 8))
+    // What is moved needs room before it gives any, and leaves some empty at the end of segments.
+    if has_room_for(size / 2) && is_thin(&live, size, most) {
+        return true;
+    }
+    if shared.mutation == Mutation::SkipRound {
+        return false;
+    }
+    // In a round what comes free is what the next segment needs.
+    let is_possible = ready >= size && has_room_for(size / 8);
+    let gain = Gain::of(shared, free);
+    shared.round().is_due(&gain, size, is_pressed, is_possible)
 }
 
 /// What stays empty at the end of a segment that is filled with moved records, as a part of its size.
