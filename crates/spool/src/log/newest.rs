@@ -1,14 +1,12 @@
 //! Looks for batches behind the end of the log.
 
 use super::{
-    index::chunks_of,
-    recover::{Found, io_error, take_batch},
-    scan_range::RecordRef,
+    recover::{Found, io_error, take_batch_at},
     window::Window,
 };
 use crate::{
     SpoolFailure,
-    format::block::{ALIGN, BATCH_HEAD_BYTES, read_batch, read_head},
+    format::block::{ALIGN, read_head},
 };
 use std::io;
 
@@ -35,17 +33,9 @@ pub(super) fn scan_rest(found: &mut Found, whole: bool) -> Result<(), SpoolFailu
             found.mark_damaged(number);
         }
         at = next;
-        loop {
-            let length = read_head(window.slice(at, BATCH_HEAD_BYTES).map_err(failed)?, at, seed)
-                .map_or(BATCH_HEAD_BYTES, |head| head.length);
-            let Ok((head, records)) = read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole)
-            else {
-                break;
-            };
-            let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
-            let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
-            take_batch(found, name, head.sequence, number, rows, Some(bodies));
-            at += head.padded();
+        let place = (number, name.as_str(), seed);
+        while let Ok(behind) = take_batch_at(found, &mut window, at, place, whole).map_err(failed)? {
+            at = behind;
         }
     }
     Ok(())

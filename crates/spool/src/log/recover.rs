@@ -22,6 +22,7 @@ use crate::{
     format::{
         block::{ALIGN, BATCH_END_BYTES, BATCH_HEAD_BYTES, FIRST_BATCH, read_batch, read_head},
         record::Kind,
+        wire::Malformed,
     },
     parallel::in_order,
 };
@@ -238,6 +239,28 @@ pub(super) fn refresh(window: &mut Window, at: u64, seed: u64) -> io::Result<()>
     Ok(())
 }
 
+/// Takes the batch at an offset of a segment, which is given by its number, name and seed. Returns the offset behind the
+/// batch, or why there is no batch.
+///
+/// # Errors
+/// When the segment cannot be read.
+pub(super) fn take_batch_at(
+    found: &mut Found,
+    window: &mut Window,
+    at: u64,
+    (number, name, seed): (u32, &str, u64),
+    whole: bool,
+) -> io::Result<Result<u64, Malformed>> {
+    let length =
+        read_head(window.slice(at, BATCH_HEAD_BYTES)?, at, seed).map_or(BATCH_HEAD_BYTES, |head| head.length);
+    Ok(read_batch(window.slice(at, length)?, at, seed, whole).map(|(head, records)| {
+        let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
+        let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
+        take_batch(found, name, head.sequence, number, rows, Some(bodies));
+        at + head.padded()
+    }))
+}
+
 fn scan_segment(
     segment: Segment,
     found: &mut Found,
@@ -266,24 +289,19 @@ fn scan_segment(
             found.report.torn_bytes += torn_bytes;
             break;
         }
-        let length = read_head(window.slice(at, BATCH_HEAD_BYTES).map_err(failed)?, at, seed)
-            .map_or(BATCH_HEAD_BYTES, |head| head.length);
-        match read_batch(window.slice(at, length).map_err(failed)?, at, seed, whole) {
-            Ok((head, records)) => {
+        match take_batch_at(found, &mut window, at, (number, &name, seed), whole).map_err(failed)? {
+            Ok(next) => {
                 batches += 1;
-                let rows = records.iter().map(|placed| RecordRef::new(placed, chunks_of(&placed.2)));
-                let bodies = records.iter().map(|placed| placed.2.body.to_vec()).collect();
-                take_batch(found, &name, head.sequence, number, rows, Some(bodies));
-                at += head.padded();
+                at = next;
             }
             Err(_) if refreshed != Some(at) && found.mutation != Mutation::SkipSecondRead => {
                 refreshed = Some(at);
                 refresh(&mut window, at, seed).map_err(failed)?;
             }
             Err(why) => {
-                let last = found.last.as_ref().map_or(0, |last| last.sequence);
                 let second_read = found.mutation != Mutation::SkipSecondRead;
-                let next = next_or_again(&mut window, at, seed, last, second_read).map_err(failed)?;
+                let next = next_or_again(&mut window, at, seed, found.last_sequence(), second_read)
+                    .map_err(failed)?;
                 let Some(next) = next else {
                     found.report.torn_bytes += torn_bytes(&mut window, at).map_err(failed)?;
                     break;
@@ -415,7 +433,7 @@ pub(super) fn follows(last: u64, sequence: u64) -> bool {
 
 /// The batch before this one is proven: its sync returned before this one was written. Rows that are
 /// not taken are thrown away by the caller.
-pub(super) fn take_batch(
+fn take_batch(
     found: &mut Found,
     name: &str,
     sequence: u64,
