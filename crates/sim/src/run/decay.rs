@@ -194,6 +194,10 @@ impl Run {
     /// A message that was accepted, is not there, and must be: it is told, in queue directories by name. Of
     /// one whose segment was set aside that was told when it was.
     pub(super) fn judge_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
+        let missing = self.ledger.missing(found);
+        if missing.is_empty() {
+            return Ok(());
+        }
         let range = survey::number_range(&self.disk);
         let is_told = |(id, _): &(u64, Live)| {
             let name = QueueId(*id).to_string();
@@ -222,7 +226,7 @@ impl Run {
             let at_all = !report.is_complete() || report.torn_bytes > 0;
             if self.setup.backend == Backend::QueueDirs { by_name } else { at_all }
         };
-        match self.ledger.missing(found).iter().find(|one| !is_told(one)) {
+        match missing.iter().find(|one| !is_told(one)) {
             Some((id, _)) => Err(format!("{id} is lost, and nobody is told: {report:?}")),
             None => Ok(()),
         }
