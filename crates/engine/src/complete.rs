@@ -205,7 +205,12 @@ impl Engine {
 
     fn read(&mut self, result: AttemptResult, effects: &mut Vec<Effect>) {
         let id = result.id;
-        let task = self.tasks.add(Task::Read(result));
+        self.load(Task::Read(result), id, effects);
+    }
+
+    /// Asks for a message; [`crate::Event::Loaded`] goes on with the task.
+    pub(crate) fn load(&mut self, task: Task, id: QueueId, effects: &mut Vec<Effect>) {
+        let task = self.tasks.add(task);
         effects.push(Effect::Load { task, id });
     }
 

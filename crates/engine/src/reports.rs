@@ -217,8 +217,7 @@ impl Engine {
     pub(crate) fn release_report(&mut self, effects: &mut Vec<Effect>) {
         if let Some(result) = self.report_permits.release() {
             let id = result.id;
-            let task = self.tasks.add(Task::ReadForReport(result));
-            effects.push(Effect::Load { task, id });
+            self.load(Task::ReadForReport(result), id, effects);
         }
     }
 
@@ -232,15 +231,13 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if let Some((id, recipients)) = self.warning_permits.acquire((id, recipients)) {
-            let task = self.tasks.add(Task::ReadForWarning(recipients));
-            effects.push(Effect::Load { task, id });
+            self.load(Task::ReadForWarning(recipients), id, effects);
         }
     }
 
     pub(crate) fn release_warning(&mut self, effects: &mut Vec<Effect>) {
         if let Some((id, recipients)) = self.warning_permits.release() {
-            let task = self.tasks.add(Task::ReadForWarning(recipients));
-            effects.push(Effect::Load { task, id });
+            self.load(Task::ReadForWarning(recipients), id, effects);
         }
     }
 

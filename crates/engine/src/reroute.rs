@@ -54,8 +54,7 @@ impl Engine {
     fn reroute_next(&mut self, effects: &mut Vec<Effect>) {
         if let Some(id) = self.reroute.todo.pop_front().filter(|_| !self.is_closed) {
             self.reroute.is_reading = true;
-            let task = self.tasks.add(Task::Reroute(id));
-            effects.push(Effect::Load { task, id });
+            self.load(Task::Reroute(id), id, effects);
         }
     }
 
