@@ -111,7 +111,6 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
     Ok(())
 }
 
-/// What CI has time for.
 /// The first of this week's seeds: each week tries others, and all runs of a week the same.
 fn seed_of_the_week() -> u64 {
     const WEEK: u64 = 7 * 24 * 60 * 60;
@@ -119,6 +118,7 @@ fn seed_of_the_week() -> u64 {
     now.as_secs() / WEEK * 100_000
 }
 
+/// The crash tests that CI has time for.
 pub(crate) fn ci() -> Done {
     let seed = seed_of_the_week();
     sim(seed, 10_000, 200, "log")?;

@@ -99,7 +99,7 @@ impl Driver {
         None
     }
 
-    /// What became of a lease with one recipient.
+    /// The result of a lease with one recipient.
     pub fn finish(
         &mut self,
         (connection, lease): (ConnectionId, Lease),
@@ -112,7 +112,7 @@ impl Driver {
         self.handle(Event::AttemptFinished { connection, lease, message, results, attempt }, now);
     }
 
-    /// What is to be submitted since this was last asked.
+    /// Transactions that are to be submitted since the last call.
     pub fn submitted(&mut self) -> std::vec::Drain<'_, Transaction> {
         self.submitted.drain(..)
     }
@@ -126,7 +126,7 @@ fn message(number: u64, content: &Content) -> SharedMessage {
     SharedMessage::new(message)
 }
 
-/// What a next hop says to a message it takes.
+/// The reply of a next hop that accepts a message.
 pub fn delivered() -> Outcome {
     Outcome::delivered(Enhanced(2, 0, 0), "250 2.0.0 Ok")
 }

@@ -1,4 +1,4 @@
-//! What follows from outcomes. The queue, the spool, the counters and the log learn of them in one step, and senders
+//! The consequences of outcomes. The queue, the spool, the counters and the log learn of outcomes in one step, and senders
 //! of failed recipients get a report. A permanent failure and its report are one transaction: neither exists without
 //! the other after a crash.
 
@@ -53,7 +53,7 @@ fn expired(last: Option<&Outcome>) -> Outcome {
     Outcome::failed(EXPIRED, text)
 }
 
-/// What the spool is told.
+/// The entry for the spool.
 fn ending(id: QueueId, cause: EndCause, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
     match (cause, last) {
         (EndCause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
@@ -118,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// What was last heard of a job: its own last outcome, or why its destination is suspended.
+    /// The last outcome of a job, or why its destination is suspended.
     fn last_words(&self, lease: &Lease) -> Option<Arc<Outcome>> {
         let first = *lease.recipients.as_slice().first()?;
         if let Some(outcome) = self.last_outcomes.of_recipient(lease.id, first) {

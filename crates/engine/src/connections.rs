@@ -11,7 +11,7 @@ pub struct ConnectionId(pub u32);
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) destination: DestinationId,
-    /// It took a job, or found no host: see [`queue::Queue::connection_closed`].
+    /// The connection took a job, or found no host: see [`queue::Queue::connection_closed`].
     pub(crate) has_taken: bool,
     pub(crate) lease_count: u32,
     is_idle: bool,

@@ -18,7 +18,7 @@ pub struct RecipientCounters {
     pub queued: u64,
 }
 
-/// Which counter a finished recipient adds to.
+/// The counter that a finished recipient adds to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Column {
     Delivered,

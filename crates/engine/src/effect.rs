@@ -1,4 +1,4 @@
-//! What the driver does for the engine.
+//! Effects: the work that the driver performs for the engine.
 
 use crate::{ConnectionId, Lease, ReportRequest, RequestId, TaskId};
 use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
@@ -15,9 +15,9 @@ pub enum Effect {
     /// other event, so that the transactions of a message reach the spool in the order of the decisions. With a
     /// task, [`crate::Event::Stored`] follows once the transaction is durable.
     Submit {
-        /// Who waits for it.
+        /// The task that waits for the transaction.
         task: Option<TaskId>,
-        /// What to store.
+        /// The entries to store.
         transaction: Transaction,
     },
     /// Read a message from the cache or the spool; [`crate::Event::Loaded`] follows.
@@ -31,9 +31,9 @@ pub enum Effect {
     Compose(Box<ReportRequest>),
     /// Open a connection; [`crate::Event::ConnectionClosed`] follows once, whatever becomes of it.
     OpenConnection {
-        /// Its number, until it is closed.
+        /// The number of the connection, until it is closed.
         connection: ConnectionId,
-        /// Where to.
+        /// The destination.
         destination: Destination,
     },
     /// Wake an idle connection: it has work, or is to leave.
@@ -43,7 +43,7 @@ pub enum Effect {
     Deliver {
         /// The connection that was ready.
         connection: ConnectionId,
-        /// What to deliver.
+        /// The job to deliver.
         lease: Lease,
         /// The message, if it is cached.
         message: Option<SharedMessage>,
@@ -68,7 +68,7 @@ pub enum Effect {
 pub enum LogEvent {
     /// A report is durable and queued.
     Accepted(SharedMessage),
-    /// What became of recipients.
+    /// The outcomes of recipients.
     Attempt {
         /// The message.
         message: SharedMessage,
@@ -88,15 +88,15 @@ pub enum LogEvent {
     Removed(QueueId),
     /// A destination is suspended.
     Suspended {
-        /// Which.
+        /// The destination.
         destination: Destination,
-        /// Why.
+        /// The outcome that suspended the destination.
         outcome: Outcome,
-        /// When it is probed.
+        /// The time of the next probe.
         until: Option<UnixMillis>,
     },
     /// A message cannot be read.
     Unreadable(QueueId, SpoolFailure),
-    /// So many messages follow new routes.
+    /// The number of messages that follow new routes.
     Rerouted(u64),
 }

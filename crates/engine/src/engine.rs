@@ -49,7 +49,7 @@ pub struct Engine {
     is_started: bool,
     /// Nothing new is begun.
     pub(crate) is_closed: bool,
-    /// What the last [`Effect::WakeAt`] said.
+    /// The time of the last [`Effect::WakeAt`].
     wake_at: Millis,
     #[cfg(debug_assertions)]
     unchecked_count: usize,
@@ -141,7 +141,7 @@ impl Engine {
         self.reroute.is_reading() || self.reroute.again_at().is_some()
     }
 
-    /// What the engine waits for: reads, reports and commits.
+    /// The number of tasks that the engine waits for: reads, reports and commits.
     pub fn task_count(&self) -> usize {
         self.tasks.all().count()
     }

@@ -1,4 +1,4 @@
-//! What happens to the engine.
+//! Events: what a driver reports to the engine.
 
 use crate::{ConnectionId, Lease, Routed, Routing, Settings, TaskId};
 use mail::{Attempt, Outcome, QueueId, SharedMessage, UnixMillis};
@@ -21,7 +21,7 @@ pub struct Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// What an operator wants. Each command is answered exactly once.
+/// A command of an operator. Each command is answered exactly once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Try a message now, whatever it waits for. A held message stays held.
@@ -66,20 +66,20 @@ pub enum Event<'a> {
     ConnectionNotIdle(ConnectionId),
     /// A connection is gone, or was never made.
     ConnectionClosed {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
-        /// Its leases that were neither finished nor returned.
+        /// The leases of the connection that were neither finished nor returned.
         leases: Vec<Lease>,
     },
     /// An attempt ended.
     AttemptFinished {
         /// The connection the lease was delivered to.
         connection: ConnectionId,
-        /// What was tried.
+        /// The job that was tried.
         lease: Lease,
         /// The message, if the driver has it at hand.
         message: Option<SharedMessage>,
-        /// What became of each recipient, by index, every one of them once.
+        /// The outcome of each recipient, by index, every one of them once.
         results: Vec<(u32, Outcome)>,
         /// Where and how.
         attempt: Attempt,
@@ -88,7 +88,7 @@ pub enum Event<'a> {
     LeaseReturned {
         /// The connection the lease was delivered to.
         connection: ConnectionId,
-        /// What was not tried.
+        /// The job that was not tried.
         lease: Lease,
     },
     /// No host of the destination can be used. A deferred outcome suspends the destination; a failed one (null MX,
@@ -135,7 +135,7 @@ pub enum Event<'a> {
     Operator {
         /// Names the answer.
         request: RequestId,
-        /// What.
+        /// The command.
         command: Command,
     },
     /// The configuration was read again.

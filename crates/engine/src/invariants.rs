@@ -1,4 +1,4 @@
-//! What must hold after every event.
+//! Invariants that hold after every event.
 
 use crate::{Engine, task::Permit};
 

@@ -14,7 +14,7 @@ pub(crate) struct LastOutcomes {
     last_text: Option<Arc<Outcome>>,
 }
 
-/// What the spool keeps of a final outcome. Most final outcomes are then equal, and kept once.
+/// Returns the part of a final outcome that the spool keeps. Most final outcomes are then equal, and kept once.
 fn without_text(outcome: &Outcome) -> Outcome {
     Outcome { text: "".into(), from_remote: false, ..outcome.clone() }
 }

@@ -1,4 +1,4 @@
-//! What operators may do.
+//! Commands of operators.
 
 use crate::{Command, Effect, Engine, RequestId, event::Context, task::Task};
 use mail::QueueId;

@@ -1,4 +1,4 @@
-//! What a start finds in the spool goes back to the queue.
+//! Recovery: messages that a start finds in the spool go back to the queue.
 
 use crate::{Effect, Engine, RetryAt, counters::Column, event::Context};
 use mail::{Fate, QueueId, UnixMillis};

@@ -38,7 +38,7 @@ impl std::fmt::Debug for ReportRequest {
 }
 
 impl ReportRequest {
-    /// So much of the content is returned at most.
+    /// The most of the content that is returned.
     pub const CONTENT_MAX_BYTES: usize = dsn::RETURNED_MAX_BYTES;
 
     /// For [`crate::Event::Composed`].

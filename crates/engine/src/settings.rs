@@ -1,4 +1,4 @@
-//! What the operator may choose.
+//! Settings that operators choose.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the engine waits for: reads, reports, commits.
+//! Tasks that the engine waits for: reads, reports, commits.
 
 use crate::{RequestId, complete::AttemptResult};
 use mail::{Outcome, QueueId, SharedMessage};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
-/// Which permit a task holds.
+/// The permit that a task holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permit {
     None,

@@ -1,4 +1,4 @@
-//! What the engine asks for.
+//! Tests of the effects that the engine asks for.
 
 use super::*;
 use mail::{
@@ -36,7 +36,7 @@ struct Bench {
     engine: Engine,
     routing: Arc<dyn Routing>,
     now: Millis,
-    /// What the spool has; it refuses when it is busy.
+    /// The transactions of the spool, which refuses when it is busy.
     stored: Vec<Transaction>,
     is_busy: bool,
     /// Messages that can be read.

@@ -1,4 +1,4 @@
-//! What must hold between any two calls.
+//! Invariants that hold between any two calls.
 
 use crate::{
     DestinationId, Queue,

@@ -1,4 +1,4 @@
-//! What became of the mail: delivery status notifications to senders, and the delivery log to operators.
+//! Reports on mail: delivery status notifications to senders, and the delivery log to operators.
 //!
 //! Read first: [`dsn`] and [`Log`].
 

@@ -7,7 +7,7 @@ use spool::{
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
-/// Which backend.
+/// A backend of the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The log.

@@ -284,7 +284,7 @@ impl Shard {
         self.proven.keys().copied().chain(since)
     }
 
-    /// What of it is this shard's.
+    /// Returns the part that is this shard's.
     fn part(&self, found: &Queue) -> Queue {
         found.iter().filter(|(id, _)| self.own.contains(id)).map(|(id, live)| (*id, live.clone())).collect()
     }

@@ -179,7 +179,7 @@ pub fn number_range(disk: &SimDisk) -> Option<(u64, u64)> {
     Some((*numbers.iter().min()?, *numbers.iter().max()?))
 }
 
-/// Whose words are in a segment.
+/// Returns the owners of all records in a segment.
 pub fn all_owners(content: &[u8]) -> BTreeSet<Owner> {
     all_batches(content).flat_map(|batch| batch.records).map(|record| record.owner).collect()
 }

@@ -56,11 +56,11 @@ enum Sleep {
 /// How soon an entry is to be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It may wait a while for a commit that it can share.
+    /// The entry may wait a while for a commit that it can share.
     Lazy,
     /// The submitter waits for it next, and that wait begins the commit.
     OnWait,
-    /// It is committed at once.
+    /// The entry is committed at once.
     Immediate,
 }
 
@@ -144,13 +144,13 @@ impl<W> CommitQueue<W> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place in the pending for so many bytes. What frees room, `internal`, may wait in a longer pending
-    /// than what takes it.
+    /// Locks the queue for an entry of `bytes`, unless the queue is full, closed or poisoned. Twice as much may be queued
+    /// of entries that free room (`internal`).
     pub(crate) fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Pending<W>>, Refused> {
         self.admit_within(u64::MAX, bytes, internal)
     }
 
-    /// The same in a pending that is to be no longer than `most_bytes`.
+    /// As [`CommitQueue::admit`], for a queue of at most `most_bytes`.
     pub(crate) fn admit_within(
         &self,
         most_bytes: u64,

@@ -184,7 +184,7 @@ const EMFILE: u64 = 24;
 const ENOSPC: u64 = 28;
 const EDQUOT: u64 = 122;
 
-/// What the disk reports and fails with.
+/// The faults of the disk.
 #[derive(Default)]
 struct DiskFaults {
     free_bytes: AtomicU64,

@@ -238,7 +238,7 @@ mod tests {
         Settings { protocol: Protocol::Smtp, hello: "me".into(), depth: 1, eight_bit_anyway: true }
     }
 
-    /// What the client_session says after each of the server's words, which come in pieces of `length`.
+    /// Returns the output of the client after each reply of the server; replies come in pieces of `length`.
     fn dialog(style: Style, length: usize, words: &[&str]) -> (Vec<String>, Tally) {
         let message = super::super::template::tests::template().next();
         let now = Instant::now();

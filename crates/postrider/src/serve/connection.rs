@@ -36,7 +36,7 @@ struct DestinationWork {
     driver: Arc<Driver>,
     connection: ConnectionId,
     leased: Mutex<Vec<Leased>>,
-    /// It has asked for a job: it is connected.
+    /// The connection has asked for a job, so it is connected.
     has_begun: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What recovery finds in the spool, for the engine.
+//! Hands the messages that recovery finds in the spool to the engine.
 
 use super::clock::Clock;
 use engine::{Effect, Engine, Event};

@@ -9,7 +9,7 @@ use queue::GroupId;
 use route::Table;
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
-/// What a reload replaces as a whole.
+/// The settings and everything made of them; a reload replaces it as a whole.
 pub(crate) struct Current {
     pub(crate) settings: config::Settings,
     pub(crate) table: Arc<Table>,
@@ -18,13 +18,14 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Postmaster is a person, too (RFC 5321 §4.5.1), and an address of ours is our name. `connected_to` is the
+    /// Rewrites recipients of a client: "postmaster" becomes the configured mailbox (RFC 5321 §4.5.1), and an address
+    /// literal of this machine becomes the host name. `connected_to` is the
     /// address at which the client reached us.
     pub(crate) fn name_postmaster(&self, envelope: &mut Envelope, connected_to: IpAddr) {
         self.rename(envelope, Some(connected_to), |path| self.policy.is_for_postmaster(path));
     }
 
-    /// The same for what begins on this machine, whose programs write to root as well.
+    /// Rewrites recipients of a message that begins on this machine, whose programs write to root as well.
     pub(crate) fn name_postmaster_and_root(&self, envelope: &mut Envelope) {
         let is_meant =
             |path: &ForwardPath| self.policy.is_for_postmaster(path) || self.policy.is_for_absent_root(path);

@@ -29,7 +29,7 @@ pub(super) struct Connection {
     is_greeted: bool,
 }
 
-/// What becomes of a connection after a step.
+/// The state of a connection after a step.
 enum Next {
     Stays,
     Closes,

@@ -33,17 +33,17 @@ const EXPIRED: Enhanced = Enhanced(5, 4, 7);
 /// Transactions that the spool does not take at first.
 const BUSY_PERCENT: u64 = 10;
 
-/// What happens once a transaction is durable.
+/// A transaction that is not durable yet, and what follows once it is.
 struct Commit {
     ticket: Ticket,
     task: Option<TaskId>,
-    /// Who is told 250, and the message.
+    /// The client that reads 250, and the message.
     client: Option<(usize, u64, SharedMessage)>,
     /// Recipients whose outcome is then durable.
     settled: Vec<(QueueId, u32)>,
 }
 
-/// What a relay is made with.
+/// The parameters of a relay.
 pub(super) struct Plan {
     pub(super) mutant: Mutant,
     pub(super) cache_bytes: u64,
@@ -391,7 +391,7 @@ impl Driver {
         Ok(id)
     }
 
-    /// What recovery found goes to the engine, before anything else.
+    /// Hands what recovery found to the engine, before anything else.
     pub(super) fn recover(&mut self, found: &[Recovered], truth: &mut Truth, rng: &mut Rng) {
         let mut effects = Vec::new();
         for recovered in found {
@@ -583,7 +583,7 @@ impl Driver {
         self.handle(Event::Shutdown, truth, rng);
     }
 
-    /// What is left to do, in words.
+    /// Describes the work that is left.
     pub(super) fn left(&self) -> String {
         format!(
             "{} messages queued, {} decisions not stored, {} reports, {} commits, {} reads, {} compositions, tick at {:?} of {}",
@@ -617,7 +617,7 @@ fn settled(entry: &Entry) -> Vec<(QueueId, u32)> {
     }
 }
 
-/// What the spool said no with.
+/// The reply to a refusal of the spool.
 pub(super) fn refusal(refused: Refused) -> Reply {
     match refused {
         Refused::Busy => replies::SPOOL_BUSY,

@@ -37,7 +37,8 @@ pub(super) struct Truth {
     pub(super) warned: BTreeSet<Who>,
     /// Recipients whose success was reported.
     pub(super) relayed: BTreeSet<Who>,
-    /// What operators wanted of held messages, in their order: the request, whether it holds, whether it was answered.
+    /// Requests of operators to hold or release messages, in their order: the request, whether it holds, whether it was
+    /// answered.
     pub(super) changes: BTreeMap<QueueId, Vec<(u64, bool, bool)>>,
     /// Thrown away by an operator.
     pub(super) deleted: BTreeSet<Who>,
@@ -139,7 +140,7 @@ impl Truth {
         *changes = vec![(0, found.held, true)];
     }
 
-    /// Whatever had this id before has ended.
+    /// Forgets the message that had this id before; it has ended.
     pub(super) fn forget(&mut self, id: QueueId) {
         self.ids.remove(&id);
         self.reports.remove(&id);

@@ -111,7 +111,7 @@ pub struct DirSpool {
     folder: Option<RealDisk>,
     /// Where messages are that were listed and may not be opened yet.
     listing: Option<listing::Listing>,
-    /// What the start found wrong with the stored bytes.
+    /// Damage and read errors that the start found.
     faults: Vec<String>,
 }
 

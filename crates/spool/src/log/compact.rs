@@ -109,10 +109,10 @@ fn is_due(shared: &Shared) -> bool {
     shared.round().is_due(&gain, size, is_pressed, is_possible)
 }
 
-/// What stays empty at the end of a segment that is filled with moved records, as a part of its size.
+/// The part of a segment that stays empty at its end when it is filled with moved records: one in so many.
 const WASTE_SHARE: u64 = 128;
 
-/// What moving all that lives in the log would give.
+/// The room that moving all live records of the log would give.
 struct Gain {
     oldest: u32,
     current: u32,
@@ -120,7 +120,7 @@ struct Gain {
 }
 
 impl Gain {
-    /// `free_bytes` are what was not written yet of the segment in use.
+    /// Computes the gain. `free_bytes` is the part of the segment in use that was not written yet.
     fn of(shared: &Shared, free_bytes: u64) -> Self {
         let index = shared.index();
         let oldest = index.segments.first_key_value().map_or(0, |(number, _)| *number);
@@ -138,14 +138,15 @@ impl Gain {
 /// back when everything before them was moved.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// It ends with this segment.
+    /// The last segment of the round that is under way.
     until: Option<u32>,
-    /// What it would have given still when the last one had ended.
+    /// The gain that was left when the last round had ended.
     left_bytes: u64,
 }
 
 impl Round {
-    /// Begins one where that gives half a segment more than right after the last one; is there one?
+    /// Begins a round where that gives half a segment more than was left after the last one. Returns whether a round is
+    /// under way.
     fn is_due(&mut self, gain: &Gain, segment_bytes: u64, is_pressed: bool, is_possible: bool) -> bool {
         match self.until {
             Some(until) if is_possible && gain.oldest <= until => return true,
@@ -158,7 +159,7 @@ impl Round {
     }
 }
 
-/// Do segments at the old end, which go one after the other, hold no more than so much of their room?
+/// Do some segments at the old end, taken together, hold live records in at most `most_percent` of their room?
 fn is_thin(live: &[u64], size: u64, most_percent: u64) -> bool {
     // The one that is written to is the last.
     let before = live.split_last().map_or(&[][..], |(_, before)| before);

@@ -1,7 +1,7 @@
 //! Finds segments whose files are missing: somebody removed a file of the log.
 //!
 //! A gap between two batches that were read shows a missing segment by itself. The oldest or the newest segment leaves
-//! no gap; only its index file shows that the segment was there. A index file without its segment may also be the remains of a
+//! no gap; only its index file shows that the segment was there. An index file without its segment may also be the remains of a
 //! crash: the removal of the segment was durable, and the removal of its index file was not. Then nothing is lost: each of
 //! its messages was ended, or written again, by a later batch. So a segment counts as missing only where all batches
 //! behind it were read and some of its messages occur in none of them.
@@ -16,7 +16,7 @@ use super::{
 use crate::{disk::Disk, format::record::Kind};
 use std::collections::HashSet;
 
-/// A index file whose segment is not there.
+/// An index file whose segment is not there.
 pub(super) struct Orphan {
     /// The name of the segment.
     pub(super) segment: String,
@@ -102,7 +102,7 @@ impl Orphan {
 mod tests {
     use super::*;
 
-    /// A index file of batches 11 to 20 with one message.
+    /// An index file of batches 11 to 20 with one message.
     fn orphan() -> Orphan {
         let ids = HashSet::from([1]);
         Orphan { segment: "1.seg".into(), batches: (11, 20), left: ids.clone(), ids, is_known: false }

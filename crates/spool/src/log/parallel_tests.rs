@@ -243,7 +243,7 @@ proptest! {
         prop_assert_eq!(found(true), found(false));
     }
 
-    /// Whatever becomes of an index file, a start finds what it would find without.
+    /// A start with a damaged or exchanged index file finds what a start without finds.
     #[test]
     fn a_digest_that_is_damaged_or_of_another_life_is_not_believed(
         steps in steps(), damages in damages(), old in any::<prop::sample::Index>(), new in any::<prop::sample::Index>(),

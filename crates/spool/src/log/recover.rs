@@ -109,7 +109,7 @@ pub(crate) struct Found {
     ended: HashSet<u64>,
     /// The highest epoch that anything in the log belongs to.
     pub(crate) epoch: u64,
-    /// This start begins an epoch.
+    /// True if this start begins an epoch.
     pub(crate) begins_epoch: bool,
     /// Segments of which nothing could be read.
     pub(crate) unopened: Vec<String>,

@@ -131,7 +131,7 @@ impl EnvelopeTable {
     }
 }
 
-/// A index file whose envelopes are being read.
+/// An index file whose envelopes are being read.
 pub(super) struct Opened<'a> {
     envelopes: &'a EnvelopeTable,
     /// Behind the one that was asked for last: mostly the next that is.

@@ -322,7 +322,7 @@ fn a_missing_newest_segment_is_reported_until_its_index_file_is_removed() {
 }
 
 #[test]
-fn a_index_file_whose_segment_was_freed_is_no_damage() {
+fn an_index_file_whose_segment_was_freed_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
     write_large(&*spool, 1..=40);

@@ -3,7 +3,7 @@
 use spool::disk::{Disk, File, RealDisk};
 use std::{io, sync::Arc};
 
-/// What a test decides of the calls of a [`FaultDisk`]. Each method is called before the call on the file system; an
+/// The decisions of a test on the calls of a [`FaultDisk`]. Each method is called before the call on the file system; an
 /// error is returned in place of that call. The defaults fail nothing.
 pub(crate) trait Faults: Send + Sync + 'static {
     /// Before a file is read as a whole, by its name.

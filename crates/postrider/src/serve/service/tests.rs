@@ -434,7 +434,7 @@ async fn a_daemon_that_stops_stores_an_outcome_that_a_busy_spool_refused() {
     assert!(spool.kept.read(QueueId(1)).is_err());
 }
 
-/// What recovery finds of a message of which every recipient is finished.
+/// A recovered message of which every recipient is finished.
 fn finished() -> Recovered {
     let delivered = Outcome::delivered(Enhanced(2, 0, 0), "");
     let last = Some((UnixMillis::now(), delivered));
