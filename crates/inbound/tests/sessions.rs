@@ -26,7 +26,7 @@ use tokio::{
 
 /// Remembers what was committed, stored and abandoned.
 #[derive(Default)]
-struct Desk {
+struct TestService {
     trusted: bool,
     chunks: Mutex<BTreeMap<u64, Bytes>>,
     messages: Mutex<Vec<(String, Vec<u8>)>>,
@@ -37,7 +37,7 @@ struct Desk {
     behind: AtomicU64,
 }
 
-impl Service for Desk {
+impl Service for TestService {
     fn client(&self, _: &Client) -> Result<(), Reply> {
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Service for Desk {
     fn log_reject(&self, _: &Client, _: &'static str, _: Option<&Envelope>, _: &Reply) {}
 }
 
-impl Desk {
+impl TestService {
     fn whole(&self, content: &Content) -> Vec<u8> {
         let chunks = self.chunks.lock().unwrap();
         let bytes = |part: &Part| match part {
@@ -92,8 +92,8 @@ impl Desk {
 }
 
 struct Server {
-    inbound: Arc<Inbound<Desk>>,
-    desk: Arc<Desk>,
+    inbound: Arc<Inbound<TestService>>,
+    service: Arc<TestService>,
     port: u16,
     certificate: rustls::pki_types::CertificateDer<'static>,
 }
@@ -117,13 +117,13 @@ fn settings(limits: Limits, sessions_max: usize) -> Settings {
     }
 }
 
-async fn start(desk: Desk, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
-    start_on(WorkerPool::new([Handle::current()], || false), desk, limits, tls, sessions_max).await
+async fn start(service: TestService, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
+    start_on(WorkerPool::new([Handle::current()], || false), service, limits, tls, sessions_max).await
 }
 
 async fn start_on(
     workers: Arc<WorkerPool>,
-    desk: Desk,
+    service: TestService,
     limits: Limits,
     tls: TlsMode,
     sessions_max: usize,
@@ -136,15 +136,15 @@ async fn start_on(
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)
         .unwrap();
-    let desk = Arc::new(desk);
+    let service = Arc::new(service);
     let settings = settings(limits, sessions_max);
-    let inbound = Inbound::new(desk.clone(), settings, Some(Arc::new(config)), workers);
+    let inbound = Inbound::new(service.clone(), settings, Some(Arc::new(config)), workers);
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     // Its sessions have it too: who does not read them is soon noticed.
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(inbound.clone().listen(Listener { socket, tls, bare_lf: None }));
-    Server { inbound, desk, port, certificate: made.cert.der().clone() }
+    Server { inbound, service, port, certificate: made.cert.der().clone() }
 }
 
 /// Sends lines and reads whole replies.
@@ -196,7 +196,7 @@ async fn secure(server: &Server, plain: TcpStream) -> Talker<tokio_rustls::clien
 
 #[tokio::test]
 async fn a_message_arrives_behind_its_trace_header() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
     let mut c = connect(&server).await;
     assert!(c.reply().await.starts_with("220 mx.test ESMTP"));
     c.expect("EHLO c.test\r\n", "250").await;
@@ -205,7 +205,7 @@ async fn a_message_arrives_behind_its_trace_header() {
         assert!(c.reply().await.starts_with(code));
     }
     c.expect("Subject: x\r\n\r\n..\r\n.\r\n", "250 2.0.0").await;
-    let messages = server.desk.messages.lock().unwrap();
+    let messages = server.service.messages.lock().unwrap();
     let (origin, content) = &messages[0];
     let content = String::from_utf8(content.clone()).unwrap();
     assert!(origin.contains("helo=c.test proto=ESMTP"), "{origin}");
@@ -233,14 +233,14 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         (true, Some(Reject), false),
         (false, Some(Normalize), true),
     ] {
-        let desk = Desk { trusted, ..Desk::default() };
-        let mut server = start(desk, Limits::default(), TlsMode::Off, 10).await;
+        let service = TestService { trusted, ..TestService::default() };
+        let mut server = start(service, Limits::default(), TlsMode::Off, 10).await;
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.port = socket.local_addr().unwrap().port();
         tokio::spawn(server.inbound.clone().listen(Listener { socket, tls: TlsMode::Off, bare_lf }));
         let mut c = connect_up_to_data(&server).await;
         c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
-        let messages = server.desk.messages.lock().unwrap();
+        let messages = server.service.messages.lock().unwrap();
         assert_eq!(messages.len(), usize::from(is_taken), "{trusted} {bare_lf:?}");
         assert!(messages.iter().all(|(_, content)| content.ends_with(b"\r\na\r\n.\r\nb\r\n")));
     }
@@ -248,18 +248,18 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
 
 #[tokio::test]
 async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
     let mut c = connect_up_to_data(&server).await;
     let body = "0123456789abcdef\r\n".repeat(20_000);
     c.expect(&format!("{body}.\r\n"), "250").await;
-    let content = server.desk.messages.lock().unwrap()[0].1.clone();
-    assert!(content.ends_with(body.as_bytes()) && server.desk.chunks.lock().unwrap().len() > 1);
+    let content = server.service.messages.lock().unwrap()[0].1.clone();
+    assert!(content.ends_with(body.as_bytes()) && server.service.chunks.lock().unwrap().len() > 1);
     assert_eq!(server.inbound.budget().content_bytes(), 0);
 }
 
 #[tokio::test]
 async fn no_transaction_begins_while_the_others_have_all_the_memory() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
     server.inbound.reconfigure(Settings { memory_bytes: 3000, ..settings(Limits::default(), 10) }, None);
     let mut others = Vec::new();
     while server.inbound.budget().content_bytes() <= 3000 {
@@ -281,18 +281,18 @@ async fn no_transaction_begins_while_the_others_have_all_the_memory() {
 
 #[tokio::test]
 async fn content_waits_for_a_disk_that_is_behind() {
-    let desk = Desk { behind: AtomicU64::new(50), ..Desk::default() };
-    let server = start(desk, Limits::default(), TlsMode::StartTls, 10).await;
+    let service = TestService { behind: AtomicU64::new(50), ..TestService::default() };
+    let server = start(service, Limits::default(), TlsMode::StartTls, 10).await;
     let mut c = connect_up_to_data(&server).await;
     let body = "0123456789abcdef\r\n".repeat(20_000);
     c.expect(&format!("{body}.\r\n"), "250").await;
-    assert!(server.desk.messages.lock().unwrap()[0].1.ends_with(body.as_bytes()));
-    assert_eq!(server.desk.behind.load(Ordering::Relaxed), 0);
+    assert!(server.service.messages.lock().unwrap()[0].1.ends_with(body.as_bytes()));
+    assert_eq!(server.service.behind.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
 async fn an_aborted_message_leaves_no_chunk() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("HELO c\r\n", "250").await;
@@ -301,16 +301,16 @@ async fn an_aborted_message_leaves_no_chunk() {
         c.expect("MAIL FROM:<>\r\n", "250").await;
         c.expect("RCPT TO:<a@b>\r\n", "250").await;
         c.expect(&format!("BDAT 5000\r\n{half}"), "250").await;
-        assert!(!server.desk.chunks.lock().unwrap().is_empty());
+        assert!(!server.service.chunks.lock().unwrap().is_empty());
         c.expect(gives_up, "250").await;
-        assert!(server.desk.chunks.lock().unwrap().is_empty(), "{gives_up}");
+        assert!(server.service.chunks.lock().unwrap().is_empty(), "{gives_up}");
         assert_eq!(server.inbound.budget().content_bytes(), 0);
     }
 }
 
 #[tokio::test]
 async fn starttls_and_implicit_tls_carry_mail() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     assert!(c.say("EHLO c\r\n").await.contains("STARTTLS"));
@@ -321,10 +321,10 @@ async fn starttls_and_implicit_tls_carry_mail() {
     c.expect("RCPT TO:<a@b>\r\n", "250").await;
     c.expect("DATA\r\n", "354").await;
     c.expect("x\r\n.\r\n", "250").await;
-    let content = String::from_utf8(server.desk.messages.lock().unwrap()[0].1.clone()).unwrap();
+    let content = String::from_utf8(server.service.messages.lock().unwrap()[0].1.clone()).unwrap();
     assert!(content.contains("(using TLSv1.3:TLS13_") && content.contains("with ESMTPS"), "{content}");
 
-    let server = start(Desk::default(), Limits::default(), TlsMode::Implicit, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::Implicit, 10).await;
     let plain = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
     let mut c = secure(&server, plain).await;
     assert!(c.reply().await.starts_with("220"));
@@ -335,7 +335,7 @@ async fn starttls_and_implicit_tls_carry_mail() {
 
 #[tokio::test]
 async fn one_session_too_many_is_turned_away() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::Off, 1).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 1).await;
     let mut first = connect(&server).await;
     assert!(first.reply().await.starts_with("220"));
     assert!(!first.say("EHLO c\r\n").await.contains("STARTTLS"), "TLS is off here");
@@ -347,7 +347,7 @@ async fn one_session_too_many_is_turned_away() {
 
 #[tokio::test]
 async fn who_goes_on_talking_behind_quit_reads_its_reply_although_not_all_of_it_is_read() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::Off, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("EHLO client.test\r\n", "250").await;
@@ -361,7 +361,7 @@ async fn who_goes_on_talking_behind_quit_reads_its_reply_although_not_all_of_it_
 #[tokio::test]
 async fn silence_ends_with_421() {
     let limits = Limits { command_timeout: Duration::from_millis(50), ..Limits::default() };
-    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
     let mut c = connect(&server).await;
     assert!(c.reply().await.starts_with("220"));
     assert!(c.reply().await.starts_with("421 4.4.2"));
@@ -378,7 +378,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 async fn a_client_that_does_not_read_is_let_go() {
     let command_timeout = Duration::from_millis(100);
     let limits = Limits { command_timeout, junk_commands: u32::MAX, ..Limits::default() };
-    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
     for last in ["", "QUIT\r\n"] {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
@@ -398,7 +398,7 @@ async fn what_comes_byte_by_byte_is_waited_for_once() {
         transaction_timeout: COMMAND_TIMEOUT,
         ..Limits::default()
     };
-    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
     let long = "x".repeat(5000);
     let drip = async |begins: &str| {
         let mut c = connect(&server).await;
@@ -422,7 +422,7 @@ async fn what_comes_byte_by_byte_is_waited_for_once() {
 async fn a_transaction_that_was_dropped_has_no_end_to_come() {
     let (command_timeout, transaction_timeout) = (COMMAND_TIMEOUT, Duration::from_millis(20));
     let limits = Limits { command_timeout, transaction_timeout, ..Limits::default() };
-    let server = start(Desk::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("EHLO c\r\n", "250").await;
@@ -435,7 +435,7 @@ async fn a_transaction_that_was_dropped_has_no_end_to_come() {
 
 #[tokio::test]
 async fn shutdown_tells_idle_sessions_and_lets_a_transaction_end() {
-    let server = start(Desk::default(), Limits::default(), TlsMode::Off, 10).await;
+    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
     let (mut idle, mut busy) = (connect(&server).await, connect(&server).await);
     idle.reply().await;
     busy.reply().await;
@@ -465,7 +465,7 @@ async fn sessions_move_between_transactions_to_where_there_is_time() {
     let told = is_full.clone();
     let runtimes = [Handle::current(), other.handle().clone()];
     let workers = WorkerPool::new(runtimes, move || told.load(Ordering::Relaxed));
-    let server = start_on(workers, Desk::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start_on(workers, TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
     let mut secret = connect(&server).await;
     secret.reply().await;
     secret.expect("EHLO c\r\n", "250").await;
@@ -495,7 +495,7 @@ async fn sessions_move_between_transactions_to_where_there_is_time() {
     }
     let here = std::thread::current().id();
     let stayed: Vec<bool> =
-        server.desk.threads.lock().unwrap().iter().map(|thread| *thread == here).collect();
+        server.service.threads.lock().unwrap().iter().map(|thread| *thread == here).collect();
     assert_eq!(stayed, [[true; 8].as_slice(), &[false, false, true, true]].concat());
     other.shutdown_background();
 }

@@ -25,7 +25,7 @@ use tokio::{
 pub(crate) type Settled = (u64, Vec<(u32, Outcome)>, Attempt);
 
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct TestJobs {
     pub(crate) waiting: Mutex<VecDeque<Job>>,
     pub(crate) settled: Mutex<Vec<Settled>>,
     pub(crate) put_back: Mutex<Vec<u64>>,
@@ -35,7 +35,7 @@ pub(crate) struct Desk {
 }
 
 /// The queue for one connection.
-pub(crate) struct Queue(pub(crate) Arc<Desk>);
+pub(crate) struct Queue(pub(crate) Arc<TestJobs>);
 
 impl Jobs for Queue {
     fn take(&self) -> Option<Job> {
@@ -80,11 +80,11 @@ impl Jobs for Queue {
     }
 }
 
-impl Desk {
+impl TestJobs {
     pub(crate) fn with(jobs: impl IntoIterator<Item = Job>) -> Arc<Self> {
-        let desk = Self { waiting: Mutex::new(jobs.into_iter().collect()), ..Self::default() };
-        *desk.closing.lock().unwrap() = true;
-        Arc::new(desk)
+        let jobs = Self { waiting: Mutex::new(jobs.into_iter().collect()), ..Self::default() };
+        *jobs.closing.lock().unwrap() = true;
+        Arc::new(jobs)
     }
 
     /// `sent`, `deferred`, `bounced` of each recipient of a job.
@@ -368,23 +368,23 @@ pub(crate) fn tls_server(name: &str) -> (Arc<rustls::ServerConfig>, CertificateD
     (Arc::new(config), certificate)
 }
 
-pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Arc<Desk> {
+pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Arc<TestJobs> {
     let port = server.start().await;
-    let desk = Desk::with(jobs);
+    let jobs = TestJobs::with(jobs);
     let (courier, destination) = courier(port, tls, server.lmtp, None);
-    courier.serve(&destination, &Queue(desk.clone())).await;
-    desk
+    courier.serve(&destination, &Queue(jobs.clone())).await;
+    jobs
 }
 
 /// Delivers as `deliver` does, and serves the destination again while a job waits, as the queue does.
-pub(crate) async fn deliver_all(server: &Server, jobs: Vec<Job>) -> Arc<Desk> {
+pub(crate) async fn deliver_all(server: &Server, jobs: Vec<Job>) -> Arc<TestJobs> {
     let port = server.start().await;
-    let desk = Desk::with(jobs);
+    let jobs = TestJobs::with(jobs);
     let (courier, destination) = courier(port, TlsMode::Off, server.lmtp, None);
-    while !desk.waiting.lock().unwrap().is_empty() {
-        let waiting_count = desk.waiting.lock().unwrap().len();
-        courier.serve(&destination, &Queue(desk.clone())).await;
-        assert!(desk.waiting.lock().unwrap().len() < waiting_count, "a connection took no job");
+    while !jobs.waiting.lock().unwrap().is_empty() {
+        let waiting_count = jobs.waiting.lock().unwrap().len();
+        courier.serve(&destination, &Queue(jobs.clone())).await;
+        assert!(jobs.waiting.lock().unwrap().len() < waiting_count, "a connection took no job");
     }
-    desk
+    jobs
 }

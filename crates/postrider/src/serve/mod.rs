@@ -21,14 +21,14 @@ pub(crate) use start::run;
 
 use driver::Driver;
 use inbound::Inbound;
-use service::Desk;
+use service::Acceptor;
 use std::{path::PathBuf, sync::Arc};
 
 /// The running daemon, as operators reach it.
 pub(crate) struct Daemon {
     driver: Arc<Driver>,
-    desk: Arc<Desk>,
-    inbound: Arc<Inbound<Desk>>,
+    acceptor: Arc<Acceptor>,
+    inbound: Arc<Inbound<Acceptor>>,
     /// The configuration file, read again at a reload; none for the embedded default.
     source: Option<PathBuf>,
     /// What it was started with: a reload keeps what takes a restart.

@@ -86,7 +86,7 @@ impl Target for Daemon {
             content: with_trace(&submission, self, id, now),
             envelope: submission.envelope,
         };
-        self.desk.accept_local(message).await
+        self.acceptor.accept_local(message).await
     }
 }
 

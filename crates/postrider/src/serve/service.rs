@@ -28,13 +28,13 @@ const BEHIND: Duration = Duration::from_millis(5);
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Policy, spool and queue as a session sees them.
-pub(crate) struct Desk {
+pub(crate) struct Acceptor {
     pub(crate) driver: Arc<Driver>,
     /// Messages whose clients were told to try again and that may still be stored.
     late: Held,
 }
 
-impl Desk {
+impl Acceptor {
     pub(crate) fn new(driver: Arc<Driver>) -> Self {
         Self { driver, late: Held::default() }
     }
@@ -178,7 +178,7 @@ impl Desk {
     }
 }
 
-impl Service for Desk {
+impl Service for Acceptor {
     fn client(&self, _client: &Client) -> Result<(), Reply> {
         if self.driver.spool.pressure().poisoned { Err(replies::LOCAL_ERROR_CLOSING) } else { Ok(()) }
     }

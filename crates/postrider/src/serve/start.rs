@@ -8,7 +8,7 @@ use super::{
     driver::Driver,
     journal::Journal,
     recovery::Recovery,
-    service::Desk,
+    service::Acceptor,
     tls, wiring,
     workers::{self, Workers},
 };
@@ -163,13 +163,13 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         let _context = runtime.enter();
         driver.begin(effects);
     }
-    let desk = Arc::new(Desk::new(driver.clone()));
+    let acceptor = Arc::new(Acceptor::new(driver.clone()));
     let inbound = {
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
-        Inbound::new(desk.clone(), wiring::inbound_settings(&settings, true), Some(server_tls), workers)
+        Inbound::new(acceptor.clone(), wiring::inbound_settings(&settings, true), Some(server_tls), workers)
     };
-    let daemon = Arc::new(Daemon { driver, desk, inbound, source, started: settings });
+    let daemon = Arc::new(Daemon { driver, acceptor, inbound, source, started: settings });
     let recovered = report.message_count;
     let took = begun.elapsed().as_millis();
     tracing::info!(

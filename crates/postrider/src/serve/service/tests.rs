@@ -1,6 +1,6 @@
 //! A disk that does not answer.
 
-use super::{CHUNK_BYTES, Desk, Service};
+use super::{Acceptor, CHUNK_BYTES, Service};
 use crate::serve::{
     clock::Clock,
     connection,
@@ -122,13 +122,13 @@ fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     message
 }
 
-fn desk(dir: &std::path::Path) -> (Desk, watch::Sender<bool>) {
+fn acceptor(dir: &std::path::Path) -> (Acceptor, watch::Sender<bool>) {
     let spool = Arc::new(Stuck::default());
-    (desk_with(dir, spool.clone()), spool.answered.clone())
+    (acceptor_with(dir, spool.clone()), spool.answered.clone())
 }
 
 /// Nothing stays in memory there.
-fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
+fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Acceptor {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: the next hop is a port that nobody listens on.
     let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"20ms\"\n\
@@ -142,7 +142,7 @@ fn desk_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Desk {
     let current = Arc::new(wiring::current(settings).unwrap());
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());
-    Desk::new(Arc::new(Driver::new(spool, engine, ids, current, journal, clock, connection::open)))
+    Acceptor::new(Arc::new(Driver::new(spool, engine, ids, current, journal, clock, connection::open)))
 }
 
 fn counters(driver: &Driver) -> engine::RecipientCounters {
@@ -165,39 +165,39 @@ async fn until(is: impl Fn() -> bool) {
 #[tokio::test]
 async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
-    let (desk, answer) = desk(dir.path());
+    let (acceptor, answer) = acceptor(dir.path());
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
-    let sender = |desk: &Desk| desk.sender(&client, &message(9).envelope).to_string();
-    assert!(sender(&desk).starts_with("250"), "{}", sender(&desk));
+    let sender = |acceptor: &Acceptor| acceptor.sender(&client, &message(9).envelope).to_string();
+    assert!(sender(&acceptor).starts_with("250"), "{}", sender(&acceptor));
 
-    let reply = desk.commit(&client, message(1)).await.to_string();
+    let reply = acceptor.commit(&client, message(1)).await.to_string();
     assert!(reply.starts_with("451 4.3.0 The disk does not answer"), "{reply}");
-    assert!(sender(&desk).starts_with("451 4.3.1"), "{}", sender(&desk));
-    assert!(desk.accept_local(message(2)).await.is_err());
-    let all = counters(&desk.driver);
+    assert!(sender(&acceptor).starts_with("451 4.3.1"), "{}", sender(&acceptor));
+    assert!(acceptor.accept_local(message(2)).await.is_err());
+    let all = counters(&acceptor.driver);
     assert_eq!((all.accepted, all.queued), (0, 0));
 
     answer.send_replace(true);
-    until(|| sender(&desk).starts_with("250")).await;
+    until(|| sender(&acceptor).starts_with("250")).await;
     // The second was refused before it was handed over.
-    let all = counters(&desk.driver);
+    let all = counters(&acceptor.driver);
     assert_eq!((all.accepted, all.queued), (1, 1));
-    assert_eq!(desk.driver.lock().engine.queue().ids(), [QueueId(1)]);
-    assert!(desk.commit(&client, message(3)).await.to_string().starts_with("250"));
-    assert_eq!(counters(&desk.driver).accepted, 2);
+    assert_eq!(acceptor.driver.lock().engine.queue().ids(), [QueueId(1)]);
+    assert!(acceptor.commit(&client, message(3)).await.to_string().starts_with("250"));
+    assert_eq!(counters(&acceptor.driver).accepted, 2);
 }
 
 #[tokio::test]
 async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     let dir = tempfile::tempdir().unwrap();
-    let (desk, answer) = desk(dir.path());
-    let refusal = desk.accept_local(message(1)).await.unwrap_err();
+    let (acceptor, answer) = acceptor(dir.path());
+    let refusal = acceptor.accept_local(message(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.contains("does not answer"), "{}", refusal.text);
     answer.send_replace(true);
-    until(|| counters(&desk.driver).accepted == 1).await;
-    until(|| desk.late.count() == 0).await;
-    assert!(desk.accept_local(message(2)).await.is_ok());
+    until(|| counters(&acceptor.driver).accepted == 1).await;
+    until(|| acceptor.late.count() == 0).await;
+    assert!(acceptor.accept_local(message(2)).await.is_ok());
 }
 
 /// ShardedSpool times what its line takes.
@@ -212,8 +212,8 @@ async fn mail_of_this_machine_that_is_longer_than_the_line_goes_in_as_the_line_m
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
     *spool.line.lock().unwrap() = Line { room: Some(2), moves: true };
-    let desk = desk_with(dir.path(), spool.clone());
-    assert_eq!(desk.accept_local(large(1)).await.unwrap(), QueueId(1));
+    let acceptor = acceptor_with(dir.path(), spool.clone());
+    assert_eq!(acceptor.accept_local(large(1)).await.unwrap(), QueueId(1));
     let stored = spool.kept.read(QueueId(1)).unwrap();
     let places = stored.content.parts().iter().filter_map(Part::place);
     let bytes: Vec<u8> = places.flat_map(|place| spool.kept.load(place).unwrap()).collect();
@@ -224,68 +224,68 @@ async fn mail_of_this_machine_that_is_longer_than_the_line_goes_in_as_the_line_m
 async fn pieces_of_mail_that_is_given_up_are_abandoned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let desk = desk_with(dir.path(), spool.clone());
+    let acceptor = acceptor_with(dir.path(), spool.clone());
     let stands_still = |room| *spool.line.lock().unwrap() = Line { room: Some(room), moves: false };
     stands_still(3);
-    let refusal = desk.accept_local(large(1)).await.unwrap_err();
+    let refusal = acceptor.accept_local(large(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.starts_with("451 4.3.1"), "{}", refusal.text);
     assert!((1..=3).all(|place| spool.load(Place(place)).is_err()));
 
     stands_still(1);
-    let place = desk.store(&message(2).envelope, "piece".into()).unwrap();
+    let place = acceptor.store(&message(2).envelope, "piece".into()).unwrap();
     let content = Content::new(Facts::default(), [Part::Stored { place, length_bytes: 5 }]);
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
-    let reply = desk.commit(&client, Message { content, ..message(2) }).await.to_string();
+    let reply = acceptor.commit(&client, Message { content, ..message(2) }).await.to_string();
     assert!(reply.starts_with("451 4.3.1") && spool.load(place).is_err(), "{reply}");
 }
 
 #[tokio::test]
 async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     let dir = tempfile::tempdir().unwrap();
-    let (desk, _answer) = desk(dir.path());
+    let (acceptor, _answer) = acceptor(dir.path());
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
-    let ends = || tokio::time::timeout(LIMIT, desk.driver.failed.notified());
-    desk.driver.spool.close();
+    let ends = || tokio::time::timeout(LIMIT, acceptor.driver.failed.notified());
+    acceptor.driver.spool.close();
     // An outcome, that no session waits for.
     let found = finished();
-    desk.driver.begin(recovered(&desk.driver, &found));
+    acceptor.driver.begin(recovered(&acceptor.driver, &found));
     ends().await.expect("the daemon ends");
-    assert!(desk.driver.accept_own(message(1)).await.is_err());
+    assert!(acceptor.driver.accept_own(message(1)).await.is_err());
     ends().await.expect("the daemon ends");
-    assert!(desk.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
+    assert!(acceptor.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
     ends().await.expect("the daemon ends");
 }
 
 #[tokio::test]
 async fn a_panic_of_the_engine_ends_the_daemon() {
     let dir = tempfile::tempdir().unwrap();
-    let (desk, _answer) = desk(dir.path());
-    let driver = desk.driver.clone();
+    let (acceptor, _answer) = acceptor(dir.path());
+    let driver = acceptor.driver.clone();
     // A connection that is not open: the engine refuses to go on.
     let event = || driver.handle(Event::ConnectionReady(ConnectionId(7)));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(event)).is_err());
-    assert_eq!(desk.driver.connection_count(), 0);
-    tokio::time::timeout(LIMIT, desk.driver.failed.notified()).await.expect("the daemon ends");
-    assert!(desk.driver.has_panicked());
-    assert_eq!(operator::gauges(&desk.driver).failure.as_deref(), Some("the message engine panicked"));
+    assert_eq!(acceptor.driver.connection_count(), 0);
+    tokio::time::timeout(LIMIT, acceptor.driver.failed.notified()).await.expect("the daemon ends");
+    assert!(acceptor.driver.has_panicked());
+    assert_eq!(operator::gauges(&acceptor.driver).failure.as_deref(), Some("the message engine panicked"));
 }
 
 #[tokio::test]
 async fn status_names_the_failure_of_the_spool() {
     let dir = tempfile::tempdir().unwrap();
-    let (desk, _answer) = desk(dir.path());
-    assert_eq!(operator::gauges(&desk.driver).failure, None);
-    desk.driver.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
-    assert_eq!(operator::gauges(&desk.driver).failure.as_deref(), Some("sync the log: EIO"));
+    let (acceptor, _answer) = acceptor(dir.path());
+    assert_eq!(operator::gauges(&acceptor.driver).failure, None);
+    acceptor.driver.spool_failed(&SpoolFailure::Io("sync the log: EIO".to_owned()));
+    assert_eq!(operator::gauges(&acceptor.driver).failure.as_deref(), Some("sync the log: EIO"));
 }
 
 #[tokio::test]
 async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     let id = QueueId(1);
     queued(driver, message(1));
     let is_held = || driver.lock().engine.queue().message(id).unwrap().units[0].status == queue::Status::Held;
@@ -314,7 +314,7 @@ fn routed(dir: &std::path::Path, domains: &str, target: &str) -> Current {
 async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message_last() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     queued(driver, message(1));
     drop(driver.request(Command::Hold(QueueId(1))));
     let destination =
@@ -333,7 +333,7 @@ async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message
 async fn of_messages_that_fail_together_few_are_in_memory_together() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     for id in 1..=300 {
         queued(driver, message(id));
     }
@@ -378,7 +378,7 @@ async fn an_outcome_that_a_busy_spool_refused_is_stored_when_it_has_room() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
         spool.answered.send_replace(true);
-        let driver = &desk_with(dir.path(), spool.clone()).driver;
+        let driver = &acceptor_with(dir.path(), spool.clone()).driver;
         tokio::spawn(driver.clone().run_timer());
         let message = queued(driver, message(1));
         let (connection, Leased { lease, .. }) = lease(driver);
@@ -403,7 +403,7 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     tokio::spawn(driver.clone().run_timer());
     // In the queue, and nowhere else.
     driver.enqueue(SharedMessage::new(message(1)));
@@ -420,7 +420,7 @@ async fn a_daemon_that_stops_stores_an_outcome_that_a_busy_spool_refused() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     tokio::spawn(driver.clone().run_timer());
     queued(driver, message(1));
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
@@ -453,7 +453,7 @@ async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     spool.answered.send_replace(true);
-    let driver = &desk_with(dir.path(), spool.clone()).driver;
+    let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     tokio::spawn(driver.clone().run_timer());
     spool.submit(vec![Entry::Accept(SharedMessage::new(message(1)))]).unwrap();
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
@@ -470,7 +470,7 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
     {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
-        let driver = &desk_with(dir.path(), spool.clone()).driver;
+        let driver = &acceptor_with(dir.path(), spool.clone()).driver;
         if is_readable {
             queued(driver, message(1));
         } else {
@@ -492,7 +492,7 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
 async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
-    let driver = &desk_with(dir.path(), spool).driver;
+    let driver = &acceptor_with(dir.path(), spool).driver;
     driver.enqueue(SharedMessage::new(message(1)));
     let answer = cancel(driver, 1, Verdict::Returned).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
@@ -501,7 +501,7 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
 #[tokio::test]
 async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
     let dir = tempfile::tempdir().unwrap();
-    let driver = &desk_with(dir.path(), Arc::new(Stuck::default())).driver;
+    let driver = &acceptor_with(dir.path(), Arc::new(Stuck::default())).driver;
     queued(driver, message(1));
     let (connection, leased) = lease(driver);
     let idle = || {
