@@ -61,6 +61,20 @@ pub struct Facts {
     pub has_utf8_header: bool,
 }
 
+impl Facts {
+    /// Everything that one of the two has.
+    pub fn union(self, other: Self) -> Self {
+        Self {
+            has_dot_line: self.has_dot_line | other.has_dot_line,
+            is_8bit: self.is_8bit | other.is_8bit,
+            is_binary: self.is_binary | other.is_binary,
+            has_long_line: self.has_long_line | other.has_long_line,
+            lacks_final_crlf: self.lacks_final_crlf | other.lacks_final_crlf,
+            has_utf8_header: self.has_utf8_header | other.has_utf8_header,
+        }
+    }
+}
+
 /// Header and body. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {

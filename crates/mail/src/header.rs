@@ -139,6 +139,11 @@ impl Scanner {
         self.header_bytes
     }
 
+    /// Is the header complete, with its empty line?
+    pub fn has_whole_header(&self) -> bool {
+        !self.in_header
+    }
+
     /// What policy asks of the header so far.
     pub fn seen(&self) -> Seen {
         self.seen
