@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use mail::seven_bit::Scan;
 use mail::{
-    Content, Envelope, Facts, Fate, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    ChunkId, Content, ContentTraits, Disposition, Envelope, ForwardPath, Message, Part, QueueId, Recipient,
+    ReversePath, SharedMessage, UnixMillis,
 };
 use smtp::client::{
     Awaited, Connection, Event, Misbehaved, Piece, Protocol, RecipientResult, ReplyReader, Settings,
@@ -144,7 +144,7 @@ impl Run {
                     for RecipientResult { index, outcome, .. } in results {
                         self.count(name, index);
                         outcome.text.split('\n').for_each(super::printable);
-                        assert!(outcome.fate != Fate::Delivered || outcome.status.0 == 2);
+                        assert!(outcome.disposition != Disposition::Delivered || outcome.status.0 == 2);
                     }
                 }
                 Event::Hello if self.begun == 0 && self.connection.capabilities().starttls => {
@@ -162,7 +162,7 @@ impl Run {
         while self.begun < 3 && self.connection.can_begin() {
             let transaction = transaction(self.begun);
             // As if all that the server does not take were to be converted.
-            let takes = self.connection.capabilities().takes(transaction.message.content.facts);
+            let takes = self.connection.capabilities().takes(transaction.message.content.traits);
             let plan =
                 (!takes).then(|| Arc::new(Scan::default().finish().expect("nothing can be converted")));
             self.connection.begin_converted(transaction, plan);
@@ -190,9 +190,14 @@ fn transaction(name: u64) -> Transaction {
     let last = if name == 0 { "f@e.test" } else { paths[2] };
     envelope.recipients = [paths[0], paths[1], last].map(recipient).into();
     envelope.smtputf8 = name > 0;
-    let facts = Facts { has_dot_line: true, is_8bit: name == 2, lacks_final_crlf: true, ..Facts::default() };
-    let stored = Part::Stored { place: Place(1), length_bytes: 7 };
-    let content = Content::new(facts, [stored, Part::Memory(Bytes::from_static(b".x\r\n.\r\nend"))]);
+    let traits = ContentTraits {
+        has_dot_line: true,
+        is_8bit: name == 2,
+        lacks_final_crlf: true,
+        ..ContentTraits::default()
+    };
+    let stored = Part::Stored { chunk_id: ChunkId(1), length_bytes: 7 };
+    let content = Content::new(traits, [stored, Part::Memory(Bytes::from_static(b".x\r\n.\r\nend"))]);
     let (id, arrived) = (QueueId(name), UnixMillis(0));
     let message: SharedMessage = Arc::new(Message { id, arrived, origin: "".into(), envelope, content });
     Transaction { name, message, recipients: (0..RECIPIENTS as u32).collect() }

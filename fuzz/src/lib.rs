@@ -14,7 +14,7 @@ pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};
 
-use mail::{Facts, Mailbox, Reply, header::Scanner};
+use mail::{ContentTraits, Mailbox, Reply, header::ContentScanner};
 use smtp::{
     Limits, command,
     server::{
@@ -121,13 +121,13 @@ fn decode_with(mut decoder: DataDecoder, wire: &[u8], size: usize) -> Option<(Ve
 pub fn chunk_content(bytes: &[u8]) {
     let Some((split, content)) = bytes.split_first() else { return };
     let size = usize::from(*split).max(1);
-    let (mut check, mut scanner) = (ChunkCheck::default(), Scanner::default());
+    let (mut check, mut scanner) = (ChunkCheck::default(), ContentScanner::default());
     for piece in content.chunks(size) {
         check.check(piece);
         scanner.scan(piece);
     }
-    let facts: Facts = scanner.facts();
-    assert_eq!(check.finish().is_some(), facts.is_binary, "{content:?}");
+    let traits: ContentTraits = scanner.traits();
+    assert_eq!(check.finish().is_some(), traits.is_binary, "{content:?}");
     let (mut normalizer, mut normalized) = (ChunkNormalizer::default(), Vec::new());
     for piece in content.chunks(size) {
         let mut rest = piece;
@@ -139,7 +139,7 @@ pub fn chunk_content(bytes: &[u8]) {
     }
     normalized.extend_from_slice(normalizer.finish().unwrap_or_default());
     assert!(!has_bare_cr_or_lf(&normalized), "{normalized:?}");
-    if !facts.is_binary {
+    if !traits.is_binary {
         assert_eq!(normalized, content);
     }
 }
@@ -161,19 +161,19 @@ pub fn server_session(bytes: &[u8]) {
             match connection.step(&mut input) {
                 Step::NeedInput => break,
                 Step::Close => return well_formed(connection.output()),
-                Step::JudgeSender => connection.verdict(replies::SENDER_OK),
-                Step::JudgeRecipient => connection.verdict(replies::RECIPIENT_OK),
-                Step::Begin => (open, received) = (true, 0),
+                Step::JudgeSender => connection.answer(replies::SENDER_OK),
+                Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
+                Step::StartContent => (open, received) = (true, 0),
                 Step::Content(bytes) => {
                     assert!(open);
                     received += bytes.len();
                     assert!(received <= 100);
                 }
-                Step::Drop => open = false,
+                Step::DiscardContent => open = false,
                 Step::Commit(envelope) => {
                     assert!(open && !envelope.recipients.is_empty());
                     open = false;
-                    connection.verdict(Reply::new(250, mail::Enhanced(2, 0, 0), "Ok"));
+                    connection.answer(Reply::new(250, mail::Enhanced(2, 0, 0), "Ok"));
                 }
                 Step::StartTls => {
                     assert!(input.is_empty(), "nothing sent in clear text survives");

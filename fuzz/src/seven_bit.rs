@@ -70,8 +70,8 @@ fn check(content: &[u8], size: usize) {
     let Ok(found) = found else { return };
     let converted = convert(content, found.clone(), size);
     assert_eq!(converted, convert(content, found, content.len().max(1)));
-    let was = Content::from_bytes(content.to_vec()).facts;
-    let is = Content::from_bytes(converted.clone()).facts;
+    let was = Content::from_bytes(content.to_vec()).traits;
+    let is = Content::from_bytes(converted.clone()).traits;
     assert!(!is.is_8bit && !is.is_binary && !is.lacks_final_crlf, "{is:?}");
     assert!(was.has_long_line || !is.has_long_line);
     let again = plan(&converted, size).expect("what was converted can be converted");

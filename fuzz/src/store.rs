@@ -27,7 +27,7 @@ pub fn spool_digest(bytes: &[u8]) {
     let [batches, rows, rest @ ..] = bytes else { return };
     let (batches, rows) = (u32::from(*batches % 8), u32::from(*rows % 8));
     spool::fuzz::index_file(rest, batches, rows);
-    // Counts, kinds and places that mean something; the rest is as it came.
+    // Counts, kinds and chunk ids that mean something; the rest is as it came.
     let mut table = Vec::new();
     let byte = |at: usize| rest.get(at).copied().unwrap_or(0);
     for batch in 0..batches {
@@ -41,9 +41,9 @@ pub fn spool_digest(bytes: &[u8]) {
         table.extend((4096 + u32::from(byte(row as usize + 8)) * 64).to_le_bytes());
         table.extend((17 + u32::from(byte(row as usize + 16))).to_le_bytes());
         if kind == 1 {
-            let places = u32::from(byte(row as usize + 24) % 3);
-            table.extend(places.to_le_bytes());
-            (0..places).for_each(|place| table.extend(u64::from(place).to_le_bytes()));
+            let chunk_ids = u32::from(byte(row as usize + 24) % 3);
+            table.extend(chunk_ids.to_le_bytes());
+            (0..chunk_ids).for_each(|chunk_id| table.extend(u64::from(chunk_id).to_le_bytes()));
             table.extend(u32::from(byte(row as usize + 32)).to_le_bytes());
             table.extend([0; 4]);
         }
@@ -77,8 +77,8 @@ pub fn spool_recovery(bytes: &[u8]) {
     }
     for id in ids {
         if let Ok(message) = spool.read(id) {
-            let places = message.content.parts().iter().filter_map(mail::Part::place);
-            places.for_each(|place| drop(spool.load(place)));
+            let chunk_ids = message.content.parts().iter().filter_map(mail::Part::chunk_id);
+            chunk_ids.for_each(|chunk_id| drop(spool.load(chunk_id)));
         }
     }
     for step in [WorkStep::Prepare, WorkStep::Commit, WorkStep::Compact] {

@@ -5,7 +5,7 @@ use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{Entry, LogSettings, LogSpool, Mutation, Spool as _, Ticket, Transaction, WorkStep};
+use spool::{CommitSeq, Entry, LogSettings, LogSpool, Mutation, Spool as _, Transaction, WorkStep};
 use std::sync::Arc;
 
 /// Messages of one commit.
@@ -26,20 +26,20 @@ impl Default for Log {
 
 impl Log {
     /// Takes an entry in.
-    pub fn submit(&self, entry: Entry) -> Ticket {
+    pub fn submit(&self, entry: Entry) -> CommitSeq {
         self.0.submit(vec![entry]).expect("there is room")
     }
 
     /// Takes a transaction in.
-    pub fn submit_all(&self, transaction: Transaction) -> Ticket {
+    pub fn submit_all(&self, transaction: Transaction) -> CommitSeq {
         self.0.submit(transaction).expect("there is room")
     }
 
     /// Makes it durable.
-    pub fn commit(&self, last: Ticket) {
+    pub fn commit(&self, last: CommitSeq) {
         while self.0.step(WorkStep::Prepare) {}
         assert!(self.0.step(WorkStep::Commit));
-        assert!(matches!(self.0.reached(last), Some(Ok(()))));
+        assert!(matches!(self.0.poll_durable(last), Some(Ok(()))));
     }
 }
 
@@ -62,9 +62,9 @@ pub fn message(id: QueueId, content: &Content) -> SharedMessage {
 pub fn run(count: u64) {
     let (log, content) = (Log::default(), Content::from_bytes(content()));
     for number in 1..=count {
-        let ticket = log.submit(Entry::Accept(message(QueueId(number), &content)));
+        let commit_seq = log.submit(Entry::Accept(message(QueueId(number), &content)));
         if number % COMPANY == 0 {
-            log.commit(ticket);
+            log.commit(commit_seq);
             for ended in number - COMPANY + 1..=number {
                 log.submit(end(QueueId(ended)));
             }

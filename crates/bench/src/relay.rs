@@ -6,7 +6,7 @@ use crate::{
     schedule::{Driver, delivered},
     session::Client,
 };
-use mail::{Fate, Message, QueueId, SharedMessage, UnixMillis};
+use mail::{Disposition, Message, QueueId, SharedMessage, UnixMillis};
 use queue::Millis;
 use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
 use spool::Entry;
@@ -53,7 +53,7 @@ impl Out {
             self.0.receive(answer).expect("the hop behaves");
         }
         let Some(Event::Settled(settled, results)) = self.0.next_event() else { panic!("it is settled") };
-        assert_eq!((settled, results[0].outcome.fate), (name, Fate::Delivered));
+        assert_eq!((settled, results[0].outcome.disposition), (name, Disposition::Delivered));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The server's session, as the inbound crate drives it.
 
 use bytes::Bytes;
-use mail::{Content, Envelope, Part, header::Scanner};
+use mail::{Content, Envelope, Part, header::ContentScanner};
 use smtp::{
     Limits,
     server::{Capabilities, Connection, Step, replies},
@@ -28,7 +28,7 @@ pub fn content() -> Vec<u8> {
 /// A session that has said EHLO.
 pub struct Client {
     connection: Connection,
-    scanner: Scanner,
+    scanner: ContentScanner,
     body: Vec<u8>,
     content: Vec<u8>,
 }
@@ -38,7 +38,7 @@ impl Default for Client {
         let capabilities = Capabilities { hostname: "mx.test".into(), starttls: false, binary_mime: true };
         let connection = Connection::new(Arc::<Limits>::default(), Arc::new(capabilities), false);
         let mut client =
-            Self { connection, scanner: Scanner::default(), body: Vec::new(), content: content() };
+            Self { connection, scanner: ContentScanner::default(), body: Vec::new(), content: content() };
         assert!(client.feed(b"EHLO source.test\r\n").is_none());
         client
     }
@@ -53,14 +53,14 @@ impl Client {
         let content = std::mem::take(&mut self.content);
         let envelope = self.feed(&content).expect("the message is complete");
         self.content = content;
-        let facts = std::mem::take(&mut self.scanner).facts();
+        let traits = std::mem::take(&mut self.scanner).traits();
         let body = Bytes::from(std::mem::take(&mut self.body));
-        (envelope, Content::new(facts, [Part::Memory(body)]))
+        (envelope, Content::new(traits, [Part::Memory(body)]))
     }
 
     /// It is durable: the session goes on.
     pub fn accepted(&mut self) {
-        self.connection.verdict(replies::SENDER_OK);
+        self.connection.answer(replies::SENDER_OK);
         assert!(self.feed(b"").is_none());
     }
 
@@ -68,15 +68,17 @@ impl Client {
         let complete = loop {
             match self.connection.step(&mut input) {
                 Step::NeedInput => break None,
-                Step::JudgeSender => self.connection.verdict(replies::SENDER_OK),
-                Step::JudgeRecipient => self.connection.verdict(replies::RECIPIENT_OK),
-                Step::Begin => self.body.reserve(2048),
+                Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
+                Step::JudgeRecipient => self.connection.answer(replies::RECIPIENT_OK),
+                Step::StartContent => self.body.reserve(2048),
                 Step::Content(bytes) => {
                     self.scanner.scan(bytes);
                     self.body.extend_from_slice(bytes);
                 }
                 Step::Commit(envelope) => break Some(*envelope),
-                Step::Close | Step::StartTls | Step::Drop => unreachable!("the client is well-behaved"),
+                Step::Close | Step::StartTls | Step::DiscardContent => {
+                    unreachable!("the client is well-behaved")
+                }
             }
         };
         // Written to the socket.

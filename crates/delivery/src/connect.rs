@@ -5,7 +5,7 @@ use crate::{
     link::{Link, Stream},
     tls::{TlsClient, TlsFaults},
 };
-use mail::{Enhanced, Handover, Outcome, Reply, TlsMode};
+use mail::{DsnDuty, Enhanced, Outcome, Reply, TlsMode};
 use smtp::client::{self, Connection, Event, Phase, Piece, Protocol};
 use std::{
     io,
@@ -26,7 +26,7 @@ pub(crate) struct Ready {
     pub(crate) relay: Box<str>,
     /// How it is secured, empty in clear text.
     pub(crate) tls: Box<str>,
-    pub(crate) handover: Handover,
+    pub(crate) dsn_duty: DsnDuty,
     /// Where the server is, if whether TLS works with it decides about the next connection.
     pub(crate) opportunistic: Option<SocketAddr>,
 }
@@ -119,9 +119,9 @@ impl Connector<'_> {
                 );
             }
         }
-        let handover = self.handover(&connection);
+        let dsn_duty = self.dsn_duty(&connection);
         let opportunistic = (self.mode == TlsMode::May).then_some(address);
-        Ok(Ready { link, connection, relay: relay.into(), tls: described, handover, opportunistic })
+        Ok(Ready { link, connection, relay: relay.into(), tls: described, dsn_duty, opportunistic })
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -146,16 +146,16 @@ impl Connector<'_> {
         };
         let mut link = Link::new(Stream::Unix(stream));
         let connection = self.greet(&mut link, &relay).await.map_err(|e| self.outcome(&relay, e))?;
-        let handover = self.handover(&connection);
-        Ok(Ready { link, connection, relay, tls: Box::default(), handover, opportunistic: None })
+        let dsn_duty = self.dsn_duty(&connection);
+        Ok(Ready { link, connection, relay, tls: Box::default(), dsn_duty, opportunistic: None })
     }
 
     /// An LMTP server delivers; what another does with the mail it says only if it can.
-    fn handover(&self, connection: &Connection) -> Handover {
+    fn dsn_duty(&self, connection: &Connection) -> DsnDuty {
         match (connection.capabilities().dsn, self.protocol) {
-            (true, _) => Handover::Passed,
-            (false, Protocol::Lmtp) => Handover::Arrived,
-            (false, Protocol::Smtp) => Handover::Relayed,
+            (true, _) => DsnDuty::NextHop,
+            (false, Protocol::Lmtp) => DsnDuty::ReportDelivered,
+            (false, Protocol::Smtp) => DsnDuty::ReportRelayed,
         }
     }
 

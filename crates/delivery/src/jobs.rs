@@ -1,7 +1,7 @@
 //! The interface between a delivery and the queue's driver: jobs in, outcomes back.
 
 use bytes::Bytes;
-use mail::{Attempt, ForwardPath, Outcome, Place, QueueId, SharedMessage};
+use mail::{Attempt, ChunkId, ForwardPath, Outcome, QueueId, SharedMessage};
 use std::future::Future;
 
 /// One message to some of its recipients, all at one destination: one transaction.
@@ -33,7 +33,7 @@ pub trait Jobs: Send + Sync + 'static {
     fn message(&self, job: &Job) -> impl Future<Output = Result<SharedMessage, Outcome>> + Send;
 
     /// A stored part of its content.
-    fn chunk(&self, place: Place) -> impl Future<Output = Result<Bytes, Outcome>> + Send;
+    fn chunk(&self, chunk_id: ChunkId) -> impl Future<Output = Result<Bytes, Outcome>> + Send;
 
     /// Is there such a user? Asked of those whose Maildirs are ours.
     fn knows(&self, recipient: &ForwardPath) -> bool;

@@ -140,7 +140,7 @@ async fn store<J: Jobs>(
     for part in message.content.parts() {
         let bytes = match part {
             Part::Memory(bytes) => bytes.clone(),
-            Part::Stored { place, .. } => match jobs.chunk(*place).await {
+            Part::Stored { chunk_id, .. } => match jobs.chunk(*chunk_id).await {
                 Ok(bytes) => bytes,
                 Err(outcome) => {
                     unread = Some(outcome);

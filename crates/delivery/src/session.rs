@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Bytes;
 use mail::{
-    Attempt, Enhanced, Fate, Handover, Outcome, Part, SharedMessage,
+    Attempt, Disposition, DsnDuty, Enhanced, Outcome, Part, SharedMessage,
     seven_bit::{Plan, Scan, Unconvertible},
 };
 use smtp::client::{
@@ -126,7 +126,7 @@ pub(crate) struct Session<'a, J> {
     relay: Box<str>,
     tls: Box<str>,
     setup_ms: u64,
-    handover: Handover,
+    dsn_duty: DsnDuty,
     in_hand: Vec<InHand>,
     /// Jobs to begin again, with the recipients that had no room before.
     again: Vec<InHand>,
@@ -166,7 +166,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             relay: ready.relay,
             tls: ready.tls,
             setup_ms: millis(setup),
-            handover: ready.handover,
+            dsn_duty: ready.dsn_duty,
             in_hand: Vec::new(),
             again: unfinished.jobs,
             recipients_max: unfinished.recipients_max,
@@ -207,7 +207,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
         let jobs = std::mem::take(&mut self.again);
         let (relay, tls) = (self.relay.clone(), self.tls.clone());
-        let attempt = Attempt { relay, tls, handover: self.handover, ..Attempt::default() };
+        let attempt = Attempt { relay, tls, dsn_duty: self.dsn_duty, ..Attempt::default() };
         // Outcomes bound the number of connections: there are no more of them than recipients.
         let has_progress = self.has_delivered || (self.has_outcome && self.connection.is_exhausted());
         Some(Unfinished { jobs, recipients_max: self.recipients_max, has_progress, attempt })
@@ -283,7 +283,7 @@ impl<'a, J: Jobs> Session<'a, J> {
     /// A transaction for as many of the recipients as the configuration allows and the server takes at once
     /// (RFC 9422).
     async fn begin(&mut self, mut hand: InHand) {
-        let conversion = if self.connection.capabilities().takes(hand.message.content.facts) {
+        let conversion = if self.connection.capabilities().takes(hand.message.content.traits) {
             None
         } else {
             match Box::pin(self.conversion(&mut hand)).await {
@@ -313,7 +313,7 @@ impl<'a, J: Jobs> Session<'a, J> {
     /// A report of our own has the null reverse-path: if the report were returned, the failure of the mail that it
     /// is about would never be heard of. It is converted in each mode, and sent as it is if it cannot be.
     async fn conversion(&self, hand: &mut InHand) -> Result<Option<Arc<Plan>>, Outcome> {
-        let (is_binary, is_report) = (hand.message.content.facts.is_binary, hand.message.is_report());
+        let (is_binary, is_report) = (hand.message.content.traits.is_binary, hand.message.is_report());
         let mode = if is_report { EightBit::Convert } else { self.settings.eight_bit };
         if !matches!(mode, EightBit::Auto | EightBit::Convert) {
             return Ok(None);
@@ -342,7 +342,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         for part in message.content.parts() {
             match part {
                 Part::Memory(bytes) => scan.push(bytes),
-                Part::Stored { place, .. } => scan.push(&self.jobs.chunk(*place).await?),
+                Part::Stored { chunk_id, .. } => scan.push(&self.jobs.chunk(*chunk_id).await?),
             }
         }
         Ok(scan.finish().map(Arc::new))
@@ -389,13 +389,15 @@ impl<'a, J: Jobs> Session<'a, J> {
                 hand.rest.push(result.index);
                 continue;
             }
-            match result.outcome.fate {
-                Fate::Delivered => {
+            match result.outcome.disposition {
+                Disposition::Delivered => {
                     self.has_delivered = true;
                     hand.recipients_max.into_iter().for_each(|max| self.limit_recipients(max));
                 }
-                Fate::Deferred if is_pointless && is_accepted => refused_alone = Some(result.outcome.clone()),
-                Fate::Deferred | Fate::Failed => {}
+                Disposition::Deferred if is_pointless && is_accepted => {
+                    refused_alone = Some(result.outcome.clone())
+                }
+                Disposition::Deferred | Disposition::Failed => {}
             }
             hand.settled.push((result.index, final_outcome(result, is_split)));
         }
@@ -441,7 +443,7 @@ impl<'a, J: Jobs> Session<'a, J> {
     /// as well. 552 and 554 without an enhanced code are about the message.
     fn too_many_at_data(&self, result: &RecipientResult) -> Option<Sureness> {
         let ReplyTo { stage, code, enhanced } =
-            result.reply.filter(|_| result.outcome.fate != Fate::Delivered)?;
+            result.reply.filter(|_| result.outcome.disposition != Disposition::Delivered)?;
         match stage {
             Stage::Mail | Stage::Rcpt => return None,
             Stage::Content if self.connection.protocol() == Protocol::Lmtp => return None,
@@ -495,7 +497,7 @@ impl<'a, J: Jobs> Session<'a, J> {
             // Only the first message has waited for it.
             setup_ms: std::mem::take(&mut self.setup_ms),
             transfer_ms: millis(hand.begun.elapsed()),
-            handover: self.handover,
+            dsn_duty: self.dsn_duty,
         };
         self.jobs.settle(hand.job, hand.settled, &attempt);
     }
@@ -509,10 +511,10 @@ impl<'a, J: Jobs> Session<'a, J> {
             match piece {
                 Piece::Text(text) => self.link.push(text.into()),
                 Piece::Content(bytes) => self.link.push(bytes),
-                Piece::Load(place) => {
+                Piece::Load(chunk_id) => {
                     // Nothing waits in memory while the disk is read.
                     self.flush().await?;
-                    let bytes: Bytes = self.jobs.chunk(place).await.map_err(End::fault)?;
+                    let bytes: Bytes = self.jobs.chunk(chunk_id).await.map_err(End::fault)?;
                     self.connection.loaded(bytes);
                 }
             }
@@ -695,8 +697,11 @@ fn is_too_many(result: &RecipientResult) -> bool {
 /// there was one only; 552 without an enhanced code may mean a full mailbox, unless others came before it.
 fn final_outcome(result: RecipientResult, is_split: bool) -> Outcome {
     let is_about_number = result.reply.is_some_and(|r| matches!(r.enhanced, Some(Enhanced(_, 5, 3))));
-    if result.outcome.fate == Fate::Failed && is_too_many(&result) && (is_split || is_about_number) {
-        return Outcome { fate: Fate::Deferred, status: Enhanced(4, 5, 3), ..result.outcome };
+    if result.outcome.disposition == Disposition::Failed
+        && is_too_many(&result)
+        && (is_split || is_about_number)
+    {
+        return Outcome { disposition: Disposition::Deferred, status: Enhanced(4, 5, 3), ..result.outcome };
     }
     result.outcome
 }

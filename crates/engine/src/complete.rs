@@ -9,7 +9,7 @@ use crate::{
     reports,
     task::{Permit, Task, TaskId, for_each},
 };
-use mail::{Attempt, Enhanced, Fate, Outcome, QueueId, SharedMessage};
+use mail::{Attempt, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
 use queue::{Aged, DestinationId, Settlement, Verdict};
 use spool::{Change, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -289,7 +289,7 @@ impl Engine {
         message: SharedMessage,
         effects: &mut Vec<Effect>,
     ) {
-        if result.results.iter().any(|(_, outcome)| outcome.fate == Fate::Deferred) {
+        if result.results.iter().any(|(_, outcome)| outcome.disposition == Disposition::Deferred) {
             self.expire_overdue(&mut result, context);
         }
         if reports::wants_report(&message, &result) {
@@ -305,7 +305,7 @@ impl Engine {
             return;
         }
         for (index, outcome) in &mut result.results {
-            if outcome.fate == Fate::Deferred {
+            if outcome.disposition == Disposition::Deferred {
                 *outcome = expired(Some(outcome));
                 result.expired.push(*index);
             }
@@ -360,25 +360,28 @@ impl Engine {
 
     fn count(&mut self, result: &AttemptResult) {
         for (index, outcome) in &result.results {
-            self.counters.finish(match (result.cause, outcome.fate) {
-                (_, Fate::Deferred) => continue,
+            self.counters.finish(match (result.cause, outcome.disposition) {
+                (_, Disposition::Deferred) => continue,
                 (EndCause::Deleted, _) => Column::Deleted,
-                (EndCause::Expired, Fate::Failed) => Column::Expired,
-                (_, Fate::Failed) if result.expired.contains(index) => Column::Expired,
-                (_, Fate::Failed) => Column::Bounced,
-                (_, Fate::Delivered) => Column::Delivered,
+                (EndCause::Expired, Disposition::Failed) => Column::Expired,
+                (_, Disposition::Failed) if result.expired.contains(index) => Column::Expired,
+                (_, Disposition::Failed) => Column::Bounced,
+                (_, Disposition::Delivered) => Column::Delivered,
             });
         }
     }
 
     /// Completes each job with the outcomes of its own recipients.
     fn complete_jobs(&mut self, result: &AttemptResult, reached: bool, context: Context) -> Settlement {
-        let mut fates: Vec<(u32, Fate)> = result.results.iter().map(|(index, o)| (*index, o.fate)).collect();
+        let mut dispositions: Vec<(u32, Disposition)> =
+            result.results.iter().map(|(index, o)| (*index, o.disposition)).collect();
         if let [one] = &*result.leases {
-            return self.queue.settle(one.unit, &fates, reached, context.now);
+            return self.queue.settle(one.unit, &dispositions, reached, context.now);
         }
-        fates.sort_unstable_by_key(|fate| fate.0);
-        let fate_of = |index: &u32| Some(fates[fates.binary_search_by_key(index, |fate| fate.0).ok()?]);
+        dispositions.sort_unstable_by_key(|disposition| disposition.0);
+        let fate_of = |index: &u32| {
+            Some(dispositions[dispositions.binary_search_by_key(index, |disposition| disposition.0).ok()?])
+        };
         let mut whole = Settlement::default();
         for one in &result.leases {
             let own: Vec<_> = one.recipients.as_slice().iter().filter_map(fate_of).collect();

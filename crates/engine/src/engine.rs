@@ -13,7 +13,7 @@ use crate::{
     routing::is_same,
     task::{TaskId, Tasks},
 };
-use mail::{Attempt, Destination, Fate, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Attempt, Destination, Disposition, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -327,7 +327,7 @@ impl Engine {
         let connection = self.connections.get_mut(id);
         connection.has_taken = true;
         let destination = connection.destination;
-        if outcome.fate == Fate::Failed {
+        if outcome.disposition == Disposition::Failed {
             return self.on_no_destination(context, destination, &outcome, attempt, effects);
         }
         let until = self.queue.unreachable(destination, outcome.clone(), context.now);

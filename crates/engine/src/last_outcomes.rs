@@ -1,6 +1,6 @@
 //! The last outcome of each recipient that was tried, for `why` and the listing.
 
-use mail::{Fate, Outcome, QueueId, UnixMillis};
+use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use std::{collections::HashMap, sync::Arc};
 
 /// A recipient's index in the envelope, its last outcome, and when it was noted. The outcome of a finished recipient
@@ -38,9 +38,9 @@ impl LastOutcomes {
 
     /// Notes one recipient's outcome in place of the one before.
     pub(crate) fn note(&mut self, id: QueueId, index: u32, outcome: &Outcome, at: UnixMillis) {
-        let shared = match outcome.fate {
-            Fate::Deferred => self.share(outcome),
-            Fate::Delivered | Fate::Failed => self.share(&without_text(outcome)),
+        let shared = match outcome.disposition {
+            Disposition::Deferred => self.share(outcome),
+            Disposition::Delivered | Disposition::Failed => self.share(&without_text(outcome)),
         };
         let outcomes = self.by_id.entry(id).or_default();
         outcomes.retain(|one| one.0 != index);

@@ -1,7 +1,7 @@
 //! Recovery: messages that a start finds in the spool go back to the queue.
 
 use crate::{Effect, Engine, RetryAt, counters::Column, event::Context};
-use mail::{Fate, QueueId, UnixMillis};
+use mail::{Disposition, QueueId, UnixMillis};
 use queue::{Arrival, Millis, Verdict};
 use spool::{Entry, Recovered, SecondCopy};
 
@@ -65,13 +65,14 @@ impl Engine {
             let recipients = one.recipients.as_slice().iter();
             let results: Vec<_> =
                 recipients.filter_map(|index| Some((*index, outcome_of(*index)?))).collect();
-            let fates: Vec<_> = results.iter().map(|(index, outcome)| (*index, outcome.fate)).collect();
-            let last = self.queue.settle(one.unit, &fates, false, context.now).last;
+            let dispositions: Vec<_> =
+                results.iter().map(|(index, outcome)| (*index, outcome.disposition)).collect();
+            let last = self.queue.settle(one.unit, &dispositions, false, context.now).last;
             self.last_outcomes.note_all(copy.id, &results, last, || context.wall);
             for (_, outcome) in &results {
-                self.counters.finish(match outcome.fate {
-                    Fate::Delivered => Column::Delivered,
-                    Fate::Failed | Fate::Deferred => Column::Bounced,
+                self.counters.finish(match outcome.disposition {
+                    Disposition::Delivered => Column::Delivered,
+                    Disposition::Failed | Disposition::Deferred => Column::Bounced,
                 });
             }
             self.end_recovered(Entry::Outcome { id: copy.id, results, last }, effects);

@@ -6,7 +6,7 @@ use crate::{
     event::Context,
     task::{Permit, Task},
 };
-use mail::{Attempt, Enhanced, Fate, Handover, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use mail::{Attempt, Disposition, DsnDuty, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
 use report::dsn;
 use spool::{Entry, SpoolFailure};
 use std::sync::Arc;
@@ -77,10 +77,10 @@ pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
         && !message.envelope.reverse_path.is_null()
         && result.results.iter().any(|(index, outcome)| {
             let notify = message.envelope.recipients[*index as usize].notify;
-            match outcome.fate {
-                Fate::Failed => notify.failure,
-                Fate::Delivered => notify.success && result.attempt.handover != Handover::Passed,
-                Fate::Deferred => false,
+            match outcome.disposition {
+                Disposition::Failed => notify.failure,
+                Disposition::Delivered => notify.success && result.attempt.dsn_duty != DsnDuty::NextHop,
+                Disposition::Deferred => false,
             }
         })
 }
@@ -96,7 +96,7 @@ impl Engine {
         message: SharedMessage,
         effects: &mut Vec<Effect>,
     ) {
-        let is_delivered = |one: &(u32, Outcome)| one.1.fate == Fate::Delivered;
+        let is_delivered = |one: &(u32, Outcome)| one.1.disposition == Disposition::Delivered;
         if self.report_permits.try_acquire() {
             self.report(context, result, message, Permit::Report, effects);
         } else if result.results.iter().any(is_delivered) {
@@ -114,14 +114,15 @@ impl Engine {
         permit: Permit,
         effects: &mut Vec<Effect>,
     ) {
-        let success = match result.attempt.handover {
-            Handover::Arrived => Some((Fate::Delivered, dsn::Kind::Delivered)),
-            Handover::Relayed => Some((Fate::Delivered, dsn::Kind::Relayed)),
-            Handover::Passed => None,
+        let success = match result.attempt.dsn_duty {
+            DsnDuty::ReportDelivered => Some((Disposition::Delivered, dsn::Kind::Delivered)),
+            DsnDuty::ReportRelayed => Some((Disposition::Delivered, dsn::Kind::Relayed)),
+            DsnDuty::NextHop => None,
         };
         let mut kinds = Vec::new();
-        for (fate, kind) in [(Fate::Failed, dsn::Kind::Failed)].into_iter().chain(success) {
-            let affected: Vec<_> = result.results.iter().filter(|(_, o)| o.fate == fate).cloned().collect();
+        for (disposition, kind) in [(Disposition::Failed, dsn::Kind::Failed)].into_iter().chain(success) {
+            let affected: Vec<_> =
+                result.results.iter().filter(|(_, o)| o.disposition == disposition).cloned().collect();
             if !affected.is_empty() {
                 kinds.push((kind, affected));
             }

@@ -2,7 +2,7 @@
 
 use crate::{Budget, Service, Settings, StoreError, trace::Received};
 use bytes::Bytes;
-use mail::{Content, Envelope, Part, Place, QueueId, header::Scanner};
+use mail::{ChunkId, Content, Envelope, Part, QueueId, header::ContentScanner};
 use smtp::server::replies;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) struct ContentReceiver<S: Service> {
     parts: Vec<Part>,
     /// A piece the spool had no room for.
     pending: Option<Bytes>,
-    scanner: Scanner,
+    scanner: ContentScanner,
     budget: Arc<Budget>,
     service: Arc<S>,
     /// What the budget was told of.
@@ -33,7 +33,7 @@ impl<S: Service> ContentReceiver<S> {
             buffer,
             parts: Vec::new(),
             pending: None,
-            scanner: Scanner::default(),
+            scanner: ContentScanner::default(),
             budget: budget.clone(),
             service: service.clone(),
             counted_bytes: 0,
@@ -53,7 +53,7 @@ impl<S: Service> ContentReceiver<S> {
         if self.scanner.header_bytes() > settings.limits.header_bytes {
             return Err(StoreError::Refused(replies::HEADER_TOO_LARGE));
         }
-        if self.scanner.seen().received_count > settings.limits.hops {
+        if self.scanner.summary().received_count > settings.limits.hops {
             return Err(StoreError::Refused(replies::TOO_MANY_HOPS));
         }
         self.buffer.extend_from_slice(bytes);
@@ -76,9 +76,9 @@ impl<S: Service> ContentReceiver<S> {
     pub(crate) fn retry_store(&mut self, envelope: &Envelope) -> Result<(), StoreError> {
         let Some(chunk) = &self.pending else { return Ok(()) };
         let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
-        let place = self.service.store(envelope, chunk.clone())?;
+        let chunk_id = self.service.store(envelope, chunk.clone())?;
         self.pending = None;
-        self.parts.push(Part::Stored { place, length_bytes });
+        self.parts.push(Part::Stored { chunk_id, length_bytes });
         self.count(0);
         Ok(())
     }
@@ -90,23 +90,23 @@ impl<S: Service> ContentReceiver<S> {
         }
         let permit =
             MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
-        (Content::new(self.scanner.facts(), std::mem::take(&mut self.parts)), permit)
+        (Content::new(self.scanner.traits(), std::mem::take(&mut self.parts)), permit)
     }
 }
 
 impl<S: Service> Drop for ContentReceiver<S> {
     fn drop(&mut self) {
         self.budget.release_content(self.counted_bytes);
-        let places: Vec<Place> = self
+        let chunk_ids: Vec<ChunkId> = self
             .parts
             .iter()
             .filter_map(|part| match part {
-                Part::Stored { place, .. } => Some(*place),
+                Part::Stored { chunk_id, .. } => Some(*chunk_id),
                 Part::Memory(_) => None,
             })
             .collect();
-        if !places.is_empty() {
-            self.service.abandon(&places);
+        if !chunk_ids.is_empty() {
+            self.service.discard_chunks(&chunk_ids);
         }
     }
 }

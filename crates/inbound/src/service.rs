@@ -1,7 +1,7 @@
 //! The questions of a session to the daemon.
 
 use bytes::Bytes;
-use mail::{Envelope, Message, Place, QueueId, Recipient, Reply};
+use mail::{ChunkId, Envelope, Message, QueueId, Recipient, Reply};
 use smtp::{Limits, server::Capabilities};
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
@@ -44,13 +44,13 @@ pub trait Service: Send + Sync + 'static {
 
     /// Puts a piece of content into the spool while the rest arrives: all pieces of an envelope to where
     /// its message will be.
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError>;
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError>;
 
     /// Resolves when storing is worth another try.
     fn wait_for_space(&self) -> impl Future<Output = ()> + Send;
 
     /// Those pieces will not be needed.
-    fn abandon(&self, places: &[Place]);
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]);
 
     /// Makes the message durable and queues it. The reply is for the client; positive only when the
     /// message would survive a power cut.

@@ -135,7 +135,7 @@ impl<S: Service> SessionDriver<S> {
                 Step::StartTls => break Some(true),
                 Step::JudgeSender => self.judge_sender(io),
                 Step::JudgeRecipient => self.judge_recipient(io),
-                Step::Begin => self.begin(io),
+                Step::StartContent => self.start_content(io),
                 Step::Content(bytes) => {
                     if let Some(body) = &mut io.body {
                         let envelope = io.connection.session().envelope();
@@ -146,7 +146,7 @@ impl<S: Service> SessionDriver<S> {
                         }
                     }
                 }
-                Step::Drop => io.body = None,
+                Step::DiscardContent => io.body = None,
                 Step::Commit(envelope) => self.commit(io, *envelope).await,
             }
         };
@@ -178,7 +178,7 @@ impl<S: Service> SessionDriver<S> {
         } else {
             self.service.log_reject(&self.client, "MAIL", Some(envelope), &reply);
         }
-        io.connection.verdict(reply);
+        io.connection.answer(reply);
     }
 
     fn judge_recipient(&mut self, io: &mut SessionIo<S>) {
@@ -192,10 +192,10 @@ impl<S: Service> SessionDriver<S> {
             about.recipients.push(recipient.clone());
             self.service.log_reject(&self.client, "RCPT", Some(&about), &reply);
         }
-        io.connection.verdict(reply);
+        io.connection.answer(reply);
     }
 
-    fn begin(&mut self, io: &mut SessionIo<S>) {
+    fn start_content(&mut self, io: &mut SessionIo<S>) {
         let session = io.connection.session();
         let envelope = session.envelope().expect("content has an envelope");
         let received = Received {
@@ -244,7 +244,7 @@ impl<S: Service> SessionDriver<S> {
         let message = Message { id, arrived: UnixMillis::now(), origin: origin.into(), envelope, content };
         let reply = self.service.commit(&self.client, message).await;
         drop(permit);
-        io.connection.verdict(reply);
+        io.connection.answer(reply);
     }
 
     /// Waits for input, the deadline or shutdown. Between transactions shutdown is heard at once.

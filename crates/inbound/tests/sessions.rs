@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use inbound::{Client, Inbound, Listener, Service, Settings, StoreError, TlsMode, WorkerPool};
-use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply};
+use mail::{ChunkId, Content, Envelope, Message, Part, QueueId, Recipient, Reply};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
@@ -53,22 +53,22 @@ impl Service for TestService {
     fn next_id(&self) -> QueueId {
         QueueId(self.next.fetch_add(1, Ordering::Relaxed))
     }
-    fn store(&self, _envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError> {
+    fn store(&self, _envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
         let behind = |count: u64| count.checked_sub(1);
         if self.behind.fetch_update(Ordering::Relaxed, Ordering::Relaxed, behind).is_ok() {
             return Err(StoreError::Busy);
         }
-        let place = self.next.fetch_add(1, Ordering::Relaxed);
-        self.chunks.lock().unwrap().insert(place, chunk);
-        Ok(Place(place))
+        let chunk_id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.chunks.lock().unwrap().insert(chunk_id, chunk);
+        Ok(ChunkId(chunk_id))
     }
     async fn wait_for_space(&self) {
         tokio::task::yield_now().await;
     }
-    fn abandon(&self, places: &[Place]) {
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
         let mut chunks = self.chunks.lock().unwrap();
-        for place in places {
-            assert!(chunks.remove(&place.0).is_some(), "abandoned twice");
+        for chunk_id in chunk_ids {
+            assert!(chunks.remove(&chunk_id.0).is_some(), "abandoned twice");
         }
     }
     async fn commit(&self, _: &Client, message: Message) -> Reply {
@@ -85,7 +85,7 @@ impl TestService {
         let chunks = self.chunks.lock().unwrap();
         let bytes = |part: &Part| match part {
             Part::Memory(bytes) => bytes.to_vec(),
-            Part::Stored { place, .. } => chunks[&place.0].to_vec(),
+            Part::Stored { chunk_id, .. } => chunks[&chunk_id.0].to_vec(),
         };
         content.parts().iter().flat_map(bytes).collect()
     }

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, ValueEnum};
 use mail::{Content, QueueId};
-use spool::{DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Refused, Spool, Ticket};
+use spool::{CommitSeq, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Refused, Spool};
 use std::{
     path::{Path, PathBuf},
     time::Instant,
@@ -69,7 +69,7 @@ struct Cost {
 struct Store {
     spool: Box<dyn Spool>,
     runtime: Runtime,
-    last: Option<Ticket>,
+    last: Option<CommitSeq>,
 }
 
 /// Measures and prints; Ctrl-C keeps the rows that are done.
@@ -217,9 +217,9 @@ impl Store {
     fn submit(&mut self, entries: &[Entry], awaited: bool) -> Result<(), String> {
         loop {
             match self.spool.submit(entries.to_vec()) {
-                Ok(ticket) => {
+                Ok(commit_seq) => {
                     if awaited {
-                        self.last = Some(ticket);
+                        self.last = Some(commit_seq);
                     }
                     return Ok(());
                 }
@@ -230,7 +230,7 @@ impl Store {
     }
 
     fn wait(&mut self) -> Result<(), String> {
-        let Some(ticket) = self.last else { return Ok(()) };
-        self.runtime.block_on(self.spool.durable(ticket)).map_err(|e| format!("use the spool: {e}"))
+        let Some(commit_seq) = self.last else { return Ok(()) };
+        self.runtime.block_on(self.spool.durable(commit_seq)).map_err(|e| format!("use the spool: {e}"))
     }
 }

@@ -1,7 +1,7 @@
 //! Messages as the daemon hands them to its spool, for measurements that drive the spool without a daemon.
 
 use mail::{
-    Content, Enhanced, Envelope, Fate, ForwardPath, IdSource, Message, Outcome, QueueId, Recipient,
+    Content, Disposition, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId, Recipient,
     ReversePath, SharedMessage, UnixMillis,
 };
 use spool::Entry;
@@ -35,7 +35,7 @@ impl MessageFactory {
 /// Its only recipient has it: the spool may forget it.
 pub(crate) fn delivered(id: QueueId) -> Entry {
     let outcome = Outcome {
-        fate: Fate::Delivered,
+        disposition: Disposition::Delivered,
         status: Enhanced(2, 0, 0),
         text: "2.0.0 Ok: queued as 4XyZ".into(),
         from_remote: true,

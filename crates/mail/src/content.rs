@@ -3,20 +3,20 @@
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where a spool keeps some bytes. Opaque: only the spool that made it can read it.
+/// Names a chunk of content in a spool. Only the spool that made the id can read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place(pub u64);
+pub struct ChunkId(pub u64);
 
 /// A run of content, either in memory or in the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// In memory.
     Memory(Bytes),
-    /// In the spool: `length_bytes` at `place`.
+    /// A chunk in the spool.
     Stored {
-        /// Where the spool keeps it.
-        place: Place,
-        /// How long it is.
+        /// The id of the chunk.
+        chunk_id: ChunkId,
+        /// The length of the chunk.
         length_bytes: u32,
     },
 }
@@ -30,11 +30,11 @@ impl Part {
         }
     }
 
-    /// Where the spool keeps it, unless it is in memory.
-    pub fn place(&self) -> Option<Place> {
+    /// Returns the id of the chunk, or `None` for a part in memory.
+    pub fn chunk_id(&self) -> Option<ChunkId> {
         match self {
             Self::Memory(_) => None,
-            Self::Stored { place, .. } => Some(*place),
+            Self::Stored { chunk_id, .. } => Some(*chunk_id),
         }
     }
 
@@ -46,7 +46,7 @@ impl Part {
 
 /// What must be known of content to choose how it travels, found once while it arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Facts {
+pub struct ContentTraits {
     /// Some line begins with a dot: it must be stuffed for DATA (RFC 5321 §4.5.2).
     pub has_dot_line: bool,
     /// Some byte is above 127: wants 8BITMIME (RFC 6152).
@@ -61,7 +61,7 @@ pub struct Facts {
     pub has_utf8_header: bool,
 }
 
-impl Facts {
+impl ContentTraits {
     /// Everything that one of the two has.
     pub fn union(self, other: Self) -> Self {
         Self {
@@ -79,24 +79,24 @@ impl Facts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// Found while the content arrived.
-    pub facts: Facts,
+    pub traits: ContentTraits,
     parts: Arc<[Part]>,
     size_bytes: u64,
 }
 
 impl Content {
     /// Content made of `parts`, in order.
-    pub fn new(facts: Facts, parts: impl Into<Arc<[Part]>>) -> Self {
+    pub fn new(traits: ContentTraits, parts: impl Into<Arc<[Part]>>) -> Self {
         let parts = parts.into();
-        Self { facts, size_bytes: parts.iter().map(Part::len).sum(), parts }
+        Self { traits, size_bytes: parts.iter().map(Part::len).sum(), parts }
     }
 
-    /// Content that is all in memory; scans it for its [`Facts`].
+    /// Content that is all in memory; scans it for its [`ContentTraits`].
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        let mut scan = crate::header::Scanner::default();
+        let mut scan = crate::header::ContentScanner::default();
         scan.scan(&bytes);
-        Self::new(scan.facts(), [Part::Memory(bytes)])
+        Self::new(scan.traits(), [Part::Memory(bytes)])
     }
 
     /// The parts, in order.

@@ -1,14 +1,14 @@
-//! One pass over content as it arrives: the [`Facts`] its delivery needs, and what policy asks of
+//! One pass over content as it arrives: the [`ContentTraits`] its delivery needs, and what policy asks of
 //! the header (hops so far, fields present). Accepts any split of the input.
 
-use crate::content::Facts;
+use crate::content::ContentTraits;
 
 /// Longest text line without CRLF (RFC 5322 §2.1.1).
 pub const LINE_LENGTH_MAX: usize = 998;
 
 /// Header fields the receive path asks about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct HeaderSummary {
     /// `Received` fields so far: the hop count (RFC 5321 §6.3).
     pub received_count: u32,
     /// A `Message-ID` field.
@@ -19,11 +19,11 @@ pub struct Seen {
     pub from: bool,
 }
 
-/// Feed content with [`Scanner::scan`], in order; ask at any time.
+/// Feed content with [`ContentScanner::scan`], in order; ask at any time.
 #[derive(Debug, Clone)]
-pub struct Scanner {
-    facts: Facts,
-    seen: Seen,
+pub struct ContentScanner {
+    traits: ContentTraits,
+    summary: HeaderSummary,
     in_header: bool,
     header_bytes: usize,
     line_len: usize,
@@ -32,11 +32,11 @@ pub struct Scanner {
     last: u8,
 }
 
-impl Default for Scanner {
+impl Default for ContentScanner {
     fn default() -> Self {
         Self {
-            facts: Facts::default(),
-            seen: Seen::default(),
+            traits: ContentTraits::default(),
+            summary: HeaderSummary::default(),
             in_header: true,
             header_bytes: 0,
             line_len: 0,
@@ -46,7 +46,7 @@ impl Default for Scanner {
     }
 }
 
-impl Scanner {
+impl ContentScanner {
     /// Takes the next bytes.
     pub fn scan(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -60,7 +60,7 @@ impl Scanner {
     /// A run of bytes up to and with the next LF, or to the end of what has come so far.
     fn piece(&mut self, piece: &[u8], ends_line: bool) {
         if self.line_len == 0 && piece[0] == b'.' {
-            self.facts.has_dot_line = true;
+            self.traits.has_dot_line = true;
         }
         if self.in_header && self.line_len < self.name.len() {
             let take = piece.len().min(self.name.len() - self.line_len);
@@ -75,14 +75,14 @@ impl Scanner {
         if ends_line {
             self.end_line();
         } else if self.line_len > LINE_LENGTH_MAX + 1 {
-            self.facts.has_long_line = true;
+            self.traits.has_long_line = true;
         }
     }
 
     fn check_bytes(&mut self, piece: &[u8], ends_line: bool) {
         if !piece.is_ascii() {
-            self.facts.is_8bit = true;
-            self.facts.has_utf8_header |= self.in_header;
+            self.traits.is_8bit = true;
+            self.traits.has_utf8_header |= self.in_header;
         }
         let before_lf = if ends_line { &piece[..piece.len() - 1] } else { piece };
         let cr_before_lf = before_lf.last().map_or(self.last == b'\r' && self.line_len > 0, |b| *b == b'\r');
@@ -97,12 +97,12 @@ impl Scanner {
             // A CR at the end of an unfinished piece may still get its LF.
             ends_line || inner[at] == 0 || at + 1 < inner.len()
         });
-        self.facts.is_binary |= inner_cr || cr_at_split || (ends_line && !cr_before_lf);
+        self.traits.is_binary |= inner_cr || cr_at_split || (ends_line && !cr_before_lf);
     }
 
     fn end_line(&mut self) {
         if self.line_len > LINE_LENGTH_MAX + 2 {
-            self.facts.has_long_line = true;
+            self.traits.has_long_line = true;
         }
         if self.in_header {
             self.header_line();
@@ -116,22 +116,22 @@ impl Scanner {
         if name == b"\r\n" || name == b"\n" {
             self.in_header = false;
         } else if is(b"received:") {
-            self.seen.received_count += 1;
+            self.summary.received_count += 1;
         } else if is(b"message-id:") {
-            self.seen.message_id = true;
+            self.summary.message_id = true;
         } else if is(b"date:") {
-            self.seen.date = true;
+            self.summary.date = true;
         } else if is(b"from:") {
-            self.seen.from = true;
+            self.summary.from = true;
         }
     }
 
     /// What delivery needs, for the content so far.
-    pub fn facts(&self) -> Facts {
-        let mut facts = self.facts;
-        facts.lacks_final_crlf = self.line_len > 0;
-        facts.is_binary |= self.line_len > 0 && self.last == b'\r';
-        facts
+    pub fn traits(&self) -> ContentTraits {
+        let mut traits = self.traits;
+        traits.lacks_final_crlf = self.line_len > 0;
+        traits.is_binary |= self.line_len > 0 && self.last == b'\r';
+        traits
     }
 
     /// Length of the header so far, its empty line included.
@@ -145,8 +145,8 @@ impl Scanner {
     }
 
     /// What policy asks of the header so far.
-    pub fn seen(&self) -> Seen {
-        self.seen
+    pub fn summary(&self) -> HeaderSummary {
+        self.summary
     }
 }
 
@@ -155,52 +155,55 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn facts(bytes: &[u8]) -> Facts {
-        let mut s = Scanner::default();
+    fn traits(bytes: &[u8]) -> ContentTraits {
+        let mut s = ContentScanner::default();
         s.scan(bytes);
-        s.facts()
+        s.traits()
     }
 
     #[test]
-    fn plain_text_has_no_special_facts() {
-        assert_eq!(facts(b"From: a@b\r\n\r\nHello\r\n"), Facts::default());
+    fn plain_text_has_no_special_traits() {
+        assert_eq!(traits(b"From: a@b\r\n\r\nHello\r\n"), ContentTraits::default());
     }
 
     #[test]
-    fn each_fact_is_found() {
-        assert!(facts(b"a: b\r\n\r\n.x\r\n").has_dot_line);
-        assert!(!facts(b"a: b\r\n\r\nx.x\r\n").has_dot_line);
-        assert!(facts(b"a: b\r\n\r\n\xc3\xa4\r\n").is_8bit);
-        assert!(!facts(b"a: b\r\n\r\n\xc3\xa4\r\n").has_utf8_header);
-        assert!(facts(b"a: \xc3\xa4\r\n\r\n").has_utf8_header);
-        assert!(facts(b"a: b").lacks_final_crlf);
+    fn each_trait_is_found() {
+        assert!(traits(b"a: b\r\n\r\n.x\r\n").has_dot_line);
+        assert!(!traits(b"a: b\r\n\r\nx.x\r\n").has_dot_line);
+        assert!(traits(b"a: b\r\n\r\n\xc3\xa4\r\n").is_8bit);
+        assert!(!traits(b"a: b\r\n\r\n\xc3\xa4\r\n").has_utf8_header);
+        assert!(traits(b"a: \xc3\xa4\r\n\r\n").has_utf8_header);
+        assert!(traits(b"a: b").lacks_final_crlf);
         for binary in [&b"a\nb\r\n"[..], b"a\rb\r\n", b"a\0b\r\n", b"\ra\r\n", b"a\r\r\n", b"a\r", b"\n"] {
-            assert!(facts(binary).is_binary, "{binary:?}");
+            assert!(traits(binary).is_binary, "{binary:?}");
         }
         let mut long = vec![b'x'; 998];
         long.extend_from_slice(b"\r\n");
-        assert!(!facts(&long).has_long_line);
+        assert!(!traits(&long).has_long_line);
         long.insert(0, b'x');
-        assert!(facts(&long).has_long_line);
+        assert!(traits(&long).has_long_line);
     }
 
     #[test]
     fn hops_are_counted_in_the_header_only() {
-        let mut s = Scanner::default();
+        let mut s = ContentScanner::default();
         s.scan(b"Received: x\r\n y\r\nRECEIVED: z\r\nMessage-Id: <a@b>\r\n\r\nReceived: no\r\n");
-        assert_eq!(s.seen(), Seen { received_count: 2, message_id: true, ..Seen::default() });
+        assert_eq!(
+            s.summary(),
+            HeaderSummary { received_count: 2, message_id: true, ..HeaderSummary::default() }
+        );
     }
 
     proptest! {
         #[test]
         fn any_split_finds_the_same(pieces in proptest::collection::vec("[a\\r\\n.\0é:]{0,4}", 0..12)) {
             let whole = pieces.concat();
-            let mut split = Scanner::default();
+            let mut split = ContentScanner::default();
             for piece in &pieces { split.scan(piece.as_bytes()); }
-            let mut once = Scanner::default();
+            let mut once = ContentScanner::default();
             once.scan(whole.as_bytes());
-            prop_assert_eq!(split.facts(), once.facts());
-            prop_assert_eq!(split.seen(), once.seen());
+            prop_assert_eq!(split.traits(), once.traits());
+            prop_assert_eq!(split.summary(), once.summary());
         }
     }
 }

@@ -17,11 +17,11 @@ pub mod seven_bit;
 pub mod time;
 
 pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, ReversePath, TlsMode, Transport};
-pub use content::{Content, Facts, Part, Place};
+pub use content::{ChunkId, Content, ContentTraits, Part};
 pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
-pub use outcome::{Attempt, Fate, Handover, Outcome};
+pub use outcome::{Attempt, Disposition, DsnDuty, Outcome};
 pub use received::ReceivedContent;
 pub use reply::{Enhanced, Reply};
 pub use time::UnixMillis;

@@ -3,9 +3,9 @@
 use crate::{Enhanced, Reply};
 use std::fmt;
 
-/// Which way it went.
+/// The result of an attempt for one recipient, in the sense of the *Action* field of RFC 3464.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Disposition {
     /// The next hop or the mailbox has it.
     Delivered,
     /// A new attempt may succeed: 4yz, or no answer.
@@ -14,7 +14,7 @@ pub enum Fate {
     Failed,
 }
 
-impl Fate {
+impl Disposition {
     /// As written in logs and in the DSN `Action` field's sense: `sent`, `deferred`, `bounced`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -29,7 +29,7 @@ impl Fate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Delivered, deferred, failed.
-    pub fate: Fate,
+    pub disposition: Disposition,
     /// RFC 3463 status; the remote's own where it gave one.
     pub status: Enhanced,
     /// The remote's reply on one line (`250 2.0.0 Ok: queued as X`), of a long one an excerpt, or our own words.
@@ -41,50 +41,50 @@ pub struct Outcome {
 impl Outcome {
     /// Delivered, with the final reply or our own words.
     pub fn delivered(status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { fate: Fate::Delivered, status, text: text.into(), from_remote: false }
+        Self { disposition: Disposition::Delivered, status, text: text.into(), from_remote: false }
     }
 
     /// We could not, but may later.
     pub fn deferred(status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { fate: Fate::Deferred, status, text: text.into(), from_remote: false }
+        Self { disposition: Disposition::Deferred, status, text: text.into(), from_remote: false }
     }
 
     /// It will never work.
     pub fn failed(status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { fate: Fate::Failed, status, text: text.into(), from_remote: false }
+        Self { disposition: Disposition::Failed, status, text: text.into(), from_remote: false }
     }
 
     /// From the remote's final reply to a command: 2yz delivered, 4yz deferred, 5yz failed,
     /// anything else a protocol error and deferred.
     pub fn from_reply(reply: &Reply) -> Self {
-        let (fate, class) = match reply.code {
-            200..=299 => (Fate::Delivered, 2),
-            500..=599 => (Fate::Failed, 5),
-            _ => (Fate::Deferred, 4),
+        let (disposition, class) = match reply.code {
+            200..=299 => (Disposition::Delivered, 2),
+            500..=599 => (Disposition::Failed, 5),
+            _ => (Disposition::Deferred, 4),
         };
         // A code of another class than the reply's would contradict it (RFC 2034 §4).
         let status = reply.enhanced.filter(|e| e.0 == class).unwrap_or(Enhanced(class, 0, 0));
-        Self { fate, status, text: reply.excerpt().into(), from_remote: true }
+        Self { disposition, status, text: reply.excerpt().into(), from_remote: true }
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.fate.as_str(), self.status)?;
+        write!(f, "{} {}", self.disposition.as_str(), self.status)?;
         if self.text.is_empty() { Ok(()) } else { write!(f, " ({})", self.text) }
     }
 }
 
-/// Who tells the sender of success, where that was asked for, once a message was taken (RFC 3461 §5.2).
+/// Says who sends a DSN about success, if the sender asked for one (RFC 3461 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Handover {
-    /// We do: it has arrived.
+pub enum DsnDuty {
+    /// This server: the message was delivered (action `delivered`).
     #[default]
-    Arrived,
-    /// We do, as far as we know: the next hop makes no reports.
-    Relayed,
-    /// The next hop, which was told what the sender wants to know.
-    Passed,
+    ReportDelivered,
+    /// This server: the message was passed to a next hop that does not send DSNs (action `relayed`).
+    ReportRelayed,
+    /// The next hop, which got the NOTIFY parameters.
+    NextHop,
 }
 
 /// One attempt as the log and `why` tell it: where to, how, and how long it took.
@@ -100,6 +100,6 @@ pub struct Attempt {
     pub setup_ms: u64,
     /// From MAIL to the final reply, in milliseconds.
     pub transfer_ms: u64,
-    /// Who reports success.
-    pub handover: Handover,
+    /// The server that sends a DSN about success.
+    pub dsn_duty: DsnDuty,
 }

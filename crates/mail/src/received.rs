@@ -2,8 +2,8 @@
 //! where it is, in memory or in a spool.
 
 use crate::{
-    content::{Content, Facts, Part},
-    header::Scanner,
+    content::{Content, ContentTraits, Part},
+    header::ContentScanner,
     header_edit::Edits,
 };
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// Content that was received and is not yet accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedContent {
-    traits: Facts,
+    traits: ContentTraits,
     /// The first part is in memory and has the whole header, and perhaps the beginning of the body.
     parts: Vec<Part>,
     header_bytes: usize,
@@ -22,7 +22,7 @@ impl ReceivedContent {
     ///
     /// # Panics
     /// When the first part does not have the whole header in memory.
-    pub fn new(traits: Facts, header_bytes: usize, parts: Vec<Part>) -> Self {
+    pub fn new(traits: ContentTraits, header_bytes: usize, parts: Vec<Part>) -> Self {
         let has_header = match parts.first() {
             Some(Part::Memory(first)) => first.len() >= header_bytes,
             Some(Part::Stored { .. }) => false,
@@ -35,9 +35,9 @@ impl ReceivedContent {
     /// Content that is all in memory; scans it.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        let mut scanner = Scanner::default();
+        let mut scanner = ContentScanner::default();
         scanner.scan(&bytes);
-        Self::new(scanner.facts(), scanner.header_bytes(), vec![Part::Memory(bytes)])
+        Self::new(scanner.traits(), scanner.header_bytes(), vec![Part::Memory(bytes)])
     }
 
     /// The header, with the empty line that ends it unless the content ends before.
@@ -64,9 +64,9 @@ impl ReceivedContent {
             return;
         }
         let header = edits.apply(self.header());
-        let mut scanner = Scanner::default();
+        let mut scanner = ContentScanner::default();
         scanner.scan(&header);
-        let new = scanner.facts();
+        let new = scanner.traits();
         let (has_utf8_header, lacks_final_crlf) = (new.has_utf8_header, self.traits.lacks_final_crlf);
         self.traits = self.traits.union(new);
         self.traits.has_utf8_header = has_utf8_header;
@@ -92,7 +92,7 @@ impl ReceivedContent {
 mod tests {
     use super::*;
     use crate::{
-        content::Place,
+        content::ChunkId,
         header_edit::{Edit, Field},
     };
 
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn a_body_in_the_spool_stays_there() {
-        let stored = Part::Stored { place: Place(7), length_bytes: 1000 };
+        let stored = Part::Stored { chunk_id: ChunkId(7), length_bytes: 1000 };
         let parts = vec![Part::Memory(Bytes::from_static(b"A: b\r\n\r\n")), stored.clone()];
-        let mut content = ReceivedContent::new(Facts::default(), 8, parts);
+        let mut content = ReceivedContent::new(ContentTraits::default(), 8, parts);
         content.edit(&add("C", "d"));
         assert_eq!(content.parts(), [Part::Memory(Bytes::from_static(b"A: b\r\nC: d\r\n\r\n")), stored]);
         assert_eq!(content.size_bytes(), 1014);
@@ -129,13 +129,13 @@ mod tests {
         let mut content = ReceivedContent::from_bytes("A: b");
         content.edit(&add("C", "\u{e4}"));
         let edited = content.clone().into_content();
-        assert!(edited.facts.has_utf8_header && edited.facts.is_8bit && !edited.facts.lacks_final_crlf);
+        assert!(edited.traits.has_utf8_header && edited.traits.is_8bit && !edited.traits.lacks_final_crlf);
         let remove = Edit::Remove { name: "c".into(), occurrence: None };
         content.edit(&[remove].into_iter().collect());
-        assert!(!content.into_content().facts.has_utf8_header);
+        assert!(!content.into_content().traits.has_utf8_header);
         let mut content = ReceivedContent::from_bytes("A: b\r\n\r\nbody");
         content.edit(&add("C", "d"));
-        assert!(content.into_content().facts.lacks_final_crlf);
+        assert!(content.into_content().traits.lacks_final_crlf);
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
         let mut content = ReceivedContent::from_bytes("\r\nbody\r\n");
         content.edit(&add("A", "b"));
         assert_eq!(&content.into_content().in_memory().unwrap()[..], b"A: b\r\n\r\nbody\r\n");
-        let mut content = ReceivedContent::new(Facts::default(), 0, Vec::new());
+        let mut content = ReceivedContent::new(ContentTraits::default(), 0, Vec::new());
         content.edit(&add("A", "b"));
         assert_eq!(&content.into_content().in_memory().unwrap()[..], b"A: b\r\n");
     }

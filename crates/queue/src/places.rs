@@ -108,7 +108,7 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::{Arrival, Millis, Order, Settings, Verdict};
-    use mail::{Enhanced, Fate, Outcome, QueueId};
+    use mail::{Disposition, Enhanced, Outcome, QueueId};
 
     fn name(number: u64) -> Destination {
         let target = format!("d{number}.test").into();
@@ -133,7 +133,7 @@ mod tests {
     fn delete_all(queue: &mut Queue, count: u64) {
         for number in 0..count {
             for taken in queue.seize(QueueId(number), |_| true, Verdict::Deleted, 0).unwrap() {
-                queue.settle(taken.unit, &[(0, Fate::Failed)], false, 0);
+                queue.settle(taken.unit, &[(0, Disposition::Failed)], false, 0);
             }
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(queue.next_order(0), None);
         // The places at the end of the table are given back first.
         for taken in taken.into_iter().rev() {
-            queue.settle(taken.unit, &[(0, Fate::Failed)], false, 0);
+            queue.settle(taken.unit, &[(0, Disposition::Failed)], false, 0);
         }
         queue.check_invariants();
         assert!(queue.is_empty());

@@ -14,7 +14,7 @@ use crate::{
     slab::Slab,
     wheel::Wheel,
 };
-use mail::{Destination, Fate, Outcome, QueueId};
+use mail::{Destination, Disposition, Outcome, QueueId};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     time::Duration,
@@ -619,7 +619,7 @@ impl Queue {
     pub fn settle(
         &mut self,
         unit: UnitId,
-        results: &[(u32, Fate)],
+        results: &[(u32, Disposition)],
         reached: bool,
         now: Millis,
     ) -> Settlement {
@@ -631,7 +631,8 @@ impl Queue {
         if reached {
             site.succeeded(settings);
         }
-        let mut deferred: Vec<u32> = results.iter().filter(|r| r.1 == Fate::Deferred).map(|r| r.0).collect();
+        let mut deferred: Vec<u32> =
+            results.iter().filter(|r| r.1 == Disposition::Deferred).map(|r| r.0).collect();
         let seized = self.seize_condemned(unit, &mut deferred, now);
         let Entry { arrived, held, .. } = self.messages[message];
         let mut settlement = Settlement { seized, ..Settlement::default() };

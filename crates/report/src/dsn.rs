@@ -368,7 +368,7 @@ fn folded_field(out: &mut String, name: &str, text: &str) {
 /// Returns whether a report on a failure can contain the original as it is, and should (RFC 3461 §4.3).
 fn can_go_back_whole(original: &Message, facts: &Facts<'_>) -> bool {
     original.envelope.ret != Some(Ret::Headers)
-        && !original.content.facts.is_binary
+        && !original.content.traits.is_binary
         && original.content.size_bytes() == facts.content.len() as u64
         && facts.content.len() <= RETURNED_MAX_BYTES
 }

@@ -91,7 +91,7 @@ fn what_is_returned_of_binary_content_can_go_to_any_server() {
     for header in ["Subject: a\nX-Odd: b\0c\rd\n\nbody\n", "Subject: a\r\nX-Odd: b\0c\rd\r\n\r\nbody\n\0"] {
         message.content = Content::from_bytes(header.to_owned());
         let (report, text) = bounce(Kind::Failed, &message).unwrap();
-        assert!(!report.content.facts.is_binary, "{text:?}");
+        assert!(!report.content.traits.is_binary, "{text:?}");
         assert!(text.contains("\r\n\r\nSubject: a\r\nX-Odd: b c d\r\n\r\n--"), "{text:?}");
     }
 }
@@ -195,7 +195,7 @@ fn long_lines_of_the_original_are_cut_between_words_or_characters() {
     let body = format!("short\r\n{}\r\n{}\r\n", "<td>x</td> ".repeat(500), "ä".repeat(1700));
     message.content = Content::from_bytes(format!("{header}\r\n{body}"));
     let (report, text) = report_on(&message, "", "550 no");
-    assert!(!report.content.facts.has_long_line && !report.content.facts.is_binary);
+    assert!(!report.content.traits.has_long_line && !report.content.traits.is_binary);
     let (_, returned) = text.split_once("Content-Type: message/global\r\n").unwrap();
     assert!(returned.lines().all(|line| line.len() <= 998) && returned.contains("\r\nshort\r\n"));
     assert!(!returned.contains('\u{fffd}'));
@@ -209,7 +209,7 @@ fn a_sender_in_ascii_gets_a_report_that_a_server_without_smtputf8_takes() {
     message.envelope.recipients[0].path = ForwardPath::parse("zoë+x@b.test", true).unwrap();
     message.envelope.recipients[0].orcpt = None;
     let (report, text) = report_on(&message, "mx.b.test[192.0.2.1]:25", "550 Postfach zoë unbekannt");
-    assert!(!report.envelope.smtputf8 && !report.content.facts.has_utf8_header);
+    assert!(!report.envelope.smtputf8 && !report.content.traits.has_utf8_header);
     assert!(text.contains("Content-Type: message/delivery-status\r\n"), "{text}");
     assert!(text.contains("\r\nFinal-Recipient: utf-8; zo\\x{EB}\\x{2B}x@b.test\r\n"), "{text}");
     assert!(text.contains("\r\nDiagnostic-Code: smtp; 550 Postfach zo? unbekannt\r\n"), "{text}");

@@ -148,7 +148,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
                 id: text(&id_text),
                 from: message.envelope.reverse_path.as_str(),
                 to: recipient_of(message, recipient),
-                status: outcome.fate.as_str(),
+                status: outcome.disposition.as_str(),
                 dsn: outcome.status.to_string(),
                 relay: &attempt.relay,
                 tls: &attempt.tls,
@@ -261,7 +261,7 @@ impl Postfix {
                     seconds(attempt.setup_ms),
                     seconds(attempt.transfer_ms),
                     outcome.status,
-                    outcome.fate.as_str(),
+                    outcome.disposition.as_str(),
                     outcome.text,
                 );
             }

@@ -7,7 +7,7 @@ use hickory_proto::{
         rdata::{A, AAAA, CNAME, MX, NS, SOA, TXT},
     },
 };
-use mail::{Fate, Outcome};
+use mail::{Disposition, Outcome};
 use route::{Dns, DnsSettings, Host, Router, RouterSettings};
 use std::{
     collections::HashMap,
@@ -181,9 +181,9 @@ fn names(hosts: &[Host]) -> Vec<&str> {
     hosts.iter().map(|host| host.name.as_str()).collect()
 }
 
-fn verdict(result: Result<Vec<Host>, Outcome>) -> (Fate, String) {
+fn verdict(result: Result<Vec<Host>, Outcome>) -> (Disposition, String) {
     let outcome = result.unwrap_err();
-    (outcome.fate, outcome.status.to_string())
+    (outcome.disposition, outcome.status.to_string())
 }
 
 #[tokio::test]
@@ -232,27 +232,27 @@ async fn a_host_with_many_ipv6_addresses_is_tried_by_ipv4_too() {
 async fn only_sure_answers_make_mail_fail() {
     let dns = fake_dns();
     let router = router(&dns);
-    for (domain, fate, status) in [
-        ("null.test", Fate::Failed, "5.1.10"),
-        ("gone.test", Fate::Failed, "5.1.2"),
-        ("hostless.test", Fate::Failed, "5.4.4"),
-        ("broken.test", Fate::Deferred, "4.4.3"),
-        ("stuck.test", Fate::Deferred, "4.4.3"),
-        ("circle0.test", Fate::Deferred, "4.4.3"),
-        ("itself.test", Fate::Deferred, "4.4.3"),
-        ("chain0.test", Fate::Deferred, "4.4.3"),
-        ("referred.test", Fate::Deferred, "4.4.3"),
-        ("to-circle.test", Fate::Deferred, "4.4.3"),
-        ("alias-of-nothing.test", Fate::Failed, "5.4.4"),
-        ("alias-of-gone.test", Fate::Failed, "5.1.2"),
-        ("bare.test", Fate::Failed, "5.4.4"),
+    for (domain, disposition, status) in [
+        ("null.test", Disposition::Failed, "5.1.10"),
+        ("gone.test", Disposition::Failed, "5.1.2"),
+        ("hostless.test", Disposition::Failed, "5.4.4"),
+        ("broken.test", Disposition::Deferred, "4.4.3"),
+        ("stuck.test", Disposition::Deferred, "4.4.3"),
+        ("circle0.test", Disposition::Deferred, "4.4.3"),
+        ("itself.test", Disposition::Deferred, "4.4.3"),
+        ("chain0.test", Disposition::Deferred, "4.4.3"),
+        ("referred.test", Disposition::Deferred, "4.4.3"),
+        ("to-circle.test", Disposition::Deferred, "4.4.3"),
+        ("alias-of-nothing.test", Disposition::Failed, "5.4.4"),
+        ("alias-of-gone.test", Disposition::Failed, "5.1.2"),
+        ("bare.test", Disposition::Failed, "5.4.4"),
     ] {
-        assert_eq!(verdict(router.exchangers(domain).await), (fate, status.to_owned()), "{domain}");
+        assert_eq!(verdict(router.exchangers(domain).await), (disposition, status.to_owned()), "{domain}");
     }
     let followed = router.exchangers("short0.test").await.unwrap();
     assert_eq!(followed[0].addresses, ["198.51.100.13:25".parse().unwrap()]);
     let impatient = router_with(&dns, 1, Duration::from_millis(200));
-    let deferred = (Fate::Deferred, "4.4.3".to_owned());
+    let deferred = (Disposition::Deferred, "4.4.3".to_owned());
     assert_eq!(verdict(impatient.exchangers("silent.test").await), deferred);
     // One host that can be found is enough.
     assert_eq!(names(&router.exchangers("half.test").await.unwrap()), ["mx1.plain.test"]);
@@ -264,7 +264,11 @@ async fn mail_never_goes_to_hosts_that_would_send_it_back() {
     let router = router(&dns);
     assert_eq!(names(&router.exchangers("ours.test").await.unwrap()), ["mx1.plain.test"]);
     for domain in ["loop.test", "self.test", "[127.0.0.1]"] {
-        assert_eq!(verdict(router.exchangers(domain).await), (Fate::Failed, "5.4.6".to_owned()), "{domain}");
+        assert_eq!(
+            verdict(router.exchangers(domain).await),
+            (Disposition::Failed, "5.4.6".to_owned()),
+            "{domain}"
+        );
     }
 }
 
@@ -273,7 +277,7 @@ async fn a_smarthost_that_cannot_be_found_defers() {
     let dns = fake_dns();
     let router = router(&dns);
     for host in ["gone.test", "broken.test"] {
-        assert_eq!(verdict(router.host(host, 25).await).0, Fate::Deferred, "{host}");
+        assert_eq!(verdict(router.host(host, 25).await).0, Disposition::Deferred, "{host}");
     }
     let found = router.host("mx1.plain.test", 587).await.unwrap();
     assert_eq!(found[0].addresses, ["198.51.100.1:587".parse().unwrap()]);

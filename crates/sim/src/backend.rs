@@ -2,8 +2,8 @@
 
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
-    RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, Ticket, WorkStep,
+    Choice, CommitSeq, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, WorkStep,
 };
 use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
 
@@ -185,7 +185,7 @@ impl Subject {
 
     /// Why a spool failed that did.
     pub(crate) fn failure(&self) -> Option<SpoolFailure> {
-        let of = |spool: &dyn Spool| spool.reached(Ticket(u64::MAX))?.err();
+        let of = |spool: &dyn Spool| spool.poll_durable(CommitSeq(u64::MAX))?.err();
         match self {
             Self::Both(spool) => spool.stores().iter().find_map(|store| of(&**store)),
             Self::Log(_) | Self::QueueDirs(_) => of(&**self),

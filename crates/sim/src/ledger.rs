@@ -8,8 +8,8 @@ mod order;
 use crate::backend::{Backend, Order};
 use bytes::Bytes;
 use hurt::Hurt;
-use mail::{Fate, Outcome, Part, QueueId, SharedMessage};
-use spool::{Change, Entry, RecipientState, Spool, Ticket, Transaction};
+use mail::{Disposition, Outcome, Part, QueueId, SharedMessage};
+use spool::{Change, CommitSeq, Entry, RecipientState, Spool, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A live message's state, without the times at which the spool noted it.
@@ -23,7 +23,7 @@ pub struct Live {
 struct Past {
     settled: bool,
     attempt_count: u32,
-    last: Option<(Fate, String)>,
+    last: Option<(Disposition, String)>,
 }
 
 /// By queue id.
@@ -52,8 +52,8 @@ struct Shard {
     order: Order,
     /// What the last recovery found: all of that is durable.
     proven: Queue,
-    /// Since then, in the order of their tickets.
-    submitted: Vec<(Ticket, Transaction)>,
+    /// Since then, in the order of their commit numbers.
+    submitted: Vec<(CommitSeq, Transaction)>,
     /// So many of them were called durable.
     acknowledged: usize,
     /// Messages it was ever given.
@@ -104,15 +104,15 @@ fn ended(entry: &Entry) -> Option<u64> {
 }
 
 /// Only what waits keeps its text.
-fn told(outcome: &Outcome) -> (Fate, String) {
-    let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
-    (outcome.fate, text.to_owned())
+fn told(outcome: &Outcome) -> (Disposition, String) {
+    let text = if outcome.disposition == Disposition::Deferred { &*outcome.text } else { "" };
+    (outcome.disposition, text.to_owned())
 }
 
 impl Past {
     fn note(&mut self, outcome: &Outcome) {
         self.attempt_count += 1;
-        self.settled |= outcome.fate != Fate::Deferred;
+        self.settled |= outcome.disposition != Disposition::Deferred;
         self.last = Some(told(outcome));
     }
 }
@@ -142,10 +142,10 @@ impl Ledger {
     }
 
     /// The spool took it.
-    pub fn submitted(&mut self, shard: usize, ticket: Ticket, transaction: Transaction) {
+    pub fn submitted(&mut self, shard: usize, commit_seq: CommitSeq, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
         transaction.iter().for_each(|entry| self.hurt.submitted(entry));
-        self.shards[shard].submit(ticket, transaction);
+        self.shards[shard].submit(commit_seq, transaction);
     }
 
     /// A message that may be submitted, and its content, which may be in chunks.
@@ -154,9 +154,9 @@ impl Ledger {
         self.sent.insert(message.id.0, Sent { message, content });
     }
 
-    /// The tickets of a shard no one was called durable of yet.
-    pub fn open_tickets(&self, shard: usize) -> impl Iterator<Item = Ticket> + '_ {
-        self.shards[shard].open().iter().map(|(ticket, _)| *ticket)
+    /// The commit numbers of a shard no one was called durable of yet.
+    pub fn open_tickets(&self, shard: usize) -> impl Iterator<Item = CommitSeq> + '_ {
+        self.shards[shard].open().iter().map(|(commit_seq, _)| *commit_seq)
     }
 
     /// Of all shards.
@@ -164,10 +164,10 @@ impl Ledger {
         self.shards.iter().map(|shard| shard.open().len()).sum()
     }
 
-    /// A ticket was called durable.
-    pub fn acknowledged(&mut self, shard: usize, ticket: Ticket) {
+    /// A commit number was called durable.
+    pub fn acknowledged(&mut self, shard: usize, commit_seq: CommitSeq) {
         let shard = &mut self.shards[shard];
-        let up_to = shard.submitted.iter().filter(|(t, _)| *t <= ticket).count();
+        let up_to = shard.submitted.iter().filter(|(t, _)| *t <= commit_seq).count();
         shard.acknowledged = shard.acknowledged.max(up_to);
     }
 
@@ -230,7 +230,7 @@ impl Ledger {
 
     /// Messages whose end was submitted since the last recovery, and those of them whose end is durable.
     pub fn ends(&self) -> (Vec<u64>, Vec<u64>) {
-        let ends = |transactions: &[(Ticket, Transaction)]| -> Vec<u64> {
+        let ends = |transactions: &[(CommitSeq, Transaction)]| -> Vec<u64> {
             transactions.iter().flat_map(|(_, t)| t).filter_map(ended).collect()
         };
         let all = self.shards.iter().flat_map(|shard| ends(&shard.submitted));
@@ -245,7 +245,7 @@ impl Ledger {
             Ok(read) => read,
             Err(e) => return Ok(Some(format!("{}: {e}", id.0))),
         };
-        let told = |m: &mail::Message| (m.envelope.clone(), m.arrived, m.origin.clone(), m.content.facts);
+        let told = |m: &mail::Message| (m.envelope.clone(), m.arrived, m.origin.clone(), m.content.traits);
         if told(&read) != told(&sent.message) {
             return Err(format!("{}: another envelope", id.0));
         }
@@ -253,9 +253,9 @@ impl Ledger {
         for part in read.content.parts() {
             match part {
                 Part::Memory(bytes) => content.extend_from_slice(bytes),
-                Part::Stored { place, .. } => match spool.load(*place) {
+                Part::Stored { chunk_id, .. } => match spool.load(*chunk_id) {
                     Ok(bytes) => content.extend_from_slice(&bytes),
-                    Err(e) => return Ok(Some(format!("{}: {place:?}: {e}", id.0))),
+                    Err(e) => return Ok(Some(format!("{}: {chunk_id:?}: {e}", id.0))),
                 },
             }
         }
@@ -269,12 +269,12 @@ impl Shard {
         Self { order, proven, submitted: Vec::new(), acknowledged: 0, own }
     }
 
-    fn submit(&mut self, ticket: Ticket, transaction: Transaction) {
+    fn submit(&mut self, commit_seq: CommitSeq, transaction: Transaction) {
         self.own.extend(transaction.iter().filter_map(accepted));
-        self.submitted.push((ticket, transaction));
+        self.submitted.push((commit_seq, transaction));
     }
 
-    fn open(&self) -> &[(Ticket, Transaction)] {
+    fn open(&self) -> &[(CommitSeq, Transaction)] {
         &self.submitted[self.acknowledged..]
     }
 

@@ -22,7 +22,7 @@ use crate::{
     workload::Workload,
 };
 use mail::QueueId;
-use spool::{Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, Ticket, WorkStep};
+use spool::{CommitSeq, Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, WorkStep};
 use std::{
     collections::BTreeSet,
     task::{Context, Poll, Waker},
@@ -290,10 +290,11 @@ impl Run {
 
     /// What the spool calls durable now.
     fn note_durable(&mut self, spool: &Subject) {
-        let is_durable = |ticket: &Ticket| matches!(poll(spool.durable(*ticket)), Poll::Ready(Ok(())));
+        let is_durable =
+            |commit_seq: &CommitSeq| matches!(poll(spool.durable(*commit_seq)), Poll::Ready(Ok(())));
         for shard in 0..spool.shard_count() {
-            let tickets: Vec<Ticket> = self.ledger.open_tickets(shard).collect();
-            if let Some(last) = tickets.into_iter().take_while(is_durable).last() {
+            let commit_seqs: Vec<CommitSeq> = self.ledger.open_tickets(shard).collect();
+            if let Some(last) = commit_seqs.into_iter().take_while(is_durable).last() {
                 self.ledger.acknowledged(shard, last);
             }
         }

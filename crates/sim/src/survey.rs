@@ -38,7 +38,7 @@ pub enum Owner {
     /// A message.
     Message(u64),
     /// The message that names this chunk.
-    Place(u64),
+    Chunk(u64),
 }
 
 /// Bytes of a file.
@@ -104,7 +104,7 @@ fn batch(bytes: &[u8], at: usize) -> Option<Batch> {
     while from < end.checked_sub(BATCH_END)? {
         let to = from + number::<4>(bytes, from)? as usize;
         let name = number::<8>(bytes, from + 5)?;
-        let owner = if *bytes.get(from + 4)? == CHUNK { Owner::Place(name) } else { Owner::Message(name) };
+        let owner = if *bytes.get(from + 4)? == CHUNK { Owner::Chunk(name) } else { Owner::Message(name) };
         if to <= from + RECORD_HEAD || to > end {
             return None;
         }
@@ -194,7 +194,7 @@ pub fn owners(file: &str, content: &[u8], lost: &Range<usize>) -> BTreeSet<Owner
             hit.into_iter().flat_map(|batch| batch.records).map(|record| record.owner).collect()
         }
         "env" | "msg" => stem.parse::<QueueId>().map(|id| Owner::Message(id.0)).into_iter().collect(),
-        "chunk" => u64::from_str_radix(stem, 16).map(Owner::Place).into_iter().collect(),
+        "chunk" => u64::from_str_radix(stem, 16).map(Owner::Chunk).into_iter().collect(),
         "intent" => {
             let text = String::from_utf8_lossy(content);
             let steps = text.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<QueueId>().ok());

@@ -3,10 +3,10 @@
 use crate::{ledger::Ledger, seed::Rng};
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, Place, QueueId, Recipient,
-    ReversePath, SharedMessage, UnixMillis,
+    ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId,
+    Recipient, ReversePath, SharedMessage, UnixMillis,
 };
-use spool::{Change, Entry, Refused, Spool, Ticket, Transaction};
+use spool::{Change, CommitSeq, Entry, Refused, Spool, Transaction};
 
 /// Above so many live messages they are finished rather than accepted.
 const LIVE_MAX: usize = 14;
@@ -30,7 +30,7 @@ pub struct Workload {
 #[derive(Debug)]
 struct Transfer {
     envelope: Envelope,
-    places: Vec<Place>,
+    chunk_ids: Vec<ChunkId>,
     parts: Vec<Part>,
     all: Vec<u8>,
     /// Pieces to come.
@@ -75,7 +75,7 @@ impl Workload {
 
     /// Whoever was sending gives up.
     pub fn abandon_all(&mut self, spool: &dyn Spool) {
-        self.transfers.drain(..).for_each(|transfer| spool.abandon(&transfer.places));
+        self.transfers.drain(..).for_each(|transfer| spool.discard_chunks(&transfer.chunk_ids));
     }
 
     /// Mail comes, or more of what is coming.
@@ -96,8 +96,8 @@ impl Workload {
         self.transfers.clear();
     }
 
-    /// One thing a mail server does, and the ticket of what it submitted.
-    pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+    /// One thing a mail server does, and the commit number of what it submitted.
+    pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
         if !self.transfers.is_empty() && self.rng.chance(40) {
             return self.go_on(spool, ledger);
         }
@@ -163,10 +163,10 @@ impl Workload {
         spool: &dyn Spool,
         ledger: &mut Ledger,
         transaction: Transaction,
-    ) -> Result<Option<Ticket>, Refused> {
-        let ticket = spool.submit(transaction.clone())?;
-        ledger.submitted(spool.shard(ticket), ticket, transaction);
-        Ok(Some(ticket))
+    ) -> Result<Option<CommitSeq>, Refused> {
+        let commit_seq = spool.submit(transaction.clone())?;
+        ledger.submitted(spool.shard(commit_seq), commit_seq, transaction);
+        Ok(Some(commit_seq))
     }
 
     fn bytes(&mut self, count: usize) -> Bytes {
@@ -198,7 +198,7 @@ impl Workload {
         Entry::Accept(message)
     }
 
-    fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+    fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
         let size_bytes = match self.rng.below(200) {
             1.. if self.is_large => self.rng.index(30_000),
             // Some are larger than a segment.
@@ -212,40 +212,45 @@ impl Workload {
     }
 
     /// Content that came in pieces; now and then its sender goes away before the end.
-    fn accept_chunks(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+    fn accept_chunks(
+        &mut self,
+        spool: &dyn Spool,
+        ledger: &mut Ledger,
+    ) -> Result<Option<CommitSeq>, Refused> {
         if self.is_slow {
             let (envelope, left) = (self.envelope("sender@here.test"), 1 + self.rng.index(4));
-            let (places, parts, all) = (Vec::new(), Vec::new(), Vec::new());
-            self.transfers.push(Transfer { envelope, places, parts, all, left });
+            let (chunk_ids, parts, all) = (Vec::new(), Vec::new(), Vec::new());
+            self.transfers.push(Transfer { envelope, chunk_ids, parts, all, left });
             return self.go_on(spool, ledger);
         }
-        let (mut parts, mut places, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut parts, mut chunk_ids, mut all) = (Vec::new(), Vec::new(), Vec::new());
         let envelope = self.envelope("sender@here.test");
         for _ in 0..1 + self.rng.index(3) {
             let size_bytes = 1 + self.rng.index(5000);
             let bytes = self.bytes(size_bytes);
             all.extend_from_slice(&bytes);
-            let place = spool.store_for(&envelope, bytes).inspect_err(|_| spool.abandon(&places))?;
-            places.push(place);
-            parts.push(Part::Stored { place, length_bytes: size_bytes as u32 });
+            let chunk_id =
+                spool.store_for(&envelope, bytes).inspect_err(|_| spool.discard_chunks(&chunk_ids))?;
+            chunk_ids.push(chunk_id);
+            parts.push(Part::Stored { chunk_id, length_bytes: size_bytes as u32 });
         }
         if self.rng.chance(20) {
-            spool.abandon(&places);
+            spool.discard_chunks(&chunk_ids);
             return Ok(None);
         }
         let tail = self.bytes(50);
         all.extend_from_slice(&tail);
         parts.push(Part::Memory(tail));
-        let message = self.message(envelope, Content::new(Facts::default(), parts));
+        let message = self.message(envelope, Content::new(ContentTraits::default(), parts));
         ledger.sent(message.clone(), all.into());
         Self::submit(spool, ledger, vec![Entry::Accept(message)])
     }
 
     /// The next piece of some content, or its end.
-    fn go_on(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+    fn go_on(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
         let mut transfer = self.transfers.swap_remove(self.rng.index(self.transfers.len()));
         if self.rng.chance(5) {
-            spool.abandon(&transfer.places);
+            spool.discard_chunks(&transfer.chunk_ids);
             return Ok(None);
         }
         let size_bytes = 1 + self.rng.index(5000);
@@ -254,20 +259,20 @@ impl Workload {
         if transfer.left > 0 {
             transfer.left -= 1;
             let stored = spool.store_for(&transfer.envelope, bytes);
-            let place = stored.inspect_err(|_| spool.abandon(&transfer.places))?;
-            transfer.places.push(place);
-            transfer.parts.push(Part::Stored { place, length_bytes: size_bytes as u32 });
+            let chunk_id = stored.inspect_err(|_| spool.discard_chunks(&transfer.chunk_ids))?;
+            transfer.chunk_ids.push(chunk_id);
+            transfer.parts.push(Part::Stored { chunk_id, length_bytes: size_bytes as u32 });
             self.transfers.push(transfer);
             return Ok(None);
         }
         transfer.parts.push(Part::Memory(bytes));
-        let message = self.message(transfer.envelope, Content::new(Facts::default(), transfer.parts));
+        let message = self.message(transfer.envelope, Content::new(ContentTraits::default(), transfer.parts));
         ledger.sent(message.clone(), transfer.all.into());
         let submitted = Self::submit(spool, ledger, vec![Entry::Accept(message)]);
-        submitted.inspect_err(|_| spool.abandon(&transfer.places))
+        submitted.inspect_err(|_| spool.discard_chunks(&transfer.chunk_ids))
     }
 
-    fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+    fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
         let Some(id) = self.some(ledger) else { return Ok(None) };
         let open = ledger.latest()[&id.0].open_recipients();
         let mut results = Vec::new();
@@ -305,7 +310,7 @@ impl Workload {
         spool: &dyn Spool,
         ledger: &mut Ledger,
         id: QueueId,
-    ) -> Result<Option<Ticket>, Refused> {
+    ) -> Result<Option<CommitSeq>, Refused> {
         let mut entries = vec![Entry::Outcome { id, results: Vec::new(), last: true }];
         match self.rng.below(10) {
             0..3 => {
@@ -318,7 +323,7 @@ impl Workload {
         Self::submit(spool, ledger, entries)
     }
 
-    fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<Ticket>, Refused> {
+    fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
         let Some(id) = self.some(ledger) else { return Ok(None) };
         let change = if self.rng.chance(50) { Change::Hold } else { Change::Release };
         Self::submit(spool, ledger, vec![Entry::Amend { id, change }])

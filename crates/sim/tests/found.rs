@@ -162,10 +162,10 @@ fn a_message_that_lost_a_part_of_its_content_is_told_and_not_handed_over() {
     for seed in 0..100 {
         let disk = SimDisk::new(1, u64::MAX);
         let (spool, _, _) = open(&disk).unwrap();
-        let place = spool.store(vec![b'x'; 3000].into()).unwrap();
+        let chunk_id = spool.store(vec![b'x'; 3000].into()).unwrap();
         assert!(spool.step(WorkStep::Commit));
-        let part = mail::Part::Stored { place, length_bytes: 3000 };
-        let content = Content::new(mail::Facts::default(), [part]);
+        let part = mail::Part::Stored { chunk_id, length_bytes: 3000 };
+        let content = Content::new(mail::ContentTraits::default(), [part]);
         let Entry::Accept(whole) = entry(1, 0) else { unreachable!() };
         commit(&spool, vec![Entry::Accept(Arc::new(Message { content, ..(*whole).clone() }))]);
         commit(&spool, vec![entry(2, 100)]);
@@ -173,7 +173,7 @@ fn a_message_that_lost_a_part_of_its_content_is_told_and_not_handed_over() {
         disk.flip_bit(seed);
         if let Ok((spool, found, report)) = open(&disk) {
             let is_handed_over = found.contains(&1);
-            assert!(!is_handed_over || spool.load(place).is_ok(), "seed {seed}");
+            assert!(!is_handed_over || spool.load(chunk_id).is_ok(), "seed {seed}");
             assert!(found.len() == 2 || !report.corrupt.is_empty() || report.torn_bytes > 0, "seed {seed}");
         }
     }

@@ -6,7 +6,7 @@ mod fault_disk;
 use fault_disk::{FaultDisk, Faults};
 use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
 use spool::{
-    Durable, Entry, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, Ticket, disk::RealDisk,
+    CommitSeq, Durable, Entry, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, disk::RealDisk,
 };
 use std::{
     io,
@@ -70,7 +70,7 @@ fn open(dir: &std::path::Path, gate: &Arc<Gate>) -> (LogSpool, Vec<u64>) {
     (spool, found)
 }
 
-fn submit(spool: &LogSpool, id: u64) -> Result<Ticket, Refused> {
+fn submit(spool: &LogSpool, id: u64) -> Result<CommitSeq, Refused> {
     let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
     envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
     let content = Content::from_bytes(vec![b'x'; 1000]);
@@ -80,8 +80,8 @@ fn submit(spool: &LogSpool, id: u64) -> Result<Ticket, Refused> {
 }
 
 /// What can be said now.
-fn said(spool: &LogSpool, ticket: Ticket) -> Poll<bool> {
-    let mut durable = spool.durable(ticket);
+fn said(spool: &LogSpool, commit_seq: CommitSeq) -> Poll<bool> {
+    let mut durable = spool.durable(commit_seq);
     durable.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(|result| result.is_ok())
 }
 
@@ -104,14 +104,14 @@ fn block_on(mut durable: Durable) -> Result<(), SpoolFailure> {
 }
 
 /// Submits until it is refused, while no sync comes back.
-fn fill(spool: &LogSpool) -> (Vec<Ticket>, Refused) {
-    let mut tickets = Vec::new();
+fn fill(spool: &LogSpool) -> (Vec<CommitSeq>, Refused) {
+    let mut commit_seqs = Vec::new();
     loop {
-        match submit(spool, tickets.len() as u64 + 1) {
-            Ok(ticket) => tickets.push(ticket),
-            Err(refused) => return (tickets, refused),
+        match submit(spool, commit_seqs.len() as u64 + 1) {
+            Ok(commit_seq) => commit_seqs.push(commit_seq),
+            Err(refused) => return (commit_seqs, refused),
         }
-        assert!(tickets.len() < 10_000, "what waits has no bound");
+        assert!(commit_seqs.len() < 10_000, "what waits has no bound");
     }
 }
 
@@ -122,15 +122,15 @@ fn a_stuck_sync_promises_nothing_and_what_waits_for_it_is_bounded() {
     gate.set(Answer::Stuck);
     let first = submit(&spool, 1_000_000).unwrap();
     gate.wait_for_a_sync();
-    let (tickets, refused) = fill(&spool);
+    let (commit_seqs, refused) = fill(&spool);
     assert_eq!(refused, Refused::Busy);
     // What is being written does not count: the buffer of the thread is bounded, too.
     let bytes_max = 2 * QUEUED_BYTES_MAX;
-    assert!(tickets.len() as u64 * 1000 <= bytes_max, "{} wait", tickets.len());
-    assert!(tickets.iter().chain([&first]).all(|ticket| said(&spool, *ticket) == Poll::Pending));
+    assert!(commit_seqs.len() as u64 * 1000 <= bytes_max, "{} wait", commit_seqs.len());
+    assert!(commit_seqs.iter().chain([&first]).all(|commit_seq| said(&spool, *commit_seq) == Poll::Pending));
     let before = spool.pressure().commit_count;
     gate.set(Answer::Done);
-    block_on(spool.durable(*tickets.last().unwrap())).unwrap();
+    block_on(spool.durable(*commit_seqs.last().unwrap())).unwrap();
     assert_eq!(said(&spool, first), Poll::Ready(true));
     // A slow disk does not make slow mail: one sync for all that came while it was stuck.
     assert!(spool.pressure().commit_count - before <= 3, "{:?}", spool.pressure());
@@ -146,12 +146,12 @@ fn a_sync_that_fails_after_a_while_fails_everybody_who_waits_and_is_not_tried_ag
     gate.set(Answer::Stuck);
     submit(&spool, 1_000_001).unwrap();
     gate.wait_for_a_sync();
-    let (tickets, _) = fill(&spool);
+    let (commit_seqs, _) = fill(&spool);
     gate.set(Answer::Error);
-    assert!(block_on(spool.durable(tickets[0])).is_err());
+    assert!(block_on(spool.durable(commit_seqs[0])).is_err());
     // The disk is well again; the spool has not looked.
     gate.set(Answer::Done);
-    assert!(tickets.iter().all(|ticket| said(&spool, *ticket) == Poll::Ready(false)));
+    assert!(commit_seqs.iter().all(|commit_seq| said(&spool, *commit_seq) == Poll::Ready(false)));
     assert_eq!((submit(&spool, 3_000_000), spool.pressure().poisoned), (Err(Refused::Poisoned), true));
     drop(spool);
     let (_, found) = open(dir.path(), &gate);

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use mail::{
-    BodyType, Content, Envelope, Facts, ForwardPath, Message, Notify, Part, Place, QueueId, Recipient,
-    ReversePath, SharedMessage, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Notify, Part, QueueId,
+    Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use proptest::prelude::*;
 use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
@@ -34,7 +34,7 @@ fn to(name: u64, recipients: &[&str], body: &str) -> Transaction {
 }
 
 /// Runs a connection: `script` is what the server says after each write of ours, in turn. Gives
-/// what we wrote and what came of the transactions, `name index fate text`.
+/// what we wrote and what came of the transactions, `name index disposition text`.
 struct Run {
     writes: Vec<String>,
     settled: Vec<String>,
@@ -63,11 +63,9 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
             while let Some(event) = run.connection.next_event() {
                 match event {
                     Event::Settled(name, results) => {
-                        run.settled.extend(
-                            results.iter().map(|r| {
-                                format!("{name} {} {:?} {}", r.index, r.outcome.fate, r.outcome.text)
-                            }),
-                        );
+                        run.settled.extend(results.iter().map(|r| {
+                            format!("{name} {} {:?} {}", r.index, r.outcome.disposition, r.outcome.text)
+                        }));
                     }
                     Event::StartTls => {
                         run.events.push("StartTls".into());
@@ -90,7 +88,9 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
             match piece {
                 Piece::Text(bytes) => write.extend(bytes),
                 Piece::Content(bytes) => write.extend_from_slice(&bytes),
-                Piece::Load(place) => run.connection.loaded(Bytes::from(format!("chunk {}\r\n", place.0))),
+                Piece::Load(chunk_id) => {
+                    run.connection.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0)))
+                }
             }
         }
         run.writes.push(String::from_utf8(write).unwrap());
@@ -348,21 +348,22 @@ fn binary_content_goes_by_bdat() {
 fn content_that_is_converted_goes_as_text_of_7_bits() {
     let head = "Content-Type: text/plain; charset=utf-8\r\nMIME-Version: 1.0\r\n";
     let (first, second) = (format!("{head}\r\nenough ASCII \u{e4}\r"), "\n.dot");
-    let stored = Part::Stored { place: Place(3), length_bytes: 6 };
+    let stored = Part::Stored { chunk_id: ChunkId(3), length_bytes: 6 };
     let parts = [Part::Memory(first.clone().into()), stored, Part::Memory(second.into())];
     let mut scan = mail::seven_bit::Scan::default();
     [first.as_bytes(), b"chunk 3\r\n", second.as_bytes()].into_iter().for_each(|piece| scan.push(piece));
     let plan = Arc::new(scan.finish().unwrap());
-    let facts = Facts { is_8bit: true, is_binary: true, lacks_final_crlf: true, ..Facts::default() };
+    let traits =
+        ContentTraits { is_8bit: true, is_binary: true, lacks_final_crlf: true, ..ContentTraits::default() };
     for ehlo in [
         "250-mx\r\n250-SIZE 10000\r\n250 PIPELINING\r\n",
         "250-mx\r\n250-PIPELINING\r\n250-CHUNKING\r\n250 8BITMIME\r\n",
     ] {
-        let mut m = (*message(&["x@c"], Content::new(facts, parts.clone()))).clone();
+        let mut m = (*message(&["x@c"], Content::new(traits, parts.clone()))).clone();
         m.envelope.body = BodyType::Binary;
         let mut c = Connection::new(settings(Protocol::Smtp, 2));
         c.receive(format!("220 mx\r\n{ehlo}").as_bytes()).unwrap();
-        assert!(!c.capabilities().takes(facts));
+        assert!(!c.capabilities().takes(traits));
         c.begin_converted(
             Transaction { name: 1, message: Arc::new(m), recipients: vec![0] },
             Some(plan.clone()),
@@ -373,7 +374,7 @@ fn content_that_is_converted_goes_as_text_of_7_bits() {
                 match piece {
                     Piece::Text(bytes) => written.extend(bytes),
                     Piece::Content(bytes) => written.extend_from_slice(&bytes),
-                    Piece::Load(place) => c.loaded(Bytes::from(format!("chunk {}\r\n", place.0))),
+                    Piece::Load(chunk_id) => c.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0))),
                 }
             }
             c.receive(said.as_bytes()).unwrap();
@@ -403,14 +404,14 @@ fn dsn_parameters_go_where_they_are_understood() {
 
 #[test]
 fn stored_parts_are_loaded_in_order_and_stuffed_across_their_borders() {
-    let facts = Facts { has_dot_line: true, ..Facts::default() };
+    let traits = ContentTraits { has_dot_line: true, ..ContentTraits::default() };
     let parts = [
         Part::Memory(".a\r\n".into()),
-        Part::Stored { place: Place(7), length_bytes: 9 },
+        Part::Stored { chunk_id: ChunkId(7), length_bytes: 9 },
         Part::Memory(".b\r\n".into()),
     ];
     let t =
-        Transaction { name: 1, message: message(&["x@c"], Content::new(facts, parts)), recipients: vec![0] };
+        Transaction { name: 1, message: message(&["x@c"], Content::new(traits, parts)), recipients: vec![0] };
     let run = at_every_split(
         &settings(Protocol::Smtp, 2),
         &["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n354 go\r\n"],

@@ -47,20 +47,20 @@ impl Driver {
         while !self.closed {
             match self.connection.step(&mut input) {
                 Step::NeedInput => break,
-                Step::JudgeSender => self.connection.verdict(replies::SENDER_OK),
+                Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
                 Step::JudgeRecipient => {
                     let path = self.connection.session().judged_recipient().unwrap().path.as_str();
                     let ours = path == "postmaster" || path.ends_with("@here.test");
                     let refused = Reply::fixed(550, Enhanced(5, 7, 1), "Relaying denied");
-                    self.connection.verdict(if ours { replies::RECIPIENT_OK } else { refused });
+                    self.connection.answer(if ours { replies::RECIPIENT_OK } else { refused });
                 }
-                Step::Begin | Step::Drop => self.content.clear(),
+                Step::StartContent | Step::DiscardContent => self.content.clear(),
                 Step::Content(piece) => self.content.extend_from_slice(piece),
                 Step::Commit(envelope) => {
                     let to: Vec<_> = envelope.recipients.iter().map(|r| r.path.as_str()).collect();
                     let content = String::from_utf8_lossy(&self.content).escape_debug().to_string();
                     self.accepted.push(format!("<{}> to {}: {content}", envelope.reverse_path, to.join(",")));
-                    self.connection.verdict(replies::ACCEPTED);
+                    self.connection.answer(replies::ACCEPTED);
                 }
                 Step::StartTls => {
                     self.flush();

@@ -1,12 +1,12 @@
 //! A message from one spool to another, whatever their engines.
 
-use crate::{Entry, Recovered, Refused, Spool, SpoolFailure, Ticket};
-use mail::{Content, Message, Part, Place, SharedMessage};
+use crate::{CommitSeq, Entry, Recovered, Refused, Spool, SpoolFailure};
+use mail::{ChunkId, Content, Message, Part, SharedMessage};
 
 /// Hands a message that `from` recovered to `to`, with its content and what became of its recipients.
-/// Once the ticket is durable in `to`, and not before, it may be ended in `from`: until then a crash
+/// Once the commit number is durable in `to`, and not before, it may be ended in `from`: until then a crash
 /// leaves it in one of the two at least. While the line before `to` has no room for what comes next,
-/// `busy` is called, again and again: it waits for a moment, or for an earlier ticket. So
+/// `busy` is called, again and again: it waits for a moment, or for an earlier commit number. So
 /// [`Refused::Busy`] is never returned.
 ///
 /// # Errors
@@ -16,11 +16,11 @@ pub fn carry(
     found: &Recovered,
     to: &dyn Spool,
     busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
-) -> Result<Result<Ticket, Refused>, SpoolFailure> {
-    let mut places = Vec::new();
-    let carried = hand_over(from, found, to, busy, &mut places);
+) -> Result<Result<CommitSeq, Refused>, SpoolFailure> {
+    let mut chunk_ids = Vec::new();
+    let carried = hand_over(from, found, to, busy, &mut chunk_ids);
     if !matches!(carried, Ok(Ok(_))) {
-        to.abandon(&places);
+        to.discard_chunks(&chunk_ids);
     }
     carried
 }
@@ -30,25 +30,25 @@ fn hand_over(
     found: &Recovered,
     to: &dyn Spool,
     busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
-    places: &mut Vec<Place>,
-) -> Result<Result<Ticket, Refused>, SpoolFailure> {
+    chunk_ids: &mut Vec<ChunkId>,
+) -> Result<Result<CommitSeq, Refused>, SpoolFailure> {
     let message = from.read(found.message.id)?;
     let mut parts = Vec::new();
     for part in message.content.parts() {
-        let Part::Stored { place, length_bytes } = part else {
+        let Part::Stored { chunk_id, length_bytes } = part else {
             parts.push(part.clone());
             continue;
         };
-        let chunk = from.load(*place)?;
+        let chunk = from.load(*chunk_id)?;
         match patiently(&mut || to.store_for(&message.envelope, chunk.clone()), busy)? {
-            Ok(place) => {
-                places.push(place);
-                parts.push(Part::Stored { place, length_bytes: *length_bytes });
+            Ok(chunk_id) => {
+                chunk_ids.push(chunk_id);
+                parts.push(Part::Stored { chunk_id, length_bytes: *length_bytes });
             }
             Err(refused) => return Ok(Err(refused)),
         }
     }
-    let content = Content::new(message.content.facts, parts);
+    let content = Content::new(message.content.traits, parts);
     let message = SharedMessage::new(Message { content, ..Message::clone(&message) });
     let adopted = Recovered { message, recipients: found.recipients.clone(), held: found.held };
     patiently(&mut || to.submit(vec![Entry::Adopt(Box::new(adopted.clone()))]), busy)

@@ -3,7 +3,7 @@
 //! woken when a submitter begins to wait, not at the submit: all that a submitter queues before it waits shares one
 //! commit and one wake-up.
 
-use crate::{Entry, Refused, Ticket};
+use crate::{CommitSeq, Entry, Refused};
 use std::{
     collections::VecDeque,
     sync::{
@@ -17,7 +17,7 @@ use std::{
 pub(crate) struct CommitQueue<W> {
     pending: Mutex<Pending<W>>,
     wakeup: Condvar,
-    /// The last ticket that the commit thread has taken.
+    /// The last commit number that the commit thread has taken.
     taken: AtomicU64,
     /// A submit that would exceed this is answered with [`Refused::Busy`].
     bytes_max: u64,
@@ -107,7 +107,7 @@ impl<W> Pending<W> {
         self.batch_target + if self.probe_backoff == 0 { 1 + self.batch_target / 8 } else { 0 }
     }
 
-    fn take(&mut self) -> (Vec<W>, Ticket) {
+    fn take(&mut self) -> (Vec<W>, CommitSeq) {
         self.urgent = false;
         self.bytes = 0;
         if self.probe_backoff > 0 {
@@ -118,7 +118,7 @@ impl<W> Pending<W> {
         // One small commit is a pause; several mean fewer senders.
         let decayed = self.batch_target - self.batch_target.div_ceil(4);
         self.batch_target = std::mem::take(&mut self.awaited_count).max(decayed);
-        (self.works.drain(..).collect(), Ticket(self.next_ticket))
+        (self.works.drain(..).collect(), CommitSeq(self.next_ticket))
     }
 }
 
@@ -176,9 +176,9 @@ impl<W> CommitQueue<W> {
         work: W,
         bytes: u64,
         urgency: Urgency,
-    ) -> Ticket {
+    ) -> CommitSeq {
         pending.next_ticket += 1;
-        let ticket = Ticket(pending.next_ticket);
+        let commit_seq = CommitSeq(pending.next_ticket);
         pending.works.push_back(work);
         pending.bytes += bytes;
         pending.awaited_count += usize::from(urgency == Urgency::OnWait);
@@ -197,10 +197,10 @@ impl<W> CommitQueue<W> {
         if wake {
             self.wakeup.notify_one();
         }
-        ticket
+        commit_seq
     }
 
-    /// Takes everything that is queued, with the last ticket of it; for the commit thread. Sleeps while nothing is urgent.
+    /// Takes everything that is queued, with the last commit number of it; for the commit thread. Sleeps while nothing is urgent.
     /// Lazy entries alone wait for `outcome_delay`, so that they can share a commit. After a commit that several entries
     /// shared, awaited entries wait until as many are queued again, or for [`max_batch_delay`]. So concurrent senders save
     /// most syncs, and a single sender never waits. Returns `None` when the queue is closed or poisoned.
@@ -209,7 +209,7 @@ impl<W> CommitQueue<W> {
         outcome_delay: Duration,
         last_sync: Duration,
         unused_percent: u32,
-    ) -> Option<(Vec<W>, Ticket)> {
+    ) -> Option<(Vec<W>, CommitSeq)> {
         let mut pending = self.lock();
         if pending.batch_target > 1 && pending.is_below_target() {
             pending.asleep = Sleep::Batching;
@@ -222,7 +222,7 @@ impl<W> CommitQueue<W> {
         // Lazy entries mostly follow a commit: a thread that sleeps with a timeout needs no wake-up for them.
         let mut is_quiet = false;
         loop {
-            // The entries are gone: a commit of nothing with their last ticket would call them durable.
+            // The entries are gone: a commit of nothing with their last commit number would call them durable.
             if pending.poisoned {
                 return None;
             }
@@ -252,22 +252,22 @@ impl<W> CommitQueue<W> {
         Some(self.take(&mut pending))
     }
 
-    fn take(&self, pending: &mut Pending<W>) -> (Vec<W>, Ticket) {
-        let (works, ticket) = pending.take();
-        self.taken.store(ticket.0, Ordering::Relaxed);
-        (works, ticket)
+    fn take(&self, pending: &mut Pending<W>) -> (Vec<W>, CommitSeq) {
+        let (works, commit_seq) = pending.take();
+        self.taken.store(commit_seq.0, Ordering::Relaxed);
+        (works, commit_seq)
     }
 
     /// Takes everything that is queued and never sleeps; for a spool without threads. Returns `None` when nothing is
     /// queued.
-    pub(crate) fn take_all(&self) -> Option<(Vec<W>, Ticket)> {
+    pub(crate) fn take_all(&self) -> Option<(Vec<W>, CommitSeq)> {
         let mut pending = self.lock();
         if pending.works.is_empty() || pending.poisoned { None } else { Some(self.take(&mut pending)) }
     }
 
-    /// Begins the next commit because a submitter waits for this ticket, unless the ticket was taken already.
-    pub(crate) fn request_commit(&self, ticket: Ticket) {
-        if self.taken.load(Ordering::Relaxed) >= ticket.0 {
+    /// Begins the next commit because a submitter waits for this commit number, unless the commit number was taken already.
+    pub(crate) fn request_commit(&self, commit_seq: CommitSeq) {
+        if self.taken.load(Ordering::Relaxed) >= commit_seq.0 {
             return;
         }
         let mut pending = self.lock();

@@ -1,12 +1,13 @@
 //! Makes messages durable: the [`Spool`] trait and its engines.
 //!
-//! When a ticket is durable, 250 may be said: whatever happens to the power, the message is
+//! When a commit number is durable, 250 may be said: whatever happens to the power, the message is
 //! delivered, bounced or still queued. After a crash a recipient may be tried again, never forgotten.
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
 mod carry;
 mod closing;
+mod commit_progress;
 mod commit_queue;
 mod dirs;
 pub mod disk;
@@ -18,7 +19,6 @@ mod log;
 mod mutation;
 mod null;
 mod parallel;
-mod progress;
 mod sched;
 mod sharded;
 
@@ -35,12 +35,12 @@ pub use null::NullSpool;
 pub use sharded::{ShardSelector, ShardedSpool};
 
 use bytes::Bytes;
-use mail::{Envelope, Fate, Outcome, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{ChunkId, Disposition, Envelope, Outcome, QueueId, SharedMessage, UnixMillis};
 use std::{fmt, future::Future, pin::Pin};
 
 /// Names a submitted transaction; those of one shard grow in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct CommitSeq(pub u64);
 
 /// One change to the spool.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ pub enum Entry {
 impl Entry {
     /// Only that attempts were in vain. It frees nothing: without room for it, it is only tried sooner after a crash.
     pub fn is_in_vain(&self) -> bool {
-        let is_deferred = |(_, outcome): &(u32, Outcome)| outcome.fate == Fate::Deferred;
+        let is_deferred = |(_, outcome): &(u32, Outcome)| outcome.disposition == Disposition::Deferred;
         matches!(self, Self::Outcome { results, last: false, .. } if results.iter().all(is_deferred))
     }
 }
@@ -136,7 +136,7 @@ impl fmt::Display for SpoolFailure {
 
 impl std::error::Error for SpoolFailure {}
 
-/// Resolves once everything up to its ticket would survive a power cut, or never will.
+/// Resolves once everything up to its commit number would survive a power cut, or never will.
 pub type Durable = Pin<Box<dyn Future<Output = Result<(), SpoolFailure>> + Send>>;
 
 /// Resolves to the failure after which the spool stores nothing more.
@@ -266,39 +266,39 @@ pub struct Pressure {
 pub trait Spool: Send + Sync + 'static {
     /// Queues one atomic transaction for the next commit. No I/O on the caller's thread. An accepted
     /// message is committed when somebody waits for it, at the latest with what comes next.
-    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused>;
+    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused>;
 
     /// Queues a piece of content that is too large to keep in memory, while it arrives. It becomes
     /// durable at the latest with the [`Entry::Accept`] that names the place. Without one it is
     /// garbage after a restart.
-    fn store(&self, chunk: Bytes) -> Result<Place, Refused>;
+    fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused>;
 
     /// The same for a message with this envelope, whose chunks all lie where it will.
-    fn store_for(&self, _envelope: &Envelope, chunk: Bytes) -> Result<Place, Refused> {
+    fn store_for(&self, _envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, Refused> {
         self.store(chunk)
     }
 
     /// The chunks will not be accepted: their space may be freed.
-    fn abandon(&self, places: &[Place]);
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]);
 
     /// How many orders there are in which transactions become durable, each on a disk of its own.
     fn shard_count(&self) -> usize {
         1
     }
 
-    /// The order that a ticket stands in, counted from 0.
-    fn shard(&self, _ticket: Ticket) -> usize {
+    /// The order that a commit number stands in, counted from 0.
+    fn shard(&self, _ticket: CommitSeq) -> usize {
         0
     }
 
-    /// Resolves once everything up to `ticket` in its shard would survive a power cut.
-    fn durable(&self, ticket: Ticket) -> Durable;
+    /// Resolves once everything up to `commit_seq` in its shard would survive a power cut.
+    fn durable(&self, commit_seq: CommitSeq) -> Durable;
 
     /// What [`Spool::durable`] would resolve to, if it would at once.
-    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>>;
+    fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>>;
 
     /// Resolves when the spool can store nothing more: a write or sync failed, a thread of the spool panicked,
-    /// or the spool was closed. Resolves even if no caller waits for a ticket. A daemon must end then.
+    /// or the spool was closed. Resolves even if no caller waits for a commit number. A daemon must end then.
     fn failed(&self) -> Failed;
 
     /// A stored message: envelope, and content whose small parts are in memory and whose large ones
@@ -311,10 +311,10 @@ pub trait Spool: Send + Sync + 'static {
     }
 
     /// A chunk of content. May block on the disk.
-    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure>;
+    fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure>;
 
     /// The same, if no disk has to be waited for.
-    fn load_cached(&self, _place: Place) -> Option<Bytes> {
+    fn load_cached(&self, _place: ChunkId) -> Option<Bytes> {
         None
     }
 

@@ -1,11 +1,11 @@
 //! Keeps everything in memory and calls it durable at once: the laboratory's ceiling, never for mail.
 
 use crate::{
-    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
-    Ticket, Transaction,
+    Change, CommitSeq, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Transaction,
 };
 use bytes::Bytes;
-use mail::{Place, QueueId, SharedMessage};
+use mail::{ChunkId, QueueId, SharedMessage};
 use std::{
     collections::HashMap,
     sync::{
@@ -18,13 +18,13 @@ use std::{
 #[derive(Debug, Default)]
 pub struct NullSpool {
     kept: Mutex<Kept>,
-    ticket: AtomicU64,
+    commit_seq: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
     messages: HashMap<QueueId, SharedMessage>,
-    chunks: HashMap<Place, Bytes>,
+    chunks: HashMap<ChunkId, Bytes>,
     next_place: u64,
     closed: bool,
 }
@@ -33,8 +33,8 @@ impl Kept {
     fn forget(&mut self, id: QueueId) {
         let Some(message) = self.messages.remove(&id) else { return };
         for part in message.content.parts() {
-            if let mail::Part::Stored { place, .. } = part {
-                self.chunks.remove(place);
+            if let mail::Part::Stored { chunk_id, .. } = part {
+                self.chunks.remove(chunk_id);
             }
         }
     }
@@ -47,7 +47,7 @@ impl NullSpool {
 }
 
 impl Spool for NullSpool {
-    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
         let mut kept = self.kept();
         if kept.closed {
             return Err(Refused::Poisoned);
@@ -62,27 +62,27 @@ impl Spool for NullSpool {
                 Entry::Outcome { .. } | Entry::Amend { .. } => {}
             }
         }
-        Ok(Ticket(self.ticket.fetch_add(1, Ordering::Relaxed) + 1))
+        Ok(CommitSeq(self.commit_seq.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
-    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+    fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         let mut kept = self.kept();
         kept.next_place += 1;
-        let place = Place(kept.next_place);
-        kept.chunks.insert(place, chunk);
-        Ok(place)
+        let chunk_id = ChunkId(kept.next_place);
+        kept.chunks.insert(chunk_id, chunk);
+        Ok(chunk_id)
     }
 
-    fn abandon(&self, places: &[Place]) {
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
         let mut kept = self.kept();
-        places.iter().for_each(|place| drop(kept.chunks.remove(place)));
+        chunk_ids.iter().for_each(|chunk_id| drop(kept.chunks.remove(chunk_id)));
     }
 
-    fn durable(&self, _: Ticket) -> Durable {
+    fn durable(&self, _: CommitSeq) -> Durable {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn reached(&self, _: Ticket) -> Option<Result<(), SpoolFailure>> {
+    fn poll_durable(&self, _: CommitSeq) -> Option<Result<(), SpoolFailure>> {
         Some(Ok(()))
     }
 
@@ -94,8 +94,8 @@ impl Spool for NullSpool {
         self.kept().messages.get(&id).cloned().ok_or(SpoolFailure::Missing)
     }
 
-    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.kept().chunks.get(&place).cloned().ok_or(SpoolFailure::Missing)
+    fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        self.kept().chunks.get(&chunk_id).cloned().ok_or(SpoolFailure::Missing)
     }
 
     fn recover(&mut self, _: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
@@ -104,7 +104,7 @@ impl Spool for NullSpool {
 
     fn pressure(&self) -> Pressure {
         let message_count = self.kept().messages.len() as u64;
-        let transaction_count = self.ticket.load(Ordering::Relaxed);
+        let transaction_count = self.commit_seq.load(Ordering::Relaxed);
         Pressure { message_count, transaction_count, free_bytes: u64::MAX, ..Pressure::default() }
     }
 

@@ -5,7 +5,7 @@ mod fault_disk;
 use bytes::Bytes;
 use fault_disk::{FaultDisk, Faults};
 use mail::{
-    Content, Envelope, Facts, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
+    ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Part, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
 use spool::{
@@ -60,16 +60,16 @@ fn wait<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
 }
 
 fn commit(spool: &DirSpool, entry: Entry) {
-    let ticket = spool.submit(vec![entry]).unwrap();
-    wait(spool.durable(ticket)).unwrap();
+    let commit_seq = spool.submit(vec![entry]).unwrap();
+    wait(spool.durable(commit_seq)).unwrap();
 }
 
 /// A message whose content is one chunk.
-fn commit_chunk(spool: &DirSpool, id: u64, bytes: &'static [u8]) -> Place {
-    let place = spool.store(Bytes::from_static(bytes)).unwrap();
-    let part = Part::Stored { place, length_bytes: bytes.len() as u32 };
-    commit(spool, Entry::Accept(message(id, Content::new(Facts::default(), [part]))));
-    place
+fn commit_chunk(spool: &DirSpool, id: u64, bytes: &'static [u8]) -> ChunkId {
+    let chunk_id = spool.store(Bytes::from_static(bytes)).unwrap();
+    let part = Part::Stored { chunk_id, length_bytes: bytes.len() as u32 };
+    commit(spool, Entry::Accept(message(id, Content::new(ContentTraits::default(), [part]))));
+    chunk_id
 }
 
 fn ended(id: u64) -> Entry {
@@ -82,8 +82,8 @@ fn file(dir: &Path, name: &str) -> PathBuf {
     paths.into_iter().find(|path| path.exists()).unwrap()
 }
 
-fn chunk_file(dir: &Path, place: Place) -> PathBuf {
-    file(dir, &format!("{:016x}.chunk", place.0))
+fn chunk_file(dir: &Path, chunk_id: ChunkId) -> PathBuf {
+    file(dir, &format!("{:016x}.chunk", chunk_id.0))
 }
 
 fn envelope_file(dir: &Path, id: u64) -> PathBuf {
@@ -104,7 +104,7 @@ fn sealed<'a>(id: u64, mut offset: u64, lines: impl IntoIterator<Item = &'a str>
 }
 
 /// Lets an envelope name another chunk, with the right checksums.
-fn rename_chunk(dir: &Path, id: u64, from: Place, to: Place) {
+fn rename_chunk(dir: &Path, id: u64, from: ChunkId, to: ChunkId) {
     let path = envelope_file(dir, id);
     let text = fs::read_to_string(&path).unwrap();
     let named = text.replace(&format!("{:016x}", from.0), &format!("{:016x}", to.0));
@@ -143,13 +143,13 @@ fn the_number_of_a_lost_chunk_is_not_given_again() {
 /// As by a clock that was set back.
 #[test]
 fn chunks_are_numbered_above_all_that_envelopes_name_but_not_above_what_no_number_can_be() {
-    let (far, absurd) = (Place(1 << 54), Place(u64::MAX - 1));
+    let (far, absurd) = (ChunkId(1 << 54), ChunkId(u64::MAX - 1));
     for (named, is_outbid) in [(far, true), (absurd, false)] {
         let dir = tempfile::tempdir().unwrap();
         let (spool, ..) = recovered(dir.path());
-        let place = commit_chunk(&spool, 1, b"one's\r\n");
+        let chunk_id = commit_chunk(&spool, 1, b"one's\r\n");
         drop(spool);
-        rename_chunk(dir.path(), 1, place, named);
+        rename_chunk(dir.path(), 1, chunk_id, named);
         fs::write(dir.path().join("q00").join("ffffffffffffffff.chunk"), "a stranger's").unwrap();
         let (spool, found, _) = recovered(dir.path());
         assert!(found.is_empty());
@@ -174,7 +174,7 @@ fn of_two_that_name_a_chunk_the_one_has_it_whose_record_it_fits() {
         assert!(matches!(spool.read(QueueId(other)), Err(SpoolFailure::Corrupt(_) | SpoolFailure::Missing)));
         commit(&spool, ended(other));
         let content = spool.read(QueueId(owner)).unwrap().content.clone();
-        assert_eq!(content.parts()[0].place(), Some(own));
+        assert_eq!(content.parts()[0].chunk_id(), Some(own));
         assert_eq!(spool.load(own).unwrap(), &b"content of the owner\r\n"[..]);
     }
 }
@@ -262,8 +262,8 @@ fn what_finds_no_room_waits_for_it_and_mail_is_refused_meanwhile() {
         for transaction in [vec![small(2)], vec![held], vec![small(3), small(4)]] {
             let before = names();
             faults.write_error.store(error, Ordering::Relaxed);
-            let ticket = spool.submit(transaction).unwrap();
-            let mut wait_for_it = spool.durable(ticket);
+            let commit_seq = spool.submit(transaction).unwrap();
+            let mut wait_for_it = spool.durable(commit_seq);
             soon("mail is taken", || spool.submit(vec![small(9)]) == Err(Refused::Full));
             soon("files stay", || names() == before);
             assert!(wait_for_it.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -283,9 +283,9 @@ fn whoever_closes_does_not_wait_for_room() {
     faults.free_bytes.store(1 << 30, Ordering::Relaxed);
     let (spool, ..) = recovered_with_faults(dir.path(), &faults);
     faults.write_error.store(ENOSPC, Ordering::Relaxed);
-    let ticket = spool.submit(vec![small(1)]).unwrap();
+    let commit_seq = spool.submit(vec![small(1)]).unwrap();
     spool.close();
-    assert!(wait(spool.durable(ticket)).is_err());
+    assert!(wait(spool.durable(commit_seq)).is_err());
     drop(spool);
     faults.write_error.store(0, Ordering::Relaxed);
     assert_eq!(recovered_with_faults(dir.path(), &faults).1, [0; 0]);
@@ -296,21 +296,21 @@ fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
     let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
     faults.free_bytes.store(1 << 30, Ordering::Relaxed);
     let (spool, ..) = recovered_with_faults(dir.path(), &faults);
-    let places = [1, 2].map(|id| commit_chunk(&spool, id, b"x\r\n"));
+    let chunk_ids = [1, 2].map(|id| commit_chunk(&spool, id, b"x\r\n"));
     commit(&spool, small(3));
     drop(spool);
     let fail = |names: &[String], error| {
         *faults.unreadable.lock().unwrap() = names.iter().map(|name| (name.clone(), error)).collect();
     };
     let envelope = format!("{}.env", QueueId(1));
-    let chunk = format!("{:016x}.chunk", places[1].0);
+    let chunk = format!("{:016x}.chunk", chunk_ids[1].0);
     fail(&[envelope.clone(), chunk.clone()], EIO);
     let names = || fs::read_dir(dir.path()).unwrap().count();
     let before = names();
     let (spool, found, report) = recovered_with_faults(dir.path(), &faults);
     assert_eq!((&found[..], report.corrupt.len(), names()), (&[2, 3][..], 1, before), "{report:?}");
     assert!(report.corrupt[0].contains(&envelope), "{report:?}");
-    assert!(spool.load(places[1]).is_err());
+    assert!(spool.load(chunk_ids[1]).is_err());
     commit(&spool, small(4));
     drop(spool);
     let mut spool = opened_with_faults(dir.path(), &faults);
@@ -323,7 +323,7 @@ fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
     assert!(opened_with_faults(dir.path(), &faults).recover(&mut |_| {}).is_err());
     fail(&[], 0);
     let (spool, found, _) = recovered_with_faults(dir.path(), &faults);
-    assert_eq!((found, spool.load(places[0]).unwrap()), (vec![1, 2, 3, 4], Bytes::from_static(b"x\r\n")));
+    assert_eq!((found, spool.load(chunk_ids[0]).unwrap()), (vec![1, 2, 3, 4], Bytes::from_static(b"x\r\n")));
 }
 
 #[test]
@@ -347,8 +347,8 @@ fn no_number_in_a_line_or_name_stops_a_start_or_a_commit() {
             let report = spool.recover(&mut |one| held.push(one.held)).unwrap();
             assert_eq!((&held[..2], report.corrupt.len()), (&[is_held, false][..], 1), "{line}: {report:?}");
             // Both of a transaction: an intent is written.
-            let ticket = spool.submit(vec![small(3 + 2 * start), small(4 + 2 * start)]).unwrap();
-            wait(spool.durable(ticket)).unwrap();
+            let commit_seq = spool.submit(vec![small(3 + 2 * start), small(4 + 2 * start)]).unwrap();
+            wait(spool.durable(commit_seq)).unwrap();
             for id in [1, 2] {
                 let change = if is_held && id == 1 { spool::Change::Hold } else { spool::Change::Release };
                 commit(&spool, Entry::Amend { id: QueueId(id), change });
@@ -380,16 +380,16 @@ fn a_stray_copy_of_a_file_does_not_harm_its_message() {
         let dir = tempfile::tempdir().unwrap();
         let (spool, ..) = recovered(dir.path());
         (1..=2).for_each(|id| commit(&spool, small(id)));
-        let places = [3, 4].map(|id| commit_chunk(&spool, id, b"in a file of its own\r\n"));
+        let chunk_ids = [3, 4].map(|id| commit_chunk(&spool, id, b"in a file of its own\r\n"));
         drop(spool);
-        let placed = |(place, queue)| {
-            let path: PathBuf = chunk_file(dir.path(), place);
+        let placed = |(chunk_id, queue)| {
+            let path: PathBuf = chunk_file(dir.path(), chunk_id);
             let there = dir.path().join(queue).join(path.file_name().unwrap());
             fs::rename(path, &there).unwrap();
             there
         };
         let paths: Vec<PathBuf> = match kind {
-            "chunk" => places.into_iter().zip(["q00", "q01"]).map(placed).collect(),
+            "chunk" => chunk_ids.into_iter().zip(["q00", "q01"]).map(placed).collect(),
             kind => (1..=2).map(|id| file(dir.path(), &format!("{}.{kind}", QueueId(id)))).collect(),
         };
         // Some before the right file, some behind it; of chunks only the beginning.
@@ -416,7 +416,11 @@ fn a_stray_copy_of_a_file_does_not_harm_its_message() {
                 let content = spool.read(QueueId(id)).unwrap().content.clone();
                 assert!(matches!(content.parts(), [Part::Memory(_)]), "{kind}");
             }
-            assert!(places.iter().all(|place| *spool.load(*place).unwrap() == *b"in a file of its own\r\n"));
+            assert!(
+                chunk_ids
+                    .iter()
+                    .all(|chunk_id| *spool.load(*chunk_id).unwrap() == *b"in a file of its own\r\n")
+            );
             drop(spool);
         }
         // Nothing of the message stays but the stray.

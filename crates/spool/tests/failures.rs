@@ -1,4 +1,4 @@
-//! A spool whose disk fails or whose thread panics says so by itself, although no caller waits for a ticket.
+//! A spool whose disk fails or whose thread panics says so by itself, although no caller waits for a commit number.
 
 mod fault_disk;
 
@@ -192,8 +192,8 @@ fn a_failed_sync_of_an_outcome_that_no_caller_waits_for_is_reported() {
     for open in [log, directories] {
         let dir = tempfile::tempdir().unwrap();
         let (spool, faults) = open(dir.path());
-        let ticket = spool.submit(accept(1, 100)).unwrap();
-        wait(spool.durable(ticket)).unwrap().unwrap();
+        let commit_seq = spool.submit(accept(1, 100)).unwrap();
+        wait(spool.durable(commit_seq)).unwrap().unwrap();
         faults.set(Fault::Sync);
         spool.submit(deferred(1)).unwrap();
         // In the log the thread that prepares segments may meet it first.
@@ -218,8 +218,12 @@ fn what_waits_for_the_commit_thread_when_another_thread_fails_is_not_called_dura
         faults.heal();
         let _ = wait(asked).expect("the wait does not end");
         spool.close();
-        for ticket in second {
-            assert!(matches!(spool.reached(ticket), Some(Err(_))), "{:?}", spool.reached(ticket));
+        for commit_seq in second {
+            assert!(
+                matches!(spool.poll_durable(commit_seq), Some(Err(_))),
+                "{:?}",
+                spool.poll_durable(commit_seq)
+            );
         }
     }
 }
@@ -230,8 +234,8 @@ fn a_panic_of_the_commit_thread_is_reported_and_fails_those_who_wait() {
         let dir = tempfile::tempdir().unwrap();
         let (spool, faults) = open(dir.path());
         faults.set(Fault::PanicInWrite("spool-commit"));
-        let ticket = spool.submit(accept(1, 100)).unwrap();
-        assert!(wait(spool.durable(ticket)).expect("the wait does not end").is_err());
+        let commit_seq = spool.submit(accept(1, 100)).unwrap();
+        assert!(wait(spool.durable(commit_seq)).expect("the wait does not end").is_err());
         ends(&*spool, "the spool-commit thread panicked: the test makes spool-commit panic");
     }
 }
@@ -243,7 +247,7 @@ fn use_up_segments(spool: &dyn Spool) {
     for id in 1.. {
         assert!(begun.elapsed() < Duration::from_secs(60), "no segment is prepared");
         match spool.submit(accept(id, 100_000)) {
-            Ok(ticket) => match wait(spool.durable(ticket)).expect("the wait does not end") {
+            Ok(commit_seq) => match wait(spool.durable(commit_seq)).expect("the wait does not end") {
                 Ok(()) => {}
                 Err(_) => break,
             },
@@ -320,16 +324,16 @@ fn a_panic_of_the_cleaning_thread_is_reported() {
     faults.set(Fault::PanicInRead("spool-clean"));
     // One message stays in the oldest segment, and the log grows beyond several times what lives in it.
     let chunk = Bytes::from(vec![b'x'; 100_000]);
-    let ticket = spool.submit(accept(1, 100)).unwrap();
-    wait(spool.durable(ticket)).unwrap().unwrap();
+    let commit_seq = spool.submit(accept(1, 100)).unwrap();
+    wait(spool.durable(commit_seq)).unwrap().unwrap();
     let begun = std::time::Instant::now();
     while !spool.pressure().poisoned {
         assert!(begun.elapsed() < Duration::from_secs(60), "the log is not cleaned");
-        if let Ok(place) = spool.store(chunk.clone()) {
-            spool.abandon(&[place]);
+        if let Ok(chunk_id) = spool.store(chunk.clone()) {
+            spool.discard_chunks(&[chunk_id]);
         }
-        if let Ok(ticket) = spool.submit(deferred(1)) {
-            let _ = wait(spool.durable(ticket)).expect("the wait does not end");
+        if let Ok(commit_seq) = spool.submit(deferred(1)) {
+            let _ = wait(spool.durable(commit_seq)).expect("the wait does not end");
         }
     }
     ends(&*spool, "the spool-clean thread panicked");

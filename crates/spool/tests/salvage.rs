@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId, Recipient,
+    ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
     Entry, LogSettings, LogSpool, SalvageReport, Salvaged, Seen, Spool, SpoolFailure, examine, salvage,
@@ -139,9 +139,9 @@ fn a_segment_without_its_header_is_read_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let spool = open(dir.path());
         let chunk = Bytes::from(vec![b'x'; 30_000]);
-        let place = spool.store(chunk.clone()).unwrap();
-        let part = Part::Stored { place, length_bytes: 30_000 };
-        commit(&spool, vec![Entry::Accept(message(1, Content::new(Facts::default(), [part])))]);
+        let chunk_id = spool.store(chunk.clone()).unwrap();
+        let part = Part::Stored { chunk_id, length_bytes: 30_000 };
+        commit(&spool, vec![Entry::Accept(message(1, Content::new(ContentTraits::default(), [part])))]);
         commit(&spool, vec![Entry::Accept(small(2))]);
         drop(spool);
         lose_headers(dir.path(), "Subject: 2", and_copy);
@@ -149,7 +149,7 @@ fn a_segment_without_its_header_is_read_all_the_same() {
         let (found, report) = salvaged(dir.path());
         assert!(found.is_empty() && report.damage.len() == 1, "{report:?}");
         let spool = open(dir.path());
-        assert_eq!(spool.load(place).unwrap(), chunk);
+        assert_eq!(spool.load(chunk_id).unwrap(), chunk);
         assert_eq!(*spool.read(QueueId(2)).unwrap(), *small(2));
         // Numbers that the lost header may have had are not used again.
         commit(&spool, vec![Entry::Accept(small(3))]);
@@ -172,8 +172,8 @@ fn what_ended_in_a_later_segment_than_one_without_its_header_does_not_come_back(
         end(2, vec![delivered(1)], false);
         drop(spool);
         let segments = segments(dir.path());
-        let place = |text| segments.iter().position(|path| offset_of(path, text).is_some()).unwrap();
-        assert!(place("Subject: 1\r\n") == place("Subject: 3\r\n") && segments.len() > 2);
+        let chunk_id = |text| segments.iter().position(|path| offset_of(path, text).is_some()).unwrap();
+        assert!(chunk_id("Subject: 1\r\n") == chunk_id("Subject: 3\r\n") && segments.len() > 2);
         lose_headers(dir.path(), "Subject: 1\r\n", and_copy);
 
         let (found, report) = salvaged(dir.path());
@@ -230,11 +230,13 @@ fn a_message_whose_chunk_is_lost_is_brought_without_it() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path());
     let chunk = Bytes::from("lost ".repeat(2_000));
-    let place = spool.store(chunk.clone()).unwrap();
+    let chunk_id = spool.store(chunk.clone()).unwrap();
     commit(&spool, vec![Entry::Accept(small(1))]);
-    let parts =
-        [Part::Memory("Subject: x\r\n\r\n".into()), Part::Stored { place, length_bytes: chunk.len() as u32 }];
-    commit(&spool, vec![Entry::Accept(message(2, Content::new(Facts::default(), parts)))]);
+    let parts = [
+        Part::Memory("Subject: x\r\n\r\n".into()),
+        Part::Stored { chunk_id, length_bytes: chunk.len() as u32 },
+    ];
+    commit(&spool, vec![Entry::Accept(message(2, Content::new(ContentTraits::default(), parts)))]);
     drop(spool);
     damage(dir.path(), "lost lost");
 

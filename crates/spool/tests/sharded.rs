@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mail::{
-    Content, Envelope, Facts, ForwardPath, Message, Part, Place, QueueId, Recipient, ReversePath,
+    ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Part, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
 use spool::{
@@ -61,8 +61,8 @@ fn open(dir: &Path) -> (ShardedSpool, Vec<SharedMessage>) {
 }
 
 fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
-    let ticket = spool.submit(transaction).unwrap();
-    wait(spool.durable(ticket)).unwrap();
+    let commit_seq = spool.submit(transaction).unwrap();
+    wait(spool.durable(commit_seq)).unwrap();
 }
 
 fn wait<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
@@ -110,30 +110,30 @@ fn chunks_lie_where_their_message_goes_and_take_it_along_where_nobody_knew() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _) = open(dir.path());
     let bytes = |n: u8| Bytes::from(vec![n; CHUNK]);
-    let part = |place| Part::Stored { place, length_bytes: CHUNK as u32 };
-    let places = [1, 2].map(|n| spool.store_for(&envelope("bulk.test"), bytes(n)).unwrap());
+    let part = |chunk_id| Part::Stored { chunk_id, length_bytes: CHUNK as u32 };
+    let chunk_ids = [1, 2].map(|n| spool.store_for(&envelope("bulk.test"), bytes(n)).unwrap());
     let mixed = spool.store_for(&envelope("else.test"), bytes(3)).unwrap();
-    let content = Content::new(Facts::default(), places.map(part));
+    let content = Content::new(ContentTraits::default(), chunk_ids.map(part));
     commit(&spool, vec![message(1, "bulk.test", content.clone())]);
     assert_eq!(spool.read(QueueId(1)).unwrap().content, content);
     let unknown = spool.store(bytes(4)).unwrap();
-    commit(&spool, vec![message(2, "bulk.test", Content::new(Facts::default(), [part(unknown)]))]);
-    spool.abandon(&[mixed]);
+    commit(&spool, vec![message(2, "bulk.test", Content::new(ContentTraits::default(), [part(unknown)]))]);
+    spool.discard_chunks(&[mixed]);
     assert!(spool.load(mixed).is_err());
     drop(spool);
     assert_eq!(inspected(dir.path()), [vec![2], vec![1]]);
     let (spool, found) = open(dir.path());
     let chunks = |message: &SharedMessage| -> Vec<Bytes> {
-        let places = message.content.parts().iter().map(|part| part.place().unwrap());
-        places.map(|place| spool.load(place).unwrap()).collect()
+        let chunk_ids = message.content.parts().iter().map(|part| part.chunk_id().unwrap());
+        chunk_ids.map(|chunk_id| spool.load(chunk_id).unwrap()).collect()
     };
     let read = |id| chunks(&spool.read(QueueId(id)).unwrap());
     assert_eq!((read(1), read(2)), (vec![bytes(1), bytes(2)], vec![bytes(4)]));
     // What recovery gave names the same places.
     assert!(found.iter().all(|message| chunks(message) == read(message.id.0)));
-    let place = found.iter().find(|m| m.id.0 == 1).and_then(|m| m.content.parts()[0].place()).unwrap();
+    let chunk_id = found.iter().find(|m| m.id.0 == 1).and_then(|m| m.content.parts()[0].chunk_id()).unwrap();
     commit(&spool, vec![ended(1)]);
-    assert!(spool.load(place).is_err() && spool.load(Place(u64::MAX)).is_err());
+    assert!(spool.load(chunk_id).is_err() && spool.load(ChunkId(u64::MAX)).is_err());
 }
 
 #[test]
@@ -143,31 +143,31 @@ fn each_store_is_a_lane_of_its_own() {
     let bulk = spool.submit(vec![small(1, "bulk.test")]).unwrap();
     let others = [2, 3].map(|id| spool.submit(vec![small(id, "else.test")]).unwrap());
     assert_eq!(
-        (spool.shard_count(), spool.shard(bulk), others.map(|ticket| spool.shard(ticket))),
+        (spool.shard_count(), spool.shard(bulk), others.map(|commit_seq| spool.shard(commit_seq))),
         (2, 1, [0, 0])
     );
     assert!(others[0] < others[1]);
     wait(spool.durable(others[1])).unwrap();
-    assert!(matches!(spool.reached(others[0]), Some(Ok(()))));
+    assert!(matches!(spool.poll_durable(others[0]), Some(Ok(()))));
     wait(spool.durable(bulk)).unwrap();
-    assert!(matches!(spool.reached(bulk), Some(Ok(()))));
+    assert!(matches!(spool.poll_durable(bulk), Some(Ok(()))));
 }
 
 /// A store whose disk is gone.
 struct Broken;
 
 impl Spool for Broken {
-    fn submit(&self, _: Vec<Entry>) -> Result<spool::Ticket, Refused> {
-        Ok(spool::Ticket(1))
+    fn submit(&self, _: Vec<Entry>) -> Result<spool::CommitSeq, Refused> {
+        Ok(spool::CommitSeq(1))
     }
-    fn store(&self, _: Bytes) -> Result<Place, Refused> {
+    fn store(&self, _: Bytes) -> Result<ChunkId, Refused> {
         Err(Refused::Poisoned)
     }
-    fn abandon(&self, _: &[Place]) {}
-    fn durable(&self, _: spool::Ticket) -> spool::Durable {
+    fn discard_chunks(&self, _: &[ChunkId]) {}
+    fn durable(&self, _: spool::CommitSeq) -> spool::Durable {
         Box::pin(std::future::ready(Err(SpoolFailure::Io("gone".to_owned()))))
     }
-    fn reached(&self, _: spool::Ticket) -> Option<Result<(), SpoolFailure>> {
+    fn poll_durable(&self, _: spool::CommitSeq) -> Option<Result<(), SpoolFailure>> {
         Some(Err(SpoolFailure::Io("gone".to_owned())))
     }
     fn failed(&self) -> spool::Failed {
@@ -176,7 +176,7 @@ impl Spool for Broken {
     fn read(&self, _: QueueId) -> Result<SharedMessage, SpoolFailure> {
         Err(SpoolFailure::Missing)
     }
-    fn load(&self, _: Place) -> Result<Bytes, SpoolFailure> {
+    fn load(&self, _: ChunkId) -> Result<Bytes, SpoolFailure> {
         Err(SpoolFailure::Missing)
     }
     fn recover(
@@ -207,7 +207,7 @@ fn one_that_fails_fails_what_it_was_given() {
     let broken = spool.submit(vec![small(2, "else.test")]).unwrap();
     let behind = spool.submit(vec![none(3)]).unwrap();
     assert!(wait(spool.durable(before)).is_ok());
-    assert!(wait(spool.durable(broken)).is_err() && matches!(spool.reached(broken), Some(Err(_))));
+    assert!(wait(spool.durable(broken)).is_err() && matches!(spool.poll_durable(broken), Some(Err(_))));
     assert!(wait(spool.durable(behind)).is_ok());
     let pressure = spool.pressure();
     assert!(pressure.poisoned && pressure.free_bytes == 7 && pressure.message_count >= 2);
@@ -236,8 +236,8 @@ fn write_to(dir: &Path, name: &str, transactions: Vec<Vec<Entry>>) {
     let mut spool = log(&dir.join(name));
     spool.recover(&mut |_| {}).unwrap();
     for transaction in transactions {
-        let ticket = spool.submit(transaction).unwrap();
-        wait(spool.durable(ticket)).unwrap();
+        let commit_seq = spool.submit(transaction).unwrap();
+        wait(spool.durable(commit_seq)).unwrap();
     }
     spool.close();
 }

@@ -1,7 +1,7 @@
 //! The queue's index with many messages: memory a message, and what each operation costs. Prints a
 //! table; `docs/scaling.md` shows one.
 
-use mail::{Destination, Fate, QueueId, Transport};
+use mail::{Destination, Disposition, QueueId, Transport};
 use queue::{Arrival, DestinationId, Millis, Queue, Settings, Taken};
 use std::{fs, process::ExitCode, time::Instant};
 
@@ -62,8 +62,8 @@ fn measure(count: u64) {
     let taken = timed("take what is due", due_count, || take_all(&mut queue, &sites, now));
     timed("settle it: half delivered, half deferred", taken.len() as u64, || {
         for (number, unit) in taken.iter().enumerate() {
-            let fate = if number % 2 == 0 { Fate::Delivered } else { Fate::Deferred };
-            queue.settle(unit.unit, &[(0, fate)], true, now);
+            let disposition = if number % 2 == 0 { Disposition::Delivered } else { Disposition::Deferred };
+            queue.settle(unit.unit, &[(0, disposition)], true, now);
         }
     });
     timed("hold one by its id", count / 100, || {

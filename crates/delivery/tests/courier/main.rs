@@ -4,7 +4,7 @@ mod support;
 mod tls;
 
 use delivery::{EightBit, Job};
-use mail::{Content, Fate, Handover, Message, Outcome, Part, Place, TlsMode};
+use mail::{ChunkId, Content, Disposition, DsnDuty, Message, Outcome, Part, TlsMode};
 use std::sync::Arc;
 use support::{
     Queue, Server, TestJobs, courier, courier_for, deliver, deliver_all, job, job_of, read_line, say,
@@ -16,10 +16,10 @@ async fn many_messages_go_over_one_connection() {
     let server = Server::new(&[]);
     let jobs = deliver(&server, TlsMode::Off, (0..20).map(|id| job(id, 2)).collect()).await;
     for id in 0..20 {
-        assert_eq!(jobs.fates(id), ["sent", "sent"]);
+        assert_eq!(jobs.dispositions(id), ["sent", "sent"]);
     }
     assert_eq!((server.count("EHLO"), server.count("MAIL"), server.count("QUIT")), (1, 20, 1));
-    assert_eq!(jobs.attempt(3).handover, Handover::Relayed);
+    assert_eq!(jobs.attempt(3).dsn_duty, DsnDuty::ReportRelayed);
     assert!(jobs.attempt(3).relay.starts_with("localhost[127.0.0.1]:"));
 }
 
@@ -27,7 +27,7 @@ async fn many_messages_go_over_one_connection() {
 async fn each_recipient_gets_its_own_outcome() {
     let server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no"), ("RCPT TO:<r2@", "450 4.2.1 later")]);
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-    assert_eq!(jobs.fates(1), ["sent", "bounced", "deferred", "sent"]);
+    assert_eq!(jobs.dispositions(1), ["sent", "bounced", "deferred", "sent"]);
 }
 
 #[tokio::test]
@@ -36,12 +36,12 @@ async fn recipients_that_were_too_many_follow_at_once() {
     let mut limited = server.clone();
     limited.extensions.push("LIMITS RCPTMAX=3");
     let jobs = deliver(&limited, TlsMode::Off, vec![job(1, 7)]).await;
-    assert_eq!(jobs.fates(1), ["sent"; 7]);
+    assert_eq!(jobs.dispositions(1), ["sent"; 7]);
     assert_eq!((server.count("MAIL"), server.count("RCPT")), (3, 7));
     // A server that says so only when it happens.
     let server = Server::new(&[("RCPT TO:<r5@", "452 4.5.3 too many")]);
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
-    assert_eq!(jobs.fates(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
+    assert_eq!(jobs.dispositions(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
     assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
 }
 
@@ -54,11 +54,11 @@ async fn a_transaction_has_at_most_the_announced_number_of_rcpt_commands() {
             let server = Server { answers, extensions, ..Server::new(&[]) };
             let jobs = deliver_all(&server, vec![job(1, 7), job(2, 3)]).await;
             assert_eq!(
-                jobs.fates(1),
+                jobs.dispositions(1),
                 ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"],
                 "{limits}"
             );
-            assert_eq!(jobs.fates(2), ["sent", "bounced", "sent"], "{limits}");
+            assert_eq!(jobs.dispositions(2), ["sent", "bounced", "sent"], "{limits}");
             let seen = server.seen.lock().unwrap();
             let transactions = seen.split(|command| command.starts_with("MAIL"));
             let mut rcpt_counts: Vec<usize> = transactions
@@ -84,7 +84,7 @@ async fn a_connection_carries_at_most_the_announced_number_of_mail_commands() {
                 };
                 let jobs = deliver_all(&server, (0..5).map(|id| job(id, 2)).collect()).await;
                 for id in 0..5 {
-                    assert_eq!(jobs.fates(id), ["sent", "sent"], "{close_with} {limits}");
+                    assert_eq!(jobs.dispositions(id), ["sent", "sent"], "{close_with} {limits}");
                 }
                 assert!(jobs.put_back.lock().unwrap().is_empty(), "{close_with} {limits}");
                 let counts = (server.count("EHLO"), server.count("MAIL"), server.count("QUIT"));
@@ -105,15 +105,15 @@ async fn the_transactions_of_one_message_go_over_as_many_connections_as_the_anno
         };
         // r1 and r10 to r15 are refused. A MAIL command without an accepted recipient counts, too.
         let jobs = deliver_all(&server, vec![job(1, 16), job(2, 1)]).await;
-        let mut fates = vec!["sent", "bounced"];
-        fates.extend(["sent"; 8]);
-        fates.extend(["bounced"; 6]);
-        assert_eq!((jobs.fates(1), jobs.fates(2)), (fates, vec!["sent"]));
+        let mut dispositions = vec!["sent", "bounced"];
+        dispositions.extend(["sent"; 8]);
+        dispositions.extend(["bounced"; 6]);
+        assert_eq!((jobs.dispositions(1), jobs.dispositions(2)), (dispositions, vec!["sent"]));
         assert_eq!((server.count("EHLO"), server.count("MAIL")), (17, 17));
         // More recipients in succession are refused than connections may be replaced without progress.
         let server = Server { answers: vec![("RCPT", "550 5.1.1 no")], ..server };
         let jobs = deliver_all(&server, vec![job(3, 14)]).await;
-        assert_eq!(jobs.fates(3), ["bounced"; 14]);
+        assert_eq!(jobs.dispositions(3), ["bounced"; 14]);
     }
 }
 
@@ -123,7 +123,7 @@ async fn too_many_recipients_is_552_in_older_servers() {
         let mut server = Server::new(&[("RCPT TO:<r0@", "550 5.1.1 no")]);
         server.too_many = Some((2, answer));
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
-        assert_eq!(jobs.fates(1), ["bounced", "sent", "sent", "sent", "sent", "sent"], "{answer}");
+        assert_eq!(jobs.dispositions(1), ["bounced", "sent", "sent", "sent", "sent", "sent"], "{answer}");
         assert_eq!(server.count("MAIL"), 3, "{answer}");
     }
     // A full mailbox is its own, and a message that is too large is so for each of them.
@@ -131,7 +131,7 @@ async fn too_many_recipients_is_552_in_older_servers() {
         let mut server = Server::new(&answers);
         server.answers.push(("RCPT TO:<r0@", "550 5.1.1 no"));
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
-        assert_eq!(jobs.fates(1), ["bounced", "bounced"], "{answers:?}");
+        assert_eq!(jobs.dispositions(1), ["bounced", "bounced"], "{answers:?}");
         assert_eq!(server.count("MAIL"), 1, "{answers:?}");
     }
 }
@@ -140,7 +140,7 @@ async fn too_many_recipients_is_552_in_older_servers() {
 async fn a_message_to_many_goes_in_transactions_of_the_configured_number_of_recipients() {
     let server = Server::new(&[]);
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 250)]).await;
-    assert_eq!(jobs.fates(1), ["sent"; 250]);
+    assert_eq!(jobs.dispositions(1), ["sent"; 250]);
     assert_eq!((server.count("MAIL"), server.count("RCPT"), server.count("EHLO")), (3, 250, 1));
 }
 
@@ -150,7 +150,7 @@ async fn too_many_recipients_in_any_form_splits_the_job() {
         for extensions in [vec!["PIPELINING"], vec![]] {
             let server = Server { too_many: Some((2, answer)), extensions, ..Server::new(&[]) };
             let jobs = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
-            assert_eq!(jobs.fates(1), ["sent"; 5], "{answer}");
+            assert_eq!(jobs.dispositions(1), ["sent"; 5], "{answer}");
             assert_eq!((server.count("MAIL"), server.count("EHLO")), (3, 1), "{answer}");
         }
     }
@@ -158,7 +158,10 @@ async fn too_many_recipients_in_any_form_splits_the_job() {
     let server = Server::new(&[("RCPT TO:<r0@", "554 5.5.3 too many")]);
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
     let settled = jobs.settled.lock().unwrap();
-    assert_eq!((settled[0].1[0].1.fate, settled[0].1[0].1.status), (Fate::Deferred, mail::Enhanced(4, 5, 3)));
+    assert_eq!(
+        (settled[0].1[0].1.disposition, settled[0].1[0].1.status),
+        (Disposition::Deferred, mail::Enhanced(4, 5, 3))
+    );
 }
 
 #[tokio::test]
@@ -174,10 +177,10 @@ async fn too_many_recipients_at_data_or_at_the_end_of_the_content_halves_the_tra
             let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
             let server = Server { answers, refuses_larger, extensions, ..Server::new(&[]) };
             let jobs = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
-            let mut fates = ["sent"; 14];
-            fates[1] = "bounced";
-            assert_eq!(jobs.fates(1), fates, "{answer} at {at}");
-            assert_eq!(jobs.fates(2), fates[..4], "{answer} at {at}");
+            let mut dispositions = ["sent"; 14];
+            dispositions[1] = "bounced";
+            assert_eq!(jobs.dispositions(1), dispositions, "{answer} at {at}");
+            assert_eq!(jobs.dispositions(2), dispositions[..4], "{answer} at {at}");
             // 13 recipients, 6, 3, 3, 3, 3 and 1. The second job has 3, in one transaction if it began before the limit
             // was known.
             assert_eq!(server.count("EHLO"), 1, "{answer} at {at}");
@@ -205,7 +208,7 @@ async fn a_server_that_ends_the_connection_behind_too_many_recipients_gets_fewer
                     ..Server::new(&[])
                 };
                 let jobs = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
-                assert_eq!(jobs.fates(1), ["sent"; 5], "{answer} at {at}");
+                assert_eq!(jobs.dispositions(1), ["sent"; 5], "{answer} at {at}");
                 assert!(jobs.put_back.lock().unwrap().is_empty());
             }
         }
@@ -219,11 +222,11 @@ async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
         for answer in ["452 4.5.3 too many", "452 too many", "552 4.5.3 too many"] {
             let server = refusing(answer);
             let jobs = deliver(&server, TlsMode::Off, vec![job(1, 8)]).await;
-            let fate = if answer.starts_with('4') { "deferred" } else { "bounced" };
-            assert_eq!(jobs.fates(1), [fate; 8], "{answer} at {at}");
+            let disposition = if answer.starts_with('4') { "deferred" } else { "bounced" };
+            assert_eq!(jobs.dispositions(1), [disposition; 8], "{answer} at {at}");
             // 8, 4, 2 and 1 recipients: then it is clear that the number is not the cause. What is final is asked
             // for each recipient.
-            let count = if fate == "deferred" { 4 } else { 3 + 8 };
+            let count = if disposition == "deferred" { 4 } else { 3 + 8 };
             assert_eq!((server.count("MAIL"), server.count("EHLO")), (count, 1), "{answer} at {at}");
         }
         // What was only possible is not remembered for other messages, because it was not so.
@@ -241,7 +244,7 @@ async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
 #[tokio::test]
 async fn a_refusal_at_data_for_another_reason_splits_nothing() {
     for at in ["DATA", "."] {
-        for (answer, fate) in [
+        for (answer, disposition) in [
             ("552 5.3.4 too big", "bounced"),
             ("552 5.2.2 full", "bounced"),
             ("552 too big", "bounced"),
@@ -254,17 +257,21 @@ async fn a_refusal_at_data_for_another_reason_splits_nothing() {
         ] {
             let server = Server { refuses_larger: Some((3, at, answer)), ..Server::new(&[]) };
             let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-            assert_eq!((jobs.fates(1), server.count("MAIL")), (vec![fate; 4], 1), "{answer} at {at}");
+            assert_eq!(
+                (jobs.dispositions(1), server.count("MAIL")),
+                (vec![disposition; 4], 1),
+                "{answer} at {at}"
+            );
         }
         // What a server says while it takes the content is no refusal.
         let server = Server::new(&[(".", "250 2.5.3 taken")]);
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-        assert_eq!((jobs.fates(1), server.count("MAIL")), (vec!["sent"; 4], 1));
+        assert_eq!((jobs.dispositions(1), server.count("MAIL")), (vec!["sent"; 4], 1));
     }
     // LMTP answers for each recipient.
     let server = Server { lmtp: true, ..Server::new(&[(".", "452 4.5.3 a\r\n452 4.5.3 b")]) };
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
-    assert_eq!((jobs.fates(1), server.count("MAIL")), (vec!["deferred"; 2], 1));
+    assert_eq!((jobs.dispositions(1), server.count("MAIL")), (vec!["deferred"; 2], 1));
 }
 
 #[tokio::test]
@@ -273,7 +280,7 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
         for extensions in [vec!["PIPELINING"], vec![]] {
             let server = Server { too_many: Some((3, answer)), extensions, ..Server::new(&[]) };
             let jobs = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
-            assert_eq!(jobs.fates(1), ["sent"; 7], "{answer}");
+            assert_eq!(jobs.dispositions(1), ["sent"; 7], "{answer}");
             assert_eq!((server.count("EHLO"), server.count("MAIL")), (2, 4), "{answer}");
             assert!(jobs.put_back.lock().unwrap().is_empty());
         }
@@ -281,7 +288,7 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
     // One that takes none is tried again later.
     let server = Server { too_many: Some((0, "421 too many")), ..Server::new(&[]) };
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
-    assert_eq!((jobs.fates(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
+    assert_eq!((jobs.dispositions(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
 }
 
 #[tokio::test]
@@ -290,7 +297,7 @@ async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the
         let refuses_larger = Some((3, "DATA", "CLOSE"));
         let server = Server { refuses_larger, extensions: extensions.clone(), ..Server::new(&[]) };
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
-        assert_eq!((jobs.fates(1), jobs.fates(2)), (vec!["sent"; 14], vec!["sent"; 4]));
+        assert_eq!((jobs.dispositions(1), jobs.dispositions(2)), (vec!["sent"; 14], vec!["sent"; 4]));
         // 14, 7, and then 3, 3, 3, 3 and 2 recipients. The smaller transaction was accepted, so 4 go as 3 and 1. With
         // pipelining the second job begins before that, and the server closes once more.
         let connection_count = if extensions.is_empty() { 3 } else { 4 };
@@ -303,13 +310,13 @@ async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the
         let too_many = Some((4, "452 4.5.3 too many"));
         let server = Server { answers, too_many, refuses_larger, ..server };
         let jobs = deliver(&server, TlsMode::Off, vec![job(3, 7)]).await;
-        assert_eq!(jobs.fates(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
+        assert_eq!(jobs.dispositions(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
 
         // On a used connection the close may have another cause: the next connection begins with the same recipients.
         let server = Server { refuses_larger, extensions, ..Server::new(&[]) };
         let jobs = deliver(&server, TlsMode::Off, vec![job(4, 1), job(5, 4), job(6, 1)]).await;
         assert_eq!(
-            (jobs.fates(4), jobs.fates(5), jobs.fates(6)),
+            (jobs.dispositions(4), jobs.dispositions(5), jobs.dispositions(6)),
             (vec!["sent"], vec!["sent"; 4], vec!["sent"])
         );
         assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (3, 4));
@@ -322,7 +329,7 @@ async fn a_server_that_always_closes_in_reply_to_data_ends_in_a_deferral() {
     for extensions in [vec!["PIPELINING"], vec![]] {
         let server = Server { extensions, ..Server::new(&[("DATA", "CLOSE")]) };
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 100)]).await;
-        assert_eq!(jobs.fates(1), ["deferred"; 100]);
+        assert_eq!(jobs.dispositions(1), ["deferred"; 100]);
         // 100, 50, 25, 12, 6, 3 and 1 recipients. A close behind one recipient is not about the number.
         assert_eq!((server.count("EHLO"), server.count("MAIL")), (7, 7));
         let text = jobs.settled.lock().unwrap()[0].1[0].1.text.clone();
@@ -330,13 +337,13 @@ async fn a_server_that_always_closes_in_reply_to_data_ends_in_a_deferral() {
         // The server closes in reply to the first DATA of one recipient as well: no other connection is made.
         let server = Server::new(&[("DATA", "CLOSE")]);
         let jobs = deliver(&server, TlsMode::Off, vec![job(2, 1)]).await;
-        assert_eq!((jobs.fates(2), server.count("EHLO")), (vec!["deferred"], 1));
+        assert_eq!((jobs.dispositions(2), server.count("EHLO")), (vec!["deferred"], 1));
     }
     // A server that takes one transaction on each connection, and closes in reply to the next DATA, gets all mail.
     let server = Server { data_max: 1, ..Server::new(&[]) };
     let jobs = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 5)).collect()).await;
     for id in 0..4 {
-        assert_eq!(jobs.fates(id), ["sent"; 5]);
+        assert_eq!(jobs.dispositions(id), ["sent"; 5]);
     }
     assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (4, 4));
 }
@@ -347,7 +354,7 @@ async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
         for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {
             let server = Server { transactions_max: 2, close_with, extensions, ..Server::new(&[]) };
             let jobs = deliver(&server, TlsMode::Off, vec![job(1, 9)]).await;
-            assert_eq!(jobs.fates(1), ["sent"; 9], "{close_with:?}");
+            assert_eq!(jobs.dispositions(1), ["sent"; 9], "{close_with:?}");
             assert_eq!(server.count("EHLO"), 3, "{close_with:?}");
         }
     }
@@ -358,15 +365,15 @@ async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
         ..Server::new(&[])
     };
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
-    assert_eq!((jobs.fates(1), server.count("EHLO")), (vec!["sent"; 5], 3));
+    assert_eq!((jobs.dispositions(1), server.count("EHLO")), (vec!["sent"; 5], 3));
     // A message whose recipients are delivered in part waits with the others when no connection can be made.
     let server = Server { transactions_max: 1, extensions: vec!["LIMITS RCPTMAX=2"], ..Server::new(&[]) };
     let once = Server { connections_max: 1, ..server };
     let jobs = deliver(&once, TlsMode::Off, vec![job(1, 3)]).await;
-    assert_eq!(jobs.fates(1), ["sent", "sent", "deferred"]);
+    assert_eq!(jobs.dispositions(1), ["sent", "sent", "deferred"]);
     let attempt = jobs.attempt(1);
     assert!(attempt.relay.starts_with("localhost["), "{}", attempt.relay);
-    assert_eq!(attempt.handover, Handover::Relayed, "nobody else reports");
+    assert_eq!(attempt.dsn_duty, DsnDuty::ReportRelayed, "nobody else reports");
     assert_eq!(jobs.unreachable.lock().unwrap().len(), 1);
 }
 
@@ -375,7 +382,7 @@ async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
     for answer in ["550 5.7.1 EHLO is not allowed", "554 no", "502 what", "504 no"] {
         let server = Server::new(&[("EHLO", answer)]);
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
-        assert_eq!((jobs.fates(1), server.count("HELO")), (vec!["sent"; 2], 1), "{answer}");
+        assert_eq!((jobs.dispositions(1), server.count("HELO")), (vec!["sent"; 2], 1), "{answer}");
     }
 }
 
@@ -387,7 +394,7 @@ async fn server_that_is_replaced_behind_two_messages(
 ) -> Server {
     let server = Server { close_with: Some(close_with), transactions_max: 2, extensions, ..Server::new(&[]) };
     let jobs = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
-    assert_eq!((jobs.fates(0), jobs.fates(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+    assert_eq!((jobs.dispositions(0), jobs.dispositions(1)), (vec!["sent"; 2], vec!["sent"; 2]));
     assert_eq!((jobs.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
     server
 }
@@ -401,10 +408,10 @@ async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
         // about the host or the message.
         let server = Server { close_with: Some("451 4.1.8 no such domain"), ..server };
         let jobs = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
-        assert_eq!(jobs.fates(2), ["deferred"]);
+        assert_eq!(jobs.dispositions(2), ["deferred"]);
         let server = Server { close_with: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-        assert_eq!(jobs.fates(1), ["deferred"]);
+        assert_eq!(jobs.dispositions(1), ["deferred"]);
     }
 }
 
@@ -413,11 +420,11 @@ async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back(
     let mut server = Server::new(&[]);
     server.transactions_max = 0;
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-    assert_eq!(jobs.fates(1), ["deferred"]);
+    assert_eq!(jobs.dispositions(1), ["deferred"]);
     let mut server = Server::new(&[]);
     server.transactions_max = 2;
     let jobs = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
-    assert_eq!((jobs.fates(0), jobs.fates(1)), (vec!["sent"], vec!["sent"]));
+    assert_eq!((jobs.dispositions(0), jobs.dispositions(1)), (vec!["sent"], vec!["sent"]));
     assert_eq!(*jobs.put_back.lock().unwrap(), [2], "no attempt was made of it");
 }
 
@@ -432,16 +439,16 @@ async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_an
         // To the first it is about the host, or the mail: without a pause it would be said again.
         let server = Server { transactions_max: 0, ..server };
         let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-        assert_eq!(jobs.fates(1), ["deferred"]);
+        assert_eq!(jobs.dispositions(1), ["deferred"]);
     }
 }
 
 #[tokio::test]
 async fn a_lost_reply_to_the_content_defers_and_never_bounces() {
     let jobs = deliver(&Server::new(&[(".", "CLOSE")]), TlsMode::Off, vec![job(1, 2)]).await;
-    assert_eq!(jobs.fates(1), ["deferred", "deferred"]);
+    assert_eq!(jobs.dispositions(1), ["deferred", "deferred"]);
     let jobs = deliver(&Server::new(&[(".", "nonsense")]), TlsMode::Off, vec![job(1, 1)]).await;
-    assert_eq!(jobs.fates(1), ["deferred"]);
+    assert_eq!(jobs.dispositions(1), ["deferred"]);
 }
 
 #[tokio::test]
@@ -475,7 +482,7 @@ async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_
         let jobs = deliver(&Server::new(answers), TlsMode::Off, vec![job(1, 1)]).await;
         let unreachable = jobs.unreachable.lock().unwrap();
         assert_eq!(unreachable.len(), 1);
-        assert_eq!(unreachable[0].fate, Fate::Deferred);
+        assert_eq!(unreachable[0].disposition, Disposition::Deferred);
         assert_eq!(jobs.waiting.lock().unwrap().len(), 1, "no message was touched");
     }
 }
@@ -489,7 +496,7 @@ async fn a_server_that_closes_in_the_same_breath_as_its_welcome_is_unreachable()
         let jobs = deliver(&Server::new(&[("EHLO", answer)]), TlsMode::May, vec![job(1, 1)]).await;
         let unreachable = jobs.unreachable.lock().unwrap();
         assert_eq!(unreachable.len(), 1, "else the queue would open the next connection at once");
-        assert_eq!((unreachable[0].fate, unreachable[0].status), (Fate::Deferred, status));
+        assert_eq!((unreachable[0].disposition, unreachable[0].status), (Disposition::Deferred, status));
         assert!(unreachable[0].text.contains("421"), "{}", unreachable[0].text);
         assert_eq!(jobs.waiting.lock().unwrap().len(), 1, "no message was touched");
     }
@@ -500,18 +507,18 @@ async fn lmtp_answers_for_each_recipient() {
     let mut server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no")]);
     server.lmtp = true;
     let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-    assert_eq!(jobs.fates(1), ["sent", "bounced", "deferred", "sent"]);
-    assert_eq!(jobs.attempt(1).handover, Handover::Arrived);
+    assert_eq!(jobs.dispositions(1), ["sent", "bounced", "deferred", "sent"]);
+    assert_eq!(jobs.attempt(1).dsn_duty, DsnDuty::ReportDelivered);
 }
 
 #[tokio::test]
 async fn content_in_the_spool_is_read_while_it_is_sent() {
     let server = Server::new(&[]);
-    let facts = mail::Facts { has_dot_line: true, ..mail::Facts::default() };
-    let parts: Vec<Part> = (0..5).map(|n| Part::Stored { place: Place(n), length_bytes: 10 }).collect();
-    let job = job_of(1, 1, Content::new(facts, parts));
+    let traits = mail::ContentTraits { has_dot_line: true, ..mail::ContentTraits::default() };
+    let parts: Vec<Part> = (0..5).map(|n| Part::Stored { chunk_id: ChunkId(n), length_bytes: 10 }).collect();
+    let job = job_of(1, 1, Content::new(traits, parts));
     let jobs = deliver(&server, TlsMode::Off, vec![job]).await;
-    assert_eq!(jobs.fates(1), ["sent"]);
+    assert_eq!(jobs.dispositions(1), ["sent"]);
 }
 
 /// Delivers one message with this content, some of it in the spool, to a next hop without 8BITMIME. Gives what
@@ -561,7 +568,11 @@ async fn content_for_a_next_hop_without_8bitmime_is_treated_as_configured() {
         let (outcome, arrived) = deliver_8bit(mode, Content::from_bytes(content.clone())).await;
         assert_eq!(arrived, want, "{mode:?} {content}");
         let status = if want.is_some() { outcome.status.0 } else { 2 };
-        assert_eq!((status, outcome.fate == Fate::Delivered), (2, want.is_some()), "{outcome:?}");
+        assert_eq!(
+            (status, outcome.disposition == Disposition::Delivered),
+            (2, want.is_some()),
+            "{outcome:?}"
+        );
         if want.is_none() {
             assert_eq!(outcome.status, mail::Enhanced(5, 6, 3), "{outcome:?}");
         }
@@ -580,18 +591,22 @@ async fn a_report_of_our_own_is_converted_or_sent_in_each_mode() {
             let mut job = job_of(1, 1, Content::from_bytes(content));
             Arc::get_mut(job.message.as_mut().unwrap()).unwrap().origin = Message::REPORT.into();
             let (outcome, arrived) = deliver_8bit_job(mode, job).await;
-            assert_eq!((outcome.fate, arrived.as_deref()), (Fate::Delivered, Some(want)), "{mode:?}");
+            assert_eq!(
+                (outcome.disposition, arrived.as_deref()),
+                (Disposition::Delivered, Some(want)),
+                "{mode:?}"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn content_in_the_spool_is_converted_piece_by_piece() {
-    let facts = mail::Facts { has_dot_line: true, is_8bit: true, ..mail::Facts::default() };
+    let traits = mail::ContentTraits { has_dot_line: true, is_8bit: true, ..mail::ContentTraits::default() };
     let mut parts = vec![Part::Memory("MIME-Version: 1.0\r\n\r\n\u{e4} with ASCII\r\n".into())];
-    parts.extend((0..5).map(|n| Part::Stored { place: Place(n), length_bytes: 10 }));
-    let (outcome, arrived) = deliver_8bit(EightBit::Auto, Content::new(facts, parts)).await;
-    assert_eq!(outcome.fate, Fate::Delivered);
+    parts.extend((0..5).map(|n| Part::Stored { chunk_id: ChunkId(n), length_bytes: 10 }));
+    let (outcome, arrived) = deliver_8bit(EightBit::Auto, Content::new(traits, parts)).await;
+    assert_eq!(outcome.disposition, Disposition::Delivered);
     let chunks: String = (0..5).map(|n| format!("=2Echunk {n}\r\n")).collect();
     let head =
         "MIME-Version: 1.0\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n=C3=A4 with ASCII\r\n";
@@ -615,6 +630,6 @@ async fn a_resting_connection_takes_the_next_job_and_leaves_when_there_is_none()
         giving.more.notify_one();
     };
     tokio::join!(serving, giving);
-    assert_eq!(jobs.fates(2), ["sent"]);
+    assert_eq!(jobs.dispositions(2), ["sent"]);
     assert_eq!((server.count("EHLO"), server.count("QUIT")), (1, 1));
 }

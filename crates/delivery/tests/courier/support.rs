@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use delivery::{Courier, EightBit, Job, Jobs, Settings, TlsClient};
 use mail::{
-    Attempt, Content, Destination, Envelope, ForwardPath, Message, Outcome, Place, QueueId, Recipient,
+    Attempt, ChunkId, Content, Destination, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient,
     ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
 use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target};
@@ -56,8 +56,8 @@ impl Jobs for Queue {
         Ok(job.message.clone().unwrap())
     }
 
-    async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
-        Ok(Bytes::from(format!(".chunk {}\r\n", place.0)))
+    async fn chunk(&self, chunk_id: ChunkId) -> Result<Bytes, Outcome> {
+        Ok(Bytes::from(format!(".chunk {}\r\n", chunk_id.0)))
     }
 
     fn knows(&self, recipient: &ForwardPath) -> bool {
@@ -88,10 +88,10 @@ impl TestJobs {
     }
 
     /// `sent`, `deferred`, `bounced` of each recipient of a job.
-    pub(crate) fn fates(&self, id: u64) -> Vec<&'static str> {
+    pub(crate) fn dispositions(&self, id: u64) -> Vec<&'static str> {
         let settled = self.settled.lock().unwrap();
         let row = settled.iter().find(|row| row.0 == id).unwrap_or_else(|| panic!("{id} is not settled"));
-        row.1.iter().map(|(_, outcome)| outcome.fate.as_str()).collect()
+        row.1.iter().map(|(_, outcome)| outcome.disposition.as_str()).collect()
     }
 
     pub(crate) fn attempt(&self, id: u64) -> Attempt {

@@ -31,7 +31,7 @@ async fn tls_is_used_when_offered_and_given_up_only_where_that_is_allowed() {
         let jobs = deliver(server, mode, vec![job(1, 1)]).await;
         assert_eq!(jobs.unreachable.lock().unwrap().is_empty(), is_sent, "{mode:?}");
         if is_sent {
-            assert_eq!(jobs.fates(1), ["sent"], "{mode:?}");
+            assert_eq!(jobs.dispositions(1), ["sent"], "{mode:?}");
             assert_eq!(jobs.attempt(1).tls.starts_with("TLSv1.3:TLS_"), is_secured, "{mode:?}");
         }
     }
@@ -144,7 +144,7 @@ async fn tls_that_is_not_verified_takes_any_certificate_that_tls_can_use() {
         let unreachable = jobs.unreachable.lock().unwrap();
         assert_eq!(unreachable.is_empty(), is_good, "{version:?}: {unreachable:?}");
         if is_good {
-            assert_eq!(jobs.fates(1), ["sent"]);
+            assert_eq!(jobs.dispositions(1), ["sent"]);
             let begin =
                 if version.version == rustls::ProtocolVersion::TLSv1_3 { "TLSv1.3:" } else { "TLSv1.2:" };
             assert!(jobs.attempt(1).tls.starts_with(begin), "{}", jobs.attempt(1).tls);
@@ -168,7 +168,7 @@ async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
             .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new())),
     ));
     let jobs = deliver(&no_tls, TlsMode::May, vec![job(1, 1)]).await;
-    assert_eq!(jobs.fates(1), ["sent"]);
+    assert_eq!(jobs.dispositions(1), ["sent"]);
     assert_eq!(&*jobs.attempt(1).tls, "");
     let jobs = deliver(&no_tls, TlsMode::Require, vec![job(1, 1)]).await;
     assert_eq!(jobs.unreachable.lock().unwrap()[0].status, mail::Enhanced(4, 7, 4));
@@ -187,7 +187,8 @@ async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_
             for id in 1..=3 {
                 let jobs = TestJobs::with([job(id, 1)]);
                 courier.serve(&destination, &Queue(jobs.clone())).await;
-                let is_sent = jobs.unreachable.lock().unwrap().is_empty() && jobs.fates(id) == ["sent"];
+                let is_sent =
+                    jobs.unreachable.lock().unwrap().is_empty() && jobs.dispositions(id) == ["sent"];
                 assert!(!is_sent || jobs.attempt(id).tls.is_empty());
                 ends.push(is_sent);
             }
@@ -217,17 +218,17 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_is_not_taken_for_br
     let (config, _) = tls_server("localhost");
     let server = Server { too_many: Some((3, "CLOSE")), ..Server::with_tls(config.clone()) };
     let jobs = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
-    assert_eq!(jobs.fates(1), ["sent"; 7]);
+    assert_eq!(jobs.dispositions(1), ["sent"; 7]);
     assert_eq!((server.count("STARTTLS"), jobs.attempt(1).tls.is_empty()), (2, false));
     let refuses_larger = Some((3, "DATA", "CLOSE"));
     let server = Server { refuses_larger, ..Server::with_tls(config.clone()) };
     let jobs = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
-    assert_eq!(jobs.fates(1), ["sent"; 7]);
+    assert_eq!(jobs.dispositions(1), ["sent"; 7]);
     assert_eq!((server.count("STARTTLS"), jobs.attempt(1).tls.is_empty()), (2, false));
     // The server refuses a transaction for its number of recipients, and closes when the next one begins.
     let refuses_larger = Some((3, "DATA", "552 5.5.3 too many"));
     let server = Server { refuses_larger, transactions_max: 1, ..Server::with_tls(config) };
     let jobs = deliver(&server, TlsMode::May, vec![job(1, 3 + 3)]).await;
-    assert_eq!(jobs.fates(1), ["sent"; 6]);
+    assert_eq!(jobs.dispositions(1), ["sent"; 6]);
     assert_eq!((server.count("STARTTLS"), jobs.attempt(1).tls.is_empty()), (3, false));
 }

@@ -4,7 +4,7 @@
 use super::backend::{Backend, StepFactory};
 use crate::message_factory::{MessageFactory, delivered};
 use mail::{Content, QueueId};
-use spool::{Entry, LogSettings, LogSpool, Refused, Spool, Ticket};
+use spool::{CommitSeq, Entry, LogSettings, LogSpool, Refused, Spool};
 use std::{ops::Range, path::Path};
 use tokio::runtime::Runtime;
 
@@ -44,11 +44,11 @@ impl Log {
 
     /// A group is one transaction, or several where it is large. What has no room in the commit queue waits for
     /// what is there.
-    fn submit(&self, entries: &[Entry], last: &mut Option<Ticket>) -> Result<(), String> {
+    fn submit(&self, entries: &[Entry], last: &mut Option<CommitSeq>) -> Result<(), String> {
         loop {
             match self.spool.submit(entries.to_vec()) {
-                Ok(ticket) => {
-                    *last = Some(ticket);
+                Ok(commit_seq) => {
+                    *last = Some(commit_seq);
                     return Ok(());
                 }
                 Err(Refused::Busy) => self.wait(*last)?,
@@ -66,9 +66,9 @@ impl Log {
         self.wait(last)
     }
 
-    fn wait(&self, ticket: Option<Ticket>) -> Result<(), String> {
-        let Some(ticket) = ticket else { return Ok(()) };
-        self.runtime.block_on(self.spool.durable(ticket)).map_err(|e| e.to_string())
+    fn wait(&self, commit_seq: Option<CommitSeq>) -> Result<(), String> {
+        let Some(commit_seq) = commit_seq else { return Ok(()) };
+        self.runtime.block_on(self.spool.durable(commit_seq)).map_err(|e| e.to_string())
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     tally::{Fault, Phase, Tally},
 };
 use bytes::Bytes;
-use mail::Fate;
+use mail::Disposition;
 use rustix::net::SocketAddrAny;
 use smtp::client::{Event, RecipientResult, Transaction};
 use std::{
@@ -314,7 +314,7 @@ impl Session {
     }
 
     fn settled(&mut self, name: u64, results: &[RecipientResult], now: Instant, tally: &mut Tally) {
-        let delivered = results.iter().filter(|r| r.outcome.fate == Fate::Delivered).count();
+        let delivered = results.iter().filter(|r| r.outcome.disposition == Disposition::Delivered).count();
         if let Some((_, since)) = self.under_way.iter().find(|(n, _)| *n == name).copied() {
             self.under_way.retain(|(n, _)| *n != name);
             // A refusal is sooner there than an acceptance: it would flatter the server.

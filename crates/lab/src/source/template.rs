@@ -3,8 +3,8 @@
 use crate::checksum;
 use bytes::Bytes;
 use mail::{
-    Content, Envelope, Facts, ForwardPath, IdSource, Message, Part, Recipient, ReversePath, SharedMessage,
-    UnixMillis, header::Scanner,
+    Content, ContentTraits, Envelope, ForwardPath, IdSource, Message, Part, Recipient, ReversePath,
+    SharedMessage, UnixMillis, header::ContentScanner,
 };
 use std::{
     path::Path,
@@ -55,7 +55,7 @@ pub(crate) struct MessageTemplate {
     users: Vec<Recipient>,
     /// From the Message-ID on to the end; messages take one or the other.
     rests: Vec<Bytes>,
-    facts: Facts,
+    traits: ContentTraits,
     has_header: bool,
     ids: IdSource,
     sequence: AtomicU64,
@@ -91,11 +91,11 @@ impl MessageTemplate {
         let has_header = has_header && !matches!(options.body, Body::File(_));
         let count = if matches!(options.body, Body::Random(..)) { VARIANTS } else { 1 };
         let rests: Vec<Bytes> = (0..count).map(|_| rest_of(&options, has_header)).collect();
-        let mut scan = Scanner::default();
+        let mut scan = ContentScanner::default();
         // All are made alike: what is true of one is true of all.
         scan.scan(&rests[0]);
         let origin = "postlab".into();
-        let facts = Facts { has_utf8_header: false, ..scan.facts() };
+        let traits = ContentTraits { has_utf8_header: false, ..scan.traits() };
         Ok(Self {
             options,
             from,
@@ -103,7 +103,7 @@ impl MessageTemplate {
             to,
             users,
             rests,
-            facts,
+            traits,
             has_header,
             ids: IdSource::default(),
             sequence: AtomicU64::new(1),
@@ -129,7 +129,7 @@ impl MessageTemplate {
             None if self.options.numbered => self.numbered(),
             None => self.to.clone(),
         };
-        let content = Content::new(self.facts, parts);
+        let content = Content::new(self.traits, parts);
         Arc::new(Message { id, arrived, origin: self.origin.clone(), envelope, content })
     }
 

@@ -9,7 +9,7 @@ mod encode;
 mod field;
 mod walk;
 
-use crate::header::Scanner;
+use crate::header::ContentScanner;
 use encode::Encoder;
 use std::{fmt, sync::Arc};
 use walk::{Entity, Header, Visitor, Walker};
@@ -114,7 +114,7 @@ impl Scan {
 #[derive(Debug)]
 struct Current {
     entity: Entity,
-    scanner: Scanner,
+    scanner: ContentScanner,
     byte_count: u64,
     /// Octets that take three characters in quoted-printable.
     special_count: u64,
@@ -144,7 +144,7 @@ impl Visitor for Findings {
     fn header(&mut self, header: &Header<'_>, entity: Entity) {
         self.is_signed |= header.is_signed;
         if let Entity::Leaf { .. } = entity {
-            let (scanner, utf8) = (Scanner::default(), Utf8Check::default());
+            let (scanner, utf8) = (ContentScanner::default(), Utf8Check::default());
             self.current = Some(Current { entity, scanner, byte_count: 0, special_count: 0, utf8 });
         }
     }
@@ -161,9 +161,9 @@ impl Visitor for Findings {
         let Some(Current { entity, scanner, byte_count, special_count, utf8 }) = self.current.take() else {
             return;
         };
-        let facts = scanner.facts();
+        let traits = scanner.traits();
         let encoding = match entity {
-            _ if !(facts.is_8bit || facts.is_binary || facts.has_long_line) => Encoding::Keep,
+            _ if !(traits.is_8bit || traits.is_binary || traits.has_long_line) => Encoding::Keep,
             Entity::Leaf { may_encode: false, .. } => {
                 self.fault.get_or_insert(Unconvertible::Encoded);
                 Encoding::Keep

@@ -23,8 +23,8 @@ fn text(content: &str) -> Result<String, Unconvertible> {
 
 /// Only what RFC 5321 §4.5.3.1.6 and RFC 5322 §2.3 let every server take.
 fn assert_seven_bit(converted: &[u8]) {
-    let facts = Content::from_bytes(converted.to_vec()).facts;
-    assert!(!facts.is_8bit && !facts.is_binary && !facts.lacks_final_crlf, "{facts:?}");
+    let traits = Content::from_bytes(converted.to_vec()).traits;
+    assert!(!traits.is_8bit && !traits.is_binary && !traits.lacks_final_crlf, "{traits:?}");
 }
 
 /// What another implementation reads: each part's type, its text or octets, recursively.
@@ -208,7 +208,7 @@ proptest! {
         let content = format!("Subject: outer\r\nMIME-Version: 1.0\r\n{inner}");
         let converted = convert(content.as_bytes(), size).unwrap();
         assert_seven_bit(&converted);
-        prop_assert!(!Content::from_bytes(converted.clone()).facts.has_long_line);
+        prop_assert!(!Content::from_bytes(converted.clone()).traits.has_long_line);
         let before = if content.ends_with("\r\n") { content.clone() } else { content.clone() + "\r\n" };
         let (was, is) = (read(content.as_bytes()), read(&converted));
         prop_assert!(was == is || read(before.as_bytes()) == is, "{content}\n=====\n{}\n{was:?}\n{is:?}", String::from_utf8_lossy(&converted));

@@ -27,7 +27,7 @@ pub(crate) struct PickUp<T> {
 
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Disposition {
     TakenIn,
     /// There is no message in it, or not yet.
     Skipped,
@@ -69,11 +69,11 @@ impl<T: Target> PickUp<T> {
             if *closing.borrow() {
                 return false;
             }
-            let fate = self.pick_up(&path).await;
-            is_mail &= fate == Fate::TakenIn;
+            let disposition = self.pick_up(&path).await;
+            is_mail &= disposition == Disposition::TakenIn;
             self.after = Some(path);
             // The next would be refused as well.
-            if fate == Fate::Refused {
+            if disposition == Disposition::Refused {
                 return false;
             }
         }
@@ -88,7 +88,7 @@ impl<T: Target> PickUp<T> {
         waiting(move || drop_dir::list(&dir, after.as_deref(), FILES_A_ROUND)).await
     }
 
-    async fn pick_up(&self, path: &Path) -> Fate {
+    async fn pick_up(&self, path: &Path) -> Disposition {
         let shown = path.display();
         let (file, most) = (path.to_owned(), self.message_bytes_max);
         let read = waiting(move || Ok(drop_dir::read(&file, most))).await;
@@ -96,11 +96,11 @@ impl<T: Target> PickUp<T> {
             Ok(submission) => submission,
             Err(Unreadable::Bad(why)) => {
                 set_aside(path, &why).await;
-                return Fate::Skipped;
+                return Disposition::Skipped;
             }
             Err(Unreadable::Later(why)) => {
                 tracing::warn!("read {shown} later: {why}");
-                return Fate::Skipped;
+                return Disposition::Skipped;
             }
         };
         match self.target.submit(submission).await {
@@ -109,15 +109,15 @@ impl<T: Target> PickUp<T> {
                 if let Err(e) = waiting(move || drop_dir::remove(&file)).await {
                     tracing::error!("remove {shown}, whose message is queued: {e}");
                 }
-                Fate::TakenIn
+                Disposition::TakenIn
             }
             Err(refusal) if refusal.permanent => {
                 set_aside(path, &refusal.text).await;
-                Fate::Skipped
+                Disposition::Skipped
             }
             Err(refusal) => {
                 tracing::warn!("take in {shown} later: {}", refusal.text);
-                Fate::Refused
+                Disposition::Refused
             }
         }
     }

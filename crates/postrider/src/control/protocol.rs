@@ -3,7 +3,7 @@
 //! [`Response::Done`] or [`Response::Failed`].
 
 use super::selection::Selection;
-use mail::{Fate, Outcome, QueueId, UnixMillis};
+use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Longest request line. Clients split long lists of ids into several requests.
@@ -227,7 +227,7 @@ impl ListedRecipient {
         end: Option<(&Outcome, UnixMillis)>,
     ) -> Self {
         let said = |outcome: &Outcome| {
-            let way = if outcome.fate == Fate::Delivered { "delivered" } else { "failed" };
+            let way = if outcome.disposition == Disposition::Delivered { "delivered" } else { "failed" };
             format!("{way} {}", outcome.status)
         };
         Self {

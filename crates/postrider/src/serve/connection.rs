@@ -4,7 +4,7 @@ use super::driver::{Driver, Leased};
 use bytes::Bytes;
 use delivery::{Job, Jobs};
 use engine::{ConnectionId, Event};
-use mail::{Attempt, Destination, Enhanced, ForwardPath, Outcome, Place, SharedMessage};
+use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
 use spool::SpoolFailure;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -106,8 +106,8 @@ impl Jobs for DestinationWork {
         Ok(message)
     }
 
-    async fn chunk(&self, place: Place) -> Result<Bytes, Outcome> {
-        self.driver.load(place).await.map_err(|e| unreadable(&e))
+    async fn chunk(&self, chunk_id: ChunkId) -> Result<Bytes, Outcome> {
+        self.driver.load(chunk_id).await.map_err(|e| unreadable(&e))
     }
 
     fn knows(&self, recipient: &ForwardPath) -> bool {

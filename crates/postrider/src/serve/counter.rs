@@ -4,7 +4,7 @@
 //! the worker finds time for it.
 
 use super::workers;
-use spool::{Spool, SpoolFailure, Ticket};
+use spool::{CommitSeq, Spool, SpoolFailure};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -20,8 +20,8 @@ struct Counter {
 
 #[derive(Default)]
 struct Waiting {
-    /// In the order of their tickets, or nearly so.
-    sessions: VecDeque<(Ticket, Waker)>,
+    /// In the order of their commit numbers, or nearly so.
+    sessions: VecDeque<(CommitSeq, Waker)>,
     /// The clerk's, while nobody waits.
     clerk: Option<Waker>,
 }
@@ -38,10 +38,14 @@ impl Counters {
     }
 
     /// Waits as [`Spool::durable`] does.
-    pub(crate) async fn durable(&self, spool: &Arc<dyn Spool>, ticket: Ticket) -> Result<(), SpoolFailure> {
+    pub(crate) async fn durable(
+        &self,
+        spool: &Arc<dyn Spool>,
+        commit_seq: CommitSeq,
+    ) -> Result<(), SpoolFailure> {
         match workers::number().and_then(|number| self.0.get(number)) {
-            Some(shards) => poll_fn(|cx| shards[spool.shard(ticket)].poll(spool, ticket, cx)).await,
-            None => spool.durable(ticket).await,
+            Some(shards) => poll_fn(|cx| shards[spool.shard(commit_seq)].poll(spool, commit_seq, cx)).await,
+            None => spool.durable(commit_seq).await,
         }
     }
 
@@ -66,24 +70,24 @@ impl Counter {
     fn poll(
         &self,
         spool: &Arc<dyn Spool>,
-        ticket: Ticket,
+        commit_seq: CommitSeq,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), SpoolFailure>> {
-        if let Some(reached) = spool.reached(ticket) {
+        if let Some(reached) = spool.poll_durable(commit_seq) {
             return Poll::Ready(reached);
         }
         let mut waiting = self.lock();
-        waiting.sessions.push_back((ticket, cx.waker().clone()));
+        waiting.sessions.push_back((commit_seq, cx.waker().clone()));
         let clerk = waiting.clerk.take();
         drop(waiting);
         clerk.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 
-    fn first(&self, cx: &mut Context<'_>) -> Poll<Ticket> {
+    fn first(&self, cx: &mut Context<'_>) -> Poll<CommitSeq> {
         let mut waiting = self.lock();
         match waiting.sessions.front() {
-            Some((ticket, _)) => Poll::Ready(*ticket),
+            Some((commit_seq, _)) => Poll::Ready(*commit_seq),
             None => {
                 waiting.clerk = Some(cx.waker().clone());
                 Poll::Pending
@@ -95,8 +99,8 @@ impl Counter {
     fn call(&self, spool: &dyn Spool) {
         let mut waiting = self.lock();
         let mut over = Vec::with_capacity(waiting.sessions.len());
-        while let Some((ticket, _)) = waiting.sessions.front() {
-            if spool.reached(*ticket).is_none() {
+        while let Some((commit_seq, _)) = waiting.sessions.front() {
+            if spool.poll_durable(*commit_seq).is_none() {
                 break;
             }
             over.extend(waiting.sessions.pop_front().map(|(_, waker)| waker));
@@ -109,13 +113,13 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mail::{Content, Envelope, Facts, Message, QueueId, ReversePath, SharedMessage, UnixMillis};
+    use mail::{Content, ContentTraits, Envelope, Message, QueueId, ReversePath, SharedMessage, UnixMillis};
     use spool::{Entry, LogSettings, LogSpool};
     use tokio::task::{LocalSet, spawn_local};
 
     fn accept(id: u64) -> Vec<Entry> {
         let envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
-        let content = Content::new(Facts::default(), []);
+        let content = Content::new(ContentTraits::default(), []);
         let message =
             Message { id: QueueId(id), arrived: UnixMillis(1), origin: "test".into(), envelope, content };
         vec![Entry::Accept(SharedMessage::new(message))]
@@ -153,8 +157,8 @@ mod tests {
                     .map(|id| {
                         let (counters, spool) = (counters.clone(), spool.clone());
                         spawn_local(async move {
-                            let ticket = spool.submit(accept(id)).unwrap();
-                            counters.durable(&spool, ticket).await.unwrap();
+                            let commit_seq = spool.submit(accept(id)).unwrap();
+                            counters.durable(&spool, commit_seq).await.unwrap();
                         })
                     })
                     .collect();
@@ -175,7 +179,7 @@ mod tests {
             let spool = spool.clone();
             async move {
                 spool.close();
-                counters.durable(&spool, Ticket(9)).await
+                counters.durable(&spool, CommitSeq(9)).await
             }
         });
         assert!(failed.is_err());

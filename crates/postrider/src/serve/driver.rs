@@ -6,9 +6,9 @@ use bytes::Bytes;
 use engine::{
     Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed, TaskId,
 };
-use mail::{Destination, IdSource, Message, Part, Place, QueueId, SharedMessage, UnixMillis};
+use mail::{ChunkId, Destination, IdSource, Message, Part, QueueId, SharedMessage, UnixMillis};
 use queue::Millis;
-use spool::{Entry, Refused, Spool, SpoolFailure, Ticket, Transaction};
+use spool::{CommitSeq, Entry, Refused, Spool, SpoolFailure, Transaction};
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -200,20 +200,20 @@ impl Driver {
 
     /// The effects that belong to the step that decided them, before another thread takes the next one: the spool
     /// sees transactions in the order of the decisions, the timer has the newest time, and the log has a message's
-    /// acceptance before its delivery. Returns who waits for which ticket.
+    /// acceptance before its delivery. Returns who waits for which commit number.
     fn perform_locked(
         &self,
         state: &mut State,
         context: Context,
         effects: &mut Vec<Effect>,
-    ) -> Vec<(TaskId, Ticket)> {
+    ) -> Vec<(TaskId, CommitSeq)> {
         let (mut stored, mut at) = (Vec::new(), 0);
         while at < effects.len() {
             match &mut effects[at] {
                 Effect::Submit { task, transaction } => {
                     let (task, transaction) = (*task, std::mem::take(transaction));
                     match self.spool.submit(transaction.clone()) {
-                        Ok(ticket) => stored.extend(task.map(|task| (task, ticket))),
+                        Ok(commit_seq) => stored.extend(task.map(|task| (task, commit_seq))),
                         Err(refused) => {
                             let refused = Event::Refused { task, transaction, refused };
                             state.engine.handle(refused, context, effects);
@@ -240,7 +240,11 @@ impl Driver {
     }
 
     /// All other effects, without the lock.
-    fn perform(self: &Arc<Self>, effects: &mut Vec<Effect>, stored: Vec<(TaskId, Ticket)>) -> Option<Leased> {
+    fn perform(
+        self: &Arc<Self>,
+        effects: &mut Vec<Effect>,
+        stored: Vec<(TaskId, CommitSeq)>,
+    ) -> Option<Leased> {
         let mut leased = None;
         for effect in effects.drain(..) {
             match effect {
@@ -264,10 +268,10 @@ impl Driver {
                 Effect::Fail(failure) => self.spool_failed(&failure),
             }
         }
-        for (task, ticket) in stored {
+        for (task, commit_seq) in stored {
             let own = self.clone();
             tokio::spawn(async move {
-                let result = own.spool.durable(ticket).await;
+                let result = own.spool.durable(commit_seq).await;
                 own.handle(Event::Stored { task, result });
             });
         }
@@ -386,19 +390,19 @@ impl Driver {
 
     /// Submits a transaction as often as it takes, and waits until it is durable.
     async fn persist(&self, transaction: Transaction) -> Result<(), SpoolFailure> {
-        let ticket = loop {
+        let commit_seq = loop {
             match self.spool.submit(transaction.clone()) {
-                Ok(ticket) => break ticket,
+                Ok(commit_seq) => break commit_seq,
                 Err(Refused::Poisoned) => return Err(SpoolFailure::Io(Refused::Poisoned.to_string())),
                 Err(Refused::Busy | Refused::Full) => tokio::time::sleep(SUBMIT_AGAIN).await,
             }
         };
-        self.spool.durable(ticket).await
+        self.spool.durable(commit_seq).await
     }
 
     /// Waits until it would survive a power cut.
-    pub(crate) async fn durable(&self, ticket: Ticket) -> Result<(), SpoolFailure> {
-        self.counters.durable(&self.spool, ticket).await
+    pub(crate) async fn durable(&self, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {
+        self.counters.durable(&self.spool, commit_seq).await
     }
 
     // ---- reading ----
@@ -415,11 +419,11 @@ impl Driver {
     }
 
     /// A chunk of a message's content.
-    pub(crate) async fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        if let Some(bytes) = self.spool.load_cached(place) {
+    pub(crate) async fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        if let Some(bytes) = self.spool.load_cached(chunk_id) {
             return Ok(bytes);
         }
-        self.wait_for_disk(move |spool| spool.load(place)).await
+        self.wait_for_disk(move |spool| spool.load(chunk_id)).await
     }
 
     /// The beginning of a message's content, in whole parts.
@@ -431,8 +435,8 @@ impl Driver {
             }
             match part {
                 Part::Memory(bytes) => out.extend_from_slice(bytes),
-                Part::Stored { place, .. } => {
-                    let Ok(bytes) = self.load(*place).await else { break };
+                Part::Stored { chunk_id, .. } => {
+                    let Ok(bytes) = self.load(*chunk_id).await else { break };
                     out.extend_from_slice(&bytes);
                 }
             }

@@ -13,7 +13,7 @@ use config::Settings;
 use engine::{Engine, Event, RetryAt};
 use feed::Feed;
 use gather::{Items, Source};
-use mail::{Fate, IdSource};
+use mail::{Disposition, IdSource};
 use queue::SortOrder;
 use serde::Serialize;
 use spool::Spool;
@@ -69,19 +69,19 @@ impl Watch {
         Self { begun, first_us: AtomicU64::new(0), last_us: AtomicU64::new(0), by_fate: Default::default() }
     }
 
-    fn note(&self, fates: impl Iterator<Item = Fate>) {
+    fn note(&self, dispositions: impl Iterator<Item = Disposition>) {
         let now = self.begun.elapsed().as_micros() as u64;
-        for fate in fates {
-            self.by_fate[fate as usize].fetch_add(1, Ordering::Relaxed);
-            if fate == Fate::Delivered {
+        for disposition in dispositions {
+            self.by_fate[disposition as usize].fetch_add(1, Ordering::Relaxed);
+            if disposition == Disposition::Delivered {
                 let _ = self.first_us.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
         self.last_us.fetch_max(now, Ordering::Relaxed);
     }
 
-    fn count(&self, fate: Fate) -> u64 {
-        self.by_fate[fate as usize].load(Ordering::Relaxed)
+    fn count(&self, disposition: Disposition) -> u64 {
+        self.by_fate[disposition as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -142,7 +142,8 @@ fn deliver(
 ) -> Result<(), String> {
     let watch = Arc::new(Watch::new(begun));
     let (watching, log) = (watch.clone(), wiring::log(settings)?);
-    let journal = Journal::observed(log, move |results| watching.note(results.iter().map(|r| r.1.fate)));
+    let journal =
+        Journal::observed(log, move |results| watching.note(results.iter().map(|r| r.1.disposition)));
     let mut engine_settings = wiring::engine_settings(settings);
     engine_settings.retry_at = RetryAt::Now;
     engine_settings.queue.connections_max = options.runners;
@@ -201,9 +202,9 @@ fn deliver(
     let some = |us: u64| (us > 0).then_some(us);
     report.time_to_first_delivery_us = some(watch.first_us.load(Ordering::Relaxed));
     report.time_to_empty_us = some(watch.last_us.load(Ordering::Relaxed));
-    report.delivered = watch.count(Fate::Delivered);
-    report.deferred = watch.count(Fate::Deferred);
-    report.failed = watch.count(Fate::Failed);
+    report.delivered = watch.count(Disposition::Delivered);
+    report.deferred = watch.count(Disposition::Deferred);
+    report.failed = watch.count(Disposition::Failed);
     report.lock_conflicts = driver.conflict_count();
     Ok(())
 }

@@ -11,9 +11,9 @@ use super::{
 use crate::{control::Refusal, own_address};
 use bytes::Bytes;
 use inbound::{Client, Service, StoreError};
-use mail::{Content, Envelope, Message, Part, Place, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
+use mail::{ChunkId, Content, Envelope, Message, Part, QueueId, Recipient, Reply, SharedMessage, UnixMillis};
 use smtp::server::replies;
-use spool::{Entry, Refused, SpoolFailure, Ticket};
+use spool::{CommitSeq, Entry, Refused, SpoolFailure};
 use std::{
     pin::pin,
     sync::Arc,
@@ -55,9 +55,9 @@ impl Acceptor {
 
     /// A message that is stored after all is ours, and its client does not know it: better delivered
     /// twice than lost.
-    fn finish_late(&self, ticket: Ticket, message: SharedMessage) {
+    fn finish_late(&self, commit_seq: CommitSeq, message: SharedMessage) {
         let (driver, late) = (self.driver.clone(), self.late(message.id));
-        let durable = driver.spool.durable(ticket);
+        let durable = driver.spool.durable(commit_seq);
         tokio::spawn(async move {
             match durable.await {
                 Ok(()) => {
@@ -104,21 +104,21 @@ impl Acceptor {
             let chunk = rest.split_to(rest.len().min(CHUNK_BYTES));
             let length_bytes = chunk.len() as u32;
             match self.in_time(|| self.driver.spool.store_for(envelope, chunk.clone())).await {
-                Ok(place) => parts.push(Part::Stored { place, length_bytes }),
+                Ok(chunk_id) => parts.push(Part::Stored { chunk_id, length_bytes }),
                 Err(refused) => {
                     self.forget(&parts);
                     return Err(Refusal::temporary(Self::refusal(refused).to_string()));
                 }
             }
         }
-        Ok(Content::new(content.facts, parts))
+        Ok(Content::new(content.traits, parts))
     }
 
     /// Of a message that was given up: pieces that nobody names would lie there until the next start.
     fn forget(&self, parts: &[Part]) {
-        let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
-        if !places.is_empty() {
-            self.driver.spool.abandon(&places);
+        let chunk_ids: Vec<ChunkId> = parts.iter().filter_map(Part::chunk_id).collect();
+        if !chunk_ids.is_empty() {
+            self.driver.spool.discard_chunks(&chunk_ids);
         }
     }
 
@@ -134,9 +134,9 @@ impl Acceptor {
     }
 
     /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
-    async fn stored(&self, ticket: Ticket) -> Result<Result<(), SpoolFailure>, Reply> {
+    async fn stored(&self, commit_seq: CommitSeq) -> Result<Result<(), SpoolFailure>, Reply> {
         let until = Instant::now() + self.patience();
-        let mut durable = pin!(self.driver.durable(ticket));
+        let mut durable = pin!(self.driver.durable(commit_seq));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if let Ok(stored) = timeout(left.min(ROOM_PATIENCE), durable.as_mut()).await {
@@ -209,7 +209,7 @@ impl Service for Acceptor {
         self.driver.ids.next(UnixMillis::now().0)
     }
 
-    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, StoreError> {
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
         self.driver.spool.store_for(envelope, chunk).map_err(|refused| match refused {
             Refused::Busy => StoreError::Busy,
             refused => StoreError::Refused(Self::refusal(refused)),
@@ -220,8 +220,8 @@ impl Service for Acceptor {
         tokio::time::sleep(BEHIND).await;
     }
 
-    fn abandon(&self, places: &[Place]) {
-        self.driver.spool.abandon(places);
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
+        self.driver.spool.discard_chunks(chunk_ids);
     }
 
     async fn commit(&self, client: &Client, mut message: Message) -> Reply {
@@ -230,8 +230,8 @@ impl Service for Acceptor {
         let (id, size_bytes, begun) = (message.id.0, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id);
         let accept = || self.driver.spool.submit(vec![Entry::Accept(message.clone())]);
-        let ticket = match self.in_time(accept).await {
-            Ok(ticket) => ticket,
+        let commit_seq = match self.in_time(accept).await {
+            Ok(commit_seq) => commit_seq,
             Err(refused) => {
                 self.forget(message.content.parts());
                 if refused == Refused::Poisoned {
@@ -240,14 +240,14 @@ impl Service for Acceptor {
                 return Self::refusal(refused);
             }
         };
-        match self.stored(ticket).await {
+        match self.stored(commit_seq).await {
             Ok(Ok(())) => {}
             Ok(Err(failure)) => {
                 self.driver.spool_failed(&failure);
                 return replies::LOCAL_ERROR;
             }
             Err(reply) => {
-                self.finish_late(ticket, message);
+                self.finish_late(commit_seq, message);
                 return reply;
             }
         }

@@ -2,7 +2,7 @@
 //! has time for them: no task is stolen, and a commit wakes each worker at most once, however many of
 //! its sessions wait for it.
 
-use host::{Processors, ThreadTime};
+use cpu_load::{Processors, ThreadTime};
 use std::{
     cell::{Cell, RefCell},
     io,
@@ -31,8 +31,8 @@ thread_local! {
 pub(super) fn sharing() -> impl Fn() -> bool {
     let processors = Mutex::new(Processors::new());
     move || {
-        TIME.with_borrow_mut(ThreadTime::is_full)
-            && processors.lock().unwrap_or_else(PoisonError::into_inner).is_one_free()
+        TIME.with_borrow_mut(ThreadTime::is_saturated)
+            && processors.lock().unwrap_or_else(PoisonError::into_inner).has_idle_cpu()
     }
 }
 

@@ -14,7 +14,7 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
     assert_eq!(orders(&mut q, 0), []);
     let mut served = 0;
     while let Some(taken) = q.take(a, 1) {
-        done(&mut q, &taken, Fate::Delivered, 1);
+        done(&mut q, &taken, Disposition::Delivered, 1);
         served += 1;
     }
     assert_eq!((served, q.is_contended(a)), (10, true));
@@ -36,7 +36,7 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
         let to = q.destination(&site(&format!("b{other}")));
         put(&mut q, 1000 + other, &[to], 100, 0);
         while let Some(taken) = q.take(opened, 1) {
-            done(&mut q, &taken, Fate::Delivered, 1);
+            done(&mut q, &taken, Disposition::Delivered, 1);
         }
         q.connection_closed(opened, true, 1);
         match orders(&mut q, 1)[..] {
@@ -61,7 +61,7 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
     assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(other)]);
     assert!(q.is_contended(a) && !q.is_contended(other), "b waits for the group's only runner");
     let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Fate::Delivered, 0);
+    done(&mut q, &taken, Disposition::Delivered, 0);
     q.connection_closed(a, true, 0);
     assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
     assert!(!q.is_contended(b));
@@ -78,7 +78,7 @@ fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
     assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
     let taken = q.take(a, 0).unwrap();
     q.hold(QueueId(2));
-    done(&mut q, &taken, Fate::Delivered, 0);
+    done(&mut q, &taken, Disposition::Delivered, 0);
     q.connection_closed(a, true, 0);
     assert_eq!(orders(&mut q, 0), [Order::Open(c)], "b is held");
 }
@@ -92,7 +92,7 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
     assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(b)]);
     let (slow, quick) = (q.take(a, 0).unwrap(), q.take(b, 0).unwrap());
     put(&mut q, 3, &[a], 100, 0);
-    done(&mut q, &quick, Fate::Delivered, 1);
+    done(&mut q, &quick, Disposition::Delivered, 1);
     q.advance(60);
     assert_eq!(orders(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
     let third = q.take(a, 60).unwrap();
@@ -102,7 +102,7 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
     q.advance(120);
     assert_eq!(orders(&mut q, 120), [Order::Open(a)]);
     for taken in [slow, third] {
-        done(&mut q, &taken, Fate::Delivered, 120);
+        done(&mut q, &taken, Disposition::Delivered, 120);
     }
 }
 
@@ -135,7 +135,7 @@ fn a_resting_connection_is_woken_instead_of_a_new_one() {
     assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
     assert!(!q.rest(a), "there is work");
     let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Fate::Delivered, 0);
+    done(&mut q, &taken, Disposition::Delivered, 0);
     assert!(q.rest(a));
     put(&mut q, 2, &[a], 100, 1);
     assert_eq!(orders(&mut q, 1), [Order::Wake(a)]);
@@ -151,9 +151,9 @@ fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
     assert_eq!(orders(&mut q, 60), [], "there is no second one");
-    done(&mut q, &first, Fate::Delivered, 60);
+    done(&mut q, &first, Disposition::Delivered, 60);
     let second = q.take(a, 60).unwrap();
-    done(&mut q, &second, Fate::Delivered, 70);
+    done(&mut q, &second, Disposition::Delivered, 70);
     assert!(q.rest(a));
     put(&mut q, 3, &[a], 100, 80);
     assert_eq!(orders(&mut q, 80), [Order::Wake(a)]);
@@ -171,7 +171,7 @@ fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_w
             put(&mut q, id, &[to], 100, 0);
             assert_eq!(orders(&mut q, 0), [Order::Open(to)]);
             let taken = q.take(to, 0).unwrap();
-            done(&mut q, &taken, Fate::Delivered, 0);
+            done(&mut q, &taken, Disposition::Delivered, 0);
             assert!(!q.is_contended(to) && q.rest(to));
         }
         put(&mut q, 3, &[c], 100, 10);
@@ -229,7 +229,7 @@ fn a_closed_queue_orders_no_connection() {
     q.close();
     assert_eq!(orders(&mut q, 0), []);
     let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Fate::Deferred, 1);
+    done(&mut q, &taken, Disposition::Deferred, 1);
     q.connection_closed(a, true, 1);
     q.advance(1_000_000_000);
     assert_eq!((orders(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
@@ -248,7 +248,7 @@ fn a_connection_that_was_never_made_is_not_waited_for() {
     assert_eq!(q.unreachable(a, down(), 70), None, "the other one works");
     q.connection_closed(a, true, 70);
     assert_eq!(orders(&mut q, 70), [Order::Open(a)], "and will for long: the second message wants another");
-    done(&mut q, &slow, Fate::Delivered, 80);
+    done(&mut q, &slow, Disposition::Delivered, 80);
 }
 
 #[test]
@@ -286,5 +286,5 @@ fn a_connection_that_took_nothing_leaves_no_place_beside_a_slow_one() {
     put(&mut q, 3, &[a], 100, 63);
     q.advance(120);
     assert_eq!(orders(&mut q, 120), [Order::Open(a)], "the slow connection holds up the third message");
-    done(&mut q, &slow, Fate::Delivered, 121);
+    done(&mut q, &slow, Disposition::Delivered, 121);
 }

@@ -2,7 +2,7 @@
 
 mod connections;
 
-use mail::{Destination, Enhanced, Fate, Outcome, QueueId, Transport};
+use mail::{Destination, Disposition, Enhanced, Outcome, QueueId, Transport};
 use proptest::prelude::*;
 use queue::{
     Aged, Arrival, DestinationId, Group, GroupId, Millis, Order, Queue, Rerouted, Settings, SortOrder,
@@ -37,8 +37,8 @@ fn orders(q: &mut Queue, now: Millis) -> Vec<Order> {
     std::iter::from_fn(|| q.next_order(now)).collect()
 }
 
-fn done(q: &mut Queue, taken: &Taken, fate: Fate, now: Millis) -> queue::Settlement {
-    let results: Vec<_> = taken.recipients.as_slice().iter().map(|r| (*r, fate)).collect();
+fn done(q: &mut Queue, taken: &Taken, disposition: Disposition, now: Millis) -> queue::Settlement {
+    let results: Vec<_> = taken.recipients.as_slice().iter().map(|r| (*r, disposition)).collect();
     q.settle(taken.unit, &results, true, now)
 }
 
@@ -51,9 +51,9 @@ fn recipients_at_one_destination_go_together() {
     let taken = q.take(a, 0).unwrap();
     assert_eq!(taken.recipients.as_slice(), [0, 2]);
     assert_eq!(q.take(a, 0), None);
-    assert!(!done(&mut q, &taken, Fate::Delivered, 1).last);
+    assert!(!done(&mut q, &taken, Disposition::Delivered, 1).last);
     let taken = q.take(b, 0).unwrap();
-    assert!(done(&mut q, &taken, Fate::Failed, 1).last);
+    assert!(done(&mut q, &taken, Disposition::Failed, 1).last);
     assert!(q.is_empty());
 }
 
@@ -65,22 +65,22 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     put(&mut q, 2, &[a], 100, 0);
     orders(&mut q, 0);
     let first = q.take(a, 0).unwrap();
-    let s = q.settle(first.unit, &[(0, Fate::Deferred), (1, Fate::Deferred)], true, 10);
+    let s = q.settle(first.unit, &[(0, Disposition::Deferred), (1, Disposition::Deferred)], true, 10);
     let in_flight = q.take(a, 10).unwrap();
     let result = |has_moved, is_left| Rerouted { has_moved, is_left };
     assert_eq!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), result(true, false));
     let again = q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20);
     assert_eq!(again, result(false, false), "it is there already");
     assert_eq!(q.reroute(QueueId(2), |_| b, 20), result(false, true), "it is in flight");
-    assert!(done(&mut q, &in_flight, Fate::Delivered, 30).last);
+    assert!(done(&mut q, &in_flight, Disposition::Delivered, 30).last);
     let due = s.retry_at.unwrap() + 200;
     q.advance(due);
     let taken = q.take(b, due).unwrap();
     assert_eq!((taken.recipients.as_slice(), taken.attempt_count), (&[0][..], 1));
-    assert!(!done(&mut q, &taken, Fate::Delivered, due).last);
+    assert!(!done(&mut q, &taken, Disposition::Delivered, due).last);
     let taken = q.take(a, due).unwrap();
     assert_eq!(taken.recipients.as_slice(), [1]);
-    assert!(done(&mut q, &taken, Fate::Delivered, due).last);
+    assert!(done(&mut q, &taken, Disposition::Delivered, due).last);
     assert!(q.is_empty());
 }
 
@@ -91,7 +91,7 @@ fn only_deferred_recipients_are_tried_again_and_later() {
     put(&mut q, 1, &[a, a], 100, 0);
     orders(&mut q, 0);
     let taken = q.take(a, 10).unwrap();
-    let s = q.settle(taken.unit, &[(0, Fate::Delivered), (1, Fate::Deferred)], true, 10);
+    let s = q.settle(taken.unit, &[(0, Disposition::Delivered), (1, Disposition::Deferred)], true, 10);
     let due = s.retry_at.unwrap();
     assert!((240_010..=360_010).contains(&due), "{due}");
     q.advance(due - 200);
@@ -125,12 +125,12 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     assert_eq!(orders(&mut q, until), [Order::Open(a)], "one probe");
     let probe = q.take(a, until).unwrap();
     assert_eq!((probe.attempt_count, q.take(a, until)), (0, None));
-    done(&mut q, &probe, Fate::Delivered, until + 5);
+    done(&mut q, &probe, Disposition::Delivered, until + 5);
     let mut window = Vec::new();
     for i in 0..20 {
         window.push(orders(&mut q, until + 10 + i).len());
         let taken = q.take(a, until + 10 + i).unwrap();
-        done(&mut q, &taken, Fate::Delivered, until + 10 + i);
+        done(&mut q, &taken, Disposition::Delivered, until + 10 + i);
     }
     assert!(window[0] <= 1 && window.iter().sum::<usize>() > 3, "slow start: {window:?}");
 }
@@ -179,7 +179,7 @@ fn a_group_has_its_own_retry_schedule() {
     put(&mut q, 1, &[a], 100, 0);
     orders(&mut q, 0);
     let taken = q.take(a, 0).unwrap();
-    assert!(done(&mut q, &taken, Fate::Deferred, 0).retry_at.unwrap() > 60_000_000);
+    assert!(done(&mut q, &taken, Disposition::Deferred, 0).retry_at.unwrap() > 60_000_000);
 }
 
 #[test]
@@ -224,7 +224,8 @@ fn delay_is_told_once_and_expiry_ends_it() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a], 100, 0);
-    q.take(a, 0).map(|t| q.settle(t.unit, &[(0, Fate::Deferred), (1, Fate::Delivered)], true, 0));
+    q.take(a, 0)
+        .map(|t| q.settle(t.unit, &[(0, Disposition::Deferred), (1, Disposition::Delivered)], true, 0));
     let four_hours = 4 * 3600 * 1000;
     assert_eq!(q.next_aged(four_hours - 1), None);
     assert_eq!(q.next_aged(four_hours), Some(Aged::Delayed(QueueId(1), vec![0])));
@@ -232,7 +233,7 @@ fn delay_is_told_once_and_expiry_ends_it() {
     let five_days = 5 * 86400 * 1000;
     let Some(Aged::Expired(units)) = q.next_aged(five_days) else { panic!() };
     assert_eq!((units.len(), units[0].recipients.as_slice()), (1, &[0][..]));
-    assert!(done(&mut q, &units[0], Fate::Failed, five_days).last);
+    assert!(done(&mut q, &units[0], Disposition::Failed, five_days).last);
     assert!(q.is_empty());
 }
 
@@ -245,7 +246,7 @@ fn an_attempt_that_ends_after_expiry_can_be_told() {
     assert!(!q.is_over(taken.unit, 9_999));
     assert_eq!(q.next_aged(10_000), None, "it is in flight");
     assert!(q.is_over(taken.unit, 11_000));
-    assert!(done(&mut q, &taken, Fate::Failed, 11_000).last);
+    assert!(done(&mut q, &taken, Disposition::Failed, 11_000).last);
 }
 
 #[test]
@@ -279,11 +280,11 @@ fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as
     put(&mut q, 1, &[a, a, a, b], 100, 0);
     let seized = q.seize(QueueId(1), |index| index == 1 || index == 3, Verdict::Deleted, 1).unwrap();
     assert_eq!(recipients(&seized), [&[3], &[1][..]]);
-    assert!(seized.iter().all(|taken| !done(&mut q, taken, Fate::Failed, 2).last));
+    assert!(seized.iter().all(|taken| !done(&mut q, taken, Disposition::Failed, 2).last));
     let left = q.take(a, 3).unwrap();
     assert_eq!(left.recipients.as_slice(), [0, 2]);
     assert_eq!((q.take(a, 3), q.take(b, 3)), (None, None));
-    assert!(done(&mut q, &left, Fate::Delivered, 4).last);
+    assert!(done(&mut q, &left, Disposition::Delivered, 4).last);
 }
 
 #[test]
@@ -294,11 +295,11 @@ fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() 
         put(&mut q, 1, &[a, a, a], 100, 0);
         let gone = q.seize(QueueId(1), |index| index == 1, Verdict::Deleted, 0).unwrap();
         assert!(q.hold(QueueId(1)) && q.take(a, 0).is_none(), "{name}");
-        assert!(!done(&mut q, &gone[0], Fate::Failed, 0).last);
+        assert!(!done(&mut q, &gone[0], Disposition::Failed, 0).last);
         q.release(QueueId(1), 1);
         let rest = q.take(a, 1).unwrap();
         assert_eq!((rest.recipients.as_slice(), q.take(a, 1)), (&[0, 2][..], None), "{name}");
-        assert!(done(&mut q, &rest, Fate::Delivered, 1).last);
+        assert!(done(&mut q, &rest, Disposition::Delivered, 1).last);
     }
 }
 
@@ -311,13 +312,18 @@ fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
     assert_eq!(q.seize(QueueId(1), |index| index == 2, Verdict::Returned, 1), Some(vec![]));
     assert_eq!(q.seize(QueueId(1), |index| index < 2, Verdict::Returned, 1), Some(vec![]));
     assert_eq!(q.seize(QueueId(1), |index| index == 1, Verdict::Deleted, 1), Some(vec![]));
-    let fates = [(0, Fate::Delivered), (1, Fate::Deferred), (2, Fate::Deferred), (3, Fate::Deferred)];
-    let settled = q.settle(taken.unit, &fates, true, 2);
+    let dispositions = [
+        (0, Disposition::Delivered),
+        (1, Disposition::Deferred),
+        (2, Disposition::Deferred),
+        (3, Disposition::Deferred),
+    ];
+    let settled = q.settle(taken.unit, &dispositions, true, 2);
     let (seized, verdicts): (Vec<Taken>, Vec<Verdict>) = settled.seized.into_iter().unzip();
     assert_eq!(recipients(&seized), [&[2], &[1][..]]);
     assert_eq!(verdicts, [Verdict::Returned, Verdict::Deleted]);
     assert!(!settled.last && settled.retry_at.is_some());
-    assert!(seized.iter().all(|taken| !done(&mut q, taken, Fate::Failed, 2).last));
+    assert!(seized.iter().all(|taken| !done(&mut q, taken, Disposition::Failed, 2).last));
     assert_eq!(q.message(QueueId(1)).unwrap().units[0].recipients, [3]);
 }
 
@@ -330,7 +336,7 @@ fn what_was_deleted_in_flight_and_never_tried_does_not_go_again() {
     q.seize(QueueId(1), |_| true, Verdict::Deleted, 1);
     let seized = q.put_back(taken.unit, 2);
     assert_eq!((seized.len(), q.take(a, 2)), (1, None));
-    assert!(done(&mut q, &seized[0].0, Fate::Failed, 2).last && q.is_empty());
+    assert!(done(&mut q, &seized[0].0, Disposition::Failed, 2).last && q.is_empty());
     put(&mut q, 2, &[a], 100, 3);
     let taken = q.take(a, 3).unwrap();
     assert_eq!(q.put_back(taken.unit, 3), [], "a verdict ends with what it was on");
@@ -391,7 +397,7 @@ struct Book {
 impl Book {
     fn carry_out(&mut self, q: &mut Queue, seized: Vec<(Taken, Verdict)>, now: Millis) {
         for (taken, _) in seized {
-            let s = done(q, &taken, Fate::Failed, now);
+            let s = done(q, &taken, Disposition::Failed, now);
             self.strike(taken.id, taken.recipients.as_slice(), s.last);
         }
     }
@@ -479,17 +485,22 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                     book.in_flight.push(taken);
                 }
             }
-            Op::Settle(i, fates) if !book.in_flight.is_empty() => {
+            Op::Settle(i, dispositions) if !book.in_flight.is_empty() => {
                 let taken = book.in_flight.swap_remove(i % book.in_flight.len());
-                let fate = |n: usize| {
-                    [Fate::Delivered, Fate::Deferred, Fate::Failed]
-                        [usize::from(fates) / 3usize.pow(n as u32) % 3]
+                let disposition = |n: usize| {
+                    [Disposition::Delivered, Disposition::Deferred, Disposition::Failed]
+                        [usize::from(dispositions) / 3usize.pow(n as u32) % 3]
                 };
-                let results: Vec<_> =
-                    taken.recipients.as_slice().iter().enumerate().map(|(n, r)| (*r, fate(n))).collect();
+                let results: Vec<_> = taken
+                    .recipients
+                    .as_slice()
+                    .iter()
+                    .enumerate()
+                    .map(|(n, r)| (*r, disposition(n)))
+                    .collect();
                 let s = q.settle(taken.unit, &results, true, now);
                 let gone: Vec<u32> =
-                    results.iter().filter(|(_, f)| *f != Fate::Deferred).map(|(r, _)| *r).collect();
+                    results.iter().filter(|(_, f)| *f != Disposition::Deferred).map(|(r, _)| *r).collect();
                 book.strike(taken.id, &gone, s.last);
                 book.carry_out(&mut q, s.seized, now);
             }
@@ -534,7 +545,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
         while let Some(aged) = q.next_aged(now) {
             if let Aged::Expired(units) = aged {
                 for taken in units {
-                    let s = done(&mut q, &taken, Fate::Failed, now);
+                    let s = done(&mut q, &taken, Disposition::Failed, now);
                     book.strike(taken.id, taken.recipients.as_slice(), s.last);
                 }
             }
@@ -563,7 +574,7 @@ fn crowded() -> Queue {
     }
     put(&mut q, u64::MAX, &[DestinationId(0)], 100, 0);
     q.seize(QueueId(u64::MAX), |_| true, Verdict::Deleted, 0).into_iter().flatten().for_each(|taken| {
-        done(&mut q, &taken, Fate::Failed, 0);
+        done(&mut q, &taken, Disposition::Failed, 0);
     });
     q
 }
@@ -594,7 +605,7 @@ fn the_place_of_a_held_message_is_not_given_away() {
         let to = q.destination(&site(&format!("new{number}")));
         put(&mut q, 2, &[to], 100, 0);
         q.seize(QueueId(2), |_| true, Verdict::Deleted, 0).into_iter().flatten().for_each(|taken| {
-            done(&mut q, &taken, Fate::Failed, 0);
+            done(&mut q, &taken, Disposition::Failed, 0);
         });
         orders(&mut q, 0);
     }
@@ -622,7 +633,7 @@ fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
         assert!(q.hold(QueueId(1)));
         assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::InFlight);
         if is_tried {
-            let settlement = done(&mut q, &taken, Fate::Deferred, 1);
+            let settlement = done(&mut q, &taken, Disposition::Deferred, 1);
             assert_eq!((settlement.last, settlement.retry_at), (false, None));
         } else {
             assert_eq!(q.put_back(taken.unit, 1), []);
@@ -691,7 +702,7 @@ fn what_is_found_at_the_start_is_tried_before_it_expires() {
     assert_eq!(expired(&mut q, 1000), [0; 0]);
     let taken = q.take(a, 1000).unwrap();
     assert!(q.is_over(taken.unit, 2000), "its deferral is the end");
-    assert!(done(&mut q, &taken, Fate::Failed, 2000).last);
+    assert!(done(&mut q, &taken, Disposition::Failed, 2000).last);
     // The other's destination is down, and nobody can try it.
     assert_eq!((expired(&mut q, 3_600_999), q.next_wake()), (vec![], Some(3_601_000)));
     assert_eq!(expired(&mut q, 3_601_000), [2]);

@@ -3,7 +3,7 @@
 
 use super::{Ledger, Live, Past, Queue, told};
 use crate::survey::Owner;
-use mail::{Fate, Part};
+use mail::{Disposition, Part};
 use spool::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +11,26 @@ use std::collections::{BTreeMap, BTreeSet};
 const PLACE_MASK: u64 = (1 << 56) - 1;
 
 /// Outcomes ever submitted, by message and recipient.
-type Outcomes = BTreeMap<(u64, u32), Vec<(Fate, String)>>;
+type Outcomes = BTreeMap<(u64, u32), Vec<(Disposition, String)>>;
 
 /// Messages something of which may be lost, and what is known of all.
 #[derive(Debug, Default)]
 pub(super) struct Hurt {
     messages: BTreeSet<u64>,
     /// Whose chunks they are.
-    places: BTreeMap<u64, u64>,
+    chunk_ids: BTreeMap<u64, u64>,
     /// Chunks that are hurt, whoever will name them.
-    hurt_places: BTreeSet<u64>,
+    hurt_chunks: BTreeSet<u64>,
     outcomes: Outcomes,
 }
 
 impl Hurt {
     /// A message that may be submitted.
     pub(super) fn sent(&mut self, message: &mail::Message) {
-        for place in message.content.parts().iter().filter_map(Part::place) {
-            let place = place.0 & PLACE_MASK;
-            self.places.insert(place, message.id.0);
-            if self.hurt_places.contains(&place) {
+        for chunk_id in message.content.parts().iter().filter_map(Part::chunk_id) {
+            let chunk_id = chunk_id.0 & PLACE_MASK;
+            self.chunk_ids.insert(chunk_id, message.id.0);
+            if self.hurt_chunks.contains(&chunk_id) {
                 self.messages.insert(message.id.0);
             }
         }
@@ -74,8 +74,8 @@ impl Hurt {
 
 impl Past {
     /// Is it what some of these outcomes come to?
-    fn is_part_of(&self, said: &[(Fate, String)]) -> bool {
-        let is_settling = |(fate, _): &(Fate, String)| *fate != Fate::Deferred;
+    fn is_part_of(&self, said: &[(Disposition, String)]) -> bool {
+        let is_settling = |(disposition, _): &(Disposition, String)| *disposition != Disposition::Deferred;
         // An attempt that is kept while its message cannot be read may be counted twice.
         self.attempt_count as usize <= 2 * said.len()
             && (!self.settled || said.iter().any(is_settling))
@@ -86,11 +86,12 @@ impl Past {
 impl Ledger {
     /// Something of these may be lost from now on; which messages they are.
     pub fn hurt(&mut self, owners: &BTreeSet<Owner>) -> BTreeSet<u64> {
-        let place = |owner: &Owner| if let Owner::Place(place) = owner { Some(*place) } else { None };
-        self.hurt.hurt_places.extend(owners.iter().filter_map(place));
+        let chunk_id =
+            |owner: &Owner| if let Owner::Chunk(chunk_id) = owner { Some(*chunk_id) } else { None };
+        self.hurt.hurt_chunks.extend(owners.iter().filter_map(chunk_id));
         let message = |owner: &Owner| match owner {
             Owner::Message(id) => Some(*id),
-            Owner::Place(place) => self.hurt.places.get(place).copied(),
+            Owner::Chunk(chunk_id) => self.hurt.chunk_ids.get(chunk_id).copied(),
         };
         let messages: BTreeSet<u64> = owners.iter().filter_map(message).collect();
         self.hurt.messages.extend(&messages);

@@ -3,7 +3,7 @@
 use super::{driver::Driver, hop::Hop, truth::Truth};
 use crate::seed::Rng;
 use engine::{ConnectionId, Event, Lease};
-use mail::{Attempt, Enhanced, Handover, Outcome, SharedMessage};
+use mail::{Attempt, DsnDuty, Enhanced, Outcome, SharedMessage};
 use queue::Millis;
 use smtp::client::{self, Piece, Protocol, Settings, Transaction};
 use spool::Spool as _;
@@ -37,7 +37,7 @@ enum Next {
 }
 
 fn attempt() -> Attempt {
-    Attempt { relay: "hop.test[192.0.2.1]:25".into(), handover: Handover::Relayed, ..Attempt::default() }
+    Attempt { relay: "hop.test[192.0.2.1]:25".into(), dsn_duty: DsnDuty::ReportRelayed, ..Attempt::default() }
 }
 
 impl Connection {
@@ -80,7 +80,7 @@ impl Connection {
             match piece {
                 Piece::Text(bytes) => self.hop.receive(&bytes, now, rng, truth),
                 Piece::Content(bytes) => self.hop.receive(&bytes, now, rng, truth),
-                Piece::Load(place) => match driver.spool.load(place) {
+                Piece::Load(chunk_id) => match driver.spool.load(chunk_id) {
                     Ok(bytes) => self.client.loaded(bytes),
                     Err(_) => return Next::Breaks("the spool cannot be read"),
                 },

@@ -14,12 +14,12 @@ use engine::{
     RetryAt, Routed, Settings, TaskId,
 };
 use mail::{
-    Attempt, Content, Destination, Enhanced, Envelope, Fate, IdSource, Message, Outcome, Part, Place,
-    QueueId, Reply, SharedMessage, UnixMillis,
+    Attempt, ChunkId, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, Outcome,
+    Part, QueueId, Reply, SharedMessage, UnixMillis,
 };
 use queue::{GroupId, Millis, Status, Verdict};
 use smtp::server::replies;
-use spool::{Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure, Ticket};
+use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -35,7 +35,7 @@ const BUSY_PERCENT: u64 = 10;
 
 /// A transaction that is not durable yet, and what follows once it is.
 struct Commit {
-    ticket: Ticket,
+    commit_seq: CommitSeq,
     task: Option<TaskId>,
     /// The client that reads 250, and the message.
     client: Option<(usize, u64, SharedMessage)>,
@@ -158,9 +158,9 @@ impl Driver {
                     let is_busy = rng.chance(BUSY_PERCENT) && !self.is_well;
                     let submit = || self.spool.submit(transaction.clone());
                     match if is_busy { Err(Refused::Busy) } else { submit() } {
-                        Ok(ticket) => {
+                        Ok(commit_seq) => {
                             let settled = transaction.iter().flat_map(settled).collect();
-                            self.commits.push(Commit { ticket, task, client: None, settled });
+                            self.commits.push(Commit { commit_seq, task, client: None, settled });
                         }
                         Err(refused) => {
                             let event = Event::Refused { task, transaction, refused };
@@ -217,12 +217,13 @@ impl Driver {
                 if self.removed.contains(&message.id) {
                     truth.violations.push(format!("{}: an attempt after the end", message.id));
                 }
-                let is_expired = |(_, o): &(u32, Outcome)| o.status == EXPIRED && o.fate == Fate::Failed;
+                let is_expired =
+                    |(_, o): &(u32, Outcome)| o.status == EXPIRED && o.disposition == Disposition::Failed;
                 if results.iter().any(is_expired) {
                     let expire = self.settings.queue.expire.as_millis() as Millis;
                     truth.expired(message.id, self.context.now, expire);
                 }
-                if results.iter().any(|(_, outcome)| outcome.fate == Fate::Failed) {
+                if results.iter().any(|(_, outcome)| outcome.disposition == Disposition::Failed) {
                     truth.report_lost(message.id);
                 }
             }
@@ -293,7 +294,7 @@ impl Driver {
         for part in request.message().content.parts() {
             match part {
                 Part::Memory(bytes) => content.extend_from_slice(bytes),
-                Part::Stored { place, .. } => match self.spool.load(*place) {
+                Part::Stored { chunk_id, .. } => match self.spool.load(*chunk_id) {
                     Ok(bytes) => content.extend_from_slice(&bytes),
                     Err(_) => break,
                 },
@@ -327,7 +328,7 @@ impl Driver {
     /// Everything that has become durable.
     fn poll_commits(&mut self, sources: &mut [Source], truth: &mut Truth, rng: &mut Rng) {
         for commit in std::mem::take(&mut self.commits) {
-            let durable = self.spool.durable(commit.ticket);
+            let durable = self.spool.durable(commit.commit_seq);
             let mut waker = std::task::Context::from_waker(Waker::noop());
             let result = match std::pin::pin!(durable).poll(&mut waker) {
                 Poll::Pending => {
@@ -363,13 +364,13 @@ impl Driver {
 
     pub(super) fn store(&self, chunk: Bytes) -> Result<Part, Reply> {
         let length_bytes = chunk.len() as u32;
-        let place = self.spool.store(chunk).map_err(refusal)?;
-        Ok(Part::Stored { place, length_bytes })
+        let chunk_id = self.spool.store(chunk).map_err(refusal)?;
+        Ok(Part::Stored { chunk_id, length_bytes })
     }
 
-    pub(super) fn abandon(&self, parts: &[Part]) {
-        let places: Vec<Place> = parts.iter().filter_map(Part::place).collect();
-        self.spool.abandon(&places);
+    pub(super) fn discard_chunks(&self, parts: &[Part]) {
+        let chunk_ids: Vec<ChunkId> = parts.iter().filter_map(Part::chunk_id).collect();
+        self.spool.discard_chunks(&chunk_ids);
     }
 
     /// The end of a transaction: whoever sent it waits for its answer.
@@ -384,10 +385,10 @@ impl Driver {
         self.name(id, truth);
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
-        let ticket = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
+        let commit_seq = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
         truth.accepted.insert(id, self.context.now);
         let client = Some((place, turn, message));
-        self.commits.push(Commit { ticket, task: None, client, settled: Vec::new() });
+        self.commits.push(Commit { commit_seq, task: None, client, settled: Vec::new() });
         Ok(id)
     }
 
@@ -610,7 +611,7 @@ impl Driver {
 fn settled(entry: &Entry) -> Vec<(QueueId, u32)> {
     match entry {
         Entry::Outcome { id, results, .. } => {
-            let ended = results.iter().filter(|(_, outcome)| outcome.fate != Fate::Deferred);
+            let ended = results.iter().filter(|(_, outcome)| outcome.disposition != Disposition::Deferred);
             ended.map(|(index, _)| (*id, *index)).collect()
         }
         _ => Vec::new(),

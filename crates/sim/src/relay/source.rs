@@ -7,7 +7,7 @@ use super::{
 };
 use crate::seed::Rng;
 use bytes::Bytes;
-use mail::{Content, Facts, Part, Reply};
+use mail::{Content, ContentTraits, Part, Reply};
 use queue::Millis;
 use smtp::server::{Connection, Step, replies};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Source {
         self.content.clear();
         let parts = std::mem::take(&mut self.parts);
         if let Some(driver) = driver {
-            driver.abandon(&parts);
+            driver.discard_chunks(&parts);
         }
     }
 
@@ -115,10 +115,10 @@ impl Source {
         loop {
             match connection.step(&mut input) {
                 Step::NeedInput | Step::Close => break,
-                Step::JudgeSender => connection.verdict(driver.judge_sender()),
-                Step::JudgeRecipient => connection.verdict(replies::RECIPIENT_OK),
+                Step::JudgeSender => connection.answer(driver.judge_sender()),
+                Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
                 Step::StartTls => unreachable!("it was not offered"),
-                Step::Begin => {
+                Step::StartContent => {
                     self.content.clear();
                     self.parts.clear();
                 }
@@ -131,7 +131,7 @@ impl Source {
                         }
                     }
                 }
-                Step::Drop => driver.abandon(&std::mem::take(&mut self.parts)),
+                Step::DiscardContent => driver.discard_chunks(&std::mem::take(&mut self.parts)),
                 Step::Commit(envelope) => {
                     let content = whole(&mut self.parts, &mut self.content);
                     match driver.accept(*envelope, content, (self.place, self.turn), truth) {
@@ -141,7 +141,7 @@ impl Source {
                             self.waits = true;
                             break;
                         }
-                        Err(reply) => connection.verdict(reply),
+                        Err(reply) => connection.answer(reply),
                     }
                 }
             }
@@ -153,7 +153,7 @@ impl Source {
     pub(super) fn answer(&mut self, turn: u64, reply: Reply) {
         if self.turn == turn && self.waits {
             self.waits = false;
-            self.connection.as_mut().expect("it waits").verdict(reply);
+            self.connection.as_mut().expect("it waits").answer(reply);
         }
     }
 
@@ -184,7 +184,7 @@ impl Source {
 fn whole(parts: &mut Vec<Part>, rest: &mut Vec<u8>) -> Content {
     let mut parts = std::mem::take(parts);
     parts.push(Part::Memory(Bytes::from(std::mem::take(rest))));
-    Content::new(Facts::default(), parts)
+    Content::new(ContentTraits::default(), parts)
 }
 
 fn new_mail(truth: &mut Truth, rng: &mut Rng) -> u64 {

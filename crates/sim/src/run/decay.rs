@@ -304,7 +304,7 @@ impl Run {
         for entry in entries {
             let transaction = vec![entry];
             match spool.submit(transaction.clone()) {
-                Ok(ticket) => self.ledger.submitted(spool.shard(ticket), ticket, transaction),
+                Ok(commit_seq) => self.ledger.submitted(spool.shard(commit_seq), commit_seq, transaction),
                 Err(_) if self.has_met_decay(spool) => return Ok(false),
                 Err(refused) => return Err(self.said(&format!("an outcome: {refused}"))),
             }

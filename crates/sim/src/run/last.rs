@@ -35,8 +35,9 @@ impl Run {
         let ids: Vec<u64> = self.ledger.latest().keys().copied().collect();
         for id in ids {
             let done = vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }];
-            let ticket = spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
-            self.ledger.submitted(spool.shard(ticket), ticket, done);
+            let commit_seq =
+                spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
+            self.ledger.submitted(spool.shard(commit_seq), commit_seq, done);
             spool.step(WorkStep::Commit);
         }
         while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]

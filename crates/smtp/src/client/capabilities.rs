@@ -1,6 +1,6 @@
 //! What a server announced in its reply to EHLO or LHLO.
 
-use mail::{Facts, Reply};
+use mail::{ContentTraits, Reply};
 
 /// Keywords that matter to a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl Capabilities {
     }
 
     /// Can this content be sent as it is?
-    pub fn takes(&self, facts: Facts) -> bool {
-        if facts.is_binary { self.takes_binary() } else { self.eight_bit || !facts.is_8bit }
+    pub fn takes(&self, traits: ContentTraits) -> bool {
+        if traits.is_binary { self.takes_binary() } else { self.eight_bit || !traits.is_8bit }
     }
 
     /// From the reply; its first line is the server's name.

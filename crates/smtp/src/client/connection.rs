@@ -12,7 +12,7 @@ use super::{
 };
 use bytes::Bytes;
 use mail::{
-    Enhanced, Outcome, Part, Place, Reply,
+    ChunkId, Enhanced, Outcome, Part, Reply,
     seven_bit::{Converter, Plan},
 };
 use memchr::memchr;
@@ -50,7 +50,7 @@ pub enum Piece {
     /// Content as it is in memory.
     Content(Bytes),
     /// Content in the spool: load it, hand it in with [`Connection::loaded`], and ask again.
-    Load(Place),
+    Load(ChunkId),
 }
 
 /// News for the driver.
@@ -152,7 +152,7 @@ enum Queued {
     /// Converted content ends.
     End,
     Content(Bytes),
-    Load(Place),
+    Load(ChunkId),
 }
 
 /// The commands that are waiting for their reply, in order.
@@ -352,9 +352,9 @@ impl Connection {
                     Some(rest) if !rest.is_empty() => Some(self.stuffer.pass(rest.into())),
                     _ => continue,
                 },
-                Queued::Load(place) => {
-                    self.output.push_front(Queued::Load(place));
-                    Some(Piece::Load(place))
+                Queued::Load(chunk_id) => {
+                    self.output.push_front(Queued::Load(chunk_id));
+                    Some(Piece::Load(chunk_id))
                 }
             };
         }
@@ -623,18 +623,18 @@ impl Connection {
         }
         self.opening = false;
         let is_converted = conversion.is_some();
-        let stuffs = carrier == Carrier::Data && (content.facts.has_dot_line || is_converted);
+        let stuffs = carrier == Carrier::Data && (content.traits.has_dot_line || is_converted);
         self.output.push_back(Queued::Begin(stuffs, conversion));
         self.output.extend(content.parts().iter().map(|part| match part {
             Part::Memory(bytes) => Queued::Content(bytes.clone()),
-            Part::Stored { place, .. } => Queued::Load(*place),
+            Part::Stored { chunk_id, .. } => Queued::Load(*chunk_id),
         }));
         if is_converted {
             self.output.push_back(Queued::End);
         }
         if carrier == Carrier::Data {
             let end: &[u8] =
-                if content.facts.lacks_final_crlf && !is_converted { b"\r\n.\r\n" } else { b".\r\n" };
+                if content.traits.lacks_final_crlf && !is_converted { b"\r\n.\r\n" } else { b".\r\n" };
             self.output.push_back(Queued::Text(end.to_vec()));
         }
         match self.settings.protocol {

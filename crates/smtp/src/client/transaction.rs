@@ -3,7 +3,9 @@
 use super::Capabilities;
 use crate::xtext;
 use mail::seven_bit::Plan;
-use mail::{BodyType, Enhanced, Facts, Fate, Notify, Outcome, Recipient, Reply, Ret, SharedMessage};
+use mail::{
+    BodyType, ContentTraits, Disposition, Enhanced, Notify, Outcome, Recipient, Reply, Ret, SharedMessage,
+};
 use std::{io::Write as _, sync::Arc};
 
 /// A message to some of its recipients.
@@ -158,7 +160,7 @@ pub(super) fn carrier(
             &format!("the message has {} bytes, the next hop takes {max}", content.size_bytes()),
         );
     }
-    let Facts { is_8bit, is_binary, has_utf8_header, .. } = content.facts;
+    let ContentTraits { is_8bit, is_binary, has_utf8_header, .. } = content.traits;
     let needs_utf8 = !e.reverse_path.as_str().is_ascii()
         || t.recipients.iter().all(|index| needs_smtputf8(t, *index))
         || (e.smtputf8 && has_utf8_header);
@@ -199,7 +201,7 @@ fn needs_smtputf8(t: &Transaction, index: u32) -> bool {
 /// Appends MAIL with the parameters that the server offers. The size of converted content is not known yet.
 pub(super) fn write_mail(out: &mut Vec<u8>, progress: &Progress, c: &Capabilities, carrier: Carrier) {
     let t = &progress.transaction;
-    let (e, facts) = (&t.message.envelope, t.message.content.facts);
+    let (e, traits) = (&t.message.envelope, t.message.content.traits);
     let is_converted = progress.conversion.is_some();
     let _ = write!(out, "MAIL FROM:<{}>", e.reverse_path);
     if c.size.is_some() && !is_converted {
@@ -209,7 +211,7 @@ pub(super) fn write_mail(out: &mut Vec<u8>, progress: &Progress, c: &Capabilitie
         // BODY=7BIT is the default.
     } else if carrier == Carrier::Bdat {
         out.extend_from_slice(b" BODY=BINARYMIME");
-    } else if c.eight_bit && (facts.is_8bit || e.body == BodyType::EightBit) {
+    } else if c.eight_bit && (traits.is_8bit || e.body == BodyType::EightBit) {
         out.extend_from_slice(b" BODY=8BITMIME");
     }
     if c.smtputf8 && e.smtputf8 {
@@ -255,7 +257,7 @@ fn write_notify(out: &mut Vec<u8>, notify: Notify) {
 pub(super) fn answer_to(reply: &Reply, stage: Stage) -> Answer {
     let mut outcome = Outcome::from_reply(reply);
     let mut enhanced = reply.enhanced;
-    if outcome.fate != Fate::Delivered {
+    if outcome.disposition != Disposition::Delivered {
         outcome.text = format!("{} (in reply to {})", outcome.text, stage.as_str()).into();
         enhanced = enhanced.or_else(|| Some(Enhanced::parse_prefix(reply.text())?.0));
     }

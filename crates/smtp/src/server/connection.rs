@@ -2,7 +2,7 @@
 //!
 //! The driver's loop:
 //! 1. [`Connection::step`] with the unread input, until it wants more;
-//! 2. answer what it asks ([`Connection::verdict`], [`Connection::tls_established`]);
+//! 2. answer what it asks ([`Connection::answer`], [`Connection::tls_established`]);
 //! 3. write [`Connection::output`] before waiting for anything: replies of a pipelined group leave
 //!    in one write (RFC 2920 §3.2).
 
@@ -21,17 +21,17 @@ use std::sync::Arc;
 pub enum Step<'a> {
     /// Write the output, then read more behind what is left of the input.
     NeedInput,
-    /// Answer with [`Connection::verdict`]: may the sender of [`Session::envelope`] mail?
+    /// Answer with [`Connection::answer`]: may the sender of [`Session::envelope`] mail?
     JudgeSender,
-    /// Answer with [`Connection::verdict`]: may [`Session::judged_recipient`] be mailed?
+    /// Answer with [`Connection::answer`]: may [`Session::judged_recipient`] be mailed?
     JudgeRecipient,
     /// A new message's content begins.
-    Begin,
+    StartContent,
     /// Octets of content, in order.
     Content(&'a [u8]),
     /// Forget the content: the message was refused.
-    Drop,
-    /// Make the message durable, then answer with [`Connection::verdict`].
+    DiscardContent,
+    /// Make the message durable, then answer with [`Connection::answer`].
     Commit(Box<Envelope>),
     /// Write the output, do the TLS handshake, then call [`Connection::tls_established`].
     StartTls,
@@ -152,12 +152,12 @@ impl Connection {
     }
 
     /// The answer to the open question.
-    pub fn verdict(&mut self, reply: Reply) {
+    pub fn answer(&mut self, reply: Reply) {
         debug_assert!(self.waiting, "no question is open");
         self.waiting = false;
         let action = self.session.step(Input::Verdict(reply), &self.limits, &self.capabilities);
         let step = self.act(action);
-        debug_assert!(matches!(step, None | Some(Step::Close)), "a verdict only sends or closes");
+        debug_assert!(matches!(step, None | Some(Step::Close)), "an answer only sends or closes");
     }
 
     /// The handshake is done. What the client said before is forgotten.
@@ -316,12 +316,12 @@ impl Connection {
         self.end(Input::ChunkEnd(bad))
     }
 
-    /// Tells the session that content ended; the driver hears [`Step::Drop`] when it was bad.
+    /// Tells the session that content ended; the driver hears [`Step::DiscardContent`] when it was bad.
     fn end<'a>(&mut self, input: Input) -> Option<Step<'a>> {
         let bad = matches!(&input, Input::ContentEnd(Some(_)) | Input::ChunkEnd(Some(_)));
         let action = self.session.step(input, &self.limits, &self.capabilities);
         let step = self.act(action);
-        if bad { Some(Step::Drop) } else { step }
+        if bad { Some(Step::DiscardContent) } else { step }
     }
 
     fn skip_chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
@@ -355,11 +355,11 @@ impl Connection {
             Action::ReadData => {
                 replies::GO_AHEAD.write_to(&mut self.output);
                 self.mode = Mode::Data(DataDecoder::new(self.bare_lf, self.is_crlf_line));
-                self.begin(false)
+                self.start_content(false)
             }
             Action::ReadChunk { size_bytes, last } => {
                 self.mode = Mode::Chunk { left: size_bytes, last };
-                if self.chunks_begun { None } else { self.begin(true) }
+                if self.chunks_begun { None } else { self.start_content(true) }
             }
             Action::JudgeSender => {
                 self.chunks_begun = false;
@@ -374,7 +374,7 @@ impl Connection {
         }
     }
 
-    fn begin<'a>(&mut self, by_chunks: bool) -> Option<Step<'a>> {
+    fn start_content<'a>(&mut self, by_chunks: bool) -> Option<Step<'a>> {
         self.content_bytes = 0;
         self.refusal = None;
         self.chunks_begun = by_chunks;
@@ -384,7 +384,7 @@ impl Connection {
             BareLf::Reject => ChunkText::Checked(ChunkCheck::default()),
             BareLf::Normalize => ChunkText::Normalized(ChunkNormalizer::default()),
         };
-        Some(Step::Begin)
+        Some(Step::StartContent)
     }
 
     fn ask<'a>(&mut self, question: Step<'a>) -> Option<Step<'a>> {

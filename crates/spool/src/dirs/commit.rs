@@ -7,8 +7,8 @@ use super::{
     pending_sync::{Unwritten, Written},
     round::{ChangedMessage, Round},
 };
-use crate::{Mutation, SpoolFailure, Ticket, disk::File};
-use host::Processors;
+use crate::{CommitSeq, Mutation, SpoolFailure, disk::File};
+use cpu_load::Processors;
 use mail::Part;
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -37,10 +37,10 @@ impl Committer {
     pub(super) fn run(mut self) {
         let mut processors = Processors::new();
         let delay = self.shared.settings.outcome_delay;
-        while let Some((works, ticket)) =
+        while let Some((works, commit_seq)) =
             self.shared.commit_queue.next(delay, self.shared.last_sync(), processors.unused_percent())
         {
-            if !self.serve(works, ticket) {
+            if !self.serve(works, commit_seq) {
                 return;
             }
         }
@@ -48,26 +48,26 @@ impl Committer {
     }
 
     /// Everything that waited; `false` when it failed, which is final.
-    pub(super) fn serve(&mut self, works: Vec<(Work, u64)>, last: Ticket) -> bool {
+    pub(super) fn serve(&mut self, works: Vec<(Work, u64)>, last: CommitSeq) -> bool {
         if self.shared.mutation == Mutation::AnswerEarly {
             self.shared.progress.publish(last);
         }
-        let mut ticket = Ticket(last.0 - works.len() as u64);
+        let mut commit_seq = CommitSeq(last.0 - works.len() as u64);
         let mut round = self.begin();
         for (work, blocks) in works {
             round.blocks += blocks;
-            ticket.0 += 1;
+            commit_seq.0 += 1;
             match work {
                 Work::Transaction(entries) => round.transaction(&self.shared, entries),
-                Work::Chunk(place, bytes) => round.chunk(&self.shared, place, bytes),
-                Work::Forget(place, dir) => round.forgotten.push((place, dir)),
+                Work::Chunk(chunk_id, bytes) => round.chunk(&self.shared, chunk_id, bytes),
+                Work::Forget(chunk_id, dir) => round.forgotten.push((chunk_id, dir)),
             }
-            if ticket == last || round.is_full() {
+            if commit_seq == last || round.is_full() {
                 if let Err(failure) = self.commit(std::mem::replace(&mut round, Round::new(0))) {
                     self.shared.poison(failure);
                     return false;
                 }
-                self.shared.progress.publish(ticket);
+                self.shared.progress.publish(commit_seq);
                 round = self.begin();
             }
         }
@@ -135,7 +135,7 @@ impl Committer {
 
     fn create_all(written: &mut Written<'_>, round: &Round) -> Result<(), Unwritten> {
         for chunk in &round.chunks {
-            written.create(chunk.dir, Named::Chunk(chunk.place), |file| file.write_at(0, &chunk.bytes))?;
+            written.create(chunk.dir, Named::Chunk(chunk.chunk_id), |file| file.write_at(0, &chunk.bytes))?;
         }
         for touched in round.touched.iter().filter(|t| t.is_new()) {
             let Some(message) = &touched.accepted else { continue };
@@ -212,10 +212,10 @@ impl Committer {
         let mut index = self.shared.index();
         for chunk in round.chunks {
             // Abandoned while it was written?
-            if let Some(known) = index.take_chunk(chunk.place) {
-                index.add_chunk(chunk.place, super::index::Chunk { dir: Some(chunk.dir), ..known });
+            if let Some(known) = index.take_chunk(chunk.chunk_id) {
+                index.add_chunk(chunk.chunk_id, super::index::Chunk { dir: Some(chunk.dir), ..known });
             } else {
-                freed.push((chunk.place, chunk.dir));
+                freed.push((chunk.chunk_id, chunk.dir));
             }
         }
         let mut ended = Vec::new();
@@ -226,9 +226,9 @@ impl Committer {
             };
             let Some(mut slot) = slot else { continue };
             if touched.ends {
-                for place in &slot.chunks {
-                    let chunk = index.take_chunk(*place);
-                    freed.extend(chunk.and_then(|chunk| Some((*place, chunk.dir?))));
+                for chunk_id in &slot.chunks {
+                    let chunk = index.take_chunk(*chunk_id);
+                    freed.extend(chunk.and_then(|chunk| Some((*chunk_id, chunk.dir?))));
                 }
                 ended.push((touched, slot.content_bytes));
             } else {
@@ -237,8 +237,8 @@ impl Committer {
             }
         }
         drop(index);
-        for (place, dir) in freed {
-            self.tidy(dir, Named::Chunk(place));
+        for (chunk_id, dir) in freed {
+            self.tidy(dir, Named::Chunk(chunk_id));
         }
         for (touched, content_bytes) in ended {
             if touched.accepted.is_none() && content_bytes > 0 && self.shared.mutation != Mutation::ReuseEarly

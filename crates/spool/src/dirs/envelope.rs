@@ -5,14 +5,14 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub(super) use read::{places, read};
+pub(super) use read::{chunk_ids, read};
 
 use super::{
     line::{LineChecksum, Lines, Words},
     note::Append,
 };
 use crate::RecipientState;
-use mail::{BodyType, Envelope, Facts, Message, Notify, Part, Recipient, Ret};
+use mail::{BodyType, ContentTraits, Envelope, Message, Notify, Part, Recipient, Ret};
 use std::fmt;
 
 /// The version this reads and writes.
@@ -25,7 +25,7 @@ pub(super) enum Piece {
     /// In the content file, behind the pieces before.
     Here { length_bytes: u32, sum: u32 },
     /// In a chunk's file.
-    Chunk { place: u64, length_bytes: u32, sum: u32 },
+    Chunk { chunk_id: u64, length_bytes: u32, sum: u32 },
 }
 
 /// What an envelope file says.
@@ -84,7 +84,7 @@ pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, message: &Message, su
         to.line("to", |w| write_recipient(w, recipient));
     }
     to.line("facts", |w| {
-        facts_words(message.content.facts).iter().for_each(|word| {
+        traits_words(message.content.traits).iter().for_each(|word| {
             w.word(word);
         });
     });
@@ -96,9 +96,9 @@ pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, message: &Message, su
                     w.word(bytes.len()).word(format_args!("{sum:08x}"));
                 });
             }
-            Part::Stored { place, length_bytes } => {
-                let sum = sum_of(place.0);
-                let name = format_args!("{:016x}", place.0);
+            Part::Stored { chunk_id, length_bytes } => {
+                let sum = sum_of(chunk_id.0);
+                let name = format_args!("{:016x}", chunk_id.0);
                 to.line("chunk", |w| {
                     w.word(length_bytes).word(format_args!("{sum:08x}")).word(name);
                 });
@@ -142,7 +142,7 @@ fn write_recipient(w: &mut Words<'_>, recipient: &Recipient) {
 
 const FACTS: [&str; 6] = ["dot-line", "8bit", "binary", "no-final-crlf", "utf8-header", "long-line"];
 
-fn facts_words(f: Facts) -> Vec<&'static str> {
+fn traits_words(f: ContentTraits) -> Vec<&'static str> {
     let bits =
         [f.has_dot_line, f.is_8bit, f.is_binary, f.lacks_final_crlf, f.has_utf8_header, f.has_long_line];
     FACTS.into_iter().zip(bits).filter(|(_, is)| *is).map(|(word, _)| word).collect()

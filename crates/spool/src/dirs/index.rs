@@ -71,9 +71,9 @@ impl Index {
     }
 
     /// A chunk's file is written.
-    pub(super) fn add_chunk(&mut self, place: u64, chunk: Chunk) {
+    pub(super) fn add_chunk(&mut self, chunk_id: u64, chunk: Chunk) {
         self.used_bytes += blocks([u64::from(chunk.length_bytes)]);
-        self.chunks.insert(place, chunk);
+        self.chunks.insert(chunk_id, chunk);
     }
 
     /// The chunks of these that another message named with another content.
@@ -82,23 +82,23 @@ impl Index {
         pieces: &'a [Piece],
     ) -> impl Iterator<Item = (u64, Chunk)> + use<'a, '_> {
         pieces.iter().filter_map(|piece| {
-            let Piece::Chunk { place, length_bytes, sum } = *piece else { return None };
-            let known = self.chunks.get(&place)?;
+            let Piece::Chunk { chunk_id, length_bytes, sum } = *piece else { return None };
+            let known = self.chunks.get(&chunk_id)?;
             let is_same = (known.length_bytes, known.sum) == (length_bytes, sum);
-            (!is_same).then_some((place, Chunk { dir: None, length_bytes, sum }))
+            (!is_same).then_some((chunk_id, Chunk { dir: None, length_bytes, sum }))
         })
     }
 
     /// It is none of theirs who named it so far: their end must not remove it.
-    pub(super) fn disown_chunk(&mut self, place: u64) {
-        self.take_chunk(place);
-        for slot in self.messages.values_mut().filter(|slot| slot.chunks.contains(&place)) {
-            slot.chunks = slot.chunks.iter().copied().filter(|other| *other != place).collect();
+    pub(super) fn disown_chunk(&mut self, chunk_id: u64) {
+        self.take_chunk(chunk_id);
+        for slot in self.messages.values_mut().filter(|slot| slot.chunks.contains(&chunk_id)) {
+            slot.chunks = slot.chunks.iter().copied().filter(|other| *other != chunk_id).collect();
         }
     }
 
-    pub(super) fn take_chunk(&mut self, place: u64) -> Option<Chunk> {
-        let chunk = self.chunks.remove(&place)?;
+    pub(super) fn take_chunk(&mut self, chunk_id: u64) -> Option<Chunk> {
+        let chunk = self.chunks.remove(&chunk_id)?;
         if chunk.dir.is_some() {
             self.used_bytes = self.used_bytes.saturating_sub(blocks([u64::from(chunk.length_bytes)]));
         }
@@ -112,9 +112,9 @@ pub(super) fn content_of(pieces: &[Piece]) -> (u64, Box<[u64]>) {
         Piece::Here { length_bytes, .. } => u64::from(*length_bytes),
         Piece::Chunk { .. } => 0,
     };
-    let place = |piece: &Piece| match piece {
-        Piece::Chunk { place, .. } => Some(*place),
+    let chunk_id = |piece: &Piece| match piece {
+        Piece::Chunk { chunk_id, .. } => Some(*chunk_id),
         Piece::Here { .. } => None,
     };
-    (pieces.iter().map(here).sum(), pieces.iter().filter_map(place).collect())
+    (pieces.iter().map(here).sum(), pieces.iter().filter_map(chunk_id).collect())
 }

@@ -63,7 +63,7 @@ impl Listing {
             Named::Envelope(id) => *self.envelopes.entry(id).or_insert((dir, named)) == (dir, named),
             Named::Unfinished(id) => *self.unfinished.entry(id).or_insert(dir) == dir,
             Named::Content(id) => *self.contents.entry(id).or_insert(dir) == dir,
-            Named::Chunk(place) => *self.chunks.entry(place).or_insert(dir) == dir,
+            Named::Chunk(chunk_id) => *self.chunks.entry(chunk_id).or_insert(dir) == dir,
             Named::Intent(number) => *self.intents.entry(number).or_insert(dir) == dir,
             Named::Draft(_) => {
                 self.drafts.push((dir, named));
@@ -82,8 +82,8 @@ impl Listing {
                 Named::Envelope(id) | Named::Unfinished(id) | Named::Content(id) => {
                     everywhere.entry(id).or_default().push((dir, named));
                 }
-                Named::Chunk(place) => {
-                    self.chunk_copies.entry(place).or_default().push(dir);
+                Named::Chunk(chunk_id) => {
+                    self.chunk_copies.entry(chunk_id).or_default().push(dir);
                     left.push((dir, named));
                 }
                 Named::Intent(_) | Named::Draft(_) => left.push((dir, named)),
@@ -117,11 +117,11 @@ impl Listing {
     }
 
     /// The directories that have a chunk.
-    pub(super) fn chunk_dirs(&self, place: u64) -> impl Iterator<Item = u16> {
+    pub(super) fn chunk_dirs(&self, chunk_id: u64) -> impl Iterator<Item = u16> {
         self.chunks
-            .get(&place)
+            .get(&chunk_id)
             .into_iter()
-            .chain(self.chunk_copies.get(&place).into_iter().flatten())
+            .chain(self.chunk_copies.get(&chunk_id).into_iter().flatten())
             .copied()
     }
 
@@ -179,7 +179,7 @@ impl Listing {
 
     /// Of all chunk files the last number we may have given.
     pub(super) fn last_chunk(&self) -> Option<u64> {
-        self.chunks.keys().copied().filter(|place| *place < PLACES_END).max()
+        self.chunks.keys().copied().filter(|chunk_id| *chunk_id < PLACES_END).max()
     }
 
     /// The number of every intent of ours is below this. They are counted from 1: what has a number that none

@@ -13,7 +13,7 @@
 //!    which is synced, gets its name, and whose directory is synced. With that it will happen, to all of
 //!    them; without, to none. It names bytes, offsets and ids, so that it may be done over again.
 //! 3. Lines are appended and synced; `ID.new` becomes `ID.env`, envelopes of ended messages are removed;
-//!    every directory whose names changed is synced. Only now the tickets are durable.
+//!    every directory whose names changed is synced. Only now the commit numbers are durable.
 //! 4. Content and chunks of ended messages, and the intent, are removed, without a sync: should they come
 //!    back, nobody names the ones, and the others change nothing.
 //!
@@ -22,7 +22,7 @@
 //!
 //! A crash in the third step leaves some of what was not acknowledged: of one message what came first,
 //! and of what an intent names all. That is less than the log promises, where transactions survive in
-//! the order of their tickets, and as much as [`Spool`] does.
+//! the order of their commit numbers, and as much as [`Spool`] does.
 
 mod commit;
 mod envelope;
@@ -50,15 +50,15 @@ pub use name_only::Listed;
 pub use queues::{Choice, QueueDirectory};
 
 use crate::{
-    Durable, Entry, Failed, Mutation, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Ticket, Transaction,
+    CommitSeq, Durable, Entry, Failed, Mutation, Pressure, RecipientState, Recovered, RecoveryReport,
+    Refused, Spool, SpoolFailure, Transaction,
     commit_queue::{self, Pending, Urgency},
     disk::RealDisk,
 };
 use bytes::Bytes;
 use commit::Committer;
 use index::{Chunk, blocks};
-use mail::{Message, Place, QueueId, Recipient, SharedMessage};
+use mail::{ChunkId, Message, QueueId, Recipient, SharedMessage};
 use queues::Queues;
 use shared::{Shared, Work};
 use std::{
@@ -211,7 +211,7 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
 }
 
 impl Spool for DirSpool {
-    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
         let (mut bytes, mut blocks) = (0, 0);
         let (internal, urgency) = commit_queue::classify(&transaction);
         for entry in &transaction {
@@ -223,40 +223,45 @@ impl Spool for DirSpool {
         Ok(self.shared.commit_queue.push(line, (Work::Transaction(transaction), blocks), bytes, urgency))
     }
 
-    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+    fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         let length = chunk.len() as u64;
         let blocks = blocks([length]);
         let line = self.admit(length, blocks, false)?;
-        let place = self.shared.new_place();
+        let chunk_id = self.shared.new_place();
         let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
-        self.shared.index().chunks.insert(place, known);
+        self.shared.index().chunks.insert(chunk_id, known);
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.commit_queue.push(line, (Work::Chunk(place, chunk), blocks), length, Urgency::Immediate);
-        Ok(Place(place))
+        self.shared.commit_queue.push(
+            line,
+            (Work::Chunk(chunk_id, chunk), blocks),
+            length,
+            Urgency::Immediate,
+        );
+        Ok(ChunkId(chunk_id))
     }
 
-    fn abandon(&self, places: &[Place]) {
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
         if self.shared.mutation == Mutation::KeepAbandoned {
             return;
         }
-        for place in places {
-            let chunk = self.shared.index().take_chunk(place.0);
+        for chunk_id in chunk_ids {
+            let chunk = self.shared.index().take_chunk(chunk_id.0);
             // One that is not written yet will not be, or goes when it is.
             if let Some(dir) = chunk.and_then(|chunk| chunk.dir)
                 && let Ok(line) = self.shared.commit_queue.admit(0, true)
             {
-                self.shared.commit_queue.push(line, (Work::Forget(place.0, dir), 0), 0, Urgency::Lazy);
+                self.shared.commit_queue.push(line, (Work::Forget(chunk_id.0, dir), 0), 0, Urgency::Lazy);
             }
         }
     }
 
-    fn durable(&self, ticket: Ticket) -> Durable {
-        self.shared.commit_queue.request_commit(ticket);
-        self.shared.progress.wait(ticket)
+    fn durable(&self, commit_seq: CommitSeq) -> Durable {
+        self.shared.commit_queue.request_commit(commit_seq);
+        self.shared.progress.wait(commit_seq)
     }
 
-    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        self.shared.progress.look(ticket)
+    fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
+        self.shared.progress.look(commit_seq)
     }
 
     fn failed(&self) -> Failed {
@@ -267,8 +272,8 @@ impl Spool for DirSpool {
         self.shared.read(id).map(SharedMessage::new)
     }
 
-    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.shared.load(place)
+    fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        self.shared.load(chunk_id)
     }
 
     fn recover(&mut self, visit: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {

@@ -25,7 +25,7 @@ impl Named {
             Self::Envelope(id) => format!("{}.env", QueueId(id)),
             Self::Unfinished(id) => format!("{}.new", QueueId(id)),
             Self::Content(id) => format!("{}.msg", QueueId(id)),
-            Self::Chunk(place) => format!("{place:016x}.chunk"),
+            Self::Chunk(chunk_id) => format!("{chunk_id:016x}.chunk"),
             Self::Intent(number) => format!("{number:016x}.intent"),
             Self::Draft(number) => format!("{number:016x}.draft"),
         }

@@ -7,7 +7,7 @@ use crate::{
     RecipientState,
     format::{message::TEXT_MAX, wire::Malformed},
 };
-use mail::{Enhanced, Fate, Outcome, UnixMillis};
+use mail::{Disposition, Enhanced, Outcome, UnixMillis};
 
 /// One line behind the envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,17 +58,17 @@ pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
 /// `0:deferred:remote:4.2.1:mailbox%20busy`
 fn write_outcome(w: &mut Words<'_>, index: u32, outcome: &Outcome) {
     let who = if outcome.from_remote { "remote" } else { "local" };
-    w.word(format_args!("{index}:{}:{who}:{}:", fate_word(outcome.fate), outcome.status));
+    w.word(format_args!("{index}:{}:{who}:{}:", fate_word(outcome.disposition), outcome.status));
     // What was delivered or failed is told in the log; only what waits has to be explained again.
-    let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
+    let text = if outcome.disposition == Disposition::Deferred { &*outcome.text } else { "" };
     w.escaped(&text.as_bytes()[..text.floor_char_boundary(TEXT_MAX)]);
 }
 
-fn fate_word(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Delivered => "delivered",
-        Fate::Deferred => "deferred",
-        Fate::Failed => "failed",
+fn fate_word(disposition: Disposition) -> &'static str {
+    match disposition {
+        Disposition::Delivered => "delivered",
+        Disposition::Deferred => "deferred",
+        Disposition::Failed => "failed",
     }
 }
 
@@ -110,11 +110,11 @@ fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {
     let mut fields = word.splitn(5, ':');
     let mut next = || fields.next().ok_or(Malformed("outcome"));
     let index = number(next()?)?;
-    let fate = match next()? {
-        "delivered" => Fate::Delivered,
-        "deferred" => Fate::Deferred,
-        "failed" => Fate::Failed,
-        _ => return Err(Malformed("fate")),
+    let disposition = match next()? {
+        "delivered" => Disposition::Delivered,
+        "deferred" => Disposition::Deferred,
+        "failed" => Disposition::Failed,
+        _ => return Err(Malformed("disposition")),
     };
     let from_remote = match next()? {
         "remote" => true,
@@ -122,7 +122,7 @@ fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {
         _ => return Err(Malformed("outcome")),
     };
     let status = read_status(next()?)?;
-    Ok((index, Outcome { fate, status, text: unescape_text(next()?)?, from_remote }))
+    Ok((index, Outcome { disposition, status, text: unescape_text(next()?)?, from_remote }))
 }
 
 fn read_status(text: &str) -> Result<Enhanced, Malformed> {

@@ -29,8 +29,8 @@ impl<'a> Written<'a> {
     }
 
     fn failed(&self, doing: &str, dir: u16, named: Named, e: &io::Error) -> SpoolFailure {
-        let place = format!("{}/{}", self.shared.queues.dir(dir).name, named.file());
-        SpoolFailure::Io(format!("{doing} {place}: {}", told(e)))
+        let chunk_id = format!("{}/{}", self.shared.queues.dir(dir).name, named.file());
+        SpoolFailure::Io(format!("{doing} {chunk_id}: {}", told(e)))
     }
 
     fn unwritten(&self, doing: &str, dir: u16, named: Named, e: &io::Error) -> Unwritten {

@@ -42,7 +42,7 @@ struct One {
     file: File,
     filed: Result<Filed, Unfiled>,
     /// The chunks that one names of which not more can be read.
-    places: Vec<u64>,
+    chunk_ids: Vec<u64>,
 }
 
 /// Why an envelope file tells no message.
@@ -73,7 +73,7 @@ fn read_one(
         Err(e) if is_ours(&e) || shared.mutation == Mutation::StopAtDamage => {
             return Err(failed(shared, "read", dir, named, &e));
         }
-        Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), places: Vec::new() })),
+        Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), chunk_ids: Vec::new() })),
     }
     let seal = shared.seal(id);
     let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer), seal);
@@ -81,8 +81,8 @@ fn read_one(
     if filed.is_err() && disk.read_uncached(&named.file(), ENVELOPE_MAX, buffer).is_ok() {
         filed = envelope::read(QueueId(id), patched(listing, id, buffer), seal);
     }
-    let places = if filed.is_err() { envelope::places(buffer, seal).collect() } else { Vec::new() };
-    Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), places }))
+    let chunk_ids = if filed.is_err() { envelope::chunk_ids(buffer, seal).collect() } else { Vec::new() };
+    Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), chunk_ids }))
 }
 
 /// An envelope file with what intents say of it.
@@ -155,7 +155,7 @@ fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     if shared.mutation != Mutation::GiveAgain {
         shared.reserve_chunk_ids_above(place_by_clock(shared));
     }
-    listing.last_chunk().into_iter().for_each(|place| shared.reserve_chunk_ids_above(place));
+    listing.last_chunk().into_iter().for_each(|chunk_id| shared.reserve_chunk_ids_above(chunk_id));
     if keep_unfinished {
         outbid_unfinished(shared, &listing);
     }
@@ -168,8 +168,8 @@ fn outbid_unfinished(shared: &Shared, listing: &Listing) {
     for (id, dir) in &listing.unfinished {
         let name = Named::Unfinished(*id).file();
         if shared.queues.dir(*dir).disk.read(&name, ENVELOPE_MAX, &mut buffer).is_ok() {
-            envelope::places(&buffer, shared.seal(*id))
-                .for_each(|place| shared.reserve_chunk_ids_above(place));
+            envelope::chunk_ids(&buffer, shared.seal(*id))
+                .for_each(|chunk_id| shared.reserve_chunk_ids_above(chunk_id));
         }
     }
 }
@@ -207,9 +207,9 @@ pub(super) fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFai
 }
 
 /// Has the file in this directory the bytes that a record tells of?
-fn is_right(shared: &Shared, dir: u16, place: u64, chunk: &Chunk) -> bool {
+fn is_right(shared: &Shared, dir: u16, chunk_id: u64, chunk: &Chunk) -> bool {
     let most_bytes = u64::from(chunk.length_bytes) + 1;
-    let bytes = read_file(shared.queues.dir(dir), &Named::Chunk(place).file(), most_bytes);
+    let bytes = read_file(shared.queues.dir(dir), &Named::Chunk(chunk_id).file(), most_bytes);
     matches!(bytes, Ok(Some(bytes)) if chunk.is_right(&bytes))
 }
 
@@ -217,23 +217,23 @@ fn is_right(shared: &Shared, dir: u16, place: u64, chunk: &Chunk) -> bool {
 /// again once. Only then, and when a chunk is there twice, chunks are read at a start.
 fn foreign_chunk(shared: &Shared, listing: &Listing, pieces: &[Piece]) -> Option<u64> {
     let disputed: Vec<_> = shared.index().disputed(pieces).collect();
-    let is_foreign = |(place, chunk): &(u64, Chunk)| {
-        !listing.chunk_dirs(*place).any(|dir| is_right(shared, dir, *place, chunk))
+    let is_foreign = |(chunk_id, chunk): &(u64, Chunk)| {
+        !listing.chunk_dirs(*chunk_id).any(|dir| is_right(shared, dir, *chunk_id, chunk))
     };
-    disputed.iter().find(|one| is_foreign(one)).map(|(place, _)| *place)
+    disputed.iter().find(|one| is_foreign(one)).map(|(chunk_id, _)| *chunk_id)
 }
 
 /// A message's chunks, each where its file is; of several files the one that is right.
 fn chunks_of(shared: &Shared, listing: &Listing, pieces: &[Piece]) -> Vec<(u64, Chunk)> {
     let chunk = |piece: &Piece| {
-        let Piece::Chunk { place, length_bytes, sum } = *piece else { return None };
-        let chunk = Chunk { dir: listing.chunks.get(&place).copied(), length_bytes, sum };
-        let mut dirs = listing.chunk_dirs(place);
+        let Piece::Chunk { chunk_id, length_bytes, sum } = *piece else { return None };
+        let chunk = Chunk { dir: listing.chunks.get(&chunk_id).copied(), length_bytes, sum };
+        let mut dirs = listing.chunk_dirs(chunk_id);
         let right = listing
             .chunk_copies
-            .get(&place)
-            .and_then(|_| dirs.find(|dir| is_right(shared, *dir, place, &chunk)));
-        Some((place, Chunk { dir: right.or(chunk.dir), ..chunk }))
+            .get(&chunk_id)
+            .and_then(|_| dirs.find(|dir| is_right(shared, *dir, chunk_id, &chunk)));
+        Some((chunk_id, Chunk { dir: right.or(chunk.dir), ..chunk }))
     };
     pieces.iter().filter_map(chunk).collect()
 }
@@ -286,7 +286,7 @@ impl Scan {
     ) -> Result<(), SpoolFailure> {
         let (id, dir, named) = one.file;
         let name = || format!("{}/{}", shared.queues.dir(dir).name, named.file());
-        one.places.iter().for_each(|place| shared.outbid_named(*place));
+        one.chunk_ids.iter().for_each(|chunk_id| shared.outbid_named(*chunk_id));
         match one.filed {
             Ok(filed) => self.take_filed(shared, listing, (id, dir), filed, name, visit),
             Err(Unfiled::Unreadable(version @ Unreadable::Version(_))) => {
@@ -315,17 +315,17 @@ impl Scan {
     ) {
         let (content_bytes, chunks) = content_of(&filed.pieces);
         self.chunks.extend(chunks.iter().copied());
-        chunks.iter().for_each(|place| shared.outbid_named(*place));
+        chunks.iter().for_each(|chunk_id| shared.outbid_named(*chunk_id));
         let damaged = filed.damaged.iter().map(|at| format!("{}: byte {at}: a line cannot be read", name()));
         self.report.corrupt.extend(damaged);
         // Half a message must not be delivered.
-        let lost = chunks.iter().find(|place| !listing.chunks.contains_key(place));
-        if let Some(place) = lost {
-            let chunk = Named::Chunk(*place).file();
+        let lost = chunks.iter().find(|chunk_id| !listing.chunks.contains_key(chunk_id));
+        if let Some(chunk_id) = lost {
+            let chunk = Named::Chunk(*chunk_id).file();
             return self.report.corrupt.push(format!("{}: {chunk} of its content is missing", name()));
         }
-        if let Some(place) = foreign_chunk(shared, listing, &filed.pieces) {
-            let chunk = Named::Chunk(place).file();
+        if let Some(chunk_id) = foreign_chunk(shared, listing, &filed.pieces) {
+            let chunk = Named::Chunk(chunk_id).file();
             return self.report.corrupt.push(format!("{}: {chunk} is not what was stored", name()));
         }
         if content_bytes > 0 && listing.contents.get(&id) != Some(&dir) {
@@ -347,8 +347,8 @@ impl Scan {
         let mut index = shared.index();
         // Those that another message named are this one's.
         let disputed: Vec<_> = index.disputed(&filed.pieces).collect();
-        disputed.iter().for_each(|(place, _)| index.disown_chunk(*place));
-        found.into_iter().for_each(|(place, chunk)| index.add_chunk(place, chunk));
+        disputed.iter().for_each(|(chunk_id, _)| index.disown_chunk(*chunk_id));
+        found.into_iter().for_each(|(chunk_id, chunk)| index.add_chunk(chunk_id, chunk));
         index.add(&shared.queues.dirs, id, Slot { dir, envelope_bytes: filed.end, content_bytes, chunks });
         drop(index);
         self.report.message_count += 1;
@@ -372,15 +372,15 @@ impl Scan {
         let mut queues = BTreeSet::new();
         for (id, dir, append, end) in &self.unproven {
             let named = Named::Envelope(*id);
-            let place = shared.queues.dir(*dir);
-            let written = place.disk.open(&named.file()).and_then(|file| {
+            let chunk_id = shared.queues.dir(*dir);
+            let written = chunk_id.disk.open(&named.file()).and_then(|file| {
                 let mut bytes = vec![0; (end - append.base) as usize];
                 file.read_at(append.base, &mut bytes)?;
                 file.write_at(append.base, &bytes)?;
                 if at_once { Ok(()) } else { file.sync_data() }
             });
             written.map_err(|e| failed(shared, "write again", *dir, named, &e))?;
-            queues.insert((place.queue, *dir));
+            queues.insert((chunk_id.queue, *dir));
         }
         // Those of a queue directory are on one file system.
         let mut queues: Vec<_> = queues.into_iter().filter(|_| at_once).collect();
@@ -416,8 +416,8 @@ impl Scan {
             scraps.extend(orphans.map(|(id, dir)| (*dir, Named::Content(*id))));
         }
         if !keep_unfinished && !self.lost_chunks {
-            let orphans = listing.chunks.iter().filter(|(place, _)| !self.chunks.contains(place));
-            scraps.extend(orphans.map(|(place, dir)| (*dir, Named::Chunk(*place))));
+            let orphans = listing.chunks.iter().filter(|(chunk_id, _)| !self.chunks.contains(chunk_id));
+            scraps.extend(orphans.map(|(chunk_id, dir)| (*dir, Named::Chunk(*chunk_id))));
         }
         scraps.sort_unstable_by_key(|(dir, named)| (*dir, named.file()));
         let mut dirs = BTreeSet::new();

@@ -33,7 +33,7 @@ pub(super) struct ChangedMessage {
 
 /// A piece of content to be written.
 pub(super) struct NewChunk {
-    pub(super) place: u64,
+    pub(super) chunk_id: u64,
     pub(super) dir: u16,
     pub(super) bytes: Bytes,
 }
@@ -71,13 +71,13 @@ impl Round {
         shared.queues.dir_in(queue, number)
     }
 
-    pub(super) fn chunk(&mut self, shared: &Shared, place: u64, bytes: Bytes) {
+    pub(super) fn chunk(&mut self, shared: &Shared, chunk_id: u64, bytes: Bytes) {
         let index = shared.index();
         // Abandoned before it was written?
-        if index.chunks.contains_key(&place) {
-            let dir = self.dir_for(shared.ordinal_of(place), shared, &index);
+        if index.chunks.contains_key(&chunk_id) {
+            let dir = self.dir_for(shared.ordinal_of(chunk_id), shared, &index);
             self.bytes += bytes.len();
-            self.chunks.push(NewChunk { place, dir, bytes });
+            self.chunks.push(NewChunk { chunk_id, dir, bytes });
         }
     }
 
@@ -125,7 +125,7 @@ impl Round {
             return None;
         }
         let mut lines = Vec::new();
-        let sum_of = |place| index.chunks.get(&place).map_or(0, |chunk| chunk.sum);
+        let sum_of = |chunk_id| index.chunks.get(&chunk_id).map_or(0, |chunk| chunk.sum);
         envelope::write(&mut lines, shared.seal(id.0), &message, sum_of);
         let dir = self.dir_for(id.0, shared, &index);
         self.bytes += lines.len() + memory_bytes(&message);
@@ -197,12 +197,12 @@ impl ChangedMessage {
 
     /// What the index keeps of it.
     pub(super) fn slot(&self, message: &Message) -> Slot {
-        let place = |part: &Part| part.place().map(|place| place.0);
+        let chunk_id = |part: &Part| part.chunk_id().map(|chunk_id| chunk_id.0);
         Slot {
             dir: self.dir,
             envelope_bytes: self.lines.len() as u64,
             content_bytes: memory_bytes(message) as u64,
-            chunks: message.content.parts().iter().filter_map(place).collect(),
+            chunks: message.content.parts().iter().filter_map(chunk_id).collect(),
         }
     }
 }

@@ -11,10 +11,11 @@ use super::{
 };
 use crate::log::tolerant::with_retries;
 use crate::{
-    Mutation, SpoolFailure, Transaction, closing::Closing, commit_queue::CommitQueue, progress::Progress,
+    Mutation, SpoolFailure, Transaction, closing::Closing, commit_progress::CommitProgress,
+    commit_queue::CommitQueue,
 };
 use bytes::Bytes;
-use mail::{Content, Message, Part, Place, QueueId, UnixMillis};
+use mail::{ChunkId, Content, Message, Part, QueueId, UnixMillis};
 use std::{
     io,
     sync::{
@@ -48,7 +49,7 @@ pub(super) struct Shared {
     pub(super) queues: Queues,
     /// Each with the room it was promised.
     pub(super) commit_queue: CommitQueue<(Work, u64)>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) progress: Arc<CommitProgress>,
     index: Mutex<Index>,
     pub(super) room: Room,
     /// One at a time looks for room: what was seen earlier must not be noted later.
@@ -99,16 +100,16 @@ impl Shared {
 
     /// Chunks to come have higher numbers than this one: it may be lost, and whoever names it must not find
     /// another in its place.
-    pub(super) fn reserve_chunk_ids_above(&self, place: u64) {
-        if place < PLACES_END {
-            self.next_chunk.fetch_max(place + 1, Ordering::Relaxed);
+    pub(super) fn reserve_chunk_ids_above(&self, chunk_id: u64) {
+        if chunk_id < PLACES_END {
+            self.next_chunk.fetch_max(chunk_id + 1, Ordering::Relaxed);
         }
     }
 
     /// The same of one that an envelope names.
-    pub(super) fn outbid_named(&self, place: u64) {
+    pub(super) fn outbid_named(&self, chunk_id: u64) {
         if self.mutation != Mutation::GiveAgain {
-            self.reserve_chunk_ids_above(place);
+            self.reserve_chunk_ids_above(chunk_id);
         }
     }
 
@@ -124,8 +125,8 @@ impl Shared {
 
     /// How many chunks came before it since the start. Unlike its number it does not depend on the clock, so
     /// that a simulation puts its file into the same directory again.
-    pub(super) fn ordinal_of(&self, place: u64) -> u64 {
-        place.wrapping_sub(self.first_chunk.load(Ordering::Relaxed))
+    pub(super) fn ordinal_of(&self, chunk_id: u64) -> u64 {
+        chunk_id.wrapping_sub(self.first_chunk.load(Ordering::Relaxed))
     }
 
     /// Rounds to come have higher numbers than this one.
@@ -202,18 +203,19 @@ impl Shared {
             envelope::read(id, &bytes, self.seal(id.0)).map_err(corrupt)
         })?;
         let disputed = self.index().disputed(&filed.pieces).next();
-        if let Some((place, _)) = disputed {
-            let text = format!("{}/{name}: {} is not what was stored", dir.name, Named::Chunk(place).file());
+        if let Some((chunk_id, _)) = disputed {
+            let text =
+                format!("{}/{name}: {} is not what was stored", dir.name, Named::Chunk(chunk_id).file());
             return Err(SpoolFailure::Corrupt(text));
         }
         let content = read_content(dir, id, &filed)?;
         Ok(Message { content, ..filed.message })
     }
 
-    pub(super) fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        let chunk = self.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
+    pub(super) fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        let chunk = self.index().chunks.get(&chunk_id.0).copied().ok_or(SpoolFailure::Missing)?;
         let dir = self.queues.dir(chunk.dir.ok_or(SpoolFailure::Missing)?);
-        let name = Named::Chunk(place.0).file();
+        let name = Named::Chunk(chunk_id.0).file();
         let most_bytes = u64::from(chunk.length_bytes) + 1;
         read_checked(dir, &name, most_bytes, |bytes| {
             if !chunk.is_right(&bytes) {
@@ -265,7 +267,9 @@ fn content_of(
     let mut parts = Vec::with_capacity(filed.pieces.len());
     for piece in &filed.pieces {
         parts.push(match *piece {
-            Piece::Chunk { place, length_bytes, .. } => Part::Stored { place: Place(place), length_bytes },
+            Piece::Chunk { chunk_id, length_bytes, .. } => {
+                Part::Stored { chunk_id: ChunkId(chunk_id), length_bytes }
+            }
             Piece::Here { length_bytes, sum } => {
                 let bytes = rest.split_to(length_bytes as usize);
                 if crc32c::crc32c(&bytes) != sum {
@@ -275,7 +279,7 @@ fn content_of(
             }
         });
     }
-    Ok(Content::new(filed.message.content.facts, parts))
+    Ok(Content::new(filed.message.content.traits, parts))
 }
 
 /// A file, at most so much of it; none when it is not there.

@@ -11,8 +11,8 @@ use super::{
 use crate::RecipientState;
 use bytes::Bytes;
 use mail::{
-    BodyType, Content, Enhanced, Envelope, Facts, ForwardPath, Message, Notify, Outcome, Part, Place,
-    QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Notify, Outcome,
+    Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/spool-format.md");
@@ -37,10 +37,12 @@ fn message() -> Message {
     second.notify = Notify { success: true, failure: false, delay: true, explicit: true };
     second.orcpt = Some("rfc822;x@y".into());
     envelope.recipients = vec![Recipient::new(ForwardPath::Postmaster), second];
-    let facts = Facts { has_dot_line: true, has_long_line: true, ..Facts::default() };
-    let parts =
-        [Part::Memory(Bytes::from_static(b"A: b\r\n")), Part::Stored { place: Place(3), length_bytes: 5 }];
-    let content = Content::new(facts, parts);
+    let traits = ContentTraits { has_dot_line: true, has_long_line: true, ..ContentTraits::default() };
+    let parts = [
+        Part::Memory(Bytes::from_static(b"A: b\r\n")),
+        Part::Stored { chunk_id: ChunkId(3), length_bytes: 5 },
+    ];
+    let content = Content::new(traits, parts);
     Message { id: ID, arrived: UnixMillis(1_795_255_200_000), origin: "o".into(), envelope, content }
 }
 

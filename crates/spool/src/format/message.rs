@@ -4,8 +4,8 @@ use super::wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64};
 use crate::RecipientState;
 use bytes::Bytes;
 use mail::{
-    BodyType, Content, Enhanced, Envelope, Facts, Fate, ForwardPath, Message, Notify, Outcome, Part, Place,
-    QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, Disposition, Enhanced, Envelope, ForwardPath, Message, Notify,
+    Outcome, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
 };
 
 /// A remote's longest text that is kept for `why`.
@@ -31,7 +31,7 @@ pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(
     if let Some(envid) = &e.envid {
         put_text(out, envid);
     }
-    out.push(facts_byte(message.content.facts));
+    out.push(traits_byte(message.content.traits));
     put_u32(out, e.recipients.len() as u32);
     e.recipients.iter().for_each(|r| write_recipient(out, r));
     match past {
@@ -44,15 +44,15 @@ pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(
     write_content(out, &message.content);
 }
 
-fn facts_byte(f: Facts) -> u8 {
+fn traits_byte(f: ContentTraits) -> u8 {
     let bits =
         [f.has_dot_line, f.is_8bit, f.is_binary, f.lacks_final_crlf, f.has_utf8_header, f.has_long_line];
     bits.iter().enumerate().map(|(i, bit)| u8::from(*bit) << i).sum()
 }
 
-fn facts_of(byte: u8) -> Facts {
+fn traits_of(byte: u8) -> ContentTraits {
     let bit = |i: u8| byte >> i & 1 == 1;
-    Facts {
+    ContentTraits {
         has_dot_line: bit(0),
         is_8bit: bit(1),
         is_binary: bit(2),
@@ -90,10 +90,10 @@ fn write_content(out: &mut Vec<u8>, content: &Content) {
                 put_u32(out, u32::try_from(bytes.len()).expect("a part is far below 4 GiB"));
                 out.extend_from_slice(bytes);
             }
-            Part::Stored { place, length_bytes } => {
+            Part::Stored { chunk_id, length_bytes } => {
                 out.push(1);
                 put_u32(out, *length_bytes);
-                put_u64(out, place.0);
+                put_u64(out, chunk_id.0);
             }
         }
     }
@@ -102,12 +102,12 @@ fn write_content(out: &mut Vec<u8>, content: &Content) {
 /// The chunks a message's content is in; nothing else of it is looked at or kept.
 pub(crate) fn read_places(body: &[u8]) -> Result<Vec<u64>, Malformed> {
     let mut r = content_of(body)?;
-    let mut places = Vec::new();
+    let mut chunk_ids = Vec::new();
     for _ in 0..r.count(5)? {
-        let (_, place) = skip_part(&mut r)?;
-        places.extend(place);
+        let (_, chunk_id) = skip_part(&mut r)?;
+        chunk_ids.extend(chunk_id);
     }
-    Ok(places)
+    Ok(chunk_ids)
 }
 
 /// The same; and everything but the bytes of content goes behind what `out` has, for [`read_abridged`].
@@ -115,13 +115,13 @@ pub(crate) fn abridge(body: &[u8], out: &mut Vec<u8>) -> Result<Vec<u64>, Malfor
     let mut r = content_of(body)?;
     let parts = r.count(5)?;
     out.extend_from_slice(&body[..body.len() - r.0.len()]);
-    let mut places = Vec::new();
+    let mut chunk_ids = Vec::new();
     for _ in 0..parts {
-        let (head, place) = skip_part(&mut r)?;
+        let (head, chunk_id) = skip_part(&mut r)?;
         out.extend_from_slice(head);
-        places.extend(place);
+        chunk_ids.extend(chunk_id);
     }
-    Ok(places)
+    Ok(chunk_ids)
 }
 
 /// Behind all that stands before the content.
@@ -133,7 +133,7 @@ fn content_of(body: &[u8]) -> Result<Reader<'_>, Malformed> {
     if r.u8()? >> 5 & 1 == 1 {
         r.skip_text()?; // ENVID
     }
-    r.u8()?; // facts
+    r.u8()?; // traits
     let count = r.count(3)?;
     for _ in 0..count {
         r.skip_text()?;
@@ -157,8 +157,8 @@ fn skip_part<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], Option<u64>), Malforme
             Ok((&from[..5], None))
         }
         1 => {
-            let place = r.u64()?;
-            Ok((&from[..from.len() - r.0.len()], Some(place)))
+            let chunk_id = r.u64()?;
+            Ok((&from[..from.len() - r.0.len()], Some(chunk_id)))
         }
         _ => Err(Malformed("part")),
     }
@@ -215,12 +215,12 @@ fn read(id: QueueId, body: &[u8], bodies: Bodies) -> Result<Stored, Malformed> {
     if bits >> 5 & 1 == 1 {
         envelope.envid = Some(r.text()?.into());
     }
-    let facts = facts_of(r.u8()?);
+    let traits = traits_of(r.u8()?);
     let count = r.count(3)?;
     envelope.recipients = read_all(count, || read_recipient(&mut r))?;
     let past = r.u8()?;
     let states = if past & 1 == 1 { Some(read_all(count, || read_state(&mut r))?) } else { None };
-    let content = read_content(&mut r, facts, bodies)?;
+    let content = read_content(&mut r, traits, bodies)?;
     Ok(Stored {
         message: Message { id, arrived, origin, envelope, content },
         states,
@@ -238,12 +238,12 @@ fn read_all<T>(count: usize, mut one: impl FnMut() -> Result<T, Malformed>) -> R
 }
 
 /// Stands for content that was not asked for.
-pub(crate) const NOWHERE: Place = Place(u64::MAX);
+pub(crate) const NOWHERE: ChunkId = ChunkId(u64::MAX);
 
-fn read_content(r: &mut Reader<'_>, facts: Facts, bodies: Bodies) -> Result<Content, Malformed> {
+fn read_content(r: &mut Reader<'_>, traits: ContentTraits, bodies: Bodies) -> Result<Content, Malformed> {
     match r.count(5)? {
-        1 => Ok(Content::new(facts, [read_part(r, bodies)?])), // mostly, and spared the vector
-        count => Ok(Content::new(facts, read_all(count, || read_part(r, bodies))?)),
+        1 => Ok(Content::new(traits, [read_part(r, bodies)?])), // mostly, and spared the vector
+        count => Ok(Content::new(traits, read_all(count, || read_part(r, bodies))?)),
     }
 }
 
@@ -255,10 +255,10 @@ fn read_part(r: &mut Reader<'_>, bodies: Bodies) -> Result<Part, Malformed> {
             if bodies == Bodies::Copied {
                 Ok(Part::Memory(Bytes::copy_from_slice(bytes)))
             } else {
-                Ok(Part::Stored { place: NOWHERE, length_bytes })
+                Ok(Part::Stored { chunk_id: NOWHERE, length_bytes })
             }
         }
-        1 => Ok(Part::Stored { place: Place(r.u64()?), length_bytes }),
+        1 => Ok(Part::Stored { chunk_id: ChunkId(r.u64()?), length_bytes }),
         _ => Err(Malformed("part")),
     }
 }
@@ -280,30 +280,30 @@ fn read_state(r: &mut Reader<'_>) -> Result<RecipientState, Malformed> {
 }
 
 fn write_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
-    let fate = match outcome.fate {
-        Fate::Delivered => 0,
-        Fate::Deferred => 1,
-        Fate::Failed => 2,
+    let disposition = match outcome.disposition {
+        Disposition::Delivered => 0,
+        Disposition::Deferred => 1,
+        Disposition::Failed => 2,
     };
-    out.push(fate | u8::from(outcome.from_remote) << 2);
+    out.push(disposition | u8::from(outcome.from_remote) << 2);
     out.push(outcome.status.0);
     put_u16(out, outcome.status.1);
     put_u16(out, outcome.status.2);
     // What was delivered or failed is told in the log; only what waits has to be explained again.
-    let text = if outcome.fate == Fate::Deferred { &*outcome.text } else { "" };
+    let text = if outcome.disposition == Disposition::Deferred { &*outcome.text } else { "" };
     put_text(out, &text[..text.floor_char_boundary(TEXT_MAX)]);
 }
 
 fn read_outcome(r: &mut Reader<'_>) -> Result<Outcome, Malformed> {
     let bits = r.u8()?;
-    let fate = match bits & 3 {
-        0 => Fate::Delivered,
-        1 => Fate::Deferred,
-        2 => Fate::Failed,
-        _ => return Err(Malformed("fate")),
+    let disposition = match bits & 3 {
+        0 => Disposition::Delivered,
+        1 => Disposition::Deferred,
+        2 => Disposition::Failed,
+        _ => return Err(Malformed("disposition")),
     };
     let status = Enhanced(r.u8()?, r.u16()?, r.u16()?);
-    Ok(Outcome { fate, status, text: r.text()?.into(), from_remote: bits & 4 == 4 })
+    Ok(Outcome { disposition, status, text: r.text()?.into(), from_remote: bits & 4 == 4 })
 }
 
 /// Outcomes noted at `at`.
@@ -329,7 +329,7 @@ pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {
 /// Folds one attempt's outcome into a recipient's state.
 pub(crate) fn fold(state: &mut RecipientState, at: UnixMillis, outcome: Outcome) {
     state.attempt_count += 1;
-    state.settled |= outcome.fate != Fate::Deferred;
+    state.settled |= outcome.disposition != Disposition::Deferred;
     state.last = Some((at, outcome));
 }
 
@@ -348,12 +348,12 @@ mod tests {
         second.notify = Notify { success: true, failure: false, delay: true, explicit: true };
         second.orcpt = Some("rfc822;x@y".into());
         envelope.recipients = vec![Recipient::new(ForwardPath::Postmaster), second];
-        let facts = Facts { has_dot_line: true, has_long_line: true, ..Facts::default() };
+        let traits = ContentTraits { has_dot_line: true, has_long_line: true, ..ContentTraits::default() };
         let parts = [
-            Part::Stored { place: Place(7), length_bytes: 9 },
+            Part::Stored { chunk_id: ChunkId(7), length_bytes: 9 },
             Part::Memory(Bytes::from_static(b"tail\r\n")),
         ];
-        let content = Content::new(facts, parts);
+        let content = Content::new(traits, parts);
         Message { id: QueueId(5), arrived: UnixMillis(99), origin: "test".into(), envelope, content }
     }
 

@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     Done = 3,
     /// Held or released.
     Hold = 4,
-    /// A piece of content. The name is its place.
+    /// A chunk of content. The name is the id of the chunk.
     Chunk = 5,
 }
 

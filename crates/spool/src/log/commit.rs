@@ -4,10 +4,10 @@
 
 use super::{
     Shared, Work,
-    index::{Location, Segment, places},
+    index::{Location, Segment, chunk_ids},
 };
 use crate::{
-    Change, Entry, Mutation, SpoolFailure, Ticket,
+    Change, CommitSeq, Entry, Mutation, SpoolFailure,
     disk::lacks_room,
     format::{
         block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
@@ -15,7 +15,7 @@ use crate::{
         record::{self, Kind},
     },
 };
-use host::Processors;
+use cpu_load::Processors;
 use mail::UnixMillis;
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -108,12 +108,12 @@ impl Committer {
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
         let mut processors = Processors::new();
-        while let Some((works, ticket)) = self.shared.commit_queue.next(
+        while let Some((works, commit_seq)) = self.shared.commit_queue.next(
             self.outcome_delay(),
             self.shared.last_sync(),
             processors.unused_percent(),
         ) {
-            if !self.serve(works, ticket) {
+            if !self.serve(works, commit_seq) {
                 return;
             }
         }
@@ -127,9 +127,9 @@ impl Committer {
     }
 
     /// One round; `false` when it failed, which is final.
-    pub(crate) fn serve(&mut self, works: Vec<Work>, ticket: Ticket) -> bool {
+    pub(crate) fn serve(&mut self, works: Vec<Work>, commit_seq: CommitSeq) -> bool {
         match self.shared.mutation {
-            Mutation::AnswerEarly => self.shared.done(ticket),
+            Mutation::AnswerEarly => self.shared.done(commit_seq),
             Mutation::ReuseEarly => self.reuse_early(&works),
             _ => {}
         }
@@ -137,7 +137,7 @@ impl Committer {
             self.shared.poison(failure);
             return false;
         }
-        self.shared.done(ticket);
+        self.shared.done(commit_seq);
         self.shared.give_back_dead();
         true
     }
@@ -168,9 +168,9 @@ impl Committer {
                     self.make_room(size)?;
                     entries.iter().for_each(|entry| self.entry(entry));
                 }
-                Work::Chunk(place, bytes) => {
+                Work::Chunk(chunk_id, bytes) => {
                     self.make_room(bytes.len() + record::OVERHEAD_BYTES)?;
-                    self.record(Kind::Chunk, place, Vec::new(), |out| out.extend_from_slice(&bytes));
+                    self.record(Kind::Chunk, chunk_id, Vec::new(), |out| out.extend_from_slice(&bytes));
                 }
                 Work::Move(moved) => {
                     self.settle_index_of(moved.name)?;
@@ -189,9 +189,9 @@ impl Committer {
                     }
                 }
                 Work::MoveChunk(moved) => {
-                    let is_still = self.shared.index().chunks.get(&moved.place) == Some(&moved.at);
+                    let is_still = self.shared.index().chunks.get(&moved.chunk_id) == Some(&moved.at);
                     if is_still && self.make_room_for_move(moved.bytes.len() + record::OVERHEAD_BYTES)? {
-                        self.record(Kind::Chunk, moved.place, Vec::new(), |out| {
+                        self.record(Kind::Chunk, moved.chunk_id, Vec::new(), |out| {
                             out.extend_from_slice(&moved.bytes);
                         });
                         self.written.last_mut().expect("it was written just now").is_copy = true;
@@ -279,12 +279,12 @@ impl Committer {
     fn entry(&mut self, entry: &Entry) {
         match entry {
             Entry::Accept(message) => {
-                let chunks = places(&message.content);
+                let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
             }
             Entry::Adopt(found) => {
                 let (message, past) = (&found.message, (&found.recipients[..], found.held));
-                let chunks = places(&message.content);
+                let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| {
                     write_message(out, message, Some(past));
                 });

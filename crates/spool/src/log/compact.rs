@@ -10,7 +10,7 @@ use super::{
     segment_index,
 };
 use crate::{
-    Mutation, SpoolFailure, Ticket,
+    CommitSeq, Mutation, SpoolFailure,
     commit_queue::Urgency,
     format::record::{self, Kind},
 };
@@ -42,7 +42,7 @@ pub(crate) struct Relocated {
 
 /// The same for a chunk.
 pub(crate) struct RelocatedChunk {
-    pub(crate) place: u64,
+    pub(crate) chunk_id: u64,
     pub(crate) at: Location,
     pub(crate) bytes: Bytes,
 }
@@ -233,8 +233,8 @@ fn warn(failure: &SpoolFailure) {
 /// Compacts the oldest segment; its number.
 fn compact(shared: &Shared) -> Result<u32, SpoolFailure> {
     let mut cleaning = Compaction::of_oldest(shared)?;
-    while let Some(ticket) = cleaning.next(shared)? {
-        shared.progress.wait_blocking(ticket)?;
+    while let Some(commit_seq) = cleaning.next(shared)? {
+        shared.progress.wait_blocking(commit_seq)?;
     }
     Ok(cleaning.segment)
 }
@@ -316,8 +316,11 @@ fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
     let noted = index.messages.iter().filter(|_| !index.parked.is_empty());
     let noted = noted.filter(|(_, slot)| is_note_here(slot)).map(|(id, _)| (Kind::Outcome, *id));
     let kept = index.retention.kept.iter().filter(|(_, kept)| is_here(kept)).map(|(id, _)| (Kind::Done, *id));
-    let mut all: Vec<_> =
-        records.chain(chunks.map(|(place, _)| (Kind::Chunk, *place))).chain(noted).chain(kept).collect();
+    let mut all: Vec<_> = records
+        .chain(chunks.map(|(chunk_id, _)| (Kind::Chunk, *chunk_id)))
+        .chain(noted)
+        .chain(kept)
+        .collect();
     // Maps have no order of their own, and a simulation wants one.
     all.sort_unstable();
     all
@@ -349,11 +352,11 @@ impl Compaction {
     ///
     /// # Errors
     /// At the end, when the disk did not give something back.
-    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<Ticket>, SpoolFailure> {
+    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<CommitSeq>, SpoolFailure> {
         loop {
-            let ticket = self.next_together(shared);
-            if ticket.is_some() || shared.mutation == Mutation::KeepDamaged {
-                return Ok(ticket);
+            let commit_seq = self.next_together(shared);
+            if commit_seq.is_some() || shared.mutation == Mutation::KeepDamaged {
+                return Ok(commit_seq);
             }
             if self.is_again {
                 return shared.park_damaged(self).map(|()| None);
@@ -363,19 +366,19 @@ impl Compaction {
         }
     }
 
-    fn next_together(&mut self, shared: &Shared) -> Option<Ticket> {
+    fn next_together(&mut self, shared: &Shared) -> Option<CommitSeq> {
         let most = TOGETHER_BYTES.min(shared.settings.segment_bytes / 4);
         let (mut bytes, mut last) = (0, None);
         while bytes < most
-            && let Some((ticket, length)) = self.next_listed(shared)
+            && let Some((commit_seq, length)) = self.next_listed(shared)
         {
             bytes += length;
-            last = Some(ticket);
+            last = Some(commit_seq);
         }
-        last.inspect(|ticket| shared.commit_queue.request_commit(*ticket))
+        last.inspect(|commit_seq| shared.commit_queue.request_commit(*commit_seq))
     }
 
-    fn next_listed(&mut self, shared: &Shared) -> Option<(Ticket, u64)> {
+    fn next_listed(&mut self, shared: &Shared) -> Option<(CommitSeq, u64)> {
         while let Some((kind, name)) = self.records.pop_front() {
             let moved = match kind {
                 Kind::Chunk => move_chunk(shared, self.segment, name),
@@ -400,8 +403,8 @@ impl Compaction {
     }
 }
 
-/// Its ticket and size; nothing when it is not there any more.
-fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+/// Its commit number and size; nothing when it is not there any more.
+fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
     let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
     let Some(slot) = slot else { return Ok(None) };
     let mut folded = shared.fold(QueueId(name), &slot, true)?;
@@ -411,31 +414,35 @@ fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Tick
     }
     let bytes = u64::from(slot.at.length);
     let moved = Relocated { name, slot, folded };
-    let ticket = shared.commit_queue.push(
+    let commit_seq = shared.commit_queue.push(
         shared.commit_queue.lock(),
         Work::Move(Box::new(moved)),
         bytes,
         Urgency::Lazy,
     );
-    Ok(Some((ticket, bytes)))
+    Ok(Some((commit_seq, bytes)))
 }
 
-fn move_chunk(shared: &Shared, segment: u32, place: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
-    let at = shared.index().chunks.get(&place).filter(|at| at.segment == segment).copied();
+fn move_chunk(
+    shared: &Shared,
+    segment: u32,
+    chunk_id: u64,
+) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
+    let at = shared.index().chunks.get(&chunk_id).filter(|at| at.segment == segment).copied();
     let Some(at) = at else { return Ok(None) };
-    let bytes = Bytes::from(shared.record(at, Kind::Chunk, place)?);
+    let bytes = Bytes::from(shared.record(at, Kind::Chunk, chunk_id)?);
     let length = bytes.len() as u64;
-    let moved = RelocatedChunk { place, at, bytes };
-    let ticket = shared.commit_queue.push(
+    let moved = RelocatedChunk { chunk_id, at, bytes };
+    let commit_seq = shared.commit_queue.push(
         shared.commit_queue.lock(),
         Work::MoveChunk(Box::new(moved)),
         length,
         Urgency::Lazy,
     );
-    Ok(Some((ticket, length)))
+    Ok(Some((commit_seq, length)))
 }
 
-fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+fn move_kept(shared: &Shared, id: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
     let kept = shared.index().retention.kept.get(&id).cloned();
     let Some(kept) = kept else { return Ok(None) };
     let read = |(kind, at): &(Kind, Location)| shared.record(*at, *kind, id);
@@ -444,7 +451,7 @@ fn move_kept(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFai
 }
 
 /// The notes of a message whose own record stays in a parked segment.
-fn move_notes(shared: &Shared, id: u64) -> Result<Option<(Ticket, u64)>, SpoolFailure> {
+fn move_notes(shared: &Shared, id: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
     let slot = shared.index().messages.get(&id).cloned();
     let Some(more) = slot.and_then(|slot| slot.more) else { return Ok(None) };
     let (mut kept, mut bodies) = (Kept::default(), Vec::new());
@@ -463,13 +470,13 @@ fn without_copies(bodies: Vec<Vec<u8>>) -> Vec<Option<Vec<u8>>> {
     bodies.into_iter().zip(is_last).map(|(body, is_last)| is_last.then_some(body)).collect()
 }
 
-fn push_kept(shared: &Shared, moved: RelocatedNotes) -> (Ticket, u64) {
+fn push_kept(shared: &Shared, moved: RelocatedNotes) -> (CommitSeq, u64) {
     let length = moved.bytes() as u64;
-    let ticket = shared.commit_queue.push(
+    let commit_seq = shared.commit_queue.push(
         shared.commit_queue.lock(),
         Work::MoveKept(Box::new(moved)),
         length,
         Urgency::Lazy,
     );
-    (ticket, length)
+    (commit_seq, length)
 }

@@ -38,8 +38,8 @@ pub(super) fn first_chunk(epoch: u64) -> u64 {
 }
 
 /// The epoch of a chunk.
-pub(super) fn of_chunk(place: u64) -> u64 {
-    place >> CHUNK_SHIFT
+pub(super) fn of_chunk(chunk_id: u64) -> u64 {
+    chunk_id >> CHUNK_SHIFT
 }
 
 /// The name of the file that says that an epoch is in use.

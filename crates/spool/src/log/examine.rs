@@ -17,7 +17,7 @@ use crate::{
         record::{self, Kind, Record},
     },
 };
-use mail::{Message, Outcome, Place, QueueId, UnixMillis};
+use mail::{ChunkId, Message, Outcome, QueueId, UnixMillis};
 use std::{io, path::Path, sync::Arc};
 
 /// Something in a log.
@@ -85,7 +85,7 @@ pub enum Seen<'a> {
 /// What a record says.
 #[derive(Debug)]
 pub enum Said {
-    /// A message; its content in memory, or by the places of chunks.
+    /// A message; its content in memory, or by the ids of chunks.
     Message {
         /// The message.
         message: Box<Message>,
@@ -118,7 +118,7 @@ pub enum Said {
     /// A piece of content.
     Chunk {
         /// Its name.
-        place: Place,
+        chunk_id: ChunkId,
         /// The piece.
         bytes: Vec<u8>,
     },
@@ -141,7 +141,7 @@ impl Said {
             Kind::Outcome => read_results(record.body).map(|(at, results)| Self::Outcome { id, at, results }),
             Kind::Done => Ok(Self::Done { id }),
             Kind::Hold => Ok(Self::Hold { id, held: record.body == [1] }),
-            Kind::Chunk => Ok(Self::Chunk { place: Place(record.name), bytes: record.body.to_vec() }),
+            Kind::Chunk => Ok(Self::Chunk { chunk_id: ChunkId(record.name), bytes: record.body.to_vec() }),
         };
         said.unwrap_or_else(|malformed| Self::Nonsense { why: malformed.0 })
     }

@@ -292,23 +292,23 @@ impl Index {
         if let Some(more) = slot.more {
             more.notes.iter().for_each(|at| self.release(*at));
             if with_chunks {
-                more.chunks.iter().for_each(|place| self.forget_chunk(*place));
+                more.chunks.iter().for_each(|chunk_id| self.forget_chunk(*chunk_id));
             }
         }
     }
 
-    pub(crate) fn forget_chunk(&mut self, place: u64) {
-        if let Some(at) = self.chunks.remove(&place) {
+    pub(crate) fn forget_chunk(&mut self, chunk_id: u64) {
+        if let Some(at) = self.chunks.remove(&chunk_id) {
             self.release(at);
         }
     }
 
     /// A chunk that no message will name. One that is not written yet counts for nothing when it is.
-    pub(crate) fn abandon_chunk(&mut self, place: u64) {
-        if self.chunks.contains_key(&place) {
-            self.forget_chunk(place);
+    pub(crate) fn abandon_chunk(&mut self, chunk_id: u64) {
+        if self.chunks.contains_key(&chunk_id) {
+            self.forget_chunk(chunk_id);
         } else {
-            self.abandoned.insert(place);
+            self.abandoned.insert(chunk_id);
         }
     }
 
@@ -320,8 +320,9 @@ impl Index {
             .filter_map(|s| s.more.as_ref())
             .flat_map(|m| m.chunks.iter().copied())
             .collect();
-        let orphans: Vec<u64> = self.chunks.keys().filter(|place| !named.contains(place)).copied().collect();
-        orphans.into_iter().for_each(|place| self.forget_chunk(place));
+        let orphans: Vec<u64> =
+            self.chunks.keys().filter(|chunk_id| !named.contains(chunk_id)).copied().collect();
+        orphans.into_iter().for_each(|chunk_id| self.forget_chunk(chunk_id));
     }
 
     /// The oldest segments in which nothing lives, but the one that is written to. Only from the old end: a
@@ -345,7 +346,7 @@ impl Index {
     }
 }
 
-/// The places a message record names; empty for other records and for records that cannot be read.
+/// The chunks that a message record names; empty for other records and for records that cannot be read.
 pub(crate) fn chunks_of(record: &Record<'_>) -> Vec<u64> {
     if record.kind != Kind::Message {
         return Vec::new();
@@ -353,10 +354,12 @@ pub(crate) fn chunks_of(record: &Record<'_>) -> Vec<u64> {
     crate::format::message::read_places(record.body).unwrap_or_default()
 }
 
-/// The places of a content's stored parts.
-pub(crate) fn places(content: &mail::Content) -> Vec<u64> {
+/// The ids of the chunks of a content.
+pub(crate) fn chunk_ids(content: &mail::Content) -> Vec<u64> {
     let stored = |part: &mail::Part| match part {
-        mail::Part::Stored { place, .. } if *place != crate::format::message::NOWHERE => Some(place.0),
+        mail::Part::Stored { chunk_id, .. } if *chunk_id != crate::format::message::NOWHERE => {
+            Some(chunk_id.0)
+        }
         mail::Part::Stored { .. } | mail::Part::Memory(_) => None,
     };
     content.parts().iter().filter_map(stored).collect()

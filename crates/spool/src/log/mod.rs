@@ -27,9 +27,10 @@ pub(crate) mod tolerant;
 mod window;
 
 use crate::{
-    Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool, SpoolFailure,
-    Ticket, Transaction,
+    CommitSeq, Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Transaction,
     closing::Closing,
+    commit_progress::CommitProgress,
     commit_queue::{self, CommitQueue, Pending, Urgency},
     disk::{Disk, RealDisk},
     format::{
@@ -39,12 +40,11 @@ use crate::{
         wire::Malformed,
     },
     mutation::Mutation,
-    progress::Progress,
 };
 use bytes::Bytes;
 use commit::Committer;
 use index::{Index, Location, Slot};
-use mail::{Message, Part, Place, QueueId, SharedMessage};
+use mail::{ChunkId, Message, Part, QueueId, SharedMessage};
 use pool::{Mark, Pool, Room};
 use read::{Note, ReadNote, Source, is_repeated, read_record};
 use recover::{Last, Reading};
@@ -113,7 +113,7 @@ struct Faults {
 pub(crate) struct Shared {
     settings: LogSettings,
     pool: Arc<Pool>,
-    progress: Arc<Progress>,
+    progress: Arc<CommitProgress>,
     commit_queue: CommitQueue<Work>,
     index: Mutex<Index>,
     next_chunk: AtomicU64,
@@ -207,9 +207,9 @@ impl Shared {
         Ok(SharedMessage::new(stored.message))
     }
 
-    fn chunk(&self, source: Source, place: Place) -> Result<Bytes, SpoolFailure> {
-        let at = self.index().chunks.get(&place.0).copied().ok_or(SpoolFailure::Missing)?;
-        self.record_from(source, at, Kind::Chunk, place.0).map(Bytes::from)
+    fn chunk(&self, source: Source, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        let at = self.index().chunks.get(&chunk_id.0).copied().ok_or(SpoolFailure::Missing)?;
+        self.record_from(source, at, Kind::Chunk, chunk_id.0).map(Bytes::from)
     }
 
     /// A message with the outcomes noted since it was written, and whether it is held.
@@ -291,8 +291,8 @@ impl Shared {
         Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
     }
 
-    fn done(&self, ticket: Ticket) {
-        self.progress.publish(ticket);
+    fn done(&self, commit_seq: CommitSeq) {
+        self.progress.publish(commit_seq);
     }
 
     /// Ends the log. Only the first failure is reported. The pool is closed, so that a commit thread that
@@ -574,7 +574,7 @@ fn message_bytes(message: &Message) -> usize {
 }
 
 impl Spool for LogSpool {
-    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
         let (internal, urgency) = commit_queue::classify(&transaction);
         let bytes = transaction.iter().map(|entry| commit::entry_bytes(entry) as u64).sum();
         let commit_queue = self.admit(bytes, internal)?;
@@ -582,33 +582,33 @@ impl Spool for LogSpool {
         Ok(self.shared.commit_queue.push(commit_queue, Work::Transaction(transaction), bytes, urgency))
     }
 
-    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+    fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         let commit_queue = self.admit(chunk.len() as u64, false)?;
-        let place = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
+        let chunk_id = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
         let bytes = chunk.len() as u64;
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.commit_queue.push(commit_queue, Work::Chunk(place, chunk), bytes, Urgency::Immediate);
-        Ok(Place(place))
+        self.shared.commit_queue.push(commit_queue, Work::Chunk(chunk_id, chunk), bytes, Urgency::Immediate);
+        Ok(ChunkId(chunk_id))
     }
 
-    fn abandon(&self, places: &[Place]) {
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
         if self.shared.mutation == Mutation::KeepAbandoned {
             return;
         }
         let mut index = self.shared.index();
-        places.iter().for_each(|place| index.abandon_chunk(place.0));
+        chunk_ids.iter().for_each(|chunk_id| index.abandon_chunk(chunk_id.0));
         drop(index);
         // A full log commits nothing that would do it.
         self.shared.give_back_dead();
     }
 
-    fn durable(&self, ticket: Ticket) -> Durable {
-        self.shared.commit_queue.request_commit(ticket);
-        self.shared.progress.wait(ticket)
+    fn durable(&self, commit_seq: CommitSeq) -> Durable {
+        self.shared.commit_queue.request_commit(commit_seq);
+        self.shared.progress.wait(commit_seq)
     }
 
-    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        self.shared.progress.look(ticket)
+    fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
+        self.shared.progress.look(commit_seq)
     }
 
     fn failed(&self) -> Failed {
@@ -623,12 +623,12 @@ impl Spool for LogSpool {
         self.shared.message(Source::Cache, id).ok()
     }
 
-    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.retrying(|| self.shared.chunk(Source::Disk, place))
+    fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        self.retrying(|| self.shared.chunk(Source::Disk, chunk_id))
     }
 
-    fn load_cached(&self, place: Place) -> Option<Bytes> {
-        self.shared.chunk(Source::Cache, place).ok()
+    fn load_cached(&self, chunk_id: ChunkId) -> Option<Bytes> {
+        self.shared.chunk(Source::Cache, chunk_id).ok()
     }
 
     fn room_bytes(&self) -> u64 {

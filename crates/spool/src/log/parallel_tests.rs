@@ -8,8 +8,8 @@ use super::{
 use crate::{Change, Entry, Mutation, Recovered, Spool, WorkStep, disk::RealDisk};
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId, Recipient,
+    ReversePath, SharedMessage, UnixMillis,
 };
 use proptest::prelude::*;
 use std::{
@@ -78,7 +78,7 @@ fn message(id: u64, recipients: usize, part: Part) -> SharedMessage {
     let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
     let path = |n| ForwardPath::parse(&format!("r{n}@c.test"), false).unwrap();
     envelope.recipients = (0..recipients).map(|n| Recipient::new(path(n))).collect();
-    let content = Content::new(Facts::default(), [part]);
+    let content = Content::new(ContentTraits::default(), [part]);
     SharedMessage::new(Message {
         id: QueueId(id),
         arrived: UnixMillis(id),
@@ -106,7 +106,7 @@ fn write(dir: &Path, steps: &[Step], closes: bool) {
                 let bytes = Bytes::from(vec![next as u8; *size_bytes]);
                 let length_bytes = *size_bytes as u32;
                 let part = match in_chunk {
-                    true => Part::Stored { place: spool.store(bytes).unwrap(), length_bytes },
+                    true => Part::Stored { chunk_id: spool.store(bytes).unwrap(), length_bytes },
                     false => Part::Memory(bytes),
                 };
                 live.push(next);
@@ -191,7 +191,7 @@ fn told(found: &mut Found, dir: &Path, threads: usize) -> String {
     let mut messages: Vec<_> = found.index.messages.iter().collect();
     messages.sort_by_key(|(id, _)| **id);
     let mut chunks: Vec<_> = found.index.chunks.iter().collect();
-    chunks.sort_by_key(|(place, _)| **place);
+    chunks.sort_by_key(|(chunk_id, _)| **chunk_id);
     let segments: Vec<_> = found.index.segments.values().map(segment).collect();
     let empty: Vec<_> = found.empty.iter().map(segment).collect();
     text += &format!("\n{messages:?}\n{chunks:?}\n{segments:?}\n{empty:?}");

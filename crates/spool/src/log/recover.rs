@@ -495,7 +495,7 @@ fn take_batch(
     let chunks = rows
         .iter()
         .flat_map(|row| named(row).into_iter().chain((row.kind == Kind::Chunk).then_some(row.name)));
-    let behind = chunks.map(|place| place.saturating_add(1)).max();
+    let behind = chunks.map(|chunk_id| chunk_id.saturating_add(1)).max();
     found.next_chunk = found.next_chunk.max(behind.unwrap_or(0));
     found.epoch = found.epoch.max(epoch::of(sequence)).max(epoch::of_chunk(found.next_chunk));
     found.last = Some(Last { sequence, segment, rows, bodies });

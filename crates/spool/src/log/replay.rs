@@ -130,13 +130,13 @@ impl Shared {
     fn has_chunks(&self, id: QueueId, slot: &Slot) -> Result<(), SpoolFailure> {
         let Some(more) = &slot.more else { return Ok(()) };
         let index = self.index();
-        match more.chunks.iter().find(|place| !index.chunks.contains_key(place)) {
+        match more.chunks.iter().find(|chunk_id| !index.chunks.contains_key(chunk_id)) {
             // Perhaps it lies where nothing can be read now.
-            Some(place) if !index.parked.is_empty() || index.retention.up_to > 0 => {
-                Err(SpoolFailure::Io(format!("{id}: chunk {place} of its content cannot be read")))
+            Some(chunk_id) if !index.parked.is_empty() || index.retention.up_to > 0 => {
+                Err(SpoolFailure::Io(format!("{id}: chunk {chunk_id} of its content cannot be read")))
             }
-            Some(place) => Err(SpoolFailure::Corrupt(format!(
-                "{id}: its content is lost (chunk {place} is missing): the message is kept out of the queue"
+            Some(chunk_id) => Err(SpoolFailure::Corrupt(format!(
+                "{id}: its content is lost (chunk {chunk_id} is missing): the message is kept out of the queue"
             ))),
             None => Ok(()),
         }

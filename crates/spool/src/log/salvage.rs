@@ -6,7 +6,7 @@ use super::{
     examine::{Said, Seen, examine},
 };
 use crate::{RecipientState, RecoveryReport, SpoolFailure, disk::RealDisk, format::message::fold};
-use mail::{Content, Fate, Message, Outcome, Part, QueueId, UnixMillis};
+use mail::{Content, Disposition, Message, Outcome, Part, QueueId, UnixMillis};
 use std::{
     collections::{HashMap, HashSet},
     path::Path,
@@ -62,8 +62,8 @@ pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageRepo
     let mut chunks = heap.wanted_chunks();
     if !chunks.is_empty() {
         examine(dir, &mut |seen| {
-            if let Seen::Record { said: Said::Chunk { place, bytes }, .. } = seen
-                && let Some(slot) = chunks.get_mut(&place.0)
+            if let Seen::Record { said: Said::Chunk { chunk_id, bytes }, .. } = seen
+                && let Some(slot) = chunks.get_mut(&chunk_id.0)
             {
                 *slot = Some(bytes);
             }
@@ -97,8 +97,8 @@ impl Candidate {
             for (index, outcome) in results {
                 let Some(state) = self.recipients.get_mut(index as usize) else { continue };
                 // The clock may have gone back; an end is an end whenever it was.
-                let is_news =
-                    outcome.fate != Fate::Deferred || known[index as usize].is_none_or(|last| at > last);
+                let is_news = outcome.disposition != Disposition::Deferred
+                    || known[index as usize].is_none_or(|last| at > last);
                 if is_news && !state.settled {
                     fold(state, at, outcome);
                 }
@@ -112,13 +112,13 @@ impl Candidate {
         for part in self.message.content.parts() {
             match part {
                 Part::Memory(bytes) => parts.push(Part::Memory(bytes.clone())),
-                Part::Stored { place, length_bytes } => match chunks.get(&place.0) {
+                Part::Stored { chunk_id, length_bytes } => match chunks.get(&chunk_id.0) {
                     Some(Some(bytes)) => parts.push(Part::Memory(bytes.clone().into())),
                     _ => lost_bytes += u64::from(*length_bytes),
                 },
             }
         }
-        let content = Content::new(self.message.content.facts, parts);
+        let content = Content::new(self.message.content.traits, parts);
         Salvaged { message: Message { content, ..self.message }, recipients: self.recipients, lost_bytes }
     }
 }
@@ -207,6 +207,6 @@ impl Heap {
 
     fn wanted_chunks(&self) -> HashMap<u64, Option<Vec<u8>>> {
         let contents = self.candidates.values().map(|c| &c.message.content);
-        contents.flat_map(super::index::places).map(|place| (place, None)).collect()
+        contents.flat_map(super::index::chunk_ids).map(|chunk_id| (chunk_id, None)).collect()
     }
 }

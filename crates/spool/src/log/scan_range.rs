@@ -259,14 +259,14 @@ impl ScanResult {
 }
 
 impl Kept {
-    /// The places of its chunks; none when it makes no sense, which is told when it is visited.
+    /// The ids of its chunks; none when it makes no sense, which is told when it is visited.
     fn add(&mut self, offset: u32, body: &[u8]) -> Vec<u64> {
         let begin = self.bytes.len();
-        let places = abridge(body, &mut self.bytes);
-        match places {
-            Ok(places) => {
+        let chunk_ids = abridge(body, &mut self.bytes);
+        match chunk_ids {
+            Ok(chunk_ids) => {
                 self.begins.push((offset, begin as u32));
-                places
+                chunk_ids
             }
             Err(_) => {
                 self.bytes.truncate(begin);

@@ -178,7 +178,7 @@ fn encode(header: &SegmentHeader, read: &ScanResult) -> Option<Vec<u8>> {
         put_u32(&mut table, row.length);
         if row.kind == Kind::Message {
             put_u32(&mut table, row.chunks.len() as u32);
-            row.chunks.iter().for_each(|place| put_u64(&mut table, *place));
+            row.chunks.iter().for_each(|chunk_id| put_u64(&mut table, *chunk_id));
             let envelope = read.kept.get(row.offset).unwrap_or_default();
             put_u32(&mut table, envelope.len() as u32);
             put_u32(&mut table, crc32c::crc32c(envelope));

@@ -7,7 +7,7 @@ use super::{
     compact::{self, Compaction},
     segment_index,
 };
-use crate::{Mutation, SpoolFailure, Ticket, disk::Disk};
+use crate::{CommitSeq, Mutation, SpoolFailure, disk::Disk};
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
     task::{Context, Poll, Waker},
@@ -31,7 +31,7 @@ pub(super) struct Stepper {
     committer: Committer,
     cleaning: Option<Compaction>,
     /// The move that is under way.
-    moving: Option<Ticket>,
+    moving: Option<CommitSeq>,
 }
 
 impl Stepper {
@@ -40,8 +40,8 @@ impl Stepper {
     }
 
     fn compact(&mut self, shared: &Shared) -> Result<bool, SpoolFailure> {
-        if let Some(ticket) = self.moving {
-            let mut wait = shared.progress.wait(ticket);
+        if let Some(commit_seq) = self.moving {
+            let mut wait = shared.progress.wait(commit_seq);
             match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(moved) => moved?,
@@ -84,8 +84,8 @@ impl LogSpool {
         match step {
             WorkStep::Prepare => !self.shared.pool.is_idle() && self.shared.pool.work(),
             WorkStep::Commit => {
-                let Some((works, ticket)) = self.shared.commit_queue.take_all() else { return false };
-                if !stepper.committer.serve(works, ticket) {
+                let Some((works, commit_seq)) = self.shared.commit_queue.take_all() else { return false };
+                if !stepper.committer.serve(works, commit_seq) {
                     self.shared.pool.close();
                     *slot = None;
                 }

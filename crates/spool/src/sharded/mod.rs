@@ -8,11 +8,11 @@
 mod shard_ids;
 
 use crate::{
-    Change, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy, Spool,
-    SpoolFailure, Ticket, Transaction, progress::block_on,
+    Change, CommitSeq, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy,
+    Spool, SpoolFailure, Transaction, commit_progress::block_on,
 };
 use bytes::Bytes;
-use mail::{Envelope, Place, QueueId, SharedMessage};
+use mail::{ChunkId, Envelope, QueueId, SharedMessage};
 use std::{
     collections::HashMap,
     future::poll_fn,
@@ -43,7 +43,7 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
     pub fn new(stores: Vec<Box<S>>, choose: ShardSelector) -> Self {
         assert!(
             (1..=shard_ids::STORES_MAX).contains(&stores.len()),
-            "a place has no more room for its store"
+            "a chunk_id has no more room for its store"
         );
         let names = (0..stores.len()).map(|number| format!("spool {number}")).collect();
         Self { stores, choose, homes: Mutex::default(), names }
@@ -79,13 +79,13 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
         message.map_or(0, |message| (self.choose)(&message.envelope))
     }
 
-    fn store_of(&self, place: Place) -> Option<(&S, Place)> {
-        let home = shard_ids::home(place);
-        Some((self.stores.get(home)?, shard_ids::inner(place, home)?))
+    fn store_of(&self, chunk_id: ChunkId) -> Option<(&S, ChunkId)> {
+        let home = shard_ids::home(chunk_id);
+        Some((self.stores.get(home)?, shard_ids::inner(chunk_id, home)?))
     }
 
-    fn store_in(&self, home: usize, chunk: Bytes) -> Result<Place, Refused> {
-        self.stores[home].store(chunk).map(|place| shard_ids::outer(place, home))
+    fn store_in(&self, home: usize, chunk: Bytes) -> Result<ChunkId, Refused> {
+        self.stores[home].store(chunk).map(|chunk_id| shard_ids::outer(chunk_id, home))
     }
 }
 
@@ -127,7 +127,7 @@ fn is_same(one: &SharedMessage, other: &SharedMessage) -> bool {
     one.arrived == other.arrived
         && one.origin == other.origin
         && one.envelope == other.envelope
-        && one.content.facts == other.content.facts
+        && one.content.traits == other.content.traits
         && one.content.size_bytes() == other.content.size_bytes()
 }
 
@@ -139,7 +139,7 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
             loop {
                 let ended = Entry::Outcome { id: *id, results: Vec::new(), last: true };
                 match self.stores[*home].submit(vec![ended]) {
-                    Ok(ticket) => drop(last.insert(*home, ticket)),
+                    Ok(commit_seq) => drop(last.insert(*home, commit_seq)),
                     Err(Refused::Busy) if last.contains_key(home) => {
                         block_on(self.stores[*home].durable(last[home]))?;
                         continue;
@@ -203,7 +203,7 @@ fn step(entry: &Entry) -> Option<(QueueId, Step)> {
 }
 
 impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
-    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
         let home = self.home(&transaction);
         let steps: Vec<_> = transaction.iter().filter_map(step).collect();
         let inner = transaction.into_iter().map(|entry| shard_ids::inner_entry(entry, home)).collect();
@@ -215,19 +215,20 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
         Ok(shard_ids::outer_ticket(own, home))
     }
 
-    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+    fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         self.store_in(0, chunk)
     }
 
-    fn store_for(&self, envelope: &Envelope, chunk: Bytes) -> Result<Place, Refused> {
+    fn store_for(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, Refused> {
         self.store_in((self.choose)(envelope), chunk)
     }
 
-    fn abandon(&self, places: &[Place]) {
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
         for (home, store) in self.stores.iter().enumerate() {
-            let own: Vec<Place> = places.iter().filter_map(|place| shard_ids::inner(*place, home)).collect();
+            let own: Vec<ChunkId> =
+                chunk_ids.iter().filter_map(|chunk_id| shard_ids::inner(*chunk_id, home)).collect();
             if !own.is_empty() {
-                store.abandon(&own);
+                store.discard_chunks(&own);
             }
         }
     }
@@ -236,18 +237,18 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
         self.stores.len()
     }
 
-    fn shard(&self, ticket: Ticket) -> usize {
-        shard_ids::inner_ticket(ticket).0
+    fn shard(&self, commit_seq: CommitSeq) -> usize {
+        shard_ids::inner_ticket(commit_seq).0
     }
 
-    fn durable(&self, ticket: Ticket) -> Durable {
-        let (home, own) = shard_ids::inner_ticket(ticket);
+    fn durable(&self, commit_seq: CommitSeq) -> Durable {
+        let (home, own) = shard_ids::inner_ticket(commit_seq);
         self.stores[home].durable(own)
     }
 
-    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        let (home, own) = shard_ids::inner_ticket(ticket);
-        self.stores[home].reached(own)
+    fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
+        let (home, own) = shard_ids::inner_ticket(commit_seq);
+        self.stores[home].poll_durable(own)
     }
 
     /// The failure of the first store that fails.
@@ -272,12 +273,12 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
         Some(shard_ids::outer_message(self.stores[home].read_cached(id)?, home))
     }
 
-    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.store_of(place).map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
+    fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        self.store_of(chunk_id).map_or(Err(SpoolFailure::Missing), |(store, inner)| store.load(inner))
     }
 
-    fn load_cached(&self, place: Place) -> Option<Bytes> {
-        let (store, inner) = self.store_of(place)?;
+    fn load_cached(&self, chunk_id: ChunkId) -> Option<Bytes> {
+        let (store, inner) = self.store_of(chunk_id)?;
         store.load_cached(inner)
     }
 

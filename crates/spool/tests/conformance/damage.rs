@@ -102,28 +102,28 @@ fn forget_digests(dir: &Path) {
 #[test]
 fn a_lost_chunk_does_not_become_another_messages() {
     let dir = tempfile::tempdir().unwrap();
-    let large = |place, bytes: &Bytes| {
-        let part = Part::Stored { place, length_bytes: bytes.len() as u32 };
-        Content::new(Facts::default(), [part, Part::Memory("end\r\n".into())])
+    let large = |chunk_id, bytes: &Bytes| {
+        let part = Part::Stored { chunk_id, length_bytes: bytes.len() as u32 };
+        Content::new(ContentTraits::default(), [part, Part::Memory("end\r\n".into())])
     };
     let (mine, yours) = (Bytes::from(vec![b'm'; 50_000]), Bytes::from(vec![b'y'; 50_000]));
     let (spool, _, _) = open(dir.path());
-    let place = spool.store(mine.clone()).unwrap();
+    let chunk_id = spool.store(mine.clone()).unwrap();
     // Whatever batch the chunk is in, the message's is another.
     commit(&*spool, vec![Entry::Accept(small(3))]);
     commit(&*spool, vec![Entry::Outcome { id: QueueId(3), results: vec![], last: true }]);
-    commit(&*spool, vec![Entry::Accept(message(1, 1, large(place, &mine)))]);
+    commit(&*spool, vec![Entry::Accept(message(1, 1, large(chunk_id, &mine)))]);
     drop(spool);
     change(dir.path(), b"mmmmmmmmmmmmmmmm");
     forget_digests(dir.path());
     let (spool, found, report) = open(dir.path());
     assert!(found.is_empty() && !report.corrupt.is_empty());
-    let place = spool.store(yours.clone()).unwrap();
-    commit(&*spool, vec![Entry::Accept(message(2, 1, large(place, &yours)))]);
+    let chunk_id = spool.store(yours.clone()).unwrap();
+    commit(&*spool, vec![Entry::Accept(message(2, 1, large(chunk_id, &yours)))]);
     drop(spool);
     let (spool, found, report) = open(dir.path());
     assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
-    assert!(!report.corrupt.is_empty() && spool.load(place).unwrap() == yours);
+    assert!(!report.corrupt.is_empty() && spool.load(chunk_id).unwrap() == yours);
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn a_damaged_message_does_not_stop_the_log() {
     assert!(spool.read(QueueId(1)).is_err());
     for id in 3..400 {
         let accept = || vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])))];
-        let ticket = soon("no room for mail", || spool.submit(accept()).ok());
-        block_on(spool.durable(ticket)).unwrap();
+        let commit_seq = soon("no room for mail", || spool.submit(accept()).ok());
+        block_on(spool.durable(commit_seq)).unwrap();
         commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
     }
     assert_eq!(*spool.read(QueueId(2)).unwrap(), *message(2, 1, text("this does not")));
@@ -352,11 +352,11 @@ fn a_message_whose_chunk_was_freed_and_whose_tombstone_is_damaged_is_not_deliver
     let dir = tempfile::tempdir().unwrap();
     let (spool, _, _) = open(dir.path());
     let chunk = Bytes::from(vec![b'm'; 50_000]);
-    let place = spool.store(chunk.clone()).unwrap();
+    let chunk_id = spool.store(chunk.clone()).unwrap();
     write_large(&*spool, 1..=20);
     // The chunk is in the oldest segment, the message in a later one, its tombstone in one that is still later.
-    let part = Part::Stored { place, length_bytes: chunk.len() as u32 };
-    let content = Content::new(Facts::default(), [part, Part::Memory("end\r\n".into())]);
+    let part = Part::Stored { chunk_id, length_bytes: chunk.len() as u32 };
+    let content = Content::new(ContentTraits::default(), [part, Part::Memory("end\r\n".into())]);
     commit(&*spool, vec![Entry::Accept(message(GHOST, 1, content))]);
     write_large(&*spool, 21..=40);
     finish(&*spool, GHOST);
@@ -385,7 +385,7 @@ fn a_message_whose_chunk_was_freed_and_whose_tombstone_is_damaged_is_not_deliver
         assert!(spool.faults().iter().any(is_reported), "{:?}", spool.faults());
         assert_eq!(ids(&found), left);
         // The number of the lost chunk is not used again.
-        assert!(spool.store(chunk.clone()).unwrap().0 > place.0 && spool.load(place).is_err());
+        assert!(spool.store(chunk.clone()).unwrap().0 > chunk_id.0 && spool.load(chunk_id).is_err());
         drop(spool);
         let mut salvaged = Vec::new();
         spool::salvage(dir.path(), &mut |one| salvaged.push((one.message.id.0, one.lost_bytes))).unwrap();

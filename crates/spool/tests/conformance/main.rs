@@ -7,8 +7,8 @@ mod room;
 
 use bytes::Bytes;
 use mail::{
-    Content, Enhanced, Envelope, Facts, ForwardPath, Message, Outcome, Part, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId, Recipient,
+    ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
     Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Mutation, NullSpool,
@@ -141,8 +141,8 @@ fn open(dir: &Path) -> (Box<dyn Spool>, Vec<Recovered>, RecoveryReport) {
 }
 
 fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
-    let ticket = spool.submit(transaction).unwrap();
-    block_on(spool.durable(ticket)).unwrap();
+    let commit_seq = spool.submit(transaction).unwrap();
+    block_on(spool.durable(commit_seq)).unwrap();
 }
 
 /// Every engine in a folder of its own.
@@ -177,9 +177,11 @@ fn large_content_comes_back_from_its_chunks() {
     engines(|spool| {
         let (a, b) = (Bytes::from(vec![b'a'; 100_000]), Bytes::from(vec![b'b'; 50_000]));
         let (pa, pb) = (spool.store(a.clone()).unwrap(), spool.store(b.clone()).unwrap());
-        let part = |place, bytes: &Bytes| Part::Stored { place, length_bytes: bytes.len() as u32 };
-        let content =
-            Content::new(Facts::default(), [part(pa, &a), part(pb, &b), Part::Memory("end\r\n".into())]);
+        let part = |chunk_id, bytes: &Bytes| Part::Stored { chunk_id, length_bytes: bytes.len() as u32 };
+        let content = Content::new(
+            ContentTraits::default(),
+            [part(pa, &a), part(pb, &b), Part::Memory("end\r\n".into())],
+        );
         commit(spool, vec![Entry::Accept(message(1, 1, content.clone()))]);
         assert_eq!(spool.read(QueueId(1)).unwrap().content, content);
         assert_eq!((spool.load(pa).unwrap(), spool.load(pb).unwrap()), (a, b));
@@ -192,19 +194,19 @@ fn large_content_comes_back_from_its_chunks() {
 fn a_glance_sees_what_reading_would_or_nothing() {
     engines(|spool| {
         let (bytes, part) =
-            (Bytes::from(vec![b'a'; 100_000]), |place| Part::Stored { place, length_bytes: 100_000 });
-        let place = spool.store(bytes.clone()).unwrap();
-        let content = Content::new(Facts::default(), [part(place)]);
+            (Bytes::from(vec![b'a'; 100_000]), |chunk_id| Part::Stored { chunk_id, length_bytes: 100_000 });
+        let chunk_id = spool.store(bytes.clone()).unwrap();
+        let content = Content::new(ContentTraits::default(), [part(chunk_id)]);
         commit(spool, vec![Entry::Accept(message(1, 1, content)), Entry::Accept(small(2))]);
         for id in [1, 2].map(QueueId) {
             assert!(spool.read_cached(id).is_none_or(|seen| *seen == *spool.read(id).unwrap()));
         }
-        assert!(spool.load_cached(place).is_none_or(|seen| seen == bytes));
+        assert!(spool.load_cached(chunk_id).is_none_or(|seen| seen == bytes));
         for id in [1, 2].map(QueueId) {
             commit(spool, vec![Entry::Outcome { id, results: vec![delivered(0)], last: true }]);
             assert_eq!(spool.read_cached(id), None);
         }
-        assert_eq!(spool.load_cached(place), None);
+        assert_eq!(spool.load_cached(chunk_id), None);
     });
 }
 
@@ -223,10 +225,10 @@ fn what_was_just_written_to_the_log_is_seen_at_a_glance() {
 #[test]
 fn abandoned_chunks_are_gone() {
     engines(|spool| {
-        let place = spool.store(Bytes::from_static(b"x")).unwrap();
+        let chunk_id = spool.store(Bytes::from_static(b"x")).unwrap();
         commit(spool, vec![Entry::Accept(small(1))]);
-        spool.abandon(&[place]);
-        assert!(spool.load(place).is_err());
+        spool.discard_chunks(&[chunk_id]);
+        assert!(spool.load(chunk_id).is_err());
     });
 }
 
@@ -362,7 +364,7 @@ fn a_log_driven_by_hand_does_what_its_threads_do() {
     spool.recover(&mut |_| panic!("nothing was accepted")).unwrap();
     while spool.step(WorkStep::Prepare) {}
     for id in 1..200 {
-        let ticket =
+        let commit_seq =
             spool.submit(vec![Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])))]);
         if id > 1 {
             spool
@@ -370,7 +372,7 @@ fn a_log_driven_by_hand_does_what_its_threads_do() {
                 .unwrap();
         }
         assert!(spool.step(WorkStep::Commit));
-        block_on(spool.durable(ticket.unwrap())).unwrap();
+        block_on(spool.durable(commit_seq.unwrap())).unwrap();
         while spool.step(WorkStep::Compact) {
             spool.step(WorkStep::Commit);
         }
@@ -487,9 +489,12 @@ fn queue_directories_are_empty_when_everything_is_delivered() {
         let (spool, ..) = engine.open(dir.path());
         for id in 1..=20 {
             let chunk = Bytes::from(vec![b'x'; 1000]);
-            let place = spool.store(chunk).unwrap();
-            let parts = [Part::Stored { place, length_bytes: 1000 }, Part::Memory("end\r\n".into())];
-            commit(&*spool, vec![Entry::Accept(message(id, 1, Content::new(Facts::default(), parts)))]);
+            let chunk_id = spool.store(chunk).unwrap();
+            let parts = [Part::Stored { chunk_id, length_bytes: 1000 }, Part::Memory("end\r\n".into())];
+            commit(
+                &*spool,
+                vec![Entry::Accept(message(id, 1, Content::new(ContentTraits::default(), parts)))],
+            );
         }
         assert_eq!(files(dir.path()).len(), 60);
         let all = (1..=20).map(|id| Entry::Outcome { id: QueueId(id), results: vec![], last: true });
@@ -544,9 +549,9 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (spool, ..) = from.open(old.path());
         let chunk = Bytes::from(vec![b'x'; 70_000]);
-        let stored = Part::Stored { place: spool.store(chunk.clone()).unwrap(), length_bytes: 70_000 };
+        let stored = Part::Stored { chunk_id: spool.store(chunk.clone()).unwrap(), length_bytes: 70_000 };
         let parts = [stored, Part::Memory("end\r\n".into())];
-        commit(&*spool, vec![Entry::Accept(message(1, 3, Content::new(Facts::default(), parts)))]);
+        commit(&*spool, vec![Entry::Accept(message(1, 3, Content::new(ContentTraits::default(), parts)))]);
         let results = vec![delivered(0), deferred(1)];
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: results.clone(), last: false }]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
@@ -557,8 +562,8 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
         let (other, ..) = to.open(new.path());
         for found in &found {
             let mut busy = || panic!("little waits");
-            let ticket = carry(&*spool, found, &*other, &mut busy).unwrap().unwrap();
-            block_on(other.durable(ticket)).unwrap();
+            let commit_seq = carry(&*spool, found, &*other, &mut busy).unwrap().unwrap();
+            block_on(other.durable(commit_seq)).unwrap();
         }
         drop(other);
         let (other, arrived, report) = to.open(new.path());
@@ -568,8 +573,10 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
             assert_eq!(was.message.envelope, is.message.envelope);
         }
         let content = other.read(QueueId(1)).unwrap().content.clone();
-        let [Part::Stored { place, .. }, Part::Memory(end)] = content.parts() else { panic!("{content:?}") };
-        assert_eq!((other.load(*place).unwrap(), &**end), (chunk, &b"end\r\n"[..]));
+        let [Part::Stored { chunk_id, .. }, Part::Memory(end)] = content.parts() else {
+            panic!("{content:?}")
+        };
+        assert_eq!((other.load(*chunk_id).unwrap(), &**end), (chunk, &b"end\r\n"[..]));
     }
 }
 
@@ -577,11 +584,11 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
 fn larger_than_the_line(dir: &Path) -> (NullSpool, Recovered, LogSpool) {
     let from = NullSpool::default();
     let piece = |n| {
-        let place = from.store(Bytes::from(vec![n; 40_000])).unwrap();
-        Part::Stored { place, length_bytes: 40_000 }
+        let chunk_id = from.store(Bytes::from(vec![n; 40_000])).unwrap();
+        Part::Stored { chunk_id, length_bytes: 40_000 }
     };
     let parts: Vec<Part> = (0..20).map(piece).collect();
-    let message = message(1, 2, Content::new(Facts::default(), parts));
+    let message = message(1, 2, Content::new(ContentTraits::default(), parts));
     commit(&from, vec![Entry::Accept(message.clone())]);
     let found = Recovered { message, recipients: vec![Default::default(); 2], held: false };
     let settings = LogSettings { queued_bytes_max: 100_000, segment_bytes: 1024 * 1024, ..settings() };
@@ -607,7 +614,7 @@ fn a_message_that_is_larger_than_the_line_is_carried_as_the_line_moves() {
     assert!(to.step(WorkStep::Commit));
     assert!(turns >= 18, "{turns}");
     let content = to.read(QueueId(1)).unwrap().content.clone();
-    let bytes = content.parts().iter().map(|part| to.load(part.place().unwrap()).unwrap()[0]);
+    let bytes = content.parts().iter().map(|part| to.load(part.chunk_id().unwrap()).unwrap()[0]);
     assert!(bytes.eq(0..20));
 }
 
@@ -615,7 +622,7 @@ fn a_message_that_is_larger_than_the_line_is_carried_as_the_line_moves() {
 fn pieces_of_a_message_that_is_not_carried_to_the_end_are_abandoned() {
     let dir = tempfile::tempdir().unwrap();
     let (from, found, to) = larger_than_the_line(dir.path());
-    let stored_count = || (0..100).filter(|place| to.load(mail::Place(*place)).is_ok()).count();
+    let stored_count = || (0..100).filter(|chunk_id| to.load(mail::ChunkId(*chunk_id)).is_ok()).count();
     let mut busy = || {
         to.step(WorkStep::Commit);
         if stored_count() < 5 { Ok(()) } else { Err(SpoolFailure::Io("enough".into())) }

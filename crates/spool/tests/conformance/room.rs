@@ -10,7 +10,7 @@ fn a_full_spool_refuses_mail_and_takes_outcomes() {
         let mut accepted = 0;
         let refused = loop {
             match spool.submit(vec![big(accepted + 1)]) {
-                Ok(ticket) => block_on(spool.durable(ticket)).unwrap(),
+                Ok(commit_seq) => block_on(spool.durable(commit_seq)).unwrap(),
                 Err(refused) => break refused,
             }
             accepted += 1;
@@ -37,8 +37,8 @@ fn transfers_that_break_off_take_no_room() {
     durable_engines(|engine, dir| {
         let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
         for _ in 0..400 {
-            let place = soon("no room for a chunk", || spool.store(Bytes::from(vec![b'x'; 20_000])).ok());
-            spool.abandon(&[place]);
+            let chunk_id = soon("no room for a chunk", || spool.store(Bytes::from(vec![b'x'; 20_000])).ok());
+            spool.discard_chunks(&[chunk_id]);
         }
     });
 }
@@ -63,9 +63,9 @@ fn full_log(dir: &Path) -> (Box<dyn Spool>, u64) {
     let (spool, _, _) = Engine::Log.open_with(dir, 10 * 256 * 1024);
     let mut accepted = 0;
     soon("the log is never full", || match spool.submit(vec![Entry::Accept(filling(accepted + 1))]) {
-        Ok(ticket) => {
+        Ok(commit_seq) => {
             accepted += 1;
-            block_on(spool.durable(ticket)).unwrap();
+            block_on(spool.durable(commit_seq)).unwrap();
             None
         }
         Err(Refused::Full) => Some(()),
@@ -107,9 +107,9 @@ fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes()
     let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 100_000])));
     let mut accepted = 0;
     soon("the log is never full", || match spool.submit(vec![big(accepted + 1)]) {
-        Ok(ticket) => {
+        Ok(commit_seq) => {
             accepted += 1;
-            drop(spool.durable(ticket));
+            drop(spool.durable(commit_seq));
             None
         }
         Err(Refused::Full) => Some(()),
@@ -117,9 +117,9 @@ fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes()
     });
     for id in 1..=accepted {
         let done = Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true };
-        let ticket = spool.submit(vec![done]).unwrap();
-        drop(spool.durable(ticket));
-        soon("an outcome is never stored", || spool.reached(ticket)).unwrap();
+        let commit_seq = spool.submit(vec![done]).unwrap();
+        drop(spool.durable(commit_seq));
+        soon("an outcome is never stored", || spool.poll_durable(commit_seq)).unwrap();
     }
     soon("what is delivered makes no room", || spool.submit(vec![big(1000)]).ok());
 }

@@ -150,12 +150,12 @@ impl Talk {
         loop {
             match self.connection.step(input) {
                 Step::NeedInput => return Some(Next::Read),
-                Step::JudgeSender => self.connection.verdict(replies::SENDER_OK),
-                Step::JudgeRecipient => self.connection.verdict(replies::RECIPIENT_OK),
-                Step::Begin => {}
+                Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
+                Step::JudgeRecipient => self.connection.answer(replies::RECIPIENT_OK),
+                Step::StartContent => {}
                 Step::Content(bytes) if self.rules.keeps_content => return Some(Next::Content(bytes)),
                 Step::Content(_) => {}
-                Step::Drop => {
+                Step::DiscardContent => {
                     self.answered = Some(Verb::Dot);
                     return Some(Next::Dropped);
                 }
@@ -170,7 +170,7 @@ impl Talk {
     }
 
     fn end_of_content<'a>(&mut self, envelope: Box<mail::Envelope>) -> Next<'a> {
-        self.connection.verdict(replies::ACCEPTED);
+        self.connection.answer(replies::ACCEPTED);
         self.connection.output().clear();
         self.answered = Some(Verb::Dot);
         let refused = self.refused(Verb::Dot);

@@ -3,7 +3,7 @@
 use super::Ending;
 use crate::{cli::CliError, control::client::Client, serve::wiring, sysexits::Exit};
 use config::{Backend, Settings};
-use spool::{Recovered, Spool, SpoolFailure, Ticket, carry};
+use spool::{CommitSeq, Recovered, Spool, SpoolFailure, carry};
 use std::{io::Write, path::Path, time::Duration};
 
 /// A disk that is behind is asked again after this.
@@ -40,7 +40,7 @@ pub(super) fn run(
     for found in &messages {
         last = Some(carry_one(&*from, found, &*to, last)?);
     }
-    last.map_or(Ok(()), |ticket| wait(&*to, ticket))?;
+    last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq))?;
     to.close();
     from.close();
     let mut count = 0;
@@ -86,10 +86,10 @@ fn carry_one(
     from: &dyn Spool,
     found: &Recovered,
     to: &dyn Spool,
-    mut last: Option<Ticket>,
-) -> Result<Ticket, SpoolFailure> {
+    mut last: Option<CommitSeq>,
+) -> Result<CommitSeq, SpoolFailure> {
     let mut busy = || match last.take() {
-        Some(ticket) => wait(to, ticket),
+        Some(commit_seq) => wait(to, commit_seq),
         None => {
             std::thread::sleep(BEHIND);
             Ok(())
@@ -99,8 +99,8 @@ fn carry_one(
     carried.map_err(|refused| SpoolFailure::Io(format!("the new spool: {refused}")))
 }
 
-fn wait(spool: &dyn Spool, ticket: Ticket) -> Result<(), SpoolFailure> {
+fn wait(spool: &dyn Spool, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|e| SpoolFailure::Io(format!("start the runtime: {e}")))?;
-    runtime.block_on(spool.durable(ticket))
+    runtime.block_on(spool.durable(commit_seq))
 }

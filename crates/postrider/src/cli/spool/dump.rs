@@ -90,8 +90,8 @@ impl Dump<'_> {
             Said::Done { id } => writeln!(self.out, "done {id}"),
             Said::Hold { id, held: true } => writeln!(self.out, "hold {id}"),
             Said::Hold { id, held: false } => writeln!(self.out, "release {id}"),
-            Said::Chunk { place, bytes } => {
-                writeln!(self.out, "chunk {} bytes {}", place.0, bytes.len())?;
+            Said::Chunk { chunk_id, bytes } => {
+                writeln!(self.out, "chunk {} bytes {}", chunk_id.0, bytes.len())?;
                 self.content(bytes)
             }
             Said::Nonsense { why } => writeln!(self.out, "unreadable: {why}"),
@@ -113,8 +113,8 @@ impl Dump<'_> {
             }
         }
         for part in m.content.parts() {
-            if let Some(place) = part.place() {
-                write!(self.out, " chunk {}", place.0)?;
+            if let Some(chunk_id) = part.chunk_id() {
+                write!(self.out, " chunk {}", chunk_id.0)?;
             }
         }
         writeln!(self.out)?;

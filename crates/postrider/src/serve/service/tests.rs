@@ -14,13 +14,13 @@ use bytes::Bytes;
 use engine::{Command, ConnectionId, Effect, Engine, Event};
 use inbound::Client;
 use mail::{
-    Attempt, Content, Enhanced, Envelope, Facts, ForwardPath, IdSource, Message, Outcome, Part, Place,
-    QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
+    Attempt, ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome,
+    Part, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use queue::Verdict;
 use spool::{
-    Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
-    SpoolFailure, Ticket, Transaction,
+    CommitSeq, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport,
+    Refused, Spool, SpoolFailure, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -64,26 +64,26 @@ impl Line {
 }
 
 impl Spool for Stuck {
-    fn submit(&self, transaction: Transaction) -> Result<Ticket, Refused> {
+    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
         self.line.lock().unwrap().take()?;
         self.kept.submit(transaction)
     }
-    fn store(&self, chunk: Bytes) -> Result<Place, Refused> {
+    fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         self.line.lock().unwrap().take()?;
         self.kept.store(chunk)
     }
-    fn abandon(&self, places: &[Place]) {
-        self.kept.abandon(places);
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
+        self.kept.discard_chunks(chunk_ids);
     }
-    fn durable(&self, _: Ticket) -> Durable {
+    fn durable(&self, _: CommitSeq) -> Durable {
         let mut answered = self.answered.subscribe();
         Box::pin(async move {
             let answered = answered.wait_for(|answered| *answered).await;
             answered.map(drop).map_err(|e| SpoolFailure::Io(e.to_string()))
         })
     }
-    fn reached(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        if *self.answered.borrow() { self.kept.reached(ticket) } else { None }
+    fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
+        if *self.answered.borrow() { self.kept.poll_durable(commit_seq) } else { None }
     }
     fn failed(&self) -> Failed {
         self.kept.failed()
@@ -93,8 +93,8 @@ impl Spool for Stuck {
         self.read.lock().unwrap().push(Arc::downgrade(&message));
         Ok(message)
     }
-    fn load(&self, place: Place) -> Result<Bytes, SpoolFailure> {
-        self.kept.load(place)
+    fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
+        self.kept.load(chunk_id)
     }
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
         self.kept.recover(found)
@@ -215,8 +215,8 @@ async fn mail_of_this_machine_that_is_longer_than_the_line_goes_in_as_the_line_m
     let acceptor = acceptor_with(dir.path(), spool.clone());
     assert_eq!(acceptor.accept_local(large(1)).await.unwrap(), QueueId(1));
     let stored = spool.kept.read(QueueId(1)).unwrap();
-    let places = stored.content.parts().iter().filter_map(Part::place);
-    let bytes: Vec<u8> = places.flat_map(|place| spool.kept.load(place).unwrap()).collect();
+    let chunk_ids = stored.content.parts().iter().filter_map(Part::chunk_id);
+    let bytes: Vec<u8> = chunk_ids.flat_map(|chunk_id| spool.kept.load(chunk_id).unwrap()).collect();
     assert!(bytes == large(1).content.in_memory().unwrap(), "each piece once, and in its order");
 }
 
@@ -229,15 +229,15 @@ async fn pieces_of_mail_that_is_given_up_are_abandoned() {
     stands_still(3);
     let refusal = acceptor.accept_local(large(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.starts_with("451 4.3.1"), "{}", refusal.text);
-    assert!((1..=3).all(|place| spool.load(Place(place)).is_err()));
+    assert!((1..=3).all(|chunk_id| spool.load(ChunkId(chunk_id)).is_err()));
 
     stands_still(1);
-    let place = acceptor.store(&message(2).envelope, "piece".into()).unwrap();
-    let content = Content::new(Facts::default(), [Part::Stored { place, length_bytes: 5 }]);
+    let chunk_id = acceptor.store(&message(2).envelope, "piece".into()).unwrap();
+    let content = Content::new(ContentTraits::default(), [Part::Stored { chunk_id, length_bytes: 5 }]);
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
     let reply = acceptor.commit(&client, Message { content, ..message(2) }).await.to_string();
-    assert!(reply.starts_with("451 4.3.1") && spool.load(place).is_err(), "{reply}");
+    assert!(reply.starts_with("451 4.3.1") && spool.load(chunk_id).is_err(), "{reply}");
 }
 
 #[tokio::test]

@@ -148,13 +148,13 @@ fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
             let Past { ledger, workload } = &mut **guard;
             workload.step(spool, ledger)
         };
-        let ticket = match stepped {
-            Ok(Some(ticket)) => ticket,
+        let commit_seq = match stepped {
+            Ok(Some(commit_seq)) => commit_seq,
             Ok(None) | Err(Refused::Busy | Refused::Full) => continue,
             Err(Refused::Poisoned) => return,
         };
-        match wait(spool.durable(ticket)) {
-            Ok(()) => lock(past).ledger.acknowledged(spool.shard(ticket), ticket),
+        match wait(spool.durable(commit_seq)) {
+            Ok(()) => lock(past).ledger.acknowledged(spool.shard(commit_seq), commit_seq),
             Err(_) => return,
         }
     }

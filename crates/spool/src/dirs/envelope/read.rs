@@ -13,8 +13,8 @@ use crate::{
     },
 };
 use mail::{
-    BodyType, Content, Envelope, Facts, ForwardPath, Message, Notify, Part, Place, QueueId, Recipient, Ret,
-    ReversePath, UnixMillis,
+    BodyType, ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Notify, Part, QueueId,
+    Recipient, Ret, ReversePath, UnixMillis,
 };
 
 /// Reads an envelope file.
@@ -25,7 +25,7 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: LineChecksum) -> Re
             arrived: UnixMillis::default(),
             origin: "".into(),
             envelope: Envelope::new(ReversePath::Null),
-            content: Content::new(Facts::default(), []),
+            content: Content::new(ContentTraits::default(), []),
         },
         pieces: Vec::new(),
         states: Vec::new(),
@@ -42,13 +42,13 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: LineChecksum) -> Re
 }
 
 /// The chunks a file names, also one of which no more can be read.
-pub(in crate::dirs) fn places(bytes: &[u8], seal: LineChecksum) -> impl Iterator<Item = u64> {
+pub(in crate::dirs) fn chunk_ids(bytes: &[u8], seal: LineChecksum) -> impl Iterator<Item = u64> {
     lines(bytes, seal).filter_map(|line| hex(line.text?.strip_prefix("chunk ")?.split(' ').nth(2)?).ok())
 }
 
 /// Up to the line that says it is whole. Nothing here was ever written but before the file had its name.
 fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>) -> Result<(), Unreadable> {
-    let (mut facts, mut count) = (Facts::default(), 0u64);
+    let (mut traits, mut count) = (ContentTraits::default(), 0u64);
     loop {
         let line = all.next().ok_or(Unreadable::Damaged(filed.end, "cut short"))?;
         let bad = |m: Malformed| Unreadable::Damaged(line.offset, m.0);
@@ -70,16 +70,18 @@ fn read_accepted<'a>(filed: &mut Filed, all: &mut impl Iterator<Item = Line<'a>>
                     return Err(bad(Malformed("another message's")));
                 }
             }
-            "facts" => facts = read_facts(words).map_err(bad)?,
+            "facts" => traits = read_traits(words).map_err(bad)?,
             "accepted" => break,
             _ => read_field(filed, first, words).map_err(bad)?,
         }
     }
     let part = |piece: &Piece| match *piece {
-        Piece::Here { length_bytes, .. } => Part::Stored { place: NOWHERE, length_bytes },
-        Piece::Chunk { place, length_bytes, .. } => Part::Stored { place: Place(place), length_bytes },
+        Piece::Here { length_bytes, .. } => Part::Stored { chunk_id: NOWHERE, length_bytes },
+        Piece::Chunk { chunk_id, length_bytes, .. } => {
+            Part::Stored { chunk_id: ChunkId(chunk_id), length_bytes }
+        }
     };
-    filed.message.content = Content::new(facts, filed.pieces.iter().map(part).collect::<Vec<_>>());
+    filed.message.content = Content::new(traits, filed.pieces.iter().map(part).collect::<Vec<_>>());
     filed.states = vec![RecipientState::default(); filed.message.envelope.recipients.len()];
     Ok(())
 }
@@ -117,8 +119,8 @@ fn read_field<'a>(
             filed.pieces.push(Piece::Here { length_bytes, sum });
         }
         "chunk" => {
-            let (length_bytes, sum, place) = (number(next()?)?, hex(next()?)? as u32, hex(next()?)?);
-            filed.pieces.push(Piece::Chunk { place, length_bytes, sum });
+            let (length_bytes, sum, chunk_id) = (number(next()?)?, hex(next()?)? as u32, hex(next()?)?);
+            filed.pieces.push(Piece::Chunk { chunk_id, length_bytes, sum });
         }
         _ => return Err(Malformed("unknown line")),
     }
@@ -158,13 +160,13 @@ fn read_notify(set: &str) -> Result<Notify, Malformed> {
     Ok(n)
 }
 
-fn read_facts<'a>(words: impl Iterator<Item = &'a str>) -> Result<Facts, Malformed> {
+fn read_traits<'a>(words: impl Iterator<Item = &'a str>) -> Result<ContentTraits, Malformed> {
     let mut bits = [false; 6];
     for word in words {
         bits[FACTS.iter().position(|fact| *fact == word).ok_or(Malformed("fact"))?] = true;
     }
     let [has_dot_line, is_8bit, is_binary, lacks_final_crlf, has_utf8_header, has_long_line] = bits;
-    Ok(Facts { has_dot_line, is_8bit, is_binary, has_long_line, lacks_final_crlf, has_utf8_header })
+    Ok(ContentTraits { has_dot_line, is_8bit, is_binary, has_long_line, lacks_final_crlf, has_utf8_header })
 }
 
 /// No append begins behind its own lines, whatever one of them says. A bad line was proven when a later

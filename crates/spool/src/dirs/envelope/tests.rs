@@ -3,7 +3,7 @@
 use super::*;
 use crate::dirs::note::{self, Append, Note};
 use bytes::Bytes;
-use mail::{Content, Enhanced, ForwardPath, Outcome, Place, QueueId, ReversePath, UnixMillis};
+use mail::{ChunkId, Content, Enhanced, ForwardPath, Outcome, QueueId, ReversePath, UnixMillis};
 use proptest::prelude::*;
 
 const ID: QueueId = QueueId(5);
@@ -18,17 +18,19 @@ fn message() -> Message {
     second.notify = Notify { success: true, failure: false, delay: true, explicit: true };
     second.orcpt = Some("rfc822;x@y".into());
     envelope.recipients = vec![Recipient::new(ForwardPath::Postmaster), second];
-    let facts = Facts { has_dot_line: true, has_long_line: true, ..Facts::default() };
-    let parts =
-        [Part::Stored { place: Place(7), length_bytes: 9 }, Part::Memory(Bytes::from_static(b"tail\r\n"))];
-    let content = Content::new(facts, parts);
+    let traits = ContentTraits { has_dot_line: true, has_long_line: true, ..ContentTraits::default() };
+    let parts = [
+        Part::Stored { chunk_id: ChunkId(7), length_bytes: 9 },
+        Part::Memory(Bytes::from_static(b"tail\r\n")),
+    ];
+    let content = Content::new(traits, parts);
     Message { id: ID, arrived: UnixMillis(99), origin: "client=x[192.0.2.1]".into(), envelope, content }
 }
 
 /// With three appends: of one line, of two, of one.
 fn file() -> (Vec<u8>, Vec<usize>) {
     let mut out = Vec::new();
-    write(&mut out, LineChecksum::new(ID.0), &message(), |place| place as u32);
+    write(&mut out, LineChecksum::new(ID.0), &message(), |chunk_id| chunk_id as u32);
     let mut ends = vec![out.len()];
     let deferred = Outcome::deferred(Enhanced(4, 2, 1), "full up");
     let delivered = Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "250 ok") };
@@ -60,12 +62,12 @@ fn what_was_written_is_read() {
     let message = message();
     assert_eq!(filed.message.envelope, message.envelope);
     assert_eq!((filed.message.origin, filed.message.arrived), (message.origin, message.arrived));
-    assert_eq!(filed.message.content.facts, message.content.facts);
+    assert_eq!(filed.message.content.traits, message.content.traits);
     let sum = crc32c::crc32c(b"tail\r\n");
-    let chunk = Piece::Chunk { place: 7, length_bytes: 9, sum: 7 };
+    let chunk = Piece::Chunk { chunk_id: 7, length_bytes: 9, sum: 7 };
     assert_eq!(filed.pieces, [chunk, Piece::Here { length_bytes: 6, sum }]);
     assert_eq!((filed.end, filed.torn_bytes, filed.held), (bytes.len() as u64, 0, false));
-    let named = |bytes: &[u8]| places(bytes, LineChecksum::new(ID.0)).collect::<Vec<_>>();
+    let named = |bytes: &[u8]| chunk_ids(bytes, LineChecksum::new(ID.0)).collect::<Vec<_>>();
     assert_eq!((named(&bytes), named(&bytes[1..])), (vec![7], vec![]));
     assert!(filed.states[0].settled && filed.states[1].attempt_count == 2);
     assert_eq!(&*filed.states[1].last.as_ref().unwrap().1.text, "full up");

@@ -1,6 +1,6 @@
 //! How far commits have come, and who waits for them.
 
-use crate::{Durable, Failed, SpoolFailure, Ticket};
+use crate::{CommitSeq, Durable, Failed, SpoolFailure};
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -14,7 +14,7 @@ use std::{
 
 /// Shared by an engine's commit thread and all who wait.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct CommitProgress {
     durable: AtomicU64,
     failure: OnceLock<SpoolFailure>,
     waiting: Mutex<Waiting>,
@@ -23,17 +23,17 @@ pub(crate) struct Progress {
 /// One waker for each future that is polled and not dropped, however often it is polled.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Numbers given so far; they tell waits for the same ticket apart.
+    /// Numbers given so far; they tell waits for the same commit number apart.
     number_count: u64,
-    wakers: BTreeMap<(Ticket, u64), Waker>,
+    wakers: BTreeMap<(CommitSeq, u64), Waker>,
 }
 
-impl Progress {
-    /// Everything up to `ticket` is durable.
-    pub(crate) fn publish(&self, ticket: Ticket) {
-        self.durable.store(ticket.0, Ordering::Release);
+impl CommitProgress {
+    /// Everything up to `commit_seq` is durable.
+    pub(crate) fn publish(&self, commit_seq: CommitSeq) {
+        self.durable.store(commit_seq.0, Ordering::Release);
         let mut waiting = self.waiting();
-        let later = waiting.wakers.split_off(&(ticket, u64::MAX));
+        let later = waiting.wakers.split_off(&(commit_seq, u64::MAX));
         let due = std::mem::replace(&mut waiting.wakers, later);
         drop(waiting);
         due.into_values().for_each(Waker::wake);
@@ -51,26 +51,26 @@ impl Progress {
     }
 
     /// What a wait for it would end with, if it would at once.
-    pub(crate) fn look(&self, ticket: Ticket) -> Option<Result<(), SpoolFailure>> {
-        if self.durable.load(Ordering::Acquire) >= ticket.0 {
+    pub(crate) fn look(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
+        if self.durable.load(Ordering::Acquire) >= commit_seq.0 {
             return Some(Ok(()));
         }
         self.failure.get().map(|failure| Err(failure.clone()))
     }
 
     /// For threads of our own.
-    pub(crate) fn wait_blocking(self: &Arc<Self>, ticket: Ticket) -> Result<(), SpoolFailure> {
-        block_on(self.wait(ticket))
+    pub(crate) fn wait_blocking(self: &Arc<Self>, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {
+        block_on(self.wait(commit_seq))
     }
 
-    pub(crate) fn wait(self: &Arc<Self>, ticket: Ticket) -> Durable {
-        Box::pin(Wait { progress: self.clone(), ticket, number: None })
+    pub(crate) fn wait(self: &Arc<Self>, commit_seq: CommitSeq) -> Durable {
+        Box::pin(Wait { progress: self.clone(), commit_seq, number: None })
     }
 
     /// Resolves to the failure, once there is one.
     pub(crate) fn wait_for_failure(self: &Arc<Self>) -> Failed {
-        // No commit has this ticket, so only a failure ends the wait.
-        let wait = self.wait(Ticket(u64::MAX));
+        // No commit has this commit number, so only a failure ends the wait.
+        let wait = self.wait(CommitSeq(u64::MAX));
         Box::pin(async move {
             match wait.await {
                 Err(failure) => failure,
@@ -98,8 +98,8 @@ pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -
 }
 
 struct Wait {
-    progress: Arc<Progress>,
-    ticket: Ticket,
+    progress: Arc<CommitProgress>,
+    commit_seq: CommitSeq,
     /// Its number among those that wait, once it does.
     number: Option<u64>,
 }
@@ -108,20 +108,20 @@ impl Future for Wait {
     type Output = Result<(), SpoolFailure>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { progress, ticket, number } = self.get_mut();
-        if let Some(result) = progress.look(*ticket) {
+        let Self { progress, commit_seq, number } = self.get_mut();
+        if let Some(result) = progress.look(*commit_seq) {
             return Poll::Ready(result);
         }
         let mut waiting = progress.waiting();
         // Published between the look and the lock?
-        if let Some(result) = progress.look(*ticket) {
+        if let Some(result) = progress.look(*commit_seq) {
             return Poll::Ready(result);
         }
         let number = *number.get_or_insert_with(|| {
             waiting.number_count += 1;
             waiting.number_count
         });
-        let waker = waiting.wakers.entry((*ticket, number)).or_insert_with(|| cx.waker().clone());
+        let waker = waiting.wakers.entry((*commit_seq, number)).or_insert_with(|| cx.waker().clone());
         waker.clone_from(cx.waker());
         Poll::Pending
     }
@@ -130,7 +130,7 @@ impl Future for Wait {
 impl Drop for Wait {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.progress.waiting().wakers.remove(&(self.ticket, number));
+            self.progress.waiting().wakers.remove(&(self.commit_seq, number));
         }
     }
 }
@@ -141,16 +141,16 @@ mod tests {
 
     #[test]
     fn a_future_has_one_waker_however_often_it_is_polled_and_none_once_it_is_dropped() {
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(CommitProgress::default());
         let mut context = Context::from_waker(Waker::noop());
-        let mut waits = [7, 7, 9].map(|ticket| progress.wait(Ticket(ticket)));
+        let mut waits = [7, 7, 9].map(|commit_seq| progress.wait(CommitSeq(commit_seq)));
         for _ in 0..1000 {
             for wait in &mut waits {
                 assert!(wait.as_mut().poll(&mut context).is_pending());
             }
         }
         assert_eq!(progress.waiting().wakers.len(), 3);
-        progress.publish(Ticket(7));
+        progress.publish(CommitSeq(7));
         assert_eq!(progress.waiting().wakers.len(), 1);
         let [first, second, third] = &mut waits;
         assert!(
@@ -169,14 +169,14 @@ mod tests {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(CommitProgress::default());
         let counters = [0, 0].map(|count| Arc::new(Counted(AtomicU64::new(count))));
-        let mut wait = progress.wait(Ticket(1));
+        let mut wait = progress.wait(CommitSeq(1));
         for counter in &counters {
             let waker = Waker::from(counter.clone());
             assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         }
-        progress.publish(Ticket(1));
+        progress.publish(CommitSeq(1));
         assert_eq!(counters.map(|counter| counter.0.load(Ordering::Relaxed)), [0, 1]);
     }
 }

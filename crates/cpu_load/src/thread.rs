@@ -9,29 +9,29 @@ const FULL_PERCENT: u32 = 85;
 
 /// The time of the thread that asks; always the same one.
 pub struct ThreadTime {
-    looked: Instant,
+    sampled_at: Instant,
     used: Duration,
-    is_full: bool,
+    is_saturated: bool,
 }
 
 impl ThreadTime {
     /// For the thread that calls this.
     pub fn new() -> Self {
-        Self { looked: Instant::now(), used: used(), is_full: false }
+        Self { sampled_at: Instant::now(), used: used(), is_saturated: false }
     }
 
     /// Had it hardly any time left lately?
-    pub fn is_full(&mut self) -> bool {
-        let elapsed = self.looked.elapsed();
+    pub fn is_saturated(&mut self) -> bool {
+        let elapsed = self.sampled_at.elapsed();
         if elapsed >= INTERVAL {
-            self.look(elapsed, used());
+            self.sample(elapsed, used());
         }
-        self.is_full
+        self.is_saturated
     }
 
-    fn look(&mut self, elapsed: Duration, used: Duration) {
-        self.is_full = used.saturating_sub(self.used) * 100 >= elapsed * FULL_PERCENT;
-        self.looked += elapsed;
+    fn sample(&mut self, elapsed: Duration, used: Duration) {
+        self.is_saturated = used.saturating_sub(self.used) * 100 >= elapsed * FULL_PERCENT;
+        self.sampled_at += elapsed;
         self.used = used;
     }
 }
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn a_thread_is_full_when_it_used_nearly_all_of_the_time() {
         let ms = Duration::from_millis;
-        let mut time = ThreadTime { looked: Instant::now(), used: ms(50), is_full: false };
+        let mut time = ThreadTime { sampled_at: Instant::now(), used: ms(50), is_saturated: false };
         let mut told = |elapsed, used| {
-            time.look(ms(elapsed), ms(used));
-            time.is_full
+            time.sample(ms(elapsed), ms(used));
+            time.is_saturated
         };
         assert_eq!([told(100, 140), told(200, 300), told(100, 384)], [true, false, false]);
     }

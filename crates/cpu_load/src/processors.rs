@@ -13,7 +13,7 @@ pub struct Processors {
     stat: Option<fs::File>,
     count: u64,
     last: Times,
-    looked: Option<Instant>,
+    sampled_at: Option<Instant>,
     unused_percent: Option<u32>,
 }
 
@@ -29,30 +29,30 @@ impl Processors {
     pub fn new() -> Self {
         let stat = fs::File::open("/proc/stat").ok();
         let count = thread::available_parallelism().map_or(1, |count| count.get() as u64);
-        Self { stat, count, last: Times::default(), looked: None, unused_percent: None }
+        Self { stat, count, last: Times::default(), sampled_at: None, unused_percent: None }
     }
 
     /// How much of their time was unused lately, 0 to 100: half of it the last interval's, a quarter that
     /// of the one before, and so on.
     pub fn unused_percent(&mut self) -> u32 {
-        self.look_again();
+        self.sample_if_due();
         self.unused_percent.unwrap_or(0)
     }
 
     /// Was there time for one more thread lately?
-    pub fn is_one_free(&mut self) -> bool {
-        self.look_again();
+    pub fn has_idle_cpu(&mut self) -> bool {
+        self.sample_if_due();
         self.unused_percent.is_none_or(|unused| u64::from(unused) * self.count >= FREE_PERCENT)
     }
 
-    fn look_again(&mut self) {
-        if self.looked.is_none_or(|at| at.elapsed() >= INTERVAL) {
-            self.looked = Some(Instant::now());
-            self.look();
+    fn sample_if_due(&mut self) {
+        if self.sampled_at.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            self.sampled_at = Some(Instant::now());
+            self.sample();
         }
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let mut head = [0; 256];
         let times = self.stat.as_ref().and_then(|stat| {
             let length = stat.read_at(&mut head, 0).ok()?;
@@ -107,7 +107,7 @@ mod tests {
         let mut told = |user: u64, idle: u64| {
             fs::write(&path, format!("cpu {user} 0 0 {idle} 0 0 0 0\n")).unwrap();
             processors.stat = fs::File::open(&path).ok();
-            processors.look();
+            processors.sample();
             processors.unused_percent
         };
         assert_eq!(told(100, 100), Some(50));
@@ -116,15 +116,15 @@ mod tests {
         assert_eq!(told(295, 205), Some(50));
         assert_eq!(told(295, 205), Some(50), "nothing new is known");
         processors.stat = None;
-        processors.look();
+        processors.sample();
         assert_eq!(processors.unused_percent, Some(50));
     }
 
     #[test]
     fn one_is_free_when_half_of_its_time_was_unused_or_nothing_is_known() {
         let free_of_four = |unused_percent| {
-            let looked = Some(Instant::now());
-            Processors { unused_percent, looked, count: 4, ..Processors::new() }.is_one_free()
+            let sampled_at = Some(Instant::now());
+            Processors { unused_percent, sampled_at, count: 4, ..Processors::new() }.has_idle_cpu()
         };
         assert!(free_of_four(None));
         assert!(free_of_four(Some(13)));
