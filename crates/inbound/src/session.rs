@@ -1,12 +1,10 @@
 //! One session: reads, asks the service, writes, and watches the deadlines.
 
 use crate::{
-    Budget, Client, Service, SessionPermit, Settings, StoreError, WorkerPool,
-    content::ContentReceiver,
-    stream::Stream,
-    trace::{Received, Word},
+    Budget, Client, Service, SessionPermit, Settings, StoreError, WorkerPool, content::ContentReceiver,
+    stream::Stream, trace::Received,
 };
-use mail::{Envelope, Message, Reply, UnixMillis};
+use mail::{Envelope, Message, Origin, Reply, UnixMillis};
 use smtp::server::{BareLf, Connection, Step, replies};
 use std::{
     future::{Future as _, poll_fn},
@@ -233,15 +231,11 @@ impl<S: Service> SessionDriver<S> {
     async fn commit(&mut self, io: &mut SessionIo<S>, envelope: Envelope) {
         let body = io.body.take().expect("content was begun");
         let session = io.connection.session();
-        let origin = format!(
-            "client=[{}] helo={} proto={}",
-            self.client.peer.ip(),
-            Word(session.hello().unwrap_or("")),
-            session.protocol(envelope.smtputf8)
-        );
+        let protocol = session.protocol(envelope.smtputf8);
+        let origin = Origin::smtp(self.client.peer.ip(), session.hello().unwrap_or(""), protocol);
         let id = body.id;
         let (content, permit) = body.finish();
-        let message = Message { id, arrived: UnixMillis::now(), origin: origin.into(), envelope, content };
+        let message = Message { id, arrived: UnixMillis::now(), origin, envelope, content };
         let reply = self.service.commit(&self.client, message).await;
         drop(permit);
         io.connection.answer(reply);

@@ -1,13 +1,8 @@
 //! The `Received` field we put in front of what we accept (RFC 5321 §4.4).
 
 use crate::Client;
-use mail::{Envelope, QueueId, UnixMillis};
-use std::{
-    cell::RefCell,
-    fmt::{self, Write as _},
-    io::Write as _,
-    net::IpAddr,
-};
+use mail::{Envelope, QueueId, TransmissionType, UnixMillis};
+use std::{cell::RefCell, io::Write as _, net::IpAddr};
 
 thread_local! {
     /// The date of the current second, since formatting it costs more than the rest of the field.
@@ -19,7 +14,7 @@ pub(crate) struct Received<'a> {
     pub(crate) client: &'a Client,
     pub(crate) hello: &'a str,
     pub(crate) hostname: &'a str,
-    pub(crate) protocol: &'static str,
+    pub(crate) protocol: TransmissionType,
     pub(crate) id: QueueId,
     pub(crate) envelope: &'a Envelope,
     pub(crate) now: UnixMillis,
@@ -59,40 +54,10 @@ fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)
 }
 
-/// Displays a client's text as one word: what is not printable, and spaces, are escaped, so that the text can
-/// neither end a line nor look like another field.
-pub(crate) struct Word<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Word<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
-            return f.write_str(self.0);
-        }
-        self.0.chars().try_for_each(|c| match c {
-            ' ' => f.write_str("\\x20"),
-            '\'' | '"' => f.write_char(c),
-            c => write!(f, "{}", c.escape_debug()),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use mail::{ForwardPath, Recipient, ReversePath};
-
-    #[test]
-    fn a_word_of_a_client_is_one_word_of_one_line() {
-        for (text, word) in [
-            ("mail.test", "mail.test"),
-            ("my pc proto=ESMTPS", "my\\x20pc\\x20proto=ESMTPS"),
-            ("O'Brien\\x", "O'Brien\\\\x"),
-            ("b\u{fc}\u{fffd}", "b\u{fc}\u{fffd}"),
-            ("a\u{2028}b\u{202e}c\u{85}", "a\\u{2028}b\\u{202e}c\\u{85}"),
-        ] {
-            assert_eq!(Word(text).to_string(), word, "{text:?}");
-        }
-    }
 
     #[test]
     fn the_field_tells_who_when_and_how() {
@@ -107,7 +72,7 @@ mod tests {
             client: &client,
             hello: "a(evil)\u{e4}",
             hostname: "mx.test",
-            protocol: "ESMTPS",
+            protocol: TransmissionType::Esmtps,
             id: QueueId(1),
             envelope: &envelope,
             now: UnixMillis(1_795_242_354_048),

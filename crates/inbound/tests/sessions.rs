@@ -73,7 +73,7 @@ impl Service for TestService {
     }
     async fn commit(&self, _: &Client, message: Message) -> Reply {
         let content = self.whole(&message.content);
-        self.messages.lock().unwrap().push((message.origin.into(), content));
+        self.messages.lock().unwrap().push((message.origin.to_string(), content));
         self.threads.lock().unwrap().push(std::thread::current().id());
         replies::ACCEPTED
     }

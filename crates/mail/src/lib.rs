@@ -10,6 +10,7 @@ pub mod envelope;
 pub mod header;
 pub mod header_edit;
 pub mod id;
+pub mod origin;
 pub mod outcome;
 pub mod received;
 pub mod reply;
@@ -21,6 +22,7 @@ pub use content::{ChunkId, Content, ContentTraits, Part};
 pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
+pub use origin::{Origin, TransmissionType};
 pub use outcome::{Attempt, Disposition, DsnDuty, Outcome};
 pub use received::ReceivedContent;
 pub use reply::{Enhanced, Reply};
@@ -36,8 +38,8 @@ pub struct Message {
     pub id: QueueId,
     /// When the end of data was seen; age and expiry count from here.
     pub arrived: UnixMillis,
-    /// Where it came from, for people: `client=[192.0.2.1] helo=x proto=ESMTPS`, `submit uid=1000`, `dsn`.
-    pub origin: Box<str>,
+    /// Where it came from.
+    pub origin: Origin,
     /// Who it is from and for.
     pub envelope: Envelope,
     /// Header and body, trace headers included, in wire form without dot-stuffing.
@@ -45,12 +47,9 @@ pub struct Message {
 }
 
 impl Message {
-    /// The origin of reports of our own, on mail that leaves.
-    pub const REPORT: &str = "dsn";
-
-    /// Did we make it, to report on mail that leaves?
+    /// Returns whether this server composed the message as a DSN.
     pub fn is_report(&self) -> bool {
-        &*self.origin == Self::REPORT
+        matches!(self.origin, Origin::Dsn)
     }
 }
 

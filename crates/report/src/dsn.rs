@@ -1,8 +1,8 @@
 //! Delivery status notifications (RFC 3461, RFC 3464).
 
 use mail::{
-    Content, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, Ret, ReversePath, UnixMillis,
-    header::LINE_LENGTH_MAX, seven_bit::Scan,
+    Content, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient, Ret, ReversePath,
+    UnixMillis, header::LINE_LENGTH_MAX, seven_bit::Scan,
 };
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
 
@@ -142,7 +142,7 @@ pub fn compose(
     Some(Message {
         id,
         arrived: facts.now,
-        origin: Message::REPORT.into(),
+        origin: Origin::Dsn,
         envelope,
         content: Content::from_bytes(bytes),
     })

@@ -2,7 +2,7 @@
 //! tools made for its logs read ours. docs/log.md names every field.
 
 use jiff::{Timestamp, tz::TimeZone};
-use mail::{Attempt, Destination, Message, Outcome, Part, QueueId, UnixMillis};
+use mail::{Attempt, Destination, Message, Origin, Outcome, Part, QueueId, UnixMillis};
 use serde::Serialize;
 use std::{cell::RefCell, io::Write as _};
 
@@ -70,7 +70,8 @@ enum Row<'a> {
         from: &'a str,
         recipients: usize,
         size: u64,
-        origin: &'a str,
+        #[serde(serialize_with = "displayed")]
+        origin: &'a Origin,
     },
     Attempt {
         time: &'a str,
@@ -118,6 +119,10 @@ enum Row<'a> {
         time: &'a str,
         lines: u64,
     },
+}
+
+fn displayed<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
 }
 
 fn text(id: &[u8; 13]) -> &str {
@@ -294,14 +299,12 @@ impl Postfix {
 
     fn accepted(&self, message: &Message, now: UnixMillis, out: &mut Vec<u8>) {
         let id = message.id;
-        // What a client says of itself stands further behind.
-        if let Some(uid) = message.origin.strip_prefix("submit uid=") {
+        if let Origin::Local { uid } = message.origin {
             self.head("pickup", now, out);
             let _ = writeln!(out, "{id}: uid={uid} from=<{}>", message.envelope.reverse_path);
-        } else if let Some(client) = message.origin.strip_prefix("client=") {
+        } else if let Origin::Smtp { client, .. } = message.origin {
             self.head("smtpd", now, out);
-            let client = client.split(' ').next().unwrap_or_default();
-            let _ = writeln!(out, "{id}: client=unknown{client}");
+            let _ = writeln!(out, "{id}: client=unknown[{client}]");
         }
         self.head("cleanup", now, out);
         let _ = write!(out, "{id}: message-id=");

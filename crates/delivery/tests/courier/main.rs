@@ -4,7 +4,7 @@ mod support;
 mod tls;
 
 use delivery::{EightBit, Job};
-use mail::{ChunkId, Content, Disposition, DsnDuty, Message, Outcome, Part, TlsMode};
+use mail::{ChunkId, Content, Disposition, DsnDuty, Outcome, Part, TlsMode};
 use std::sync::Arc;
 use support::{
     Queue, Server, TestJobs, courier, courier_for, deliver, deliver_all, job, job_of, read_line, say,
@@ -589,7 +589,7 @@ async fn a_report_of_our_own_is_converted_or_sent_in_each_mode() {
     for mode in [EightBit::Auto, EightBit::Convert, EightBit::Send, EightBit::Return] {
         for (content, want) in [(signed, encoded), (unconvertible, as_it_is.as_str())] {
             let mut job = job_of(1, 1, Content::from_bytes(content));
-            Arc::get_mut(job.message.as_mut().unwrap()).unwrap().origin = Message::REPORT.into();
+            Arc::get_mut(job.message.as_mut().unwrap()).unwrap().origin = mail::Origin::Dsn;
             let (outcome, arrived) = deliver_8bit_job(mode, job).await;
             assert_eq!(
                 (outcome.disposition, arrived.as_deref()),

@@ -145,7 +145,7 @@ impl Talk {
 
     /// For the dump: SMTP, ESMTP or LMTP.
     pub(crate) fn protocol(&self) -> &'static str {
-        if self.rules.lmtp { "LMTP" } else { self.connection.session().protocol(false) }
+        if self.rules.lmtp { "LMTP" } else { self.connection.session().protocol(false).as_str() }
     }
 
     /// The arguments of MAIL and each RCPT of this transaction, where content is kept.

@@ -3,7 +3,7 @@
 use crate::checksum;
 use bytes::Bytes;
 use mail::{
-    Content, ContentTraits, Envelope, ForwardPath, IdSource, Message, Part, Recipient, ReversePath,
+    Content, ContentTraits, Envelope, ForwardPath, IdSource, Message, Origin, Part, Recipient, ReversePath,
     SharedMessage, UnixMillis, header::ContentScanner,
 };
 use std::{
@@ -60,7 +60,7 @@ pub(crate) struct MessageTemplate {
     ids: IdSource,
     sequence: AtomicU64,
     process: u32,
-    origin: Box<str>,
+    origin: Origin,
 }
 
 /// Payload lines are as long as smtp-source's, CRLF included.

@@ -3,7 +3,9 @@
 //! checked like what comes from the network.
 
 use bytes::Bytes;
-use mail::{BodyType, Envelope, ForwardPath, Notify, Recipient, Ret, ReversePath, address::AddressError};
+use mail::{
+    BodyType, Envelope, ForwardPath, Notify, Origin, Recipient, Ret, ReversePath, address::AddressError,
+};
 use serde::{Deserialize, Serialize};
 
 /// Longest written envelope: [`RECIPIENTS_MAX`] of the longest addresses fit.
@@ -35,9 +37,9 @@ pub(crate) struct Submission {
 }
 
 impl Submission {
-    /// For [`mail::Message::origin`]: `submit uid=1000`.
-    pub(crate) fn origin(&self) -> String {
-        format!("submit uid={}", self.uid)
+    /// Returns the origin of the message: the user.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::Local { uid: self.uid }
     }
 }
 

@@ -146,7 +146,7 @@ fn a_submitted_message_arrives_in_wire_form_with_the_users_number() {
     let [submission] = &submitted[..] else { panic!("{submitted:?}") };
     assert_eq!(submission.envelope, envelope());
     assert_eq!(&submission.content[..], b"Subject: x\r\n\r\n.\r\nbare cr\r\n");
-    assert_eq!(submission.origin(), format!("submit uid={}", rustix::process::geteuid().as_raw()));
+    assert_eq!(submission.origin(), mail::Origin::Local { uid: rustix::process::geteuid().as_raw() });
 }
 
 #[test]

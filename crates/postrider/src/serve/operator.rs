@@ -82,7 +82,7 @@ impl Target for Daemon {
         let message = Message {
             id,
             arrived: now,
-            origin: submission.origin().into(),
+            origin: submission.origin(),
             content: with_trace(&submission, self, id, now),
             envelope: submission.envelope,
         };

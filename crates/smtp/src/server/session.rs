@@ -3,7 +3,7 @@
 
 use super::replies;
 use crate::{Command, Limits};
-use mail::{BodyType, Envelope, Recipient, Reply};
+use mail::{BodyType, Envelope, Recipient, Reply, TransmissionType};
 
 /// What happened.
 #[derive(Debug)]
@@ -124,15 +124,15 @@ impl Session {
         self.hello.as_deref()
     }
 
-    /// `with` protocol of the Received field: SMTP, ESMTP, ESMTPS, UTF8SMTP… (RFC 3848, RFC 6531 §4.3).
-    pub fn protocol(&self, smtputf8: bool) -> &'static str {
+    /// Returns the `with` protocol of the `Received` field.
+    pub fn protocol(&self, smtputf8: bool) -> TransmissionType {
         match (smtputf8, self.extended, self.tls) {
-            (true, _, true) => "UTF8SMTPS",
-            (true, _, false) => "UTF8SMTP",
-            (false, true, true) => "ESMTPS",
-            (false, true, false) => "ESMTP",
-            (false, false, true) => "SMTPS",
-            (false, false, false) => "SMTP",
+            (true, _, true) => TransmissionType::Utf8Smtps,
+            (true, _, false) => TransmissionType::Utf8Smtp,
+            (false, true, true) => TransmissionType::Esmtps,
+            (false, true, false) => TransmissionType::Esmtp,
+            (false, false, true) => TransmissionType::Smtps,
+            (false, false, false) => TransmissionType::Smtp,
         }
     }
 

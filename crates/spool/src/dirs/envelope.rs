@@ -77,7 +77,7 @@ pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, message: &Message, su
         w.word(message.arrived.0);
     });
     to.line("origin", |w| {
-        w.key("text", message.origin.as_bytes());
+        w.key_display("text", &message.origin);
     });
     to.line("from", |w| write_sender(w, e));
     for recipient in &e.recipients {

@@ -2,7 +2,7 @@
 //! the file's number and the line's offset, so that what stood in the same blocks before does not pass.
 
 use crate::{Mutation, format::wire::Malformed};
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 
 /// ` 0123abcd\n`
 const END_BYTES: usize = 10;
@@ -71,6 +71,22 @@ impl Words<'_> {
         self.word(key);
         self.0.push(b'=');
         escape(self.0, value);
+        self
+    }
+
+    /// Writes a key and a displayed value, escaped.
+    pub(super) fn key_display(&mut self, key: &str, value: &dyn Display) -> &mut Self {
+        struct Escaped<'a>(&'a mut Vec<u8>);
+        impl fmt::Write for Escaped<'_> {
+            fn write_str(&mut self, s: &str) -> fmt::Result {
+                escape(self.0, s.as_bytes());
+                Ok(())
+            }
+        }
+        self.word(key);
+        self.0.push(b'=');
+        // Writing to memory cannot fail.
+        let _ = fmt::write(&mut Escaped(self.0), format_args!("{value}"));
         self
     }
 

@@ -205,7 +205,8 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
     let names: usize = message.envelope.recipients.iter().map(names).sum();
     let past = |s: &RecipientState| 128 + 3 * s.last.as_ref().map_or(0, |(_, outcome)| outcome.text.len());
     let past: usize = states.iter().map(past).sum();
-    let envelope = 512 + 3 * message.origin.len() + names + past + 64 * message.content.parts().len();
+    let envelope =
+        512 + 3 * message.origin.text_bytes_max() + names + past + 64 * message.content.parts().len();
     let content = round::memory_bytes(message) as u64;
     (envelope as u64 + content, blocks([envelope as u64, content]))
 }

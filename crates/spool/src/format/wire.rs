@@ -1,5 +1,7 @@
 //! Little-endian integers and length-prefixed strings.
 
+use std::{fmt, io::Write as _};
+
 /// Stored bytes that are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
@@ -69,7 +71,19 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// At most 65,535 bytes, cut between characters.
+/// Writes a value as [`put_text`] would write its text, without an allocation for the text.
+pub(crate) fn put_display(out: &mut Vec<u8>, value: &dyn fmt::Display) {
+    let at = out.len();
+    put_u16(out, 0);
+    // Writing to memory cannot fail.
+    let _ = write!(out, "{value}");
+    let text = &out[at + 2..];
+    let end = str::from_utf8(text).map_or(0, |text| text.floor_char_boundary(usize::from(u16::MAX)));
+    out.truncate(at + 2 + end);
+    out[at..at + 2].copy_from_slice(&(end as u16).to_le_bytes());
+}
+
+/// Writes a length and at most 65,535 bytes of `text`, cut between characters.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let mut end = text.len().min(usize::from(u16::MAX));
     while !text.is_char_boundary(end) {

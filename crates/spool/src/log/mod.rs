@@ -570,7 +570,10 @@ fn message_bytes(message: &Message) -> usize {
         .iter()
         .map(|r| 8 + r.path.as_str().len() + r.orcpt.as_ref().map_or(0, |o| o.len()))
         .sum();
-    512 + message.origin.len() + in_memory + names + message.envelope.envid.as_ref().map_or(0, |e| e.len())
+    512 + message.origin.text_bytes_max()
+        + in_memory
+        + names
+        + message.envelope.envid.as_ref().map_or(0, |e| e.len())
 }
 
 impl Spool for LogSpool {

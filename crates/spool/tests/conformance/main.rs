@@ -54,7 +54,7 @@ fn small(id: u64) -> SharedMessage {
 /// What may use the reserve.
 fn report(id: u64) -> SharedMessage {
     let mut message = Message::clone(&small(id));
-    message.origin = Message::REPORT.into();
+    message.origin = mail::Origin::Dsn;
     message.envelope.reverse_path = ReversePath::parse("", false).unwrap();
     Arc::new(message)
 }

@@ -100,7 +100,7 @@ impl Dump<'_> {
 
     fn message(&mut self, m: &Message, states: Option<&[RecipientState]>, held: bool) -> io::Result<()> {
         let (arrived, size) = (m.arrived.rfc3339(), m.content.size_bytes());
-        let (from, origin) = (plain(m.envelope.reverse_path.as_str()), plain(&m.origin));
+        let (from, origin) = (plain(m.envelope.reverse_path.as_str()), plain(&m.origin.to_string()));
         write!(self.out, "message {} arrived {arrived} bytes {size} from <{from}> origin {origin:?}", m.id)?;
         if held {
             write!(self.out, " held")?;

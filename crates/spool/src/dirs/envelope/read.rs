@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Notify, Part, QueueId,
+    BodyType, ChunkId, Content, ContentTraits, Envelope, ForwardPath, Message, Notify, Origin, Part, QueueId,
     Recipient, Ret, ReversePath, UnixMillis,
 };
 
@@ -94,7 +94,7 @@ fn read_field<'a>(
     let mut next = || words.next().ok_or(Malformed("a word is missing"));
     match first {
         "arrived" => filed.message.arrived = UnixMillis(number(next()?)?),
-        "origin" => filed.message.origin = value("text", next()?)?,
+        "origin" => filed.message.origin = Origin::parse(&value("text", next()?)?),
         "from" => {
             let path = value("path", next()?)?;
             filed.message.envelope.reverse_path =

@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn any_texts_are_read_as_written(origin: String, envid: String, orcpt: String, text: String, at: u64) {
         let mut message = message();
-        (message.origin, message.arrived) = (origin.into(), UnixMillis(at));
+        (message.origin, message.arrived) = (origin.as_str().into(), UnixMillis(at));
         message.envelope.envid = Some(envid.into());
         message.envelope.recipients[0].orcpt = Some(orcpt.into());
         let mut out = Vec::new();

@@ -1,0 +1,226 @@
+//! Where a message came from. The text form is the one in the spool, in the log and in listings.
+
+use std::{
+    fmt::{self, Write as _},
+    net::IpAddr,
+};
+
+/// Where a message came from.
+///
+/// [`Origin::parse`] and [`Display`](fmt::Display) are inverse: each text that a spool holds is written again as it was
+/// read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// An SMTP client: `client=[192.0.2.1] helo=mail.test proto=ESMTPS`.
+    Smtp {
+        /// The address of the client.
+        client: IpAddr,
+        /// The name from EHLO or HELO, as one word: see [`Origin::smtp`].
+        helo: Box<str>,
+        /// The protocol of the transaction.
+        protocol: TransmissionType,
+    },
+    /// A user of this machine: `submit uid=1000`.
+    Local {
+        /// The user id, as the kernel reports it.
+        uid: u32,
+    },
+    /// A DSN that this server composed: `dsn`. Only such messages may use the disk space that is reserved for outcomes
+    /// and DSNs.
+    Dsn,
+    /// Any other text.
+    Other(Box<str>),
+}
+
+/// The `with` protocol of a `Received` field (RFC 5321 §4.4, RFC 3848, RFC 6531 §4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransmissionType {
+    /// HELO.
+    Smtp,
+    /// HELO with TLS; not registered, but in use.
+    Smtps,
+    /// EHLO.
+    Esmtp,
+    /// EHLO with TLS.
+    Esmtps,
+    /// EHLO and SMTPUTF8.
+    Utf8Smtp,
+    /// EHLO and SMTPUTF8 with TLS.
+    Utf8Smtps,
+}
+
+impl TransmissionType {
+    const ALL: [Self; 6] =
+        [Self::Smtp, Self::Smtps, Self::Esmtp, Self::Esmtps, Self::Utf8Smtp, Self::Utf8Smtps];
+
+    /// Returns the name as it stands in a `Received` field.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Smtp => "SMTP",
+            Self::Smtps => "SMTPS",
+            Self::Esmtp => "ESMTP",
+            Self::Esmtps => "ESMTPS",
+            Self::Utf8Smtp => "UTF8SMTP",
+            Self::Utf8Smtps => "UTF8SMTPS",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == name)
+    }
+}
+
+impl fmt::Display for TransmissionType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Origin {
+    /// An SMTP client that named itself `hello`. Spaces and characters that cannot be printed are escaped in the name,
+    /// so that it can neither end a line nor look like another field.
+    pub fn smtp(client: IpAddr, hello: &str, protocol: TransmissionType) -> Self {
+        let is_word = hello.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+        let helo = if is_word { hello.into() } else { escaped(hello).into() };
+        Self::Smtp { client, helo, protocol }
+    }
+
+    /// Reads the text form. A text of no known form becomes [`Origin::Other`].
+    pub fn parse(text: &str) -> Self {
+        if text == "dsn" {
+            return Self::Dsn;
+        }
+        parse_smtp(text).or_else(|| parse_local(text)).unwrap_or_else(|| Self::Other(text.into()))
+    }
+
+    /// Returns a length that the text form does not exceed, in bytes.
+    pub fn text_bytes_max(&self) -> usize {
+        match self {
+            Self::Smtp { helo, .. } => 80 + helo.len(),
+            Self::Local { .. } | Self::Dsn => 32,
+            Self::Other(text) => text.len(),
+        }
+    }
+}
+
+fn parse_smtp(text: &str) -> Option<Origin> {
+    let (address, rest) = text.strip_prefix("client=[")?.split_once("] helo=")?;
+    let (helo, protocol) = rest.rsplit_once(" proto=")?;
+    let (client, protocol) = (address.parse::<IpAddr>().ok()?, TransmissionType::parse(protocol)?);
+    is_written_as(&client, address).then(|| Origin::Smtp { client, helo: helo.into(), protocol })
+}
+
+fn parse_local(text: &str) -> Option<Origin> {
+    let digits = text.strip_prefix("submit uid=")?;
+    let uid = digits.parse::<u32>().ok()?;
+    is_written_as(&uid, digits).then_some(Origin::Local { uid })
+}
+
+/// Returns whether `value` is displayed as `text`; does not allocate.
+fn is_written_as(value: &dyn fmt::Display, text: &str) -> bool {
+    struct Rest<'a>(&'a str);
+    impl fmt::Write for Rest<'_> {
+        fn write_str(&mut self, s: &str) -> fmt::Result {
+            self.0 = self.0.strip_prefix(s).ok_or(fmt::Error)?;
+            Ok(())
+        }
+    }
+    let mut rest = Rest(text);
+    write!(rest, "{value}").is_ok() && rest.0.is_empty()
+}
+
+fn escaped(word: &str) -> String {
+    let mut out = String::with_capacity(word.len() + 8);
+    for c in word.chars() {
+        match c {
+            ' ' => out.push_str("\\x20"),
+            '\'' | '"' => out.push(c),
+            c => out.extend(c.escape_debug()),
+        }
+    }
+    out
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Smtp { client, helo, protocol } => {
+                write!(f, "client=[{client}] helo={helo} proto={protocol}")
+            }
+            Self::Local { uid } => write!(f, "submit uid={uid}"),
+            Self::Dsn => f.write_str("dsn"),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<&str> for Origin {
+    fn from(text: &str) -> Self {
+        Self::parse(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_word_of_a_client_is_one_word_of_one_line() {
+        for (text, word) in [
+            ("mail.test", "mail.test"),
+            ("my pc proto=ESMTPS", "my\\x20pc\\x20proto=ESMTPS"),
+            ("O'Brien\\x", "O'Brien\\\\x"),
+            ("b\u{fc}\u{fffd}", "b\u{fc}\u{fffd}"),
+            ("a\u{2028}b\u{202e}c\u{85}", "a\\u{2028}b\\u{202e}c\\u{85}"),
+        ] {
+            let origin = Origin::smtp("192.0.2.1".parse().unwrap(), text, TransmissionType::Esmtp);
+            let line = format!("client=[192.0.2.1] helo={word} proto=ESMTP");
+            assert_eq!(origin.to_string(), line, "{text:?}");
+            assert_eq!(Origin::parse(&line), origin);
+        }
+    }
+
+    #[test]
+    fn each_form_has_its_type() {
+        let helo = |text: &str| match Origin::parse(text) {
+            Origin::Smtp { helo, .. } => helo.to_string(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(helo("client=[2001:db8::1] helo=a proto=UTF8SMTPS"), "a");
+        assert_eq!(helo("client=[192.0.2.1] helo= proto=SMTP"), "");
+        assert_eq!(helo("client=[192.0.2.1] helo=a b proto=SMTPS"), "a b", "before names were escaped");
+        assert_eq!(Origin::parse("submit uid=0"), Origin::Local { uid: 0 });
+        assert_eq!(Origin::parse("dsn"), Origin::Dsn);
+    }
+
+    #[test]
+    fn a_text_of_no_known_form_is_kept_as_it_is() {
+        for text in [
+            "",
+            "test",
+            "dsn ",
+            "submit uid=",
+            "submit uid=+1",
+            "submit uid=007",
+            "submit uid=4294967296",
+            "client=[192.0.2.1]",
+            "client=[192.0.2.1] helo=a proto=QMTP",
+            "client=[2001:DB8::1] helo=a proto=SMTP",
+            "client=mail.test[192.0.2.1] helo=a proto=SMTP",
+        ] {
+            assert_eq!(Origin::parse(text), Origin::Other(text.into()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn each_text_is_written_as_it_was_read(
+            text in "(client=\\[)?(192\\.0\\.2\\.1|2001:db8::[0-9A-Fa-f]{1,4}|::|.{0,8})(\\] helo=)?.{0,6}( proto=)?(ESMTPS|SMTP|[a-z]*)|submit uid=[0-9]{0,11}|dsn.?|.*"
+        ) {
+            let origin = Origin::parse(&text);
+            prop_assert_eq!(origin.to_string(), text);
+            prop_assert!(origin.text_bytes_max() >= origin.to_string().len());
+        }
+    }
+}
