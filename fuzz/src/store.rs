@@ -1,7 +1,7 @@
 //! What is read back from a disk that anybody may have written to.
 
 use spool::{
-    LogSettings, LogSpool, Mutation, Spool as _, WorkStep,
+    LogSettings, LogSpool, Spool as _, WorkStep,
     disk::{Disk, File},
 };
 use std::{
@@ -70,7 +70,7 @@ pub fn spool_recovery(bytes: &[u8]) {
     disk.put("0000000000000002.dig", bytes.to_vec());
     let settings =
         LogSettings { segment_bytes: SEGMENT_BYTES as u64, min_free_bytes: 0, ..LogSettings::default() };
-    let Ok(mut spool) = LogSpool::single_stepped(Arc::new(disk), settings, Mutation::None) else { return };
+    let Ok(mut spool) = LogSpool::single_stepped(Arc::new(disk), settings) else { return };
     let mut ids = Vec::new();
     if spool.recover(&mut |found| ids.push(found.message.id)).is_err() {
         return;

@@ -66,7 +66,7 @@ pub(crate) struct PowerCut {
     seed: u64,
     /// Break a promise on purpose, which must be noticed: SkipSync, AnswerEarly, …
     #[arg(long)]
-    mutation: Option<String>,
+    mutant: Option<String>,
     /// What keeps the messages: log, directories, or both beside each other; or deliveries for the whole daemon with
     /// Maildirs and the drop directory
     #[arg(long, default_value = "log", value_parser = ["log", "queue-dirs", "both", "deliveries"])]
@@ -103,8 +103,8 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
             tool.args(["--leave-out", left_out]);
         }
         tool.arg("--points").arg(options.points.to_string()).arg("--seed").arg(options.seed.to_string());
-        if let Some(mutation) = &options.mutation {
-            tool.args(["--mutation", mutation]);
+        if let Some(mutant) = &options.mutant {
+            tool.args(["--mutant", mutant]);
         }
         run(&mut tool)?;
     }
@@ -128,7 +128,7 @@ pub(crate) fn ci() -> Done {
     eio(1, 5)?;
     for (backend, points) in [("log", 200), ("queue-dirs", 100), ("both", 40), ("deliveries", 40)] {
         let backend = backend.to_owned();
-        powercut(&PowerCut { fs: None, points, seed: 1, mutation: None, backend, leave_out: None })?;
+        powercut(&PowerCut { fs: None, points, seed: 1, mutant: None, backend, leave_out: None })?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{CommitSeq, Entry, LogSettings, LogSpool, Mutation, Spool as _, Transaction, WorkStep};
+use spool::{CommitSeq, Entry, LogSettings, LogSpool, Spool as _, Transaction, WorkStep};
 use std::sync::Arc;
 
 /// Messages of one commit.
@@ -18,7 +18,7 @@ impl Default for Log {
     fn default() -> Self {
         let settings = LogSettings { segment_bytes: 4 << 20, ..LogSettings::default() };
         let disk = Arc::new(MemoryDisk::default());
-        let mut log = LogSpool::single_stepped(disk, settings, Mutation::None).expect("memory does not fail");
+        let mut log = LogSpool::single_stepped(disk, settings).expect("memory does not fail");
         log.recover(&mut |_| {}).expect("memory does not fail");
         Self(log)
     }

@@ -1,11 +1,12 @@
 //! The backends under test, driven by hand: which, on what part of the disk, and how its work is done.
 
+use crate::mutant::Mutant;
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, CommitSeq, DirSettings, DirSpool, LogSettings, LogSpool, Mutation, QueueDirectory, Recovered,
+    Choice, CommitSeq, DirSettings, DirSpool, LogSettings, LogSpool, QueueDirectory, Recovered,
     RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, WorkStep,
 };
-use std::{fmt, ops::Deref, str::FromStr, sync::Arc, time::Duration};
+use std::{fmt, ops::Deref, str::FromStr, time::Duration};
 
 /// A backend of the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,7 +77,7 @@ impl FromStr for Backend {
 pub(crate) struct Setup {
     pub(crate) backend: Backend,
     pub(crate) log: LogSettings,
-    mutation: Mutation,
+    mutant: Mutant,
     queue_count: usize,
     /// Files lie in directories below.
     is_hashed: bool,
@@ -84,10 +85,10 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    pub(crate) fn new(backend: Backend, log: LogSettings, mutation: Mutation, seed: u64) -> Self {
+    pub(crate) fn new(backend: Backend, log: LogSettings, mutant: Mutant, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let choice = [Choice::RoundRobin, Choice::Random, Choice::Fewest][rng.index(3)];
-        Self { backend, log, mutation, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), choice }
+        Self { backend, log, mutant, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), choice }
     }
 
     pub(crate) fn open(&self, disk: &SimDisk) -> Result<Subject, SpoolFailure> {
@@ -102,8 +103,17 @@ impl Setup {
         }
     }
 
+    /// The report of a recovery as the callers of the spool see it.
+    pub(crate) fn reported(&self, report: RecoveryReport) -> RecoveryReport {
+        if self.mutant != Mutant::HideCorruption {
+            return report;
+        }
+        let (corrupt, unread, quarantined) = Default::default();
+        RecoveryReport { corrupt, unread, quarantined, torn_bytes: 0, ..report }
+    }
+
     fn log(&self, disk: &SimDisk) -> Result<LogSpool, SpoolFailure> {
-        LogSpool::single_stepped(Arc::new(disk.clone()), self.log.clone(), self.mutation)
+        LogSpool::open_mutant(self.mutant.over(disk.clone()), self.log.clone(), self.mutant.of_spool(), true)
     }
 
     fn directories(&self, disk: &SimDisk) -> Result<DirSpool, SpoolFailure> {
@@ -118,7 +128,7 @@ impl Setup {
             // Threads would read in an order that no seed decides.
             read_threads: 1,
         };
-        DirSpool::single_stepped(queues, settings, self.mutation)
+        DirSpool::open_mutant(queues, settings, self.mutant.of_spool(), true)
     }
 
     /// Does a file of the disk belong to the log?
@@ -132,13 +142,13 @@ impl Setup {
 
     fn queue(&self, disk: &SimDisk, number: usize) -> QueueDirectory {
         let name = format!("q{number}");
-        let mut queue = QueueDirectory::flat(&*name, Arc::new(disk.directory(&name)));
+        let mut queue = QueueDirectory::flat(&*name, self.mutant.over(disk.directory(&name)));
         if self.is_hashed {
             queue.open.clear();
             for below in 0..2 {
                 let name = format!("{name}/{below}");
                 queue.open.push(queue.disks.len());
-                queue.disks.push((name.clone(), Arc::new(disk.directory(&name))));
+                queue.disks.push((name.clone(), self.mutant.over(disk.directory(&name))));
             }
         }
         queue

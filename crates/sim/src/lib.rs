@@ -10,14 +10,15 @@ pub mod backend;
 pub mod clock;
 pub mod disk;
 pub mod ledger;
+pub mod mutant;
 pub mod relay;
 pub mod run;
 pub mod seed;
 pub mod survey;
 pub mod workload;
 
+use crate::mutant::Mutant;
 use backend::Backend;
-use spool::Mutation;
 use std::fmt;
 
 /// What many seeds came to.
@@ -50,23 +51,23 @@ impl fmt::Display for Summary {
 }
 
 /// Runs `count` seeds from `first` on.
-pub fn points(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::run(seed, backend, mutation))
+pub fn points(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
+    summed(first, count, |seed| run::run(seed, backend, mutant))
 }
 
 /// Runs `count` seeds of a spool whose synced bytes go bad, from `first` on.
-pub fn decays(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::decay(seed, backend, mutation))
+pub fn decays(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
+    summed(first, count, |seed| run::decay(seed, backend, mutant))
 }
 
 /// Runs `count` seeds of a spool with little room, from `first` on.
-pub fn fulls(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::full(seed, backend, mutation))
+pub fn fulls(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
+    summed(first, count, |seed| run::full(seed, backend, mutant))
 }
 
 /// Runs `count` seeds of a disk whose reads fail for a while, from `first` on.
-pub fn heals(first: u64, count: u64, backend: Backend, mutation: Mutation) -> Summary {
-    summed(first, count, |seed| run::heal(seed, backend, mutation))
+pub fn heals(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
+    summed(first, count, |seed| run::heal(seed, backend, mutant))
 }
 
 fn summed(
@@ -91,7 +92,7 @@ fn summed(
 pub fn relays(first: u64, count: u64) -> (relay::Tally, Vec<(u64, String)>) {
     let (mut sum, mut violations) = (relay::Tally::default(), Vec::new());
     for seed in first..first + count {
-        match relay::run(seed, Mutation::None) {
+        match relay::run(seed, Mutant::None) {
             Ok(tally) => sum.add(&tally),
             Err(what) => violations.push((seed, what)),
         }

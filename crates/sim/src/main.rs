@@ -1,11 +1,11 @@
 //! `sim [--points 10000] [--relays 200] [--seed 1] [--backend directories|both]`: so many seeds of the spool and of
 //! the whole relay, which always has the log.
 
+use sim::mutant::Mutant;
 use sim::{
     args::{number, text},
     backend::Backend,
 };
-use spool::Mutation;
 use std::process::ExitCode;
 
 /// Of so many seeds the first one is also one of a disk that goes bad.
@@ -25,12 +25,12 @@ fn main() -> ExitCode {
         println!("{backend}{what}: {summary}");
         is_kept &= summary.violations.is_empty();
     };
-    tell("", &sim::points(seed, points, backend, Mutation::None));
+    tell("", &sim::points(seed, points, backend, Mutant::None));
     // Of both each would be full at another time.
     let fulls = if backend == Backend::Both { 0 } else { points.div_ceil(FULL_SHARE) };
-    tell(", full", &sim::fulls(seed, fulls, backend, Mutation::None));
-    tell(", going bad", &sim::decays(seed, points.div_ceil(BAD_SHARE), backend, Mutation::None));
-    tell(", reads that fail", &sim::heals(seed, points.div_ceil(BAD_SHARE), backend, Mutation::None));
+    tell(", full", &sim::fulls(seed, fulls, backend, Mutant::None));
+    tell(", going bad", &sim::decays(seed, points.div_ceil(BAD_SHARE), backend, Mutant::None));
+    tell(", reads that fail", &sim::heals(seed, points.div_ceil(BAD_SHARE), backend, Mutant::None));
     let (relays, violations) = sim::relays(seed, number("--relays", 200));
     for (seed, what) in &violations {
         println!("{what}\n  cargo xtask sim --seed {seed} --points 0 --relays 1");

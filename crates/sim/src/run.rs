@@ -13,6 +13,7 @@ pub use full::full;
 pub use heal::heal;
 pub use sweep::{Swept, sweep};
 
+use crate::mutant::Mutant;
 use crate::{
     backend::{Backend, Setup, Subject},
     clock::Skew,
@@ -22,7 +23,7 @@ use crate::{
     workload::Workload,
 };
 use mail::QueueId;
-use spool::{CommitSeq, Durable, LogSettings, Mutation, RecoveryReport, Refused, SpoolFailure, WorkStep};
+use spool::{CommitSeq, Durable, LogSettings, RecoveryReport, Refused, SpoolFailure, WorkStep};
 use std::{
     collections::BTreeSet,
     task::{Context, Poll, Waker},
@@ -96,8 +97,8 @@ const STEPS: u64 = 150;
 const LIFE_MS: i64 = 10_000;
 
 /// Runs a seed on an backend; an error says which promise was broken.
-pub fn run(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, backend, mutation);
+pub fn run(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutant);
     for _ in 0..LIVES {
         run.plan();
         run.life()?;
@@ -110,7 +111,7 @@ pub fn run(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, Str
 
 impl Run {
     /// A new disk, large or small, with nothing on it.
-    fn new(seed: u64, backend: Backend, mutation: Mutation) -> Self {
+    fn new(seed: u64, backend: Backend, mutant: Mutant) -> Self {
         let mut rng = Rng::new(seed);
         let segment_bytes = 1024 * (24 + 8 * rng.below(4));
         let settings = LogSettings {
@@ -125,7 +126,7 @@ impl Run {
         Self {
             disk: SimDisk::new(rng.bits(), capacity_bytes),
             workload: Workload::new(rng.bits(), backend.is_joint()),
-            setup: Setup::new(backend, settings, mutation, seed),
+            setup: Setup::new(backend, settings, mutant, seed),
             rng,
             listed: Rng::new(!seed),
             indexes: Rng::new(seed.rotate_left(32)),
@@ -200,7 +201,7 @@ impl Run {
                 twice = Some(id);
             }
         });
-        let report = report.map_err(failed)?;
+        let report = self.setup.reported(report.map_err(failed)?);
         if self.disk.is_off() || self.has_errors && !report.is_complete() {
             return Err(Ended::Crash);
         }

@@ -1,11 +1,11 @@
 //! Every operation of a run fails in step, in every way, once and for good, until a run passes clean.
 
+use sim::mutant::{DiskMutant, Mutant};
 use sim::{
     backend::Backend,
     disk::{EIO, EMFILE, ENOSPC, Fault},
     run::{Swept, sweep},
 };
-use spool::Mutation;
 
 /// Every way in which an operation can fail.
 const FAULTS: [Fault; 8] = [
@@ -20,9 +20,9 @@ const FAULTS: [Fault; 8] = [
 ];
 
 /// Operations of a run, when all of them were tried.
-fn swept(seed: u64, fault: Fault, backend: Backend, mutation: Mutation) -> Result<u64, String> {
+fn swept(seed: u64, fault: Fault, backend: Backend, mutant: Mutant) -> Result<u64, String> {
     for at in 1.. {
-        let struck = sweep(seed, at, fault, backend, mutation);
+        let struck = sweep(seed, at, fault, backend, mutant);
         match struck.map_err(|what| format!("seed {seed}, {fault:?} at {at}: {what}"))? {
             Swept::Struck => {}
             Swept::Clean => return Ok(at - 1),
@@ -43,7 +43,7 @@ fn nor_does_it_in_queue_directories() {
 
 fn every_fault(backend: Backend) {
     for fault in FAULTS {
-        let operations = swept(1, fault, backend, Mutation::None).unwrap_or_else(|what| panic!("{what}"));
+        let operations = swept(1, fault, backend, Mutant::None).unwrap_or_else(|what| panic!("{what}"));
         println!("{backend}, {fault:?}: {operations} operations failed in step");
         assert!(operations > 150);
     }
@@ -51,6 +51,7 @@ fn every_fault(backend: Backend) {
 
 #[test]
 fn a_sync_that_is_tried_again_is_noticed_at_the_first_sweeps() {
-    let noticed = (1..=3).find_map(|seed| swept(seed, Fault::Sync, Backend::Log, Mutation::RetrySync).err());
+    let noticed = (1..=3)
+        .find_map(|seed| swept(seed, Fault::Sync, Backend::Log, Mutant::Disk(DiskMutant::RetrySync)).err());
     println!("{}", noticed.expect("a sync that failed was believed"));
 }

@@ -1,12 +1,13 @@
 //! What the simulator found, each with the shortest story that shows it.
 
 use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
+use sim::mutant::Mutant;
 use sim::{
     disk::{Decay, Fault, SimDisk},
     seed::Rng,
 };
 use spool::{
-    Change, Entry, LogSettings, LogSpool, Mutation, RecoveryReport, Spool, SpoolFailure, WorkStep, disk::Disk,
+    Change, Entry, LogSettings, LogSpool, RecoveryReport, Spool, SpoolFailure, WorkStep, disk::Disk,
 };
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ fn settings() -> LogSettings {
 }
 
 fn open(disk: &SimDisk) -> Result<(LogSpool, Vec<u64>, RecoveryReport), SpoolFailure> {
-    let mut spool = LogSpool::single_stepped(Arc::new(disk.clone()), settings(), Mutation::None)?;
+    let mut spool = LogSpool::single_stepped(Arc::new(disk.clone()), settings())?;
     let mut found = Vec::new();
     let report = spool.recover(&mut |r| found.push(r.message.id.0))?;
     Ok((spool, found, report))
@@ -239,23 +240,23 @@ fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
 /// Where a start read a segment's digest, only who reads the record of an attempt sees that it is damaged.
 #[test]
 fn a_segment_with_a_damaged_record_of_an_attempt_is_not_used_again() {
-    sim::run::run(106_973, sim::backend::Backend::Log, Mutation::None).unwrap();
+    sim::run::run(106_973, sim::backend::Backend::Log, Mutant::None).unwrap();
 }
 
 /// The first header is zeros and the first batch cannot be read: batches of an earlier generation stand behind them.
 #[test]
 fn a_batch_of_an_earlier_generation_does_not_overrule_the_copy_of_the_header() {
-    sim::run::decay(500_002_504, sim::backend::Backend::Log, Mutation::None).unwrap();
+    sim::run::decay(500_002_504, sim::backend::Backend::Log, Mutant::None).unwrap();
 }
 
 /// A batch that only memory has wrong stands between one that cannot be read and one that can.
 #[test]
 fn a_batch_behind_one_that_cannot_be_read_is_read_a_second_time() {
-    sim::run::heal(500_010_489, sim::backend::Backend::Log, Mutation::None).unwrap();
+    sim::run::heal(500_010_489, sim::backend::Backend::Log, Mutant::None).unwrap();
 }
 
 /// The first header cannot be read, and a bit of the end of the first batch flipped.
 #[test]
 fn a_flipped_bit_of_the_first_batch_does_not_overrule_the_copy_of_the_header() {
-    sim::run::decay(800_000_434, sim::backend::Backend::Log, Mutation::None).unwrap();
+    sim::run::decay(800_000_434, sim::backend::Backend::Log, Mutant::None).unwrap();
 }

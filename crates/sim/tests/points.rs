@@ -1,12 +1,12 @@
 //! The promises hold at some hundred seeds; `cargo run -p sim --release` tries as many as one likes.
 
 use sim::backend::Backend;
-use spool::Mutation;
+use sim::mutant::Mutant;
 
 /// No promise was broken at so many seeds, and there was something to lose: at least so many crashes, so
 /// many of them in recovery, and so many messages.
 fn holds(backend: Backend, seeds: u64, crashes: u64, in_recovery: u64, messages: u64) {
-    let summary = sim::points(1, seeds, backend, Mutation::None);
+    let summary = sim::points(1, seeds, backend, Mutant::None);
     println!("{summary}");
     assert_eq!(summary.violations, []);
     let tally = &summary.tally;
@@ -32,7 +32,7 @@ fn the_same_is_true_of_both_beside_each_other() {
 #[test]
 fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
     for (backend, seeds) in [(Backend::Log, 200), (Backend::QueueDirs, 100), (Backend::Both, 60)] {
-        let summary = sim::decays(1, seeds, backend, Mutation::None);
+        let summary = sim::decays(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}, {} places", summary.tally.decay_count);
         assert_eq!(summary.violations, []);
         assert!(summary.tally.decay_count > 2 * seeds, "{summary:?}");
@@ -42,7 +42,7 @@ fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
 #[test]
 fn reads_that_fail_for_a_while_lose_nothing() {
     for (backend, seeds) in [(Backend::Log, 200), (Backend::QueueDirs, 100), (Backend::Both, 60)] {
-        let summary = sim::heals(1, seeds, backend, Mutation::None);
+        let summary = sim::heals(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}");
         assert_eq!(summary.violations, []);
         assert!(summary.tally.decay_count > 4 * seeds, "{summary:?}");
@@ -52,7 +52,7 @@ fn reads_that_fail_for_a_while_lose_nothing() {
 #[test]
 fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
     for (backend, seeds) in [(Backend::Log, 150), (Backend::QueueDirs, 60)] {
-        let summary = sim::fulls(1, seeds, backend, Mutation::None);
+        let summary = sim::fulls(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}");
         assert_eq!(summary.violations, []);
         assert!(summary.tally.no_room_count > 20 * seeds, "it was hardly ever full: {summary}");
@@ -62,7 +62,7 @@ fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
 #[test]
 fn a_seed_replays() {
     assert_eq!(
-        sim::points(1, 60, Backend::Log, Mutation::None).tally,
-        sim::points(1, 60, Backend::Log, Mutation::None).tally
+        sim::points(1, 60, Backend::Log, Mutant::None).tally,
+        sim::points(1, 60, Backend::Log, Mutant::None).tally
     );
 }

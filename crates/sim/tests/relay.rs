@@ -1,40 +1,42 @@
 //! A whole relay between misbehaving clients, next hops and disks keeps what it promised.
 
-use sim::relay::{Mutant, Tally, run, run_mutant};
-use spool::Mutation;
+use sim::{
+    mutant::{DiskMutant, Mutant},
+    relay::{Tally, run},
+};
 
 #[test]
 fn whatever_was_answered_250_is_delivered_or_reported() {
     let mut sum = Tally::default();
     for seed in 1..=60 {
-        let tally = run(seed, Mutation::None).unwrap_or_else(|what| panic!("relay seed {seed}: {what}"));
+        let tally = run(seed, Mutant::None).unwrap_or_else(|what| panic!("relay seed {seed}: {what}"));
         sum.add(&tally);
     }
     println!("{sum:?}");
     assert!(sum.acknowledged_count > 500 && sum.report_count > 100 && sum.arrival_count > 1000, "{sum:?}");
 }
 
-/// Those of the spool's promises that show from outside soon; `mutations.rs` has all of them.
-const SEEN: [Mutation; 5] = [
-    Mutation::SkipSync,
-    Mutation::SkipDirSync,
-    Mutation::AnswerEarly,
-    Mutation::DropOutcome,
-    Mutation::RetrySync,
+/// Rules of the spool whose breach shows from outside soon; `mutants.rs` has all of them.
+const SEEN: [Mutant; 5] = [
+    Mutant::Disk(DiskMutant::SkipSync),
+    Mutant::Disk(DiskMutant::SkipDirSync),
+    Mutant::Disk(DiskMutant::RetrySync),
+    Mutant::Spool(spool::Mutant::AnswerEarly),
+    Mutant::Spool(spool::Mutant::DropOutcome),
 ];
 
 #[test]
 fn broken_promises_of_the_spool_are_noticed_from_outside() {
-    for mutation in SEEN {
-        let noticed = (1..=200).find_map(|seed| run(seed, mutation).err().map(|what| (seed, what)));
-        println!("{mutation:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutation:?} went unnoticed")));
+    for mutant in SEEN {
+        let noticed = (1..=200).find_map(|seed| run(seed, mutant).err().map(|what| (seed, what)));
+        println!("{mutant:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutant:?} went unnoticed")));
     }
 }
 
 #[test]
 fn broken_rules_of_the_engine_are_noticed() {
-    for mutant in Mutant::ALL {
-        let noticed_by = |seed| run_mutant(seed, Mutation::None, mutant).err().map(|what| (seed, what));
+    for mutant in engine::Mutant::ALL {
+        let noticed_by = |seed| run(seed, Mutant::Engine(mutant)).err().map(|what| (seed, what));
         let noticed = (1..=200).find_map(noticed_by);
         println!("{mutant:?}: {:.200?}", noticed.unwrap_or_else(|| panic!("{mutant:?} went unnoticed")));
     }
@@ -43,6 +45,6 @@ fn broken_rules_of_the_engine_are_noticed() {
 #[test]
 fn a_seed_of_the_relay_replays() {
     for seed in 1..=5 {
-        assert_eq!(run(seed, Mutation::None), run(seed, Mutation::None));
+        assert_eq!(run(seed, Mutant::None), run(seed, Mutant::None));
     }
 }

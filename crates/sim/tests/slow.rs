@@ -5,9 +5,7 @@ mod fault_disk;
 
 use fault_disk::{FaultDisk, Faults};
 use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
-use spool::{
-    CommitSeq, Durable, Entry, LogSettings, LogSpool, Mutation, Refused, Spool, SpoolFailure, disk::RealDisk,
-};
+use spool::{CommitSeq, Durable, Entry, LogSettings, LogSpool, Refused, Spool, SpoolFailure, disk::RealDisk};
 use std::{
     io,
     sync::{Arc, Condvar, Mutex},
@@ -64,7 +62,7 @@ fn open(dir: &std::path::Path, gate: &Arc<Gate>) -> (LogSpool, Vec<u64>) {
         queued_bytes_max: QUEUED_BYTES_MAX,
         ..LogSettings::default()
     };
-    let mut spool = LogSpool::on(Arc::new(disk), settings, Mutation::None).unwrap();
+    let mut spool = LogSpool::on(Arc::new(disk), settings).unwrap();
     let mut found = Vec::new();
     spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
     (spool, found)

@@ -16,7 +16,7 @@ mod format;
 pub mod fuzz;
 mod inspect;
 mod log;
-mod mutation;
+mod mutant;
 mod null;
 mod parallel;
 mod sched;
@@ -30,7 +30,8 @@ pub use log::{
     examine::{Said, Seen, examine},
     salvage::{SalvageReport, Salvaged, salvage},
 };
-pub use mutation::Mutation;
+#[cfg(feature = "mutants")]
+pub use mutant::Mutant;
 pub use null::NullSpool;
 pub use sharded::{ShardSelector, ShardedSpool};
 
@@ -227,17 +228,6 @@ impl RecoveryReport {
     /// Was everything read as it was written? What an earlier start quarantined does not count.
     pub fn is_complete(&self) -> bool {
         self.corrupt.is_empty() && self.unread.is_empty()
-    }
-
-    /// [`Mutation::HushDamage`].
-    fn hushed(mut self, mutation: Mutation) -> Self {
-        if mutation == Mutation::HushDamage {
-            self.corrupt.clear();
-            self.unread.clear();
-            self.quarantined.clear();
-            self.torn_bytes = 0;
-        }
-        self
     }
 }
 

@@ -9,8 +9,8 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    DirSettings, DirSpool, Entry, Layout, Mutation, QueueDirectory, RecoveryReport, Refused, Spool,
-    SpoolFailure, disk::RealDisk,
+    DirSettings, DirSpool, Entry, Layout, QueueDirectory, RecoveryReport, Refused, Spool, SpoolFailure,
+    disk::RealDisk,
 };
 use std::{
     fs, io,
@@ -215,7 +215,7 @@ impl Faults for DiskFaults {
 /// Opens one queue directory on a disk with faults.
 fn opened_with_faults(dir: &Path, faults: &Arc<DiskFaults>) -> DirSpool {
     let disk = Arc::new(FaultDisk(RealDisk::new(dir).unwrap(), faults.clone()));
-    DirSpool::on(vec![QueueDirectory::flat("q", disk)], settings(), Mutation::None).unwrap()
+    DirSpool::on(vec![QueueDirectory::flat("q", disk)], settings()).unwrap()
 }
 
 /// Recovers one queue directory on a disk with faults; returns the ids of the messages, too.

@@ -9,8 +9,8 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
-    Spool, disk::RealDisk,
+    Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, QueueDirectory, Refused, Spool,
+    disk::RealDisk,
 };
 use std::{
     io,
@@ -130,7 +130,7 @@ fn log(dir: &Path) -> (Box<dyn Spool>, Arc<Injected>) {
     let faults = Arc::new(Injected::default());
     let disk = FaultDisk(RealDisk::new(dir).unwrap(), faults.clone());
     let settings = LogSettings { segment_bytes: SEGMENT, min_free_bytes: 0, ..LogSettings::default() };
-    let mut spool = LogSpool::on(Arc::new(disk), settings, Mutation::default()).unwrap();
+    let mut spool = LogSpool::on(Arc::new(disk), settings).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     (Box::new(spool), faults)
 }
@@ -140,7 +140,7 @@ fn directories(dir: &Path) -> (Box<dyn Spool>, Arc<Injected>) {
     let disk = Arc::new(FaultDisk(RealDisk::new(dir).unwrap(), faults.clone()));
     let queues = vec![QueueDirectory::flat("q1", disk)];
     let settings = DirSettings { min_free_bytes: 0, choice: Choice::RoundRobin, ..DirSettings::default() };
-    let mut spool = DirSpool::on(queues, settings, Mutation::default()).unwrap();
+    let mut spool = DirSpool::on(queues, settings).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     (Box::new(spool), faults)
 }
@@ -302,7 +302,7 @@ fn a_close_while_segments_are_prepared_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
     let disk = RealDisk::new(dir.path()).unwrap();
     let settings = LogSettings { segment_bytes: 8 << 20, min_free_bytes: 0, ..LogSettings::default() };
-    let mut spool = LogSpool::on(Arc::new(disk), settings, Mutation::default()).unwrap();
+    let mut spool = LogSpool::on(Arc::new(disk), settings).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     // The second segment is being made, in small pieces.
     spool.close();

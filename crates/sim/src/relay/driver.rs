@@ -10,7 +10,7 @@ use super::{
 use crate::seed::Rng;
 use bytes::Bytes;
 use engine::{
-    Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, Mutant, ReportRequest, RequestId,
+    Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, ReportRequest, RequestId,
     RetryAt, Routed, Settings, TaskId,
 };
 use mail::{
@@ -45,7 +45,7 @@ struct Commit {
 
 /// The parameters of a relay.
 pub(super) struct Plan {
-    pub(super) mutant: Mutant,
+    pub(super) mutant: engine::Mutant,
     pub(super) cache_bytes: u64,
     pub(super) connections_max: u32,
     pub(super) routes: u8,

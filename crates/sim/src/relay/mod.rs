@@ -10,6 +10,7 @@ mod routing;
 mod source;
 mod truth;
 
+use crate::mutant::Mutant;
 use crate::{
     clock::Skew,
     disk::{EIO, Fault, SimDisk},
@@ -17,12 +18,11 @@ use crate::{
 };
 use driver::{Driver, Plan};
 use engine::Context;
-pub use engine::Mutant;
 use mail::UnixMillis;
 use queue::Millis;
 use source::Source;
-use spool::{LogSettings, LogSpool, Mutation, Recovered, Spool as _, WorkStep};
-use std::{fmt, sync::Arc, time::Duration};
+use spool::{LogSettings, LogSpool, Recovered, Spool as _, WorkStep};
+use std::{fmt, time::Duration};
 use truth::{FEW_DESTINATIONS, Truth};
 
 /// Clients at a time.
@@ -103,7 +103,6 @@ struct World {
     rng: Rng,
     /// What kind of world it is and how its clock goes wrong, in a stream of its own.
     kind: Rng,
-    mutant: Mutant,
     has_wrong_clock: bool,
     skew: Skew,
     /// What takes long with many destinations is judged every so many steps.
@@ -111,7 +110,7 @@ struct World {
     /// So many times as long as others each life is.
     length: u64,
     disk: SimDisk,
-    mutation: Mutation,
+    mutant: Mutant,
     truth: Truth,
     sources: Vec<Source>,
     now: Millis,
@@ -125,37 +124,28 @@ struct World {
 /// Runs a seed; an error says which promise was broken.
 ///
 /// # Errors
-/// In words.
-pub fn run(seed: u64, mutation: Mutation) -> Result<Tally, String> {
-    run_mutant(seed, mutation, Mutant::None)
-}
-
-/// Runs a seed with a rule of the engine broken.
-///
-/// # Errors
 /// In words. A panic, of a violated invariant for instance, is one.
-pub fn run_mutant(seed: u64, mutation: Mutation, mutant: Mutant) -> Result<Tally, String> {
-    std::panic::catch_unwind(|| lives(seed, mutation, mutant)).unwrap_or_else(|panic| {
+pub fn run(seed: u64, mutant: Mutant) -> Result<Tally, String> {
+    std::panic::catch_unwind(|| lives(seed, mutant)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(format!("a panic: {}", text.unwrap_or_default()))
     })
 }
 
-fn lives(seed: u64, mutation: Mutation, mutant: Mutant) -> Result<Tally, String> {
+fn lives(seed: u64, mutant: Mutant) -> Result<Tally, String> {
     let (mut rng, mut kind) = (Rng::new(seed), Rng::new(!seed));
     let (is_wide, has_wrong_clock) = (kind.chance(WIDE_PERCENT), kind.chance(WRONG_CLOCK_PERCENT));
     let destinations = if is_wide { MANY_DESTINATIONS } else { FEW_DESTINATIONS };
     let mut world = World {
         kind,
-        mutant,
         has_wrong_clock,
         skew: Skew::default(),
         pace: if is_wide { 64 } else { 1 },
         length: if is_wide { 8 } else { 1 },
         disk: SimDisk::new(rng.bits(), u64::MAX),
         rng,
-        mutation,
+        mutant,
         truth: Truth { destinations, ..Truth::default() },
         sources: (0..SOURCES).map(Source::new).collect(),
         now: 1_000,
@@ -285,7 +275,8 @@ impl World {
             read_threads: 1,
         };
         let failed = |disk: &SimDisk, what: String| if disk.is_well() { Err(what) } else { Ok(None) };
-        let mut spool = match LogSpool::single_stepped(Arc::new(self.disk.clone()), settings, self.mutation) {
+        let disk = self.mutant.over(self.disk.clone());
+        let mut spool = match LogSpool::open_mutant(disk, settings, self.mutant.of_spool(), true) {
             Ok(spool) => spool,
             Err(failure) => return failed(&self.disk, format!("the spool does not open: {failure}")),
         };
@@ -299,7 +290,7 @@ impl World {
             Err(failure) => return failed(&self.disk, format!("no recovery: {failure}")),
         }
         let plan = Plan {
-            mutant: self.mutant,
+            mutant: self.mutant.of_engine(),
             cache_bytes: [0, 8 * 1024, 1 << 20][self.kind.index(3)],
             connections_max: [3, 1000][self.kind.index(2)],
             routes: self.kind.below(routing::Routes::COUNT) as u8,

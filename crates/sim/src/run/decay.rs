@@ -3,6 +3,7 @@
 //! and in the end all of it leaves.
 
 use super::{Ended, Run, Subject, Tally};
+use crate::mutant::Mutant;
 use crate::{
     backend::Backend,
     disk::Decay,
@@ -10,7 +11,7 @@ use crate::{
     survey::{self, Spot, What},
 };
 use mail::QueueId;
-use spool::{Change, Entry, Mutation, RecoveryReport, WorkStep};
+use spool::{Change, Entry, RecoveryReport, WorkStep};
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
@@ -34,8 +35,8 @@ const GROWTH_MAX: usize = 8;
 ///
 /// # Errors
 /// In words.
-pub fn decay(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, backend, mutation);
+pub fn decay(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;

@@ -3,7 +3,8 @@
 
 use super::{Ended, Run, Subject, Tally, last::files_max};
 use crate::backend::Backend;
-use spool::{Mutation, Refused, WorkStep};
+use crate::mutant::Mutant;
+use spool::{Refused, WorkStep};
 
 /// Lives before everything is delivered.
 const LIVES: u64 = 3;
@@ -18,8 +19,8 @@ const ROUNDS_MAX: u32 = 5000;
 ///
 /// # Errors
 /// In words.
-pub fn full(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, backend, mutation);
+pub fn full(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.workload = run.workload.slow().large();
     let segments = SEGMENTS_MIN + run.fills.below(5);

@@ -2,9 +2,10 @@
 //! gives everything back, all messages are there that were accepted and not ended, and none that was ended.
 
 use super::{Ended, Run, Subject, Tally};
+use crate::mutant::Mutant;
 use crate::{backend::Backend, disk::Decay, ledger::Queue};
 use mail::QueueId;
-use spool::{Mutation, RecoveryReport};
+use spool::RecoveryReport;
 use std::collections::BTreeSet;
 
 /// Restarts before everything can be read again.
@@ -18,8 +19,8 @@ const MOMENTS: u64 = 3;
 ///
 /// # Errors
 /// In words.
-pub fn heal(seed: u64, backend: Backend, mutation: Mutation) -> Result<Tally, String> {
-    let mut run = Run::new(seed, backend, mutation);
+pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+    let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;

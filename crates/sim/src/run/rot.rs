@@ -39,7 +39,8 @@ impl Run {
         let report = spool.recover(is_listed, &mut |r| {
             found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
         });
-        let report = report.map_err(|failure| format!("no recovery after rot: {failure}"))?;
+        let report =
+            self.setup.reported(report.map_err(|failure| format!("no recovery after rot: {failure}"))?);
         let is_live = owner(&name).is_some_and(|id| found.contains_key(&id));
         self.judge_rot(&spool, found, &report).map_err(|what| format!("{what}; {report:?}"))?;
         self.has_errors = true;

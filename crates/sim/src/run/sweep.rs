@@ -2,8 +2,8 @@
 //! durable is lost, and after a restart on a sound disk all is well.
 
 use super::Run;
+use crate::mutant::Mutant;
 use crate::{backend::Backend, disk::Fault};
-use spool::Mutation;
 
 /// What became of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +21,8 @@ const STEPS: u64 = 50;
 ///
 /// # Errors
 /// In words.
-pub fn sweep(
-    seed: u64,
-    at: u64,
-    fault: Fault,
-    backend: Backend,
-    mutation: Mutation,
-) -> Result<Swept, String> {
-    let mut run = Run::new(seed, backend, mutation);
+pub fn sweep(seed: u64, at: u64, fault: Fault, backend: Backend, mutant: Mutant) -> Result<Swept, String> {
+    let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.steps = STEPS;
     // Something to recover.

@@ -7,7 +7,7 @@ use super::{
     pending_sync::{Unwritten, Written},
     round::{ChangedMessage, Round},
 };
-use crate::{CommitSeq, Mutation, SpoolFailure, disk::File};
+use crate::{CommitSeq, SpoolFailure, disk::File, mutant::Mutant};
 use cpu_load::Processors;
 use mail::Part;
 use std::{
@@ -49,7 +49,7 @@ impl Committer {
 
     /// Everything that waited; `false` when it failed, which is final.
     pub(super) fn serve(&mut self, works: Vec<(Work, u64)>, last: CommitSeq) -> bool {
-        if self.shared.mutation == Mutation::AnswerEarly {
+        if self.shared.mutant.is(Mutant::AnswerEarly) {
             self.shared.progress.publish(last);
         }
         let mut commit_seq = CommitSeq(last.0 - works.len() as u64);
@@ -85,7 +85,7 @@ impl Committer {
             self.shared.room.settle(round.blocks);
             return Ok(());
         }
-        if self.shared.mutation == Mutation::ReuseEarly {
+        if self.shared.mutant.is(Mutant::ReuseEarly) {
             round.touched.iter().filter(|t| t.ends).for_each(|t| self.remove_content(t));
         }
         let started = Instant::now();
@@ -241,8 +241,7 @@ impl Committer {
             self.tidy(dir, Named::Chunk(chunk_id));
         }
         for (touched, content_bytes) in ended {
-            if touched.accepted.is_none() && content_bytes > 0 && self.shared.mutation != Mutation::ReuseEarly
-            {
+            if touched.accepted.is_none() && content_bytes > 0 && !self.shared.mutant.is(Mutant::ReuseEarly) {
                 self.remove_content(touched);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{DirSettings, DirSpool, QueueDirectory};
 use crate::{
-    Mutation, SpoolFailure,
+    SpoolFailure,
     disk::{Disk, RealDisk},
 };
 use std::{
@@ -64,7 +64,7 @@ impl DirSpool {
             found.iter().map(|home| queue(home, is_open(home).then_some(layout.hashed))).collect();
         let queues = queues.map_err(failed)?;
         warn_of_file_systems(&found).map_err(failed)?;
-        let mut spool = Self::on(queues, settings, Mutation::None)?;
+        let mut spool = Self::on(queues, settings)?;
         if split_pattern(path).is_none() {
             spool.lock_folder(path)?;
         }

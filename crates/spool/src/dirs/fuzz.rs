@@ -5,14 +5,14 @@ use super::{
     envelope, intent,
     line::{LineChecksum, Lines},
 };
-use crate::Mutation;
+use crate::mutant::ActiveMutant;
 use mail::QueueId;
 
 const NUMBER: u64 = 1;
 
 /// An envelope file: what is read accounts for every byte, and is written and read as the same again.
 pub(crate) fn envelope(bytes: &[u8]) {
-    let seal = LineChecksum::mutated(NUMBER, Mutation::None);
+    let seal = LineChecksum::of(NUMBER, ActiveMutant::default());
     for file in [bytes.to_vec(), sealed(bytes, seal)] {
         let Ok(filed) = envelope::read(QueueId(NUMBER), &file, seal) else { continue };
         assert_eq!(filed.end + filed.torn_bytes, file.len() as u64);
@@ -31,7 +31,7 @@ pub(crate) fn envelope(bytes: &[u8]) {
 
 /// An intent is read as it would be written, or not at all.
 pub(crate) fn intent(bytes: &[u8]) {
-    let seal = LineChecksum::mutated(NUMBER, Mutation::None);
+    let seal = LineChecksum::of(NUMBER, ActiveMutant::default());
     for file in [bytes.to_vec(), sealed(bytes, seal)] {
         let Ok(steps) = intent::read(NUMBER, &file, seal) else { continue };
         let mut out = Vec::new();

@@ -1,7 +1,10 @@
 //! One line of a file in a queue directory: words, a checksum, a line feed. The checksum begins with
 //! the file's number and the line's offset, so that what stood in the same blocks before does not pass.
 
-use crate::{Mutation, format::wire::Malformed};
+use crate::{
+    format::wire::Malformed,
+    mutant::{ActiveMutant, Mutant},
+};
 use std::fmt::{self, Display, Write as _};
 
 /// ` 0123abcd\n`
@@ -9,23 +12,22 @@ const END_BYTES: usize = 10;
 
 /// What the checksums of a file begin with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LineChecksum(Option<u64>);
+pub(super) struct LineChecksum(u64);
 
 impl LineChecksum {
     #[cfg(test)]
     pub(super) fn new(number: u64) -> Self {
-        Self(Some(number))
+        Self(number)
     }
 
-    /// For the file of this number.
-    pub(super) fn mutated(number: u64, mutation: Mutation) -> Self {
-        Self((mutation != Mutation::IgnoreSeed).then_some(number))
+    /// The checksums of the file with this number.
+    pub(super) fn of(number: u64, mutant: ActiveMutant) -> Self {
+        Self(if mutant.is(Mutant::IgnoreSeed) { 0 } else { number })
     }
 
     fn checksum(self, offset: u64, text: &[u8]) -> u32 {
-        let Some(number) = self.0 else { return crc32c::crc32c(text) };
         let mut salt = [0; 16];
-        salt[..8].copy_from_slice(&number.to_le_bytes());
+        salt[..8].copy_from_slice(&self.0.to_le_bytes());
         salt[8..].copy_from_slice(&offset.to_le_bytes());
         crc32c::crc32c_append(crc32c::crc32c(&salt), text)
     }

@@ -8,7 +8,7 @@ use super::{
     shared::{PLACES_END, is_ours},
 };
 use crate::log::tolerant::with_retries;
-use crate::{Mutation, SpoolFailure};
+use crate::{SpoolFailure, mutant::ActiveMutant};
 use std::{
     collections::{BTreeMap, HashMap},
     io,
@@ -130,7 +130,7 @@ impl Listing {
     pub(super) fn steps(
         &self,
         queues: &Queues,
-        mutation: Mutation,
+        mutant: ActiveMutant,
     ) -> Result<(Vec<Step>, Vec<String>), SpoolFailure> {
         let (mut steps, mut corrupt, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for (number, dir) in &self.intents {
@@ -146,7 +146,7 @@ impl Listing {
                     continue;
                 }
             }
-            let seal = LineChecksum::mutated(*number, mutation);
+            let seal = LineChecksum::of(*number, mutant);
             let mut read = intent::read(*number, &bytes, seal);
             // Perhaps only memory has it wrong.
             if read.is_err() && dir.disk.read_uncached(&name, INTENT_MAX, &mut bytes).is_ok() {

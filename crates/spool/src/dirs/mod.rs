@@ -50,10 +50,11 @@ pub use name_only::Listed;
 pub use queues::{Choice, QueueDirectory};
 
 use crate::{
-    CommitSeq, Durable, Entry, Failed, Mutation, Pressure, RecipientState, Recovered, RecoveryReport,
-    Refused, Spool, SpoolFailure, Transaction,
+    CommitSeq, Durable, Entry, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
+    SpoolFailure, Transaction,
     commit_queue::{self, Pending, Urgency},
     disk::RealDisk,
+    mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
 use commit::Committer;
@@ -120,20 +121,40 @@ impl DirSpool {
     ///
     /// # Errors
     /// [`SpoolFailure::Unusable`] when another process has one of them, or there is none.
-    pub fn on(
+    pub fn on(queues: Vec<QueueDirectory>, settings: DirSettings) -> Result<Self, SpoolFailure> {
+        Self::opened(queues, settings, ActiveMutant::default(), false)
+    }
+
+    /// Opens queue directories that break a rule, with threads or without (see [`DirSpool::single_stepped`]).
+    #[cfg(feature = "mutants")]
+    pub fn open_mutant(
         queues: Vec<QueueDirectory>,
         settings: DirSettings,
-        mutation: Mutation,
+        mutant: Mutant,
+        is_single_stepped: bool,
+    ) -> Result<Self, SpoolFailure> {
+        Self::opened(queues, settings, ActiveMutant::new(mutant), is_single_stepped)
+    }
+
+    fn opened(
+        queues: Vec<QueueDirectory>,
+        settings: DirSettings,
+        mutant: ActiveMutant,
+        single_stepped: bool,
     ) -> Result<Self, SpoolFailure> {
         let queues = Queues::new(queues, settings.choice)?;
         queues.lock()?;
-        let shared = Arc::new(Shared::new(settings, queues, mutation));
+        let shared = Arc::new(Shared::new(settings, queues, mutant));
+        if single_stepped {
+            // The caller would wait for room that only the caller can make.
+            shared.closing.begin();
+        }
         let threads = Mutex::default();
         Ok(Self {
             shared,
             recovered: false,
             threads,
-            stepper: None,
+            stepper: single_stepped.then(Mutex::default),
             folder: None,
             listing: None,
             faults: Vec::new(),
@@ -167,7 +188,7 @@ impl DirSpool {
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
         let queues = Queues::new(queues, Choice::default())?;
-        recover::inspect(&Shared::new(DirSettings::default(), queues, Mutation::None), visit)
+        recover::inspect(&Shared::new(DirSettings::default(), queues, ActiveMutant::default()), visit)
     }
 
     fn admit(
@@ -176,7 +197,7 @@ impl DirSpool {
         blocks: u64,
         internal: bool,
     ) -> Result<MutexGuard<'_, Pending<(Work, u64)>>, Refused> {
-        let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
+        let may_use_all = internal || self.shared.mutant.is(Mutant::SpendReserve);
         if !may_use_all && self.shared.room.free() < blocks {
             return Err(Refused::Full);
         }
@@ -242,7 +263,7 @@ impl Spool for DirSpool {
     }
 
     fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
-        if self.shared.mutation == Mutation::KeepAbandoned {
+        if self.shared.mutant.is(Mutant::KeepDiscarded) {
             return;
         }
         for chunk_id in chunk_ids {
@@ -286,7 +307,7 @@ impl Spool for DirSpool {
         let damaged = report.corrupt.iter().map(|what| format!("damaged: {what}"));
         let unread = report.unread.iter().map(|what| format!("cannot be read: {what}"));
         self.faults = damaged.chain(unread).collect();
-        Ok(report.hushed(self.shared.mutation))
+        Ok(report)
     }
 
     fn faults(&self) -> Vec<String> {

@@ -14,7 +14,7 @@ use super::{
     queues::{Choice, Queues},
     recover::{self, Scan},
 };
-use crate::{DirSettings, Mutation, QueueDirectory, Recovered, RecoveryReport, SpoolFailure};
+use crate::{DirSettings, QueueDirectory, Recovered, RecoveryReport, SpoolFailure, mutant::ActiveMutant};
 use mail::{QueueId, UnixMillis};
 use std::io;
 
@@ -61,7 +61,7 @@ impl DirSpool {
         }
         scan.mend(&self.shared)?;
         self.shared.outbid_round(scan.last_round());
-        Ok((found, scan.into_report().hushed(self.shared.mutation)))
+        Ok((found, scan.into_report()))
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn inspect(
     with_times: bool,
 ) -> Result<(Vec<Listed>, RecoveryReport), SpoolFailure> {
     let queues = Queues::new(queues, Choice::default())?;
-    let shared = Shared::new(DirSettings::default(), queues, Mutation::None);
+    let shared = Shared::new(DirSettings::default(), queues, ActiveMutant::default());
     let (listing, report) = recover::imagined(&shared)?;
     Ok((listed(&shared.queues, &listing, with_times)?, report))
 }

@@ -2,7 +2,7 @@
 
 use super::{Shared, names::Named};
 use crate::{
-    Mutation, SpoolFailure,
+    SpoolFailure,
     disk::{File, lacks_room},
 };
 use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
@@ -88,15 +88,10 @@ impl<'a> Written<'a> {
     /// One by one: a sync of the whole file system was measured for rounds of 10 and of 64 messages, is
     /// about as fast (within a fifth), and waits for what other programs wrote.
     pub(super) fn sync_files(&mut self) -> Result<(), Unwritten> {
-        if self.shared.mutation == Mutation::SkipSync {
-            self.files.clear();
-        }
         let started = Instant::now();
         for (dir, named, file) in std::mem::take(&mut self.files) {
             // The first failure is final: the pages are marked clean, a second sync would say OK.
-            let again =
-                |e| if self.shared.mutation == Mutation::RetrySync { file.sync_data() } else { Err(e) };
-            file.sync_data().or_else(again).map_err(|e| self.unwritten("sync", dir, named, &e))?;
+            file.sync_data().map_err(|e| self.unwritten("sync", dir, named, &e))?;
         }
         self.shared.note_sync(started);
         Ok(())
@@ -105,14 +100,9 @@ impl<'a> Written<'a> {
     /// Bytes, then names.
     pub(super) fn sync(&mut self) -> Result<(), Unwritten> {
         self.sync_files()?;
-        if self.shared.mutation == Mutation::SkipDirSync {
-            return Ok(());
-        }
         for dir in std::mem::take(&mut self.dirs) {
             let dir = self.shared.queues.dir(dir);
-            let again =
-                |e| if self.shared.mutation == Mutation::RetrySync { dir.disk.sync_dir() } else { Err(e) };
-            dir.disk.sync_dir().or_else(again).map_err(|e| {
+            dir.disk.sync_dir().map_err(|e| {
                 let failure = SpoolFailure::Io(format!("sync {}: {}", dir.name, told(&e)));
                 Unwritten { failure, lacks_room: lacks_room(&e) }
             })?;

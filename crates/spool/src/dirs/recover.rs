@@ -14,7 +14,7 @@ use super::{
     shared::{ENVELOPE_MAX, is_ours, read_file},
 };
 use crate::log::tolerant::with_retries;
-use crate::{Mutation, Recovered, RecoveryReport, SpoolFailure, parallel::in_order};
+use crate::{Recovered, RecoveryReport, SpoolFailure, mutant::Mutant, parallel::in_order};
 use mail::{QueueId, SharedMessage};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -70,7 +70,7 @@ fn read_one(
     match with_retries(|| disk.read(&named.file(), ENVELOPE_MAX, buffer)) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) if is_ours(&e) || shared.mutation == Mutation::StopAtDamage => {
+        Err(e) if is_ours(&e) || shared.mutant.is(Mutant::StopAtDamage) => {
             return Err(failed(shared, "read", dir, named, &e));
         }
         Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), chunk_ids: Vec::new() })),
@@ -135,24 +135,24 @@ struct Begun {
 
 fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     // Whoever wrote this may have been killed before it was durable: what is told from here on is.
-    if !matches!(shared.mutation, Mutation::KeepTail | Mutation::SkipDirSync) {
+    if !shared.mutant.is(Mutant::SkipTailRewrite) {
         for home in shared.queues.homes() {
             home.disk.sync_all().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", home.name)))?;
         }
     }
     let mut listing = Listing::of(&shared.queues)?;
     let intent = listing.next_intent();
-    let (steps, mut unread) = listing.steps(&shared.queues, shared.mutation)?;
+    let (steps, mut unread) = listing.steps(&shared.queues, shared.mutant)?;
     let mut scan = Scan::default();
     if !steps.is_empty() {
-        let steps = if shared.mutation == Mutation::IgnoreBatchEnd { Vec::new() } else { steps };
+        let steps = if shared.mutant.is(Mutant::IgnoreBatchEnd) { Vec::new() } else { steps };
         scan.report.batch_count = listing.intents.len() as u64 - unread.len() as u64;
         let unfinished = finish(shared, &mut listing, &steps, unread.is_empty())?;
         unread.extend(unfinished);
     }
     let keep_unfinished = !unread.is_empty();
     scan.report.corrupt = unread;
-    if shared.mutation != Mutation::GiveAgain {
+    if !shared.mutant.is(Mutant::ReuseChunkId) {
         shared.reserve_chunk_ids_above(place_by_clock(shared));
     }
     listing.last_chunk().into_iter().for_each(|chunk_id| shared.reserve_chunk_ids_above(chunk_id));
@@ -188,7 +188,7 @@ pub(super) fn inspect(
 /// The files as they would be if what was agreed on were done.
 pub(super) fn imagined(shared: &Shared) -> Result<(Listing, RecoveryReport), SpoolFailure> {
     let mut listing = Listing::of(&shared.queues)?;
-    let (steps, corrupt) = listing.steps(&shared.queues, shared.mutation)?;
+    let (steps, corrupt) = listing.steps(&shared.queues, shared.mutant)?;
     listing.imagine(steps);
     Ok((listing, RecoveryReport { corrupt, ..RecoveryReport::default() }))
 }
@@ -198,9 +198,6 @@ pub(super) fn failed(shared: &Shared, doing: &str, dir: u16, named: Named, e: &i
 }
 
 pub(super) fn sync(shared: &Shared, dirs: &BTreeSet<u16>) -> Result<(), SpoolFailure> {
-    if shared.mutation == Mutation::SkipDirSync {
-        return Ok(());
-    }
     dirs.iter().map(|dir| shared.queues.dir(*dir)).try_for_each(|dir| {
         dir.disk.sync_dir().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", dir.name)))
     })
@@ -392,7 +389,7 @@ impl Scan {
 
     /// Cuts torn ends, and writes what may be no more than read.
     pub(super) fn mend(&self, shared: &Shared) -> Result<(), SpoolFailure> {
-        if shared.mutation == Mutation::KeepTail {
+        if shared.mutant.is(Mutant::SkipTailRewrite) {
             return Ok(());
         }
         for (id, dir, end) in &self.torn {

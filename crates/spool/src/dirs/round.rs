@@ -7,7 +7,7 @@ use super::{
     line::Lines,
     note::{self, Append, Note},
 };
-use crate::{Change, Entry, Mutation, RecipientState, Recovered};
+use crate::{Change, Entry, RecipientState, Recovered, mutant::Mutant};
 use bytes::Bytes;
 use mail::{Message, Part, QueueId, SharedMessage};
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ impl Round {
                 self.note(shared, found.message.id, &past(&found))?;
                 Some(at)
             }
-            Entry::Outcome { .. } if shared.mutation == Mutation::DropOutcome => None,
+            Entry::Outcome { .. } if shared.mutant.is(Mutant::DropOutcome) => None,
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 let at = self.touch(shared, id)?;
                 self.touched[at].ends = true;

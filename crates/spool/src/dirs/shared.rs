@@ -11,8 +11,11 @@ use super::{
 };
 use crate::log::tolerant::with_retries;
 use crate::{
-    Mutation, SpoolFailure, Transaction, closing::Closing, commit_progress::CommitProgress,
+    SpoolFailure, Transaction,
+    closing::Closing,
+    commit_progress::CommitProgress,
     commit_queue::CommitQueue,
+    mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
 use mail::{ChunkId, Content, Message, Part, QueueId, UnixMillis};
@@ -64,11 +67,11 @@ pub(super) struct Shared {
     pub(super) transaction_count: AtomicU64,
     pub(super) last_sync_us: AtomicU64,
     pub(super) poisoned: AtomicBool,
-    pub(super) mutation: Mutation,
+    pub(super) mutant: ActiveMutant,
 }
 
 impl Shared {
-    pub(super) fn new(settings: DirSettings, queues: Queues, mutation: Mutation) -> Self {
+    pub(super) fn new(settings: DirSettings, queues: Queues, mutant: ActiveMutant) -> Self {
         let index = Index { pending: vec![0; queues.queue_count()], ..Index::default() };
         Self {
             commit_queue: CommitQueue::new(settings.queued_bytes_max),
@@ -86,7 +89,7 @@ impl Shared {
             transaction_count: AtomicU64::new(0),
             last_sync_us: AtomicU64::new(0),
             poisoned: AtomicBool::new(false),
-            mutation,
+            mutant,
         }
     }
 
@@ -95,7 +98,7 @@ impl Shared {
     }
 
     pub(super) fn seal(&self, number: u64) -> LineChecksum {
-        LineChecksum::mutated(number, self.mutation)
+        LineChecksum::of(number, self.mutant)
     }
 
     /// Chunks to come have higher numbers than this one: it may be lost, and whoever names it must not find
@@ -108,7 +111,7 @@ impl Shared {
 
     /// The same of one that an envelope names.
     pub(super) fn outbid_named(&self, chunk_id: u64) {
-        if self.mutation != Mutation::GiveAgain {
+        if !self.mutant.is(Mutant::ReuseChunkId) {
             self.reserve_chunk_ids_above(chunk_id);
         }
     }

@@ -2,24 +2,16 @@
 //! happens before what, and can repeat it.
 
 use super::{DirSettings, DirSpool, QueueDirectory};
-use crate::{Mutation, SpoolFailure, WorkStep};
-use std::sync::{Mutex, PoisonError};
+use crate::{SpoolFailure, WorkStep, mutant::ActiveMutant};
+use std::sync::PoisonError;
 
 impl DirSpool {
     /// The engine on these directories, without a thread: nothing happens but in [`DirSpool::step`].
     ///
     /// # Errors
     /// As for [`DirSpool::on`].
-    pub fn single_stepped(
-        queues: Vec<QueueDirectory>,
-        settings: DirSettings,
-        mutation: Mutation,
-    ) -> Result<Self, SpoolFailure> {
-        let mut spool = Self::on(queues, settings, mutation)?;
-        spool.stepper = Some(Mutex::default());
-        // Whoever calls would wait for room that only he can make.
-        spool.shared.closing.begin();
-        Ok(spool)
+    pub fn single_stepped(queues: Vec<QueueDirectory>, settings: DirSettings) -> Result<Self, SpoolFailure> {
+        Self::opened(queues, settings, ActiveMutant::default(), true)
     }
 
     /// Commits all that waits; `false` when nothing does. [`WorkStep::Commit`] is the only work there is.

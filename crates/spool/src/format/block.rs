@@ -205,7 +205,7 @@ pub(crate) fn read_head(bytes: &[u8], position: u64, seed: u64) -> Result<BatchH
 pub(crate) type Placed<'a> = (u64, u32, super::record::Record<'a>);
 
 /// A whole batch's records with their positions; all of them are whole, and none is missing. Only a
-/// broken promise ([`crate::Mutation::IgnoreBatchEnd`]) asks for less than `whole`.
+/// broken promise ([`crate::mutant::Mutant::IgnoreBatchEnd`]) asks for less than `whole`.
 pub(crate) fn read_batch(
     bytes: &[u8],
     position: u64,

@@ -7,13 +7,14 @@ use super::{
     index::{Location, Segment, chunk_ids},
 };
 use crate::{
-    Change, CommitSeq, Entry, Mutation, SpoolFailure,
+    Change, CommitSeq, Entry, SpoolFailure,
     disk::lacks_room,
     format::{
         block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
         message::{write_message, write_results},
         record::{self, Kind},
     },
+    mutant::Mutant,
 };
 use cpu_load::Processors;
 use mail::UnixMillis;
@@ -128,10 +129,11 @@ impl Committer {
 
     /// One round; `false` when it failed, which is final.
     pub(crate) fn serve(&mut self, works: Vec<Work>, commit_seq: CommitSeq) -> bool {
-        match self.shared.mutation {
-            Mutation::AnswerEarly => self.shared.done(commit_seq),
-            Mutation::ReuseEarly => self.reuse_early(&works),
-            _ => {}
+        if self.shared.mutant.is(Mutant::AnswerEarly) {
+            self.shared.done(commit_seq);
+        }
+        if self.shared.mutant.is(Mutant::ReuseEarly) {
+            self.reuse_early(&works);
         }
         if let Err(failure) = self.write_works(works) {
             self.shared.poison(failure);
@@ -142,7 +144,7 @@ impl Committer {
         true
     }
 
-    /// [`Mutation::ReuseEarly`].
+    /// Breaks the rule that [`Mutant::ReuseEarly`] names.
     fn reuse_early(&mut self, works: &[Work]) {
         let mut index = self.shared.index();
         for work in works {
@@ -289,7 +291,7 @@ impl Committer {
                     write_message(out, message, Some(past));
                 });
             }
-            Entry::Outcome { .. } if self.shared.mutation == Mutation::DropOutcome => {}
+            Entry::Outcome { .. } if self.shared.mutant.is(Mutant::DropOutcome) => {}
             Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
                 self.record(Kind::Done, id.0, Vec::new(), |_| {});
             }
@@ -354,7 +356,7 @@ impl Committer {
             return Err(SpoolFailure::Unusable(text.to_owned()));
         }
         let sync_us = loop {
-            match write_durably(current, &self.buffer, self.shared.mutation) {
+            match write_durably(current, &self.buffer) {
                 Ok(sync_us) => break sync_us,
                 // All of it is written again, so that no page counts that an earlier sync gave up.
                 Err((doing, e)) if lacks_room(&e) => self.shared.await_room(doing, &e)?,
@@ -396,18 +398,11 @@ impl Committer {
 
 /// Writes a batch at the position and syncs it. Returns the microseconds of the sync; an error with the call that
 /// failed.
-fn write_durably(
-    current: &Current,
-    batch: &[u8],
-    mutation: Mutation,
-) -> Result<u64, (&'static str, std::io::Error)> {
+fn write_durably(current: &Current, batch: &[u8]) -> Result<u64, (&'static str, std::io::Error)> {
     current.file.write_at(current.position, batch).map_err(|e| ("write", e))?;
     let started = Instant::now();
-    if mutation != Mutation::SkipSync {
-        // A failure is final: the pages are marked clean, a second sync would say OK.
-        let again = |e| if mutation == Mutation::RetrySync { current.file.sync_data() } else { Err(e) };
-        current.file.sync_data().or_else(again).map_err(|e| ("sync", e))?;
-    }
+    // A failure is final: the pages are marked clean, a second sync would say OK.
+    current.file.sync_data().map_err(|e| ("sync", e))?;
     Ok(started.elapsed().as_micros() as u64)
 }
 

@@ -10,9 +10,10 @@ use super::{
     segment_index,
 };
 use crate::{
-    CommitSeq, Mutation, SpoolFailure,
+    CommitSeq, SpoolFailure,
     commit_queue::Urgency,
     format::record::{self, Kind},
+    mutant::Mutant,
 };
 use bytes::Bytes;
 use mail::QueueId;
@@ -75,7 +76,7 @@ fn is_oldest_damaged(shared: &Shared) -> bool {
 
 /// Is the log too large for what lives in it?
 fn is_due(shared: &Shared) -> bool {
-    if is_oldest_damaged(shared) && shared.mutation != Mutation::KeepDamaged {
+    if is_oldest_damaged(shared) && !shared.mutant.is(Mutant::KeepDamaged) {
         return true;
     }
     let size = shared.settings.segment_bytes;
@@ -100,7 +101,7 @@ fn is_due(shared: &Shared) -> bool {
     if has_room_for(size / 2) && is_thin(&live, size, most) {
         return true;
     }
-    if shared.mutation == Mutation::SkipRound {
+    if shared.mutant.is(Mutant::SkipRound) {
         return false;
     }
     // In a round what comes free is what the next segment needs.
@@ -355,7 +356,7 @@ impl Compaction {
     pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<CommitSeq>, SpoolFailure> {
         loop {
             let commit_seq = self.next_together(shared);
-            if commit_seq.is_some() || shared.mutation == Mutation::KeepDamaged {
+            if commit_seq.is_some() || shared.mutant.is(Mutant::KeepDamaged) {
                 return Ok(commit_seq);
             }
             if self.is_again {

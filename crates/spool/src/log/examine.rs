@@ -9,13 +9,14 @@ use super::{
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
-    Mutation, RecipientState, SpoolFailure,
+    RecipientState, SpoolFailure,
     disk::{Disk, File as _, RealDisk},
     format::{
         block::{FIRST_BATCH, VERSION, read_batch},
         message::{read_message, read_results},
         record::{self, Kind, Record},
     },
+    mutant::ActiveMutant,
 };
 use mail::{ChunkId, Message, Outcome, QueueId, UnixMillis};
 use std::{io, path::Path, sync::Arc};
@@ -209,7 +210,7 @@ fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(Seen<'_>)) -> Result<Vec<Opene
             }
         };
         let file = FaultTolerantFile::over(file);
-        let header = find_header(&file, size_bytes, Mutation::None).map_err(|other| {
+        let header = find_header(&file, size_bytes, ActiveMutant::default()).map_err(|other| {
             SpoolFailure::Unusable(format!(
                 "{name}: format {other}; this version writes {VERSION} and reads what is older"
             ))

@@ -2,12 +2,12 @@
 
 use super::tolerant::FaultTolerantFile;
 use crate::{
-    Mutation,
     disk::File as _,
     format::block::{
         ALIGN, BATCH_HEAD_BYTES, BadHeader, FIRST_BATCH, HeaderPlace, SegmentHeader, find_seed, find_seed_at,
         read_batch, read_head,
     },
+    mutant::{ActiveMutant, Mutant},
 };
 
 /// The result of reading the headers of a segment.
@@ -39,18 +39,17 @@ pub(super) enum FoundHeader {
 pub(super) fn find_header(
     file: &FaultTolerantFile,
     size_bytes: u64,
-    mutation: Mutation,
+    mutant: ActiveMutant,
 ) -> Result<FoundHeader, u32> {
-    if mutation == Mutation::TrustZeroHeader && is_first_block_zero(file) {
+    if mutant.is(Mutant::TrustZeroHeader) && is_first_block_zero(file) {
         return Ok(FoundHeader::Free);
     }
-    let first = match decode(file, HeaderPlace::First, size_bytes, mutation) {
+    let first = match decode(file, HeaderPlace::First, size_bytes) {
         Err(BadHeader::Version(version)) => return Err(version),
         read => read.ok(),
     };
-    let last = decode(file, HeaderPlace::Last, size_bytes, mutation).ok();
-    let last =
-        last.filter(|header| header.size_bytes == size_bytes && mutation != Mutation::IgnoreHeaderCopy);
+    let last = decode(file, HeaderPlace::Last, size_bytes).ok();
+    let last = last.filter(|header| header.size_bytes == size_bytes && !mutant.is(Mutant::IgnoreHeaderCopy));
     let found = match (first, last) {
         (Some(first), None) => sound(first),
         (Some(first), Some(last)) if first.version == 1 || last.sequence < first.sequence => sound(first),
@@ -86,17 +85,12 @@ fn sound(header: SegmentHeader) -> FoundHeader {
 }
 
 /// A header that looks damaged is read a second time, past the page cache.
-fn decode(
-    file: &FaultTolerantFile,
-    place: HeaderPlace,
-    size_bytes: u64,
-    mutation: Mutation,
-) -> Result<SegmentHeader, BadHeader> {
+fn decode(file: &FaultTolerantFile, place: HeaderPlace, size_bytes: u64) -> Result<SegmentHeader, BadHeader> {
     let mut block = vec![0; ALIGN];
     // The file tolerates errors: what cannot be read is filled with bytes that are no header.
     let length = file.read_at(place.offset(size_bytes), &mut block).unwrap_or(0);
     let decoded = SegmentHeader::decode(&block[..length], place);
-    if decoded != Err(BadHeader::Unreadable) || mutation == Mutation::SkipSecondRead {
+    if decoded != Err(BadHeader::Unreadable) {
         return decoded;
     }
     let length = file.read_uncached(place.offset(size_bytes), &mut block).unwrap_or(0);

@@ -39,7 +39,7 @@ use crate::{
         record::Kind,
         wire::Malformed,
     },
-    mutation::Mutation,
+    mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
 use commit::Committer;
@@ -130,7 +130,7 @@ pub(crate) struct Shared {
     /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
     /// written in place. No mail is accepted until it has succeeded.
     lacks_room: AtomicBool,
-    pub(crate) mutation: Mutation,
+    pub(crate) mutant: ActiveMutant,
 }
 
 /// How often the spool's directory is looked for under its name.
@@ -375,18 +375,29 @@ impl LogSpool {
         let disk =
             RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open {}: {e}", path.display())))?;
         disk.durability_warning().iter().for_each(|warning| tracing::warn!("{warning}"));
-        Self::on(Arc::new(disk), settings, Mutation::default())
+        Self::on(Arc::new(disk), settings)
     }
 
     /// Opens the log on any [`Disk`].
-    pub fn on(disk: Arc<dyn Disk>, settings: LogSettings, mutation: Mutation) -> Result<Self, SpoolFailure> {
-        Self::opened(disk, settings, mutation, false)
+    pub fn on(disk: Arc<dyn Disk>, settings: LogSettings) -> Result<Self, SpoolFailure> {
+        Self::opened(disk, settings, ActiveMutant::default(), false)
+    }
+
+    /// Opens a log that breaks a rule, with threads or without (see [`LogSpool::single_stepped`]).
+    #[cfg(feature = "mutants")]
+    pub fn open_mutant(
+        disk: Arc<dyn Disk>,
+        settings: LogSettings,
+        mutant: Mutant,
+        is_single_stepped: bool,
+    ) -> Result<Self, SpoolFailure> {
+        Self::opened(disk, settings, ActiveMutant::new(mutant), is_single_stepped)
     }
 
     fn opened(
         disk: Arc<dyn Disk>,
         settings: LogSettings,
-        mutation: Mutation,
+        mutant: ActiveMutant,
         single_stepped: bool,
     ) -> Result<Self, SpoolFailure> {
         disk.lock().map_err(|e| {
@@ -394,8 +405,8 @@ impl LogSpool {
         })?;
         // A simulation decides what is read before what.
         let reading = Reading::on(if single_stepped { 1 } else { settings.read_threads });
-        let mut found = recover::scan(&*disk, mutation, reading)?;
-        let shared = Self::shared(disk, settings, mutation, single_stepped, &mut found);
+        let mut found = recover::scan(&*disk, mutant, reading)?;
+        let shared = Self::shared(disk, settings, mutant, single_stepped, &mut found);
         let (threads, stepper) = (Mutex::default(), Mutex::default());
         Ok(Self { shared: Arc::new(shared), found: Some(found), threads, stepper })
     }
@@ -408,10 +419,10 @@ impl LogSpool {
     ) -> Result<RecoveryReport, SpoolFailure> {
         let settings = LogSettings::default();
         let reading = Reading { indexes, ..Reading::on(settings.read_threads) };
-        let mut found = recover::scan(&disk, Mutation::None, reading)?;
+        let mut found = recover::scan(&disk, ActiveMutant::default(), reading)?;
         recover::settle_last(&mut found);
         found.index.forget_orphans();
-        let shared = Self::shared(Arc::new(disk), settings, Mutation::None, false, &mut found);
+        let shared = Self::shared(Arc::new(disk), settings, ActiveMutant::default(), false, &mut found);
         shared.replay_live(&mut found, visit);
         Ok(found.report)
     }
@@ -419,7 +430,7 @@ impl LogSpool {
     fn shared(
         disk: Arc<dyn Disk>,
         settings: LogSettings,
-        mutation: Mutation,
+        mutant: ActiveMutant,
         single_stepped: bool,
         found: &mut recover::Found,
     ) -> Shared {
@@ -430,7 +441,7 @@ impl LogSpool {
         };
         let old = std::mem::take(&mut found.empty);
         let next = (found.next_sequence, found.next_number);
-        let pool = Pool::new(disk, room, single_stepped, mutation, found.segment_count, next, old);
+        let pool = Pool::new(disk, room, single_stepped, found.segment_count, next, old);
         Shared {
             commit_queue: CommitQueue::new(settings.queued_bytes_max),
             settings,
@@ -449,7 +460,7 @@ impl LogSpool {
             faults: Mutex::default(),
             closing: Closing::default(),
             lacks_room: AtomicBool::new(false),
-            mutation,
+            mutant,
         }
     }
 
@@ -474,7 +485,7 @@ impl LogSpool {
         let mut committer = Committer::new(self.shared.clone(), sequence, tail_bytes)?;
         // In an epoch of its own nothing has a number that something had that could not be read.
         let first = if found.begins_epoch { epoch::first(found.epoch) } else { 0 };
-        if self.shared.mutation == Mutation::KeepTail {
+        if self.shared.mutant.is(Mutant::SkipTailRewrite) {
             std::mem::swap(&mut found.index, &mut self.shared.index());
             recover::settle_last(found);
             std::mem::swap(&mut found.index, &mut self.shared.index());
@@ -489,14 +500,14 @@ impl LogSpool {
 
     /// Counts on from above everything that was used, where this start could not read all of the log.
     fn begin_epoch(&self, found: &mut recover::Found) -> Result<(), SpoolFailure> {
-        if !found.is_incomplete() || self.shared.mutation == Mutation::ReuseNumbers {
+        if !found.is_incomplete() || self.shared.mutant.is(Mutant::ReuseNumbers) {
             return Ok(());
         }
         found.epoch += 1;
         found.begins_epoch = true;
         let failed = |e: std::io::Error| SpoolFailure::Io(format!("begin an epoch of the log: {e}"));
         self.shared.pool.begin_epoch(found.epoch, &found.markers).map_err(failed)?;
-        if self.shared.mutation != Mutation::GiveAgain {
+        if !self.shared.mutant.is(Mutant::ReuseChunkId) {
             self.shared.next_chunk.fetch_max(epoch::first_chunk(found.epoch), Ordering::Relaxed);
         }
         Ok(())
@@ -512,7 +523,7 @@ impl LogSpool {
 
     /// Begins to keep what ended messages that may come back.
     fn begin_retention(&self, found: &mut recover::Found) {
-        if self.shared.mutation == Mutation::DropTombstones {
+        if self.shared.mutant.is(Mutant::DropTombstones) {
             return;
         }
         let tail = found.last.as_ref().map(|last| last.sequence);
@@ -532,7 +543,7 @@ impl LogSpool {
     }
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Pending<Work>>, Refused> {
-        let may_use_all = internal || self.shared.mutation == Mutation::SpendReserve;
+        let may_use_all = internal || self.shared.mutant.is(Mutant::SpendReserve);
         let spare = if may_use_all { u64::MAX } else { self.shared.pool.spare() };
         let lacks_room = !internal && self.shared.lacks_room.load(Ordering::Relaxed);
         if spare == 0 || lacks_room || bytes > self.shared.record_bytes_max() {
@@ -595,7 +606,7 @@ impl Spool for LogSpool {
     }
 
     fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
-        if self.shared.mutation == Mutation::KeepAbandoned {
+        if self.shared.mutant.is(Mutant::KeepDiscarded) {
             return;
         }
         let mut index = self.shared.index();
@@ -681,7 +692,7 @@ impl Spool for LogSpool {
         // Who prepares segments must not outlive a start that failed.
         let committer = self.rewrite_tail(&mut found).inspect_err(|_| self.shared.pool.close())?;
         // A message that names a chunk may be where nothing can be read.
-        if found.report.unread.is_empty() || self.shared.mutation == Mutation::DropTombstones {
+        if found.report.unread.is_empty() || self.shared.mutant.is(Mutant::DropTombstones) {
             self.shared.index().forget_orphans();
         }
         let shared = self.shared.clone();
@@ -710,7 +721,7 @@ impl Spool for LogSpool {
         }
         // Not before: it moves records away from where they are visited.
         compact::start_compaction_if_due(&self.shared);
-        Ok(found.report.hushed(self.shared.mutation))
+        Ok(found.report)
     }
 
     fn faults(&self) -> Vec<String> {

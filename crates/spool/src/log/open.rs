@@ -11,9 +11,10 @@ use super::{
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
-    Mutation, SpoolFailure,
+    SpoolFailure,
     disk::{Disk, File},
     format::block::{BATCH_HEAD_BYTES, FIRST_BATCH, SegmentHeader, VERSION, read_head},
+    mutant::Mutant,
 };
 use std::{collections::HashSet, sync::Arc};
 
@@ -104,7 +105,7 @@ fn open_segment(
     });
     let (file, size_bytes) = match opened {
         Ok(opened) => opened,
-        Err(e) if found.mutation == Mutation::StopAtDamage => return Err(io_error("open", name, &e)),
+        Err(e) if found.mutant.is(Mutant::StopAtDamage) => return Err(io_error("open", name, &e)),
         Err(e) => {
             found.report.unread.push(format!("{name}: it cannot be opened: {e}"));
             found.unopened.push(name.to_owned());
@@ -112,12 +113,12 @@ fn open_segment(
         }
     };
     let reader = FaultTolerantFile::over(file.clone());
-    let header = find_header(&reader, size_bytes, found.mutation).map_err(|other| {
+    let header = find_header(&reader, size_bytes, found.mutant).map_err(|other| {
         SpoolFailure::Unusable(format!(
             "{name}: format {other}; this version writes {VERSION} and reads what is older"
         ))
     })?;
-    let is_strict = found.mutation == Mutation::StopAtDamage;
+    let is_strict = found.mutant.is(Mutant::StopAtDamage);
     let read_by: Arc<dyn File> = if is_strict { file.clone() } else { reader.clone() };
     let segment = |header: SegmentHeader| Segment {
         is_damaged,

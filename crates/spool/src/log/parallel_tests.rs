@@ -5,7 +5,7 @@ use super::{
     index::Segment,
     recover::{Found, Reading, scan, settle_last},
 };
-use crate::{Change, Entry, Mutation, Recovered, Spool, WorkStep, disk::RealDisk};
+use crate::{Change, Entry, Recovered, Spool, WorkStep, disk::RealDisk, mutant::ActiveMutant};
 use bytes::Bytes;
 use mail::{
     Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId, Recipient,
@@ -91,7 +91,7 @@ fn message(id: u64, recipients: usize, part: Part) -> SharedMessage {
 fn opened(dir: &Path) -> LogSpool {
     let settings = LogSettings { segment_bytes: SEGMENT_BYTES, min_free_bytes: 0, ..LogSettings::default() };
     let disk = Arc::new(RealDisk::new(dir).unwrap());
-    let mut spool = LogSpool::single_stepped(disk, settings, Mutation::None).unwrap();
+    let mut spool = LogSpool::single_stepped(disk, settings).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     spool
 }
@@ -197,7 +197,7 @@ fn told(found: &mut Found, dir: &Path, threads: usize) -> String {
     text += &format!("\n{messages:?}\n{chunks:?}\n{segments:?}\n{empty:?}");
     let disk = Arc::new(RealDisk::new(dir).unwrap());
     let settings = LogSettings { read_threads: threads, ..LogSettings::default() };
-    let shared = LogSpool::shared(disk, settings, Mutation::None, false, found);
+    let shared = LogSpool::shared(disk, settings, ActiveMutant::default(), false, found);
     let mut visited: Vec<Recovered> = Vec::new();
     shared.replay_live(found, &mut |one| visited.push(one));
     text + &format!("\n{visited:?}\n{:?}", found.report)
@@ -215,7 +215,7 @@ proptest! {
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |threads| {
             let reading = Reading { threads, range_bytes: blocks * 4096, indexes: false };
-            scan(&disk, Mutation::None, reading)
+            scan(&disk, ActiveMutant::default(), reading)
         };
         match (found(1), found(threads)) {
             (Ok(mut one), Ok(mut many)) => {
@@ -237,7 +237,7 @@ proptest! {
         write(dir.path(), &steps, closes);
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |indexes| {
-            let mut found = scan(&disk, Mutation::None, Reading { indexes, ..Reading::on(threads) }).unwrap();
+            let mut found = scan(&disk, ActiveMutant::default(), Reading { indexes, ..Reading::on(threads) }).unwrap();
             told(&mut found, dir.path(), threads)
         };
         prop_assert_eq!(found(true), found(false));
@@ -261,7 +261,7 @@ proptest! {
         }
         let disk = RealDisk::new(dir.path()).unwrap();
         let found = |indexes| {
-            let mut found = scan(&disk, Mutation::None, Reading { indexes, ..Reading::on(2) }).unwrap();
+            let mut found = scan(&disk, ActiveMutant::default(), Reading { indexes, ..Reading::on(2) }).unwrap();
             told(&mut found, dir.path(), 2)
         };
         prop_assert_eq!(found(true), found(false));
@@ -276,7 +276,7 @@ fn a_start_believes_digests_and_reads_no_content() {
     write(dir.path(), &steps, true);
     let disk = RealDisk::new(dir.path()).unwrap();
     let found = |threads| {
-        let mut found = scan(&disk, Mutation::None, Reading::on(threads)).unwrap();
+        let mut found = scan(&disk, ActiveMutant::default(), Reading::on(threads)).unwrap();
         assert_eq!(found.envelopes.len(), found.index.segments.len());
         told(&mut found, dir.path(), threads)
     };

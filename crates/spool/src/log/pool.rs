@@ -3,7 +3,6 @@
 
 use super::{epoch, index::Segment, recover::UNUSED_BYTES, segment_index};
 use crate::{
-    Mutation,
     disk::{Disk, File, lacks_room},
     format::block::{ALIGN, FIRST_BATCH, HeaderPlace, SegmentHeader},
 };
@@ -88,7 +87,6 @@ pub(crate) struct Pool {
     room: Room,
     /// No thread prepares segments: whoever takes one does.
     single_stepped: bool,
-    mutation: Mutation,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -98,7 +96,6 @@ impl Pool {
         disk: Arc<dyn Disk>,
         room: Room,
         single_stepped: bool,
-        mutation: Mutation,
         segment_count: u64,
         (next_sequence, next_number): (u64, u32),
         old: Vec<Segment>,
@@ -121,7 +118,7 @@ impl Pool {
             closing: false,
             failure: None,
         };
-        Self { disk, room, single_stepped, mutation, state: Mutex::new(state), changed: Condvar::new() }
+        Self { disk, room, single_stepped, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -178,7 +175,7 @@ impl Pool {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        if self.mutation == Mutation::SkipDirSync { Ok(()) } else { self.disk.sync_dir() }
+        self.disk.sync_dir()
     }
 
     /// The next ready segment; waits for it. An error when there will be none.
@@ -566,8 +563,7 @@ impl Pool {
     }
 
     fn header(&self, sequence: u64, size_bytes: u64) -> io::Result<SegmentHeader> {
-        let seed = if self.mutation == Mutation::IgnoreSeed { 0 } else { self.disk.random()? };
-        Ok(SegmentHeader::new(sequence, seed, size_bytes))
+        Ok(SegmentHeader::new(sequence, self.disk.random()?, size_bytes))
     }
 }
 

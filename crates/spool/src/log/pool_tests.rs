@@ -1,7 +1,7 @@
 //! How many segments the pool counts.
 
 use super::pool::{Pool, Room};
-use crate::{Mutation, disk::RealDisk};
+use crate::disk::RealDisk;
 use std::{path::Path, sync::Arc};
 
 const SEGMENT: u64 = 64 * 1024;
@@ -9,7 +9,7 @@ const MAX: u64 = 10;
 
 fn pool(dir: &Path) -> Pool {
     let room = Room { segment_bytes: SEGMENT, max_bytes: MAX * SEGMENT, min_free_bytes: 0 };
-    Pool::new(Arc::new(RealDisk::new(dir).unwrap()), room, true, Mutation::None, 0, (1, 1), Vec::new())
+    Pool::new(Arc::new(RealDisk::new(dir).unwrap()), room, true, 0, (1, 1), Vec::new())
 }
 
 fn work_off(pool: &Pool) {

@@ -17,13 +17,14 @@ use super::{
     window::Window,
 };
 use crate::{
-    Mutation, RecoveryReport, SpoolFailure,
+    RecoveryReport, SpoolFailure,
     disk::Disk,
     format::{
         block::{ALIGN, BATCH_END_BYTES, BATCH_HEAD_BYTES, FIRST_BATCH, read_batch, read_head},
         record::Kind,
         wire::Malformed,
     },
+    mutant::{ActiveMutant, Mutant},
     parallel::in_order,
 };
 use std::{
@@ -128,7 +129,7 @@ pub(crate) struct Found {
     pub(crate) next_chunk: u64,
     pub(crate) segment_count: u64,
     pub(crate) report: RecoveryReport,
-    pub(super) mutation: Mutation,
+    pub(super) mutant: ActiveMutant,
 }
 
 /// Batches that are missing between two that were read.
@@ -142,10 +143,10 @@ struct Gap {
     segments: (u32, u32),
 }
 
-pub(crate) fn scan(disk: &dyn Disk, mutation: Mutation, reading: Reading) -> Result<Found, SpoolFailure> {
-    let mut found = Found { mutation, ..Found::default() };
+pub(crate) fn scan(disk: &dyn Disk, mutant: ActiveMutant, reading: Reading) -> Result<Found, SpoolFailure> {
+    let mut found = Found { mutant, ..Found::default() };
     let segments = open_segments(disk, &mut found)?;
-    let whole = mutation != Mutation::IgnoreBatchEnd;
+    let whole = !mutant.is(Mutant::IgnoreBatchEnd);
     if reading.threads > 1 {
         scan_ranges(disk, segments, &mut found, whole, reading)?;
     } else {
@@ -184,7 +185,7 @@ fn scan_ranges(
     whole: bool,
     reading: Reading,
 ) -> Result<(), SpoolFailure> {
-    let (context, has_second_read) = (ReadContext::default(), found.mutation != Mutation::SkipSecondRead);
+    let context = ReadContext::default();
     let mut all = Vec::new();
     for (number, segment) in segments.iter().enumerate() {
         if reading.indexes && segment.is_indexed {
@@ -209,7 +210,7 @@ fn scan_ranges(
             (*number, Ok(segment_index::read(disk, segment).unwrap_or_default()))
         }
         Piece::ScanRange(range) => {
-            let read = range.read(&context, whole, has_second_read);
+            let read = range.read(&context, whole);
             (range.segment, read.map_err(|e| io_error("read", range.name(), &e)))
         }
     };
@@ -294,14 +295,12 @@ fn scan_segment(
                 batches += 1;
                 at = next;
             }
-            Err(_) if refreshed != Some(at) && found.mutation != Mutation::SkipSecondRead => {
+            Err(_) if refreshed != Some(at) => {
                 refreshed = Some(at);
                 refresh(&mut window, at, seed).map_err(failed)?;
             }
             Err(why) => {
-                let second_read = found.mutation != Mutation::SkipSecondRead;
-                let next = next_or_again(&mut window, at, seed, found.last_sequence(), second_read)
-                    .map_err(failed)?;
+                let next = next_or_again(&mut window, at, seed, found.last_sequence()).map_err(failed)?;
                 let Some(next) = next else {
                     found.report.torn_bytes += torn_bytes(&mut window, at).map_err(failed)?;
                     break;
@@ -373,16 +372,10 @@ pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> i
 }
 
 /// Looks for a later batch a second time, past the page cache, where something else than unused blocks follows.
-pub(super) fn next_or_again(
-    window: &mut Window,
-    from: u64,
-    seed: u64,
-    last: u64,
-    has_second_read: bool,
-) -> io::Result<Option<u64>> {
+pub(super) fn next_or_again(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
     let next = next_in(window, from, seed, last)?;
     // A batch that is found may have others before it that only memory has wrong.
-    if !has_second_read || next.is_none() && is_zero(window.slice(from, ALIGN)?) {
+    if next.is_none() && is_zero(window.slice(from, ALIGN)?) {
         return Ok(next);
     }
     window.refresh(from, DAMAGE_BYTES as usize)?;
@@ -491,7 +484,7 @@ fn take_batch(
     found.note_number(sequence);
     // Those that messages name, too: a chunk that is lost must not become another message's.
     let named =
-        |row: &RecordRef| if found.mutation == Mutation::GiveAgain { Vec::new() } else { row.chunks.clone() };
+        |row: &RecordRef| if found.mutant.is(Mutant::ReuseChunkId) { Vec::new() } else { row.chunks.clone() };
     let chunks = rows
         .iter()
         .flat_map(|row| named(row).into_iter().chain((row.kind == Kind::Chunk).then_some(row.name)));
@@ -568,15 +561,13 @@ impl Found {
     }
 
     pub(super) fn is_unread(&self, number: u32, from: u64, to: u64) -> bool {
-        self.mutation != Mutation::ReadErrorIsDamage
-            && self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
+        self.readers.get(&number).is_some_and(|reader| reader.has_unread_in(from, to))
     }
 
     /// Parks the segments that could not be read: they stay as they are, and no mail is written to them.
     fn note_unread(&mut self) {
         for (number, reader) in std::mem::take(&mut self.readers) {
-            let unread = reader.unread().filter(|_| self.mutation != Mutation::ReadErrorIsDamage);
-            if let Some(why) = &unread {
+            if let Some(why) = reader.unread() {
                 let empty = self.empty.iter().find(|segment| segment.number == number);
                 let name = self.index.segment(number).or(empty).map(|segment| segment.name.clone());
                 self.report.unread.extend(name.as_ref().map(|name| format!("{name}: {why}")));
@@ -586,7 +577,7 @@ impl Found {
                 self.index.park(number);
             }
             // Errors of a running spool are told as they are.
-            let file = if self.mutation == Mutation::ReadErrorIsDamage { reader } else { reader.inner() };
+            let file = reader.inner();
             if let Some(segment) = self.index.segment_mut(number) {
                 segment.file = file;
             } else if let Some(segment) = self.empty.iter_mut().find(|segment| segment.number == number) {

@@ -11,12 +11,13 @@ use super::{
     tolerant::FaultTolerantFile,
 };
 use crate::{
-    Mutation, RecoveryReport, SpoolFailure,
+    RecoveryReport, SpoolFailure,
     disk::Disk,
     format::{
         block::{ALIGN, FIRST_BATCH, read_batch},
         record::Kind,
     },
+    mutant::{ActiveMutant, Mutant},
 };
 use std::collections::HashSet;
 
@@ -86,7 +87,7 @@ fn ids_in_quarantine(disk: &dyn Disk, name: &str) -> HashSet<u64> {
     let opened = disk.open(name).and_then(|file| Ok((file.len()?, FaultTolerantFile::over(file))));
     // What cannot be read of the file cannot be brought back either.
     let Ok((size_bytes, file)) = opened else { return HashSet::new() };
-    match find_header(&file, size_bytes, Mutation::None) {
+    match find_header(&file, size_bytes, ActiveMutant::default()) {
         Ok(FoundHeader::Sound(header) | FoundHeader::Copied(header) | FoundHeader::Lost { header, .. }) => {
             message_ids(&Segment::new(NOWHERE, name.to_owned(), header, file))
         }
@@ -216,7 +217,7 @@ impl Shared {
         let marked = self.pool.mark_parked(name.iter().map(String::as_str), Mark::Damaged);
         marked.map_err(|e| SpoolFailure::Io(format!("mark a segment as parked: {e}")))?;
         let mut index = self.index();
-        if self.mutation != Mutation::DropTombstones {
+        if !self.mutant.is(Mutant::DropTombstones) {
             keep(&mut index, collected);
         }
         index.park(number);

@@ -152,18 +152,13 @@ impl ScanRange {
     }
 
     /// Scans from the first batch of the range up to a batch that begins behind the range, or cannot be read.
-    /// What looks damaged is read a second time, past the page cache, unless a mutation forbids it.
-    pub(super) fn read(
-        &self,
-        context: &ReadContext,
-        whole: bool,
-        has_second_read: bool,
-    ) -> io::Result<ScanResult> {
+    /// What looks damaged is read a second time, past the page cache.
+    pub(super) fn read(&self, context: &ReadContext, whole: bool) -> io::Result<ScanResult> {
         let mut window = Window::new(self.file.clone(), self.end, context.buffer());
         let mut read = ScanResult { start: self.from, end: self.from, ..ScanResult::default() };
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
-            self.fill(&mut read, &mut window, context, (whole, has_second_read))?;
+            self.fill(&mut read, &mut window, context, whole)?;
             // Nobody asks for what stands behind.
             self.is_over.fetch_or(read.torn_bytes.is_some(), Ordering::Relaxed);
         }
@@ -196,7 +191,7 @@ impl ScanRange {
         read: &mut ScanResult,
         window: &mut Window,
         context: &ReadContext,
-        (whole, has_second_read): (bool, bool),
+        whole: bool,
     ) -> io::Result<()> {
         let (mut last, mut last_at, mut refreshed) = (0, None, None);
         while read.end < self.to {
@@ -204,13 +199,13 @@ impl ScanRange {
             let length = read_head(window.slice(at, BATCH_HEAD_BYTES)?, at, self.seed)
                 .map_or(BATCH_HEAD_BYTES, |head| head.length);
             let Ok((head, records)) = read_batch(window.slice(at, length)?, at, self.seed, whole) else {
-                if has_second_read && refreshed != Some(at) {
+                if refreshed != Some(at) {
                     refreshed = Some(at);
                     refresh(window, at, self.seed)?;
                     continue;
                 }
                 // Were more known of what stands before it, still less would count as later.
-                let is_end = next_or_again(window, at, self.seed, last, has_second_read)?.is_none();
+                let is_end = next_or_again(window, at, self.seed, last)?.is_none();
                 read.torn_bytes = if is_end { Some(torn_bytes(window, at)?) } else { None };
                 break;
             };

@@ -302,7 +302,7 @@ pub(super) fn read(disk: &dyn Disk, segment: &Segment) -> Option<ScanResult> {
 fn write(disk: &dyn Disk, segment: &Segment) -> io::Result<bool> {
     let context = ReadContext::default();
     let Some(range) = split_segment(0, segment, u64::MAX)?.into_iter().next() else { return Ok(false) };
-    let Some(bytes) = encode(&segment.header, &range.read(&context, true, true)?) else { return Ok(false) };
+    let Some(bytes) = encode(&segment.header, &range.read(&context, true)?) else { return Ok(false) };
     let name = name_of(&segment.name);
     done_before(disk.remove(&name))?;
     let written = disk.create(&name)?.write_at(0, &bytes);

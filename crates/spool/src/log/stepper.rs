@@ -7,7 +7,7 @@ use super::{
     compact::{self, Compaction},
     segment_index,
 };
-use crate::{CommitSeq, Mutation, SpoolFailure, disk::Disk};
+use crate::{CommitSeq, SpoolFailure, disk::Disk, mutant::ActiveMutant};
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
     task::{Context, Poll, Waker},
@@ -62,12 +62,8 @@ impl LogSpool {
     ///
     /// # Errors
     /// As for [`LogSpool::on`].
-    pub fn single_stepped(
-        disk: Arc<dyn Disk>,
-        settings: LogSettings,
-        mutation: Mutation,
-    ) -> Result<Self, SpoolFailure> {
-        Self::opened(disk, settings, mutation, true)
+    pub fn single_stepped(disk: Arc<dyn Disk>, settings: LogSettings) -> Result<Self, SpoolFailure> {
+        Self::opened(disk, settings, ActiveMutant::default(), true)
     }
 
     /// Does one round of a thread's work; `false` when there was none, or no room for it. Only for a

@@ -202,7 +202,7 @@ fn a_block_that_cannot_be_read_takes_only_its_message_along_and_gives_it_back() 
     forget_digests(dir.path());
     // A batch is a block here; the first is the header.
     let disk = FaultDisk(spool::disk::RealDisk::new(dir.path()).unwrap(), Arc::new(UnreadableBlock(4)));
-    let mut spool = LogSpool::on(Arc::new(disk), settings(), Mutation::None).unwrap();
+    let mut spool = LogSpool::on(Arc::new(disk), settings()).unwrap();
     let mut found = Vec::new();
     let report = spool.recover(&mut |r| found.push(r.message.id.0)).unwrap();
     found.sort_unstable();

@@ -11,8 +11,8 @@ use mail::{
     ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, Mutation, NullSpool,
-    Recovered, RecoveryReport, Refused, ShardedSpool, Spool, SpoolFailure, WorkStep, carry, inspect,
+    Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, NullSpool, Recovered,
+    RecoveryReport, Refused, ShardedSpool, Spool, SpoolFailure, WorkStep, carry, inspect,
 };
 use std::{
     path::Path,
@@ -360,7 +360,7 @@ fn another_format_is_refused_in_words() {
 fn a_log_driven_by_hand_does_what_its_threads_do() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(spool::disk::RealDisk::new(dir.path()).unwrap());
-    let mut spool = LogSpool::single_stepped(disk, settings(), Mutation::None).unwrap();
+    let mut spool = LogSpool::single_stepped(disk, settings()).unwrap();
     spool.recover(&mut |_| panic!("nothing was accepted")).unwrap();
     while spool.step(WorkStep::Prepare) {}
     for id in 1..200 {
@@ -593,7 +593,7 @@ fn larger_than_the_line(dir: &Path) -> (NullSpool, Recovered, LogSpool) {
     let found = Recovered { message, recipients: vec![Default::default(); 2], held: false };
     let settings = LogSettings { queued_bytes_max: 100_000, segment_bytes: 1024 * 1024, ..settings() };
     let disk = Arc::new(spool::disk::RealDisk::new(dir).unwrap());
-    let mut to = LogSpool::single_stepped(disk, settings, Mutation::None).unwrap();
+    let mut to = LogSpool::single_stepped(disk, settings).unwrap();
     to.recover(&mut |_| {}).unwrap();
     while to.step(WorkStep::Prepare) {}
     (from, found, to)

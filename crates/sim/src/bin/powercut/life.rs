@@ -3,14 +3,15 @@
 //! is off every sync fails, so whatever was called durable was so before the cut.
 
 use mail::QueueId;
+use sim::mutant::Mutant;
 use sim::{
     backend::{Backend, chooser},
     ledger::{Ledger, Live, Queue},
     workload::Workload,
 };
 use spool::{
-    Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, Mutation, QueueDirectory, Refused,
-    ShardedSpool, Spool, SpoolFailure, disk::RealDisk,
+    Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, QueueDirectory, Refused, ShardedSpool,
+    Spool, SpoolFailure, disk::RealDisk,
 };
 use std::{
     path::Path,
@@ -28,7 +29,7 @@ const STEPS: usize = 250;
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) backend: Backend,
-    pub(crate) mutation: Mutation,
+    pub(crate) mutant: Mutant,
 }
 
 /// Queue directories, if it is them.
@@ -55,7 +56,8 @@ impl Subject {
             outcome_delay: OUTCOME_DELAY,
             ..LogSettings::default()
         };
-        Ok(Box::new(LogSpool::on(Arc::new(disk(path)?), settings, self.mutation)?))
+        let disk = self.mutant.over(disk(path)?);
+        Ok(Box::new(LogSpool::open_mutant(disk, settings, self.mutant.of_spool(), false)?))
     }
 
     fn directories(&self, path: &Path) -> Result<Box<dyn Spool>, SpoolFailure> {
@@ -68,10 +70,10 @@ impl Subject {
         };
         let queues = (0..QUEUES).map(|number| {
             let name = format!("q{number:02}");
-            Ok(QueueDirectory::flat(&*name, Arc::new(disk(&path.join(&name))?)))
+            Ok(QueueDirectory::flat(&*name, self.mutant.over(disk(&path.join(&name))?)))
         });
         let queues = queues.collect::<Result<_, SpoolFailure>>()?;
-        Ok(Box::new(DirSpool::on(queues, settings, self.mutation)?))
+        Ok(Box::new(DirSpool::open_mutant(queues, settings, self.mutant.of_spool(), false)?))
     }
 }
 

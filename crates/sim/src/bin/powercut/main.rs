@@ -1,4 +1,4 @@
-//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutation NAME] [--backend directories|both]`: the
+//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutant NAME] [--backend directories|both]`: the
 //! spool on a real file system, on a device that forgets what was not flushed when its power is cut. Each point is
 //! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
 //!
@@ -24,8 +24,8 @@ mod volume;
 use deliveries::{Acknowledged, Deliveries};
 use device::Cut;
 use life::{End, Past, Subject};
+use sim::mutant::Mutant;
 use sim::{args, ledger::Ledger, seed::Rng, workload::Workload};
-use spool::Mutation;
 use std::{path::Path, process::ExitCode, time::Instant};
 use volume::{Kind, Station, Volume};
 
@@ -57,15 +57,15 @@ fn main() -> ExitCode {
     }
     let name = args::text("--fs").unwrap_or("ext4".to_owned());
     let (points, seed) = (args::number("--points", 200), args::number("--seed", 1));
-    let mutation = args::text("--mutation").unwrap_or("None".to_owned());
-    let chosen = [Mutation::None].into_iter().chain(Mutation::ALL).find(|m| format!("{m:?}") == mutation);
+    let mutant = args::text("--mutant").unwrap_or("None".to_owned());
+    let chosen = Mutant::by_name(&mutant);
     let backend = args::text("--backend").unwrap_or("log".to_owned());
     let backend = backend.parse().unwrap_or_else(|why| panic!("--backend: {why}"));
-    let (Some(kind), Some(mutation)) = (Kind::parse(&name), chosen) else {
-        println!("no such file system or mutation: {name}, {mutation}");
+    let (Some(kind), Some(mutant)) = (Kind::parse(&name), chosen) else {
+        println!("no such file system or mutant: {name}, {mutant}");
         return ExitCode::FAILURE;
     };
-    let subject = Subject { backend, mutation };
+    let subject = Subject { backend, mutant };
     let volume = match Volume::new(kind) {
         Ok(volume) => volume,
         Err(what) => {
