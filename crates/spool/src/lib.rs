@@ -14,6 +14,7 @@ pub mod disk;
 mod format;
 #[doc(hidden)]
 pub mod fuzz;
+mod group_commit;
 mod inspect;
 mod log;
 mod mutant;

@@ -8,12 +8,8 @@ use super::{
     round::{ChangedMessage, Round},
 };
 use crate::{CommitSeq, SpoolFailure, disk::File, mutant::Mutant};
-use cpu_load::Processors;
 use mail::Part;
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 /// What the thread holds between its rounds.
 pub(super) struct Committer {
@@ -35,22 +31,15 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(super) fn run(mut self) {
-        let mut processors = Processors::new();
-        let delay = self.shared.settings.outcome_delay;
-        while let Some((works, commit_seq)) =
-            self.shared.commit_queue.next(delay, self.shared.last_sync(), processors.unused_percent())
-        {
-            if !self.serve(works, commit_seq) {
-                return;
-            }
-        }
-        self.shared.closed();
+        let shared = self.shared.clone();
+        let delay = shared.settings.outcome_delay;
+        shared.group_commit.run(|| delay, |works, commit_seq| self.serve(works, commit_seq));
     }
 
     /// Everything that waited; `false` when it failed, which is final.
     pub(super) fn serve(&mut self, works: Vec<(Work, u64)>, last: CommitSeq) -> bool {
         if self.shared.mutant.is(Mutant::AnswerEarly) {
-            self.shared.progress.publish(last);
+            self.shared.group_commit.progress.publish(last);
         }
         let mut commit_seq = CommitSeq(last.0 - works.len() as u64);
         let mut round = self.begin();
@@ -67,7 +56,7 @@ impl Committer {
                     self.shared.poison(failure);
                     return false;
                 }
-                self.shared.progress.publish(commit_seq);
+                self.shared.group_commit.progress.publish(commit_seq);
                 round = self.begin();
             }
         }
@@ -94,7 +83,7 @@ impl Committer {
         self.apply(&round)?;
         let took_us = started.elapsed().as_micros() as u64;
         probe::probe!(postrider, commit, round.touched.len(), round.blocks, took_us);
-        self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
+        self.shared.group_commit.note_commit();
         let blocks = round.blocks;
         self.note(round);
         if let Some(number) = intent {

@@ -63,7 +63,7 @@ use mail::{ChunkId, Message, QueueId, Recipient, SharedMessage};
 use queues::Queues;
 use shared::{Shared, Work};
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
     time::Duration,
 };
@@ -147,7 +147,7 @@ impl DirSpool {
         let shared = Arc::new(Shared::new(settings, queues, mutant));
         if single_stepped {
             // The caller would wait for room that only the caller can make.
-            shared.closing.begin();
+            shared.group_commit.closing.begin();
         }
         let threads = Mutex::default();
         Ok(Self {
@@ -201,7 +201,7 @@ impl DirSpool {
         if !may_use_all && self.shared.room.free() < blocks {
             return Err(Refused::Full);
         }
-        let line = self.shared.commit_queue.admit(bytes, internal)?;
+        let line = self.shared.group_commit.queue.admit(bytes, internal)?;
         self.shared.room.promise(blocks);
         Ok(line)
     }
@@ -241,8 +241,13 @@ impl Spool for DirSpool {
             (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
         }
         let line = self.admit(bytes, blocks, internal)?;
-        self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.commit_queue.push(line, (Work::Transaction(transaction), blocks), bytes, urgency))
+        self.shared.group_commit.note_transaction();
+        Ok(self.shared.group_commit.queue.push(
+            line,
+            (Work::Transaction(transaction), blocks),
+            bytes,
+            urgency,
+        ))
     }
 
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
@@ -253,7 +258,7 @@ impl Spool for DirSpool {
         let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
         self.shared.index().chunks.insert(chunk_id, known);
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.commit_queue.push(
+        self.shared.group_commit.queue.push(
             line,
             (Work::Chunk(chunk_id, chunk), blocks),
             length,
@@ -270,24 +275,28 @@ impl Spool for DirSpool {
             let chunk = self.shared.index().take_chunk(chunk_id.0);
             // One that is not written yet will not be, or goes when it is.
             if let Some(dir) = chunk.and_then(|chunk| chunk.dir)
-                && let Ok(line) = self.shared.commit_queue.admit(0, true)
+                && let Ok(line) = self.shared.group_commit.queue.admit(0, true)
             {
-                self.shared.commit_queue.push(line, (Work::Forget(chunk_id.0, dir), 0), 0, Urgency::Lazy);
+                self.shared.group_commit.queue.push(
+                    line,
+                    (Work::Forget(chunk_id.0, dir), 0),
+                    0,
+                    Urgency::Lazy,
+                );
             }
         }
     }
 
     fn durable(&self, commit_seq: CommitSeq) -> Durable {
-        self.shared.commit_queue.request_commit(commit_seq);
-        self.shared.progress.wait(commit_seq)
+        self.shared.group_commit.durable(commit_seq)
     }
 
     fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
-        self.shared.progress.look(commit_seq)
+        self.shared.group_commit.progress.look(commit_seq)
     }
 
     fn failed(&self) -> Failed {
-        self.shared.progress.wait_for_failure()
+        self.shared.group_commit.failed()
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
@@ -317,20 +326,16 @@ impl Spool for DirSpool {
     fn pressure(&self) -> Pressure {
         let shared = &self.shared;
         Pressure {
-            queued_bytes: shared.commit_queue.lock().bytes,
             free_bytes: shared.room.free(),
             message_count: shared.index().messages.len() as u64,
-            commit_count: shared.commit_count.load(Ordering::Relaxed),
-            transaction_count: shared.transaction_count.load(Ordering::Relaxed),
-            last_sync_us: shared.last_sync_us.load(Ordering::Relaxed),
-            poisoned: shared.poisoned.load(Ordering::Relaxed),
             awaits_room: shared.room.is_lacking(),
+            ..shared.group_commit.pressure()
         }
     }
 
     fn close(&self) {
-        self.shared.commit_queue.close();
-        self.shared.closing.begin();
+        self.shared.group_commit.queue.close();
+        self.shared.group_commit.closing.begin();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         // A thread that panicked has poisoned the spool.
         threads.into_iter().for_each(|thread| drop(thread.join()));

@@ -93,7 +93,7 @@ impl<'a> Written<'a> {
             // The first failure is final: the pages are marked clean, a second sync would say OK.
             file.sync_data().map_err(|e| self.unwritten("sync", dir, named, &e))?;
         }
-        self.shared.note_sync(started);
+        self.shared.group_commit.note_sync(started.elapsed().as_micros() as u64);
         Ok(())
     }
 

@@ -12,9 +12,7 @@ use super::{
 use crate::log::tolerant::with_retries;
 use crate::{
     SpoolFailure, Transaction,
-    closing::Closing,
-    commit_progress::CommitProgress,
-    commit_queue::CommitQueue,
+    group_commit::GroupCommit,
     mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
@@ -22,10 +20,10 @@ use mail::{ChunkId, Content, Message, Part, QueueId, UnixMillis};
 use std::{
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// No envelope file is that long; a longer one is not believed.
@@ -50,23 +48,17 @@ pub(super) enum Work {
 pub(super) struct Shared {
     pub(super) settings: DirSettings,
     pub(super) queues: Queues,
-    /// Each with the room it was promised.
-    pub(super) commit_queue: CommitQueue<(Work, u64)>,
-    pub(super) progress: Arc<CommitProgress>,
+    /// Work, each with the room that was reserved for it.
+    pub(super) group_commit: GroupCommit<(Work, u64)>,
     index: Mutex<Index>,
     pub(super) room: Room,
     /// One at a time looks for room: what was seen earlier must not be noted later.
     looking: Mutex<()>,
-    pub(super) closing: Closing,
     next_chunk: AtomicU64,
     /// What it was when the start was over.
     first_chunk: AtomicU64,
     /// The last round of every message that was opened later than at the start.
     opened_round: AtomicU64,
-    pub(super) commit_count: AtomicU64,
-    pub(super) transaction_count: AtomicU64,
-    pub(super) last_sync_us: AtomicU64,
-    pub(super) poisoned: AtomicBool,
     pub(super) mutant: ActiveMutant,
 }
 
@@ -74,21 +66,15 @@ impl Shared {
     pub(super) fn new(settings: DirSettings, queues: Queues, mutant: ActiveMutant) -> Self {
         let index = Index { pending: vec![0; queues.queue_count()], ..Index::default() };
         Self {
-            commit_queue: CommitQueue::new(settings.queued_bytes_max),
+            group_commit: GroupCommit::new(settings.queued_bytes_max),
             settings,
             queues,
-            progress: Arc::default(),
             index: Mutex::new(index),
             room: Room::default(),
             looking: Mutex::default(),
-            closing: Closing::default(),
             next_chunk: AtomicU64::new(0),
             first_chunk: AtomicU64::new(0),
             opened_round: AtomicU64::new(0),
-            commit_count: AtomicU64::new(0),
-            transaction_count: AtomicU64::new(0),
-            last_sync_us: AtomicU64::new(0),
-            poisoned: AtomicBool::new(false),
             mutant,
         }
     }
@@ -169,31 +155,9 @@ impl Shared {
         UnixMillis(self.clock().as_millis() as u64)
     }
 
-    pub(super) fn last_sync(&self) -> Duration {
-        Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn note_sync(&self, started: Instant) {
-        self.last_sync_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
-    }
-
     /// Ends the spool. Only the first failure is reported.
     pub(super) fn poison(&self, failure: SpoolFailure) {
-        if self.poisoned.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        self.commit_queue.poison();
-        tracing::error!("the spool has failed and accepts nothing more: {failure}");
-        self.progress.fail(failure);
-    }
-
-    /// The commit thread has ended. After a failure whoever met it says so.
-    pub(super) fn closed(&self) {
-        self.commit_queue.poison();
-        if self.poisoned.load(Ordering::Relaxed) {
-            return;
-        }
-        self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
+        self.group_commit.poison(failure, || {});
     }
 
     /// A message with its content from its files.

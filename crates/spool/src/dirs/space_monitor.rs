@@ -3,7 +3,7 @@
 
 use super::{Shared, pending_sync::Unwritten};
 use crate::SpoolFailure;
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 /// The age of what is known of the room while nothing is committed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -15,7 +15,7 @@ impl Shared {
     /// The thread: until closed or failed. A disk that does not tell its room is not full, it is gone.
     pub(super) fn watch_room(&self) {
         let mut look_count = 0;
-        while self.closing.wait(LOOK_EVERY) {
+        while self.group_commit.closing.wait(LOOK_EVERY) {
             if let Err(failure) = self.look(look_count) {
                 self.poison(failure);
                 return;
@@ -45,7 +45,7 @@ impl Shared {
         if self.room.set_lacking(true) {
             tracing::error!("{}: no mail is taken until it has", unwritten.failure);
         }
-        let may_retry = self.closing.wait(LOOK_EVERY) && !self.poisoned.load(Ordering::Relaxed);
+        let may_retry = self.group_commit.closing.wait(LOOK_EVERY) && !self.group_commit.is_poisoned();
         if may_retry { Ok(()) } else { Err(unwritten.failure) }
     }
 }

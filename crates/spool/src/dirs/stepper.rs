@@ -19,7 +19,7 @@ impl DirSpool {
         let (Some(stepper), WorkStep::Commit) = (&self.stepper, step) else { return false };
         let mut slot = stepper.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(committer) = slot.as_mut() else { return false };
-        let Some((works, commit_seq)) = self.shared.commit_queue.take_all() else { return false };
+        let Some((works, commit_seq)) = self.shared.group_commit.queue.take_all() else { return false };
         if !committer.serve(works, commit_seq) {
             *slot = None;
         }

@@ -16,18 +16,15 @@ use crate::{
     },
     mutant::Mutant,
 };
-use cpu_load::Processors;
 use mail::UnixMillis;
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// A batch is closed at this size; more waits for the next.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// How long outcomes may wait while the log is full.
-const FULL_OUTCOME_DELAY: Duration = Duration::from_secs(1);
 /// A full log looks for room so many times a segment.
 const PARTS: u64 = 16;
 
@@ -108,29 +105,15 @@ impl Committer {
 
     /// The thread: until closed or failed.
     pub(crate) fn run(mut self) {
-        let mut processors = Processors::new();
-        while let Some((works, commit_seq)) = self.shared.commit_queue.next(
-            self.outcome_delay(),
-            self.shared.last_sync(),
-            processors.unused_percent(),
-        ) {
-            if !self.serve(works, commit_seq) {
-                return;
-            }
-        }
-        self.shared.closed();
-    }
-
-    /// Each commit takes a block of the reserve while that is all there is.
-    fn outcome_delay(&self) -> Duration {
-        let usual = self.shared.settings.outcome_delay;
-        if self.shared.pool.spare() > 0 { usual } else { usual.max(FULL_OUTCOME_DELAY) }
+        let shared = self.shared.clone();
+        let commit = |works, commit_seq| self.serve(works, commit_seq);
+        shared.group_commit.run(|| shared.outcome_delay(), commit);
     }
 
     /// One round; `false` when it failed, which is final.
     pub(crate) fn serve(&mut self, works: Vec<Work>, commit_seq: CommitSeq) -> bool {
         if self.shared.mutant.is(Mutant::AnswerEarly) {
-            self.shared.done(commit_seq);
+            self.shared.group_commit.progress.publish(commit_seq);
         }
         if self.shared.mutant.is(Mutant::ReuseEarly) {
             self.reuse_early(&works);
@@ -139,7 +122,7 @@ impl Committer {
             self.shared.poison(failure);
             return false;
         }
-        self.shared.done(commit_seq);
+        self.shared.group_commit.progress.publish(commit_seq);
         self.shared.give_back_dead();
         true
     }
@@ -365,8 +348,8 @@ impl Committer {
         };
         self.shared.note_room();
         probe::probe!(postrider, commit, self.written.len(), self.buffer.len(), sync_us);
-        self.shared.last_sync_us.store(sync_us, Ordering::Relaxed);
-        self.shared.commit_count.fetch_add(1, Ordering::Relaxed);
+        self.shared.group_commit.note_sync(sync_us);
+        self.shared.group_commit.note_commit();
         current.position += self.buffer.len() as u64;
         self.batch_sequence += 1;
         let mut index = self.shared.index();

@@ -194,7 +194,7 @@ fn compact_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
     loop {
         let compacted = compact(shared)?;
         shared.give_back_dead();
-        if shared.commit_queue.is_drained() || !goes_on(shared, compacted) {
+        if shared.group_commit.queue.is_drained() || !goes_on(shared, compacted) {
             return Ok(());
         }
     }
@@ -213,7 +213,7 @@ pub(crate) fn start_compaction_if_due(shared: &Arc<Shared>) {
     let own = shared.clone();
     let run = move || {
         own.note_compaction(compact_while_due(&own));
-        while !own.commit_queue.is_drained() && segment_index::make_one(&own, false) {}
+        while !own.group_commit.queue.is_drained() && segment_index::make_one(&own, false) {}
         own.cleaning.store(false, Ordering::Relaxed);
     };
     let poisoned = shared.clone();
@@ -235,7 +235,7 @@ fn warn(failure: &SpoolFailure) {
 fn compact(shared: &Shared) -> Result<u32, SpoolFailure> {
     let mut cleaning = Compaction::of_oldest(shared)?;
     while let Some(commit_seq) = cleaning.next(shared)? {
-        shared.progress.wait_blocking(commit_seq)?;
+        shared.group_commit.progress.wait_blocking(commit_seq)?;
     }
     Ok(cleaning.segment)
 }
@@ -376,7 +376,7 @@ impl Compaction {
             bytes += length;
             last = Some(commit_seq);
         }
-        last.inspect(|commit_seq| shared.commit_queue.request_commit(*commit_seq))
+        last.inspect(|commit_seq| shared.group_commit.queue.request_commit(*commit_seq))
     }
 
     fn next_listed(&mut self, shared: &Shared) -> Option<(CommitSeq, u64)> {
@@ -415,8 +415,8 @@ fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(Comm
     }
     let bytes = u64::from(slot.at.length);
     let moved = Relocated { name, slot, folded };
-    let commit_seq = shared.commit_queue.push(
-        shared.commit_queue.lock(),
+    let commit_seq = shared.group_commit.queue.push(
+        shared.group_commit.queue.lock(),
         Work::Move(Box::new(moved)),
         bytes,
         Urgency::Lazy,
@@ -434,8 +434,8 @@ fn move_chunk(
     let bytes = Bytes::from(shared.record(at, Kind::Chunk, chunk_id)?);
     let length = bytes.len() as u64;
     let moved = RelocatedChunk { chunk_id, at, bytes };
-    let commit_seq = shared.commit_queue.push(
-        shared.commit_queue.lock(),
+    let commit_seq = shared.group_commit.queue.push(
+        shared.group_commit.queue.lock(),
         Work::MoveChunk(Box::new(moved)),
         length,
         Urgency::Lazy,
@@ -473,8 +473,8 @@ fn without_copies(bodies: Vec<Vec<u8>>) -> Vec<Option<Vec<u8>>> {
 
 fn push_kept(shared: &Shared, moved: RelocatedNotes) -> (CommitSeq, u64) {
     let length = moved.bytes() as u64;
-    let commit_seq = shared.commit_queue.push(
-        shared.commit_queue.lock(),
+    let commit_seq = shared.group_commit.queue.push(
+        shared.group_commit.queue.lock(),
         Work::MoveKept(Box::new(moved)),
         length,
         Urgency::Lazy,

@@ -29,9 +29,7 @@ mod window;
 use crate::{
     CommitSeq, Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Transaction,
-    closing::Closing,
-    commit_progress::CommitProgress,
-    commit_queue::{self, CommitQueue, Pending, Urgency},
+    commit_queue::{self, Pending, Urgency},
     disk::{Disk, RealDisk},
     format::{
         block::ALIGN,
@@ -39,6 +37,7 @@ use crate::{
         record::Kind,
         wire::Malformed,
     },
+    group_commit::GroupCommit,
     mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
@@ -113,26 +112,22 @@ struct Faults {
 pub(crate) struct Shared {
     settings: LogSettings,
     pool: Arc<Pool>,
-    progress: Arc<CommitProgress>,
-    commit_queue: CommitQueue<Work>,
+    group_commit: GroupCommit<Work>,
     index: Mutex<Index>,
     next_chunk: AtomicU64,
-    commit_count: AtomicU64,
-    transaction_count: AtomicU64,
-    last_sync_us: AtomicU64,
     current_free: AtomicU64,
-    poisoned: AtomicBool,
     cleaning: AtomicBool,
     cleaner: Mutex<Option<JoinHandle<()>>>,
     round: Mutex<compact::Round>,
     faults: Mutex<Faults>,
-    closing: Closing,
     /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
     /// written in place. No mail is accepted until it has succeeded.
     lacks_room: AtomicBool,
     pub(crate) mutant: ActiveMutant,
 }
 
+/// How long outcomes may wait for a commit while the log is full.
+const FULL_OUTCOME_DELAY: Duration = Duration::from_secs(1);
 /// How often the spool's directory is looked for under its name.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -287,29 +282,21 @@ impl Shared {
         self.pool.give_back(dead);
     }
 
-    fn last_sync(&self) -> Duration {
-        Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
+    /// How long outcomes may wait for a commit. Each commit takes a block of the reserve while nothing else is left.
+    fn outcome_delay(&self) -> Duration {
+        let usual = self.settings.outcome_delay;
+        if self.pool.spare() > 0 { usual } else { usual.max(FULL_OUTCOME_DELAY) }
     }
 
-    fn done(&self, commit_seq: CommitSeq) {
-        self.progress.publish(commit_seq);
-    }
-
-    /// Ends the log. Only the first failure is reported. The pool is closed, so that a commit thread that
+    /// Ends the log. Only the first failure is reported. The allocator of segments is closed, so that a commit thread that
     /// waits for a segment ends.
     fn poison(&self, failure: SpoolFailure) {
-        if self.poisoned.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        self.commit_queue.poison();
-        self.pool.close();
-        tracing::error!("the spool has failed and accepts nothing more: {failure}");
-        self.progress.fail(failure);
+        self.group_commit.poison(failure, || self.pool.close());
     }
 
     /// The thread: until closed or failed.
     fn watch_place(&self) {
-        while self.closing.wait(LOOK_EVERY) {
+        while self.group_commit.closing.wait(LOOK_EVERY) {
             if let Err(e) = self.pool.disk().check_place() {
                 self.poison(SpoolFailure::Io(format!("look for the spool: {e}")));
                 return;
@@ -326,8 +313,8 @@ impl Shared {
             tracing::error!("{doing} the log: {e}: no mail is taken until the disk has room");
         }
         let may_retry = !self.pool.is_single_stepped()
-            && self.closing.wait(LOOK_EVERY)
-            && !self.poisoned.load(Ordering::Relaxed);
+            && self.group_commit.closing.wait(LOOK_EVERY)
+            && !self.group_commit.is_poisoned();
         if may_retry { Ok(()) } else { Err(SpoolFailure::Io(format!("{doing} the log: {e}"))) }
     }
 
@@ -337,15 +324,6 @@ impl Shared {
             self.lacks_room.store(false, Ordering::Relaxed);
             tracing::info!("the disk has room again");
         }
-    }
-
-    /// The commit thread has ended. After a failure whoever met it says so.
-    fn closed(&self) {
-        self.commit_queue.poison();
-        if self.poisoned.load(Ordering::Relaxed) {
-            return;
-        }
-        self.progress.fail(SpoolFailure::Io("the spool is closed".to_owned()));
     }
 }
 
@@ -443,22 +421,16 @@ impl LogSpool {
         let next = (found.next_sequence, found.next_number);
         let pool = Pool::new(disk, room, single_stepped, found.segment_count, next, old);
         Shared {
-            commit_queue: CommitQueue::new(settings.queued_bytes_max),
+            group_commit: GroupCommit::new(settings.queued_bytes_max),
             settings,
             pool: Arc::new(pool),
-            progress: Arc::default(),
             index: Mutex::new(std::mem::take(&mut found.index)),
             next_chunk: AtomicU64::new(found.next_chunk),
-            commit_count: AtomicU64::new(0),
-            transaction_count: AtomicU64::new(0),
-            last_sync_us: AtomicU64::new(0),
             current_free: AtomicU64::new(0),
-            poisoned: AtomicBool::new(false),
             cleaning: AtomicBool::new(false),
             cleaner: Mutex::default(),
             round: Mutex::default(),
             faults: Mutex::default(),
-            closing: Closing::default(),
             lacks_room: AtomicBool::new(false),
             mutant,
         }
@@ -553,7 +525,7 @@ impl LogSpool {
         // What waits, and as much again that is being written, must find room besides the reserve; a third is for
         // what stays empty at the end of segments.
         let room_bytes = spare.saturating_mul(self.shared.settings.segment_bytes);
-        self.shared.commit_queue.admit_within(room_bytes / 3, bytes, internal)
+        self.shared.group_commit.queue.admit_within(room_bytes / 3, bytes, internal)
     }
 }
 
@@ -592,8 +564,8 @@ impl Spool for LogSpool {
         let (internal, urgency) = commit_queue::classify(&transaction);
         let bytes = transaction.iter().map(|entry| commit::entry_bytes(entry) as u64).sum();
         let commit_queue = self.admit(bytes, internal)?;
-        self.shared.transaction_count.fetch_add(1, Ordering::Relaxed);
-        Ok(self.shared.commit_queue.push(commit_queue, Work::Transaction(transaction), bytes, urgency))
+        self.shared.group_commit.note_transaction();
+        Ok(self.shared.group_commit.queue.push(commit_queue, Work::Transaction(transaction), bytes, urgency))
     }
 
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
@@ -601,7 +573,12 @@ impl Spool for LogSpool {
         let chunk_id = self.shared.next_chunk.fetch_add(1, Ordering::Relaxed);
         let bytes = chunk.len() as u64;
         // Written behind the others, so that memory is not needed longer than the disk needs.
-        self.shared.commit_queue.push(commit_queue, Work::Chunk(chunk_id, chunk), bytes, Urgency::Immediate);
+        self.shared.group_commit.queue.push(
+            commit_queue,
+            Work::Chunk(chunk_id, chunk),
+            bytes,
+            Urgency::Immediate,
+        );
         Ok(ChunkId(chunk_id))
     }
 
@@ -617,16 +594,15 @@ impl Spool for LogSpool {
     }
 
     fn durable(&self, commit_seq: CommitSeq) -> Durable {
-        self.shared.commit_queue.request_commit(commit_seq);
-        self.shared.progress.wait(commit_seq)
+        self.shared.group_commit.durable(commit_seq)
     }
 
     fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
-        self.shared.progress.look(commit_seq)
+        self.shared.group_commit.progress.look(commit_seq)
     }
 
     fn failed(&self) -> Failed {
-        self.shared.progress.wait_for_failure()
+        self.shared.group_commit.failed()
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
@@ -681,7 +657,7 @@ impl Spool for LogSpool {
                 pool.run();
                 // No commit may come for a segment and meet the failure.
                 if let Some(failure) = pool.failure()
-                    && !shared.closing.is_begun()
+                    && !shared.group_commit.closing.is_begun()
                 {
                     shared.poison(SpoolFailure::Io(failure));
                 }
@@ -747,21 +723,17 @@ impl Spool for LogSpool {
             ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
-            queued_bytes: shared.commit_queue.lock().bytes,
             free_bytes,
             message_count: shared.index().messages.len() as u64,
-            commit_count: shared.commit_count.load(Ordering::Relaxed),
-            transaction_count: shared.transaction_count.load(Ordering::Relaxed),
-            last_sync_us: shared.last_sync_us.load(Ordering::Relaxed),
-            poisoned: shared.poisoned.load(Ordering::Relaxed),
             awaits_room: shared.lacks_room.load(Ordering::Relaxed),
+            ..shared.group_commit.pressure()
         }
     }
 
     fn close(&self) {
         // First: what the threads end with from now on is no failure.
-        self.shared.closing.begin();
-        self.shared.commit_queue.close();
+        self.shared.group_commit.closing.begin();
+        self.shared.group_commit.queue.close();
         self.shared.pool.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
@@ -773,8 +745,7 @@ impl Spool for LogSpool {
         cleaner.into_iter().for_each(|thread| drop(thread.join()));
         let shared = &self.shared;
         // Without a commit nobody has written the last batch again that was found.
-        let is_sound =
-            !shared.poisoned.load(Ordering::Relaxed) && shared.commit_count.load(Ordering::Relaxed) > 0;
+        let is_sound = !shared.group_commit.is_poisoned() && shared.group_commit.has_committed();
         while is_sound && !shared.pool.is_single_stepped() && segment_index::make_one(shared, true) {}
     }
 }

@@ -41,7 +41,7 @@ impl Stepper {
 
     fn compact(&mut self, shared: &Shared) -> Result<bool, SpoolFailure> {
         if let Some(commit_seq) = self.moving {
-            let mut wait = shared.progress.wait(commit_seq);
+            let mut wait = shared.group_commit.progress.wait(commit_seq);
             match wait.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(moved) => moved?,
@@ -71,7 +71,7 @@ impl LogSpool {
     pub fn step(&self, step: WorkStep) -> bool {
         let mut slot = self.stepper.lock().unwrap_or_else(PoisonError::into_inner);
         if step == WorkStep::Index {
-            let is_over = self.shared.commit_queue.is_drained();
+            let is_over = self.shared.group_commit.queue.is_drained();
             // Nobody may write to a segment that has one.
             slot.take_if(|_| is_over);
             return segment_index::make_one(&self.shared, is_over);
@@ -80,7 +80,9 @@ impl LogSpool {
         match step {
             WorkStep::Prepare => !self.shared.pool.is_idle() && self.shared.pool.work(),
             WorkStep::Commit => {
-                let Some((works, commit_seq)) = self.shared.commit_queue.take_all() else { return false };
+                let Some((works, commit_seq)) = self.shared.group_commit.queue.take_all() else {
+                    return false;
+                };
                 if !stepper.committer.serve(works, commit_seq) {
                     self.shared.pool.close();
                     *slot = None;
