@@ -199,7 +199,7 @@ impl Check<'_, '_> {
         {
             self.unusable("tls.key", unusable);
         }
-        self.pem("tls.authorities", s.tls.authorities.as_deref(), certificate::authorities);
+        self.pem("tls.ca_file", s.tls.ca_file.as_deref(), certificate::authorities);
     }
 
     /// What is in a file. Only who runs with it looks inside.
@@ -247,16 +247,16 @@ impl Check<'_, '_> {
     /// The least that RFC 5321 §4.5.3.1 lets a server take.
     fn limits(&mut self, limits: &smtp::Limits) {
         let size = |bytes: usize| ByteSize(bytes as u64);
-        self.at_least("limits.command_line", &size(limits.command_line_bytes), &ByteSize(512));
-        self.at_least("limits.path", &size(limits.path_bytes), &ByteSize(256));
-        self.at_least("limits.message", &ByteSize(limits.message_bytes), &ByteSize(64 << 10));
-        self.at_least("limits.header", &size(limits.header_bytes), &ByteSize(64 << 10));
-        self.at_least("limits.recipients", &limits.recipients, &100);
-        self.at_least("limits.transactions", &limits.transactions, &1);
-        self.at_least("limits.errors", &limits.errors, &1);
-        self.at_least("limits.refused_recipients", &limits.refused_recipients, &1);
-        self.at_least("limits.junk_commands", &limits.junk_commands, &1);
-        self.at_least("limits.hops", &limits.hops, &1);
+        self.at_least("limits.max_command_line", &size(limits.command_line_bytes), &ByteSize(512));
+        self.at_least("limits.max_path", &size(limits.path_bytes), &ByteSize(256));
+        self.at_least("limits.max_message_size", &ByteSize(limits.message_bytes), &ByteSize(64 << 10));
+        self.at_least("limits.max_header_size", &size(limits.header_bytes), &ByteSize(64 << 10));
+        self.at_least("limits.max_recipients", &limits.recipients, &100);
+        self.at_least("limits.max_transactions", &limits.transactions, &1);
+        self.at_least("limits.max_errors", &limits.errors, &1);
+        self.at_least("limits.max_rejected_recipients", &limits.refused_recipients, &1);
+        self.at_least("limits.max_junk_commands", &limits.junk_commands, &1);
+        self.at_least("limits.max_hops", &limits.hops, &1);
     }
 
     fn counts(&mut self, s: &Settings) {
@@ -273,9 +273,14 @@ impl Check<'_, '_> {
         self.at_least("inbound.max_sessions_per_client", &s.inbound.max_sessions_per_client, &1);
         self.at_least("inbound.max_content_memory", &s.inbound.max_content_memory, &ByteSize(1 << 20));
         self.at_least("dns.attempts", &s.dns.attempts, &1);
-        if s.workers.count > WORKERS_MAX {
+        if s.workers.worker_threads > WORKERS_MAX {
             let help = format!("write {WORKERS_MAX} or less, or 0 for one each processor");
-            self.problem("workers.count", "`workers.count` is too large".to_owned(), "", &help);
+            self.problem(
+                "workers.worker_threads",
+                "`workers.worker_threads` is too large".to_owned(),
+                "",
+                &help,
+            );
         }
     }
 
@@ -290,7 +295,7 @@ impl Check<'_, '_> {
             ("delivery.greeting_timeout", s.delivery.greeting_timeout),
             ("delivery.command_timeout", s.delivery.command_timeout),
             ("delivery.data_timeout", s.delivery.data_timeout),
-            ("delivery.final_timeout", s.delivery.final_timeout),
+            ("delivery.data_done_timeout", s.delivery.data_done_timeout),
             ("queue.retry_min", s.queue.retry_min),
             ("queue.retry_max", s.queue.retry_max),
             ("queue.expire", s.queue.expire),

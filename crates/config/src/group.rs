@@ -36,7 +36,7 @@ pub struct QueueGroup {
     /// Connections to one destination.
     pub connections_per_destination: Option<usize>,
     /// Connections of the whole group.
-    pub runners: Option<usize>,
+    pub max_connections: Option<usize>,
     /// Higher first.
     pub priority: u32,
     /// The group's own spool, if it has one.
@@ -109,7 +109,7 @@ impl Reading<'_> {
                 retry_max: keys.retry_max,
                 initial_concurrency: keys.initial_concurrency,
                 connections_per_destination: keys.connections_per_destination,
-                runners: keys.runners,
+                max_connections: keys.max_connections,
                 priority: keys.priority,
                 spool,
             });
@@ -158,7 +158,7 @@ impl Reading<'_> {
             }
         }
         for (key, value) in [
-            ("runners", keys.runners),
+            ("max_connections", keys.max_connections),
             ("connections_per_destination", keys.connections_per_destination),
             ("initial_concurrency", keys.initial_concurrency),
         ] {

@@ -131,6 +131,11 @@ impl<'s> Reading<'s> {
             if known.contains(&&**name.get_ref()) {
                 continue;
             }
+            if let Some(new) = successor_of(path, name.get_ref()) {
+                let what = format!("`{}` has a new name", dotted(path, name.get_ref()));
+                self.cx.problem(name.span(), what, "the former name", new.to_owned());
+                continue;
+            }
             let what = match path {
                 "" => format!("there is no key or section `{}`", name.get_ref()),
                 _ => format!("there is no key `{}` in `{path}`", name.get_ref()),
@@ -187,6 +192,46 @@ impl<'s> Reading<'s> {
     }
 }
 
+/// Names that keys had before 0.1.0, by section, and the advice for each.
+const FORMER_NAMES: &[(&str, &str, &str)] = &[
+    ("", "reception", "write [inbound]"),
+    ("tls", "authorities", "write `ca_file`"),
+    ("limits", "command_line", "write `max_command_line`"),
+    ("limits", "path", "write `max_path`"),
+    ("limits", "message", "write `max_message_size`"),
+    ("limits", "header", "write `max_header_size`"),
+    ("limits", "recipients", "write `max_recipients`"),
+    ("limits", "transactions", "write `max_transactions`"),
+    ("limits", "errors", "write `max_errors`"),
+    ("limits", "refused_recipients", "write `max_rejected_recipients`"),
+    ("limits", "junk_commands", "write `max_junk_commands`"),
+    ("limits", "hops", "write `max_hops`"),
+    ("inbound", "max_memory", "write `max_content_memory`"),
+    ("inbound", "grace", "write `shutdown_timeout`"),
+    ("delivery", "final_timeout", "write `data_done_timeout`"),
+    ("delivery", "helo", "write `ehlo_name`"),
+    ("queue_group", "runners", "write `max_connections`"),
+    ("queue_group", "engine", "write `backend`, with \"log\" or \"queue-dirs\""),
+    ("queue_group", "choice", "write `placement`, with \"round-robin\", \"random\" or \"least-used\""),
+    ("queue_group", "hashed", "write `hash_depth`"),
+    ("spool", "engine", "write `backend`, with \"log\" or \"queue-dirs\""),
+    ("spool", "choice", "write `placement`, with \"round-robin\", \"random\" or \"least-used\""),
+    ("spool", "hashed", "write `hash_depth`"),
+    ("spool", "sync_patience", "write `commit_timeout`"),
+    ("workers", "count", "write `worker_threads`"),
+];
+
+/// Returns the advice for a key that has a new name; `path` is a section such as `route[1]`.
+fn successor_of(path: &str, key: &str) -> Option<&'static str> {
+    let section = path.split('[').next().unwrap_or_default();
+    FORMER_NAMES.iter().find(|(of, name, _)| (*of, *name) == (section, key)).map(|(.., advice)| *advice)
+}
+
+/// `delivery.helo`; a key before the first section stands alone.
+fn dotted(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
 /// Where a key of this name may stand: TOML gives all that follows a `[section]` to it.
 fn homes_of(key: &str) -> Option<String> {
     let sections = schema();
@@ -209,7 +254,7 @@ pub(crate) struct Reader<'r, 's> {
 impl Reader<'_, '_> {
     /// One key. A bad value is noted and replaced by the default, so that checking goes on.
     pub(crate) fn value<T: Value>(&mut self, name: &'static str, default: &str) -> T {
-        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        let path = dotted(self.path, name);
         let given = self.table.and_then(|table| table.get(name));
         let reading = &mut *self.reading;
         reading.cx.key.clone_from(&path);
@@ -239,5 +284,26 @@ impl Reading<'_> {
         let found = DeValue::parse(&text).ok();
         let value = found.and_then(|found| T::read(&found, &mut cx));
         value.expect("defaults are valid: `every_default_is_a_valid_value`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_name_is_no_key_and_its_advice_names_one() {
+        let sections = schema();
+        for (section, former, advice) in FORMER_NAMES {
+            let is_key = |name: &str| match *section {
+                "" => sections.iter().any(|s| s.name == name),
+                section => {
+                    sections.iter().any(|s| s.name == section && s.keys.iter().any(|k| k.name == name))
+                }
+            };
+            assert!(!is_key(former), "{section}.{former}");
+            let named = advice.split(['`', '[', ']']).nth(1).unwrap();
+            assert!(is_key(named), "{section}.{former}: {advice}");
+        }
     }
 }

@@ -232,7 +232,7 @@ section! {
         min_version: TlsVersion = "\"1.2\"",
         /// PEM file with the authorities that may vouch for a next hop where `tls = "verify"`.
         /// When it is left out, Mozilla's.
-        authorities: Option<PathBuf> = "",
+        ca_file: Option<PathBuf> = "",
     }
 }
 
@@ -240,29 +240,29 @@ section! {
     /// Limits of one session, and the reply when it exceeds one.
     pub(crate) LimitKeys = "limits" {
         /// Longest command line, CRLF included. Longer: 500 5.5.2.
-        command_line: ByteSize = "\"4KiB\"",
+        max_command_line: ByteSize = "\"4KiB\"",
         /// Longest address in MAIL and RCPT, brackets included. Longer: 501 5.1.7 or 501 5.1.3.
-        path: ByteSize = "256",
+        max_path: ByteSize = "256",
         /// Take only addresses whose local part RFC 5321 allows: up to 64 octets and, unless it is quoted, without
         /// a dot at its ends and without two in a row. Others exist (SRS, VERP, some providers) and are taken, kept
         /// and sent as they are when this is false. Refused: 501 5.1.7 or 501 5.1.3.
         strict_local_parts: bool = "false",
         /// Largest message, announced by SIZE. Larger: 552 5.3.4.
-        message: ByteSize = "\"50MiB\"",
+        max_message_size: ByteSize = "\"50MiB\"",
         /// Largest header. Larger: 552 5.3.4.
-        header: ByteSize = "\"1MiB\"",
+        max_header_size: ByteSize = "\"1MiB\"",
         /// Recipients a transaction. More: 452 4.5.3; the others stand.
-        recipients: usize = "1000",
+        max_recipients: usize = "1000",
         /// Transactions a session. More: 421 4.7.0.
-        transactions: u32 = "100000",
+        max_transactions: u32 = "100000",
         /// Erroneous commands since the last accepted message. More: 421 4.7.0.
-        errors: u32 = "20",
+        max_errors: u32 = "20",
         /// Refused recipients since the last accepted message. More: 421 4.7.0.
-        refused_recipients: u32 = "20",
+        max_rejected_recipients: u32 = "20",
         /// EHLO, NOOP, RSET, VRFY and HELP since the last message. More: 421 4.7.0.
-        junk_commands: u32 = "100",
+        max_junk_commands: u32 = "100",
         /// `Received` fields in a message. More: 554 5.4.6.
-        hops: u32 = "50",
+        max_hops: u32 = "50",
     }
 }
 
@@ -332,11 +332,11 @@ section! {
         /// For the reply to DATA (RFC 5321 §4.5.3.2.4) and for a piece of content to be taken.
         data_timeout: Duration = "\"3m\"",
         /// For the reply to the end of the content (RFC 5321 §4.5.3.2.6).
-        final_timeout: Duration = "\"10m\"",
+        data_done_timeout: Duration = "\"10m\"",
         /// The address connections come from. The system's choice when it is left out.
         source_address: Option<IpAddr> = "",
         /// The name given in EHLO.
-        helo: HostName = "\"{hostname}\"",
+        ehlo_name: HostName = "\"{hostname}\"",
         /// The port of mail exchangers. Only tests need another.
         mx_port: u16 = "25",
     }
@@ -392,7 +392,7 @@ section! {
         /// Connections to one destination at a time, at most.
         connections_per_destination: Option<usize> = "",
         /// Connections of the whole group at a time.
-        runners: Option<usize> = "",
+        max_connections: Option<usize> = "",
         /// Where connections are scarce the group with the highest goes first. Other mail has 100.
         priority: u32 = "100",
         /// The backend that keeps the group's mail. With this key or one of those below it has a spool of its own, and
@@ -487,6 +487,6 @@ section! {
     /// Threads.
     pub Workers = "workers" {
         /// How many, 1024 at most; 0 for one each processor. As few of them as are enough have sessions.
-        count: usize = "0",
+        worker_threads: usize = "0",
     }
 }

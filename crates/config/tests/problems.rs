@@ -49,6 +49,14 @@ fn a_key_in_another_section_is_told_where_it_belongs() {
 }
 
 #[test]
+fn a_former_name_is_told_with_the_new_one() {
+    let text = "[reception]\nmax_sessions = 5\n[tls]\nauthorities = \"ca.pem\"\n[limits]\nhops = 5\n\
+                [delivery]\nhelo = \"mx.test\"\n[spool]\nengine = \"directories\"\n\
+                [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nrunners = 3\n[workers]\ncount = 2\n";
+    golden("renamed.txt", &problems(text));
+}
+
+#[test]
 fn a_queue_group_waits_as_sensibly_as_the_queue() {
     let group = |keys: &str| {
         problems(&format!("[[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\n{keys}\n"))
@@ -64,7 +72,7 @@ fn a_queue_group_waits_as_sensibly_as_the_queue() {
 
 #[test]
 fn more_workers_than_a_start_could_make_are_refused() {
-    golden("workers.txt", &problems("[workers]\ncount = 1025\n"));
+    golden("workers.txt", &problems("[workers]\nworker_threads = 1025\n"));
 }
 
 #[test]
@@ -161,7 +169,7 @@ fn certificates_that_cannot_be_used_are_told_before_anybody_starts_with_them() {
         pair("own.pem", "other.key"),
         pair("turned.pem", "own.key"),
         pair("own.pem", "locked.key"),
-        with("authorities = \"text.pem\""),
+        with("ca_file = \"text.pem\""),
     ];
     golden("certificates.txt", &all.map(Result::unwrap_err).join("\n"));
 }

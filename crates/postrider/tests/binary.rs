@@ -92,7 +92,7 @@ fn a_good_configuration_is_checked_and_shown_with_its_origins() {
 
 #[test]
 fn a_bad_configuration_stops_every_command_with_78() {
-    let dir = site("hostnme = \"x\"\n[limits]\nmessage = \"big\"\n");
+    let dir = site("hostnme = \"x\"\n[limits]\nmax_message_size = \"big\"\n");
     let file = dir.path().join("postrider.toml").display().to_string();
     for arguments in [
         &["config", "check"][..],
@@ -309,7 +309,7 @@ fn without_daemon_and_drop_directory_the_message_is_given_back() {
 
 #[test]
 fn sendmail_exits_as_sysexits_says() {
-    let dir = site("[limits]\nmessage = \"64KiB\"\n");
+    let dir = site("[limits]\nmax_message_size = \"64KiB\"\n");
     make_drop_dir(&dir);
     let large = "x".repeat(70_000);
     for (arguments, stdin, code) in [

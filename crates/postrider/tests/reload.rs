@@ -30,7 +30,7 @@ fn rename(daemon: &Postrider, hostname: &str, data_dir: &str) {
 fn a_reload_that_is_refused_changes_nothing() {
     let daemon = Postrider::start("");
     fs::write(daemon.dir.path().join("none.pem"), "no certificate\n").unwrap();
-    daemon.reconfigure("[relay]\nnetworks = []\n[tls]\nauthorities = \"none.pem\"\n");
+    daemon.reconfigure("[relay]\nnetworks = []\n[tls]\nca_file = \"none.pem\"\n");
     let (code, said) = reload(&daemon);
     assert!(code == Some(78) && said.contains("none.pem"), "{said}");
     let mut client = Client::connect(daemon.address).unwrap();

@@ -42,7 +42,7 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
         name: group.name.clone(),
         order: group.order.map_or(other.order, sort_order),
         priority: i32::try_from(group.priority).unwrap_or(i32::MAX),
-        connections_max: group.runners.map_or(u32::MAX, count),
+        connections_max: group.max_connections.map_or(u32::MAX, count),
         retry_min: group.retry_min.unwrap_or(other.retry_min),
         retry_max: group.retry_max.unwrap_or(other.retry_max),
         initial_concurrency: group.initial_concurrency.map_or(other.initial_concurrency, count),
@@ -148,7 +148,7 @@ fn courier(settings: &Settings) -> Result<Courier, String> {
             mx_port: settings.delivery.mx_port,
         },
     );
-    let authorities = settings.tls.authorities.as_deref().map(config::certificate::authorities);
+    let authorities = settings.tls.ca_file.as_deref().map(config::certificate::authorities);
     let authorities = authorities.transpose().map_err(|e| e.to_string())?;
     let client = TlsClient::new(authorities, tls::versions(settings))?;
     Ok(Courier::new(router, delivery_settings(settings), client))
@@ -157,7 +157,7 @@ fn courier(settings: &Settings) -> Result<Courier, String> {
 fn delivery_settings(settings: &Settings) -> delivery::Settings {
     let d = &settings.delivery;
     delivery::Settings {
-        hello: d.helo.0.clone().into(),
+        hello: d.ehlo_name.0.clone().into(),
         follow_symlinks: settings.local.follow_symlinks,
         source_address: d.source_address,
         messages_per_connection: d.messages_per_connection,
@@ -174,7 +174,7 @@ fn delivery_settings(settings: &Settings) -> delivery::Settings {
         greeting_timeout: d.greeting_timeout,
         command_timeout: d.command_timeout,
         data_timeout: d.data_timeout,
-        final_timeout: d.final_timeout,
+        final_timeout: d.data_done_timeout,
     }
 }
 
