@@ -136,7 +136,7 @@ const SELECTION: [Choices; 6] = [
     ("destination", &["", r#""mx:*""#]),
 ];
 
-const ASKS: [&str; 8] = ["list", "count", "apply", "show", "flush", "ledger", "reload", "shout"];
+const ASKS: [&str; 8] = ["list", "count", "apply", "show", "flush", "status", "reload", "shout"];
 const ACTIONS: [&str; 6] = ["hold", "release", "retry", "bounce", "delete", "love"];
 
 fn object(choices: &[Choices], next: &mut dyn FnMut() -> u8) -> String {
@@ -187,7 +187,7 @@ fn control_line() {
             "show" => ",\"id\":\"0abqxsh585000\"".to_owned(),
             _ => String::new(),
         };
-        format!("{{\"ask\":\"{ask}\"{more}}}")
+        format!("{{\"op\":\"{ask}\"{more}}}")
     };
     for_each_line(make, |line| {
         let Ok(request) = serde_json::from_str::<Request>(line) else { return };

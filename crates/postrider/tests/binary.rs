@@ -107,7 +107,7 @@ fn a_bad_configuration_stops_every_command_with_78() {
         assert_eq!(output.status.code(), Some(78), "{arguments:?}");
         let said = stderr(&output);
         assert!(said.contains("postrider.toml:3:1") && said.contains("did you mean `hostname`?"), "{said}");
-        assert!(said.contains("postrider.toml:5:11") && said.contains("2 problems"), "{said}");
+        assert!(said.contains("postrider.toml:5:20") && said.contains("2 problems"), "{said}");
     }
 }
 
@@ -203,7 +203,7 @@ fn told_without_a_daemon(more: &str, in_directories: bool) {
     );
     let story = stdout(&postrider(&dir, &["why", "0000000000007"]));
     assert!(
-        story.contains("<bob@b.test> by mx:b.test") && story.contains("when the daemon runs again"),
+        story.contains("<bob@b.test> via mx:b.test") && story.contains("when the daemon is started"),
         "{story}"
     );
 }

@@ -56,7 +56,7 @@ fn sendmail_bs_tells_by_its_exit_code_what_was_refused_and_sends_no_refused_cont
     assert_eq!(output.status.code(), Some(65));
     assert!(String::from_utf8(output.stderr).unwrap().contains("ended inside of a message"));
     assert!(only_mail(&daemon, "jane").ends_with("\n\nfor jane\n"));
-    until("nothing is queued", || daemon.ledger("queued") == 0);
+    until("nothing is queued", || daemon.counter("queued") == 0);
     assert_eq!(daemon.mailbox("jane").len(), 1);
 }
 

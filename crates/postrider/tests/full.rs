@@ -198,7 +198,7 @@ fn story(
     assert!(begun.elapsed() < RESUME, "new mail had to wait for {:?}", begun.elapsed());
     taken.insert("late@a.test".to_owned());
     daemon.ask(&["queue", "flush"]);
-    until("the queue is empty", || daemon.ledger("queued") == 0);
+    until("the queue is empty", || daemon.counter("queued") == 0);
     assert_eq!(reported(), bounced);
     let mut arrived: HashSet<String> =
         sink.messages().into_iter().filter(|m| !m.from.is_empty()).map(|m| m.from).collect();

@@ -122,8 +122,7 @@ fn a_group_never_has_more_connections_than_runners() {
         }
         None
     });
-    let more =
-        "[delivery]\npipeline_depth = 1\n[[queue_group]]\nname = \"slow\"\ndomains = [\"*\"]\nmax_connections = 1\n";
+    let more = "[delivery]\npipeline_depth = 1\n[[queue_group]]\nname = \"slow\"\ndomains = [\"*\"]\nmax_connections = 1\n";
     let daemon = Postrider::start(&format!("{}{more}", sink.route()));
     let mut client = Client::connect(daemon.address).unwrap();
     for n in 0..50 {

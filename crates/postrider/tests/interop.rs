@@ -66,8 +66,8 @@ fn smtp_source_to_smtp_sink_loses_nothing() {
         },
         b"",
     );
-    until("each recipient is accounted for", || daemon.ledger("delivered") == 600);
-    assert_eq!(daemon.ledger("queued"), 0);
+    until("each recipient is accounted for", || daemon.counter("delivered") == 600);
+    assert_eq!(daemon.counter("queued"), 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn smtp_sinks_that_misbehave_get_what_rfc_5321_says() {
         until("it was tried", || tried().is_some());
         let row = tried().unwrap();
         assert!(row["reply"].as_str().unwrap().contains(text), "{options:?}: {row}");
-        until("the ledger shows it", || daemon.ledger(column) >= 1);
+        until("the counter shows it", || daemon.counter(column) >= 1);
     }
 }
 
@@ -162,7 +162,7 @@ implicit.quit()
     );
     python.arg("-");
     run(python, script.as_bytes());
-    until("all are delivered", || daemon.ledger("delivered") == 4);
+    until("all are delivered", || daemon.counter("delivered") == 4);
     let text = fs::read_to_string(&daemon.mailbox("jörg")[0]).unwrap();
     assert!(text.contains("Return-Path: <zoë@a.test>") && text.ends_with("\nüber\n"), "{text}");
     assert!(text.contains("with UTF8SMTPS id"), "{text}");
@@ -194,7 +194,7 @@ fn the_sendmail_command_hands_in_local_mail_also_while_the_daemon_is_down() {
         assert!(received.to.contains(&"hidden@b.test".to_owned()) && !text.contains("hidden"), "{text}");
         assert_eq!(received.from, "me@mx.test");
     }
-    until("the queue is empty", || daemon.ledger("queued") == 0);
+    until("the queue is empty", || daemon.counter("queued") == 0);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn dovecot_takes_mail_by_lmtp() {
         let content = format!("Subject: {n}\r\n\r\n.dots\r\n");
         client.send("a@a.test", &["u@b.test", "v@b.test"], content.as_bytes()).unwrap();
     }
-    until("all are delivered", || daemon.ledger("delivered") == 6);
+    until("all are delivered", || daemon.counter("delivered") == 6);
     for user in ["u@b.test", "v@b.test"] {
         let mails = fs::read_dir(dir.path().join("mail").join(user).join("new")).unwrap();
         assert_eq!(mails.count(), 3, "{user}");
@@ -246,7 +246,7 @@ fn pflogsumm_reads_the_log_in_postfix_format() {
     for _ in 0..3 {
         client.send("a@a.test", &["u@mx.test"], b"Message-ID: <1@a.test>\r\n\r\nx\r\n").unwrap();
     }
-    until("all are delivered", || daemon.ledger("delivered") == 3);
+    until("all are delivered", || daemon.counter("delivered") == 3);
     let (dir, _) = daemon.stop();
     let output = run(
         {

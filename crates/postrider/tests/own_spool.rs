@@ -91,7 +91,7 @@ fn a_groups_mail_lies_in_its_own_queue_directories_and_survives_a_kill() {
     let sink = Sink::listen(TcpListener::bind(next_hop).unwrap(), |_| None);
     let daemon = start(dir, address, next_hop);
     daemon.ask(&["queue", "flush"]);
-    until("all have arrived", || daemon.ledger("delivered") == 9);
+    until("all have arrived", || daemon.counter("delivered") == 9);
     let wanted = large();
     assert!(sink.messages().iter().any(|message| message.content.ends_with(&wanted.as_bytes()[20..])));
     let (dir, status) = daemon.stop();
@@ -205,14 +205,14 @@ fn a_message_that_two_spools_have_is_delivered_once() {
     let dir = folder();
     in_both(dir.path());
     let daemon = start(dir, free_address(), sink.address);
-    until("the queue is empty", || daemon.ledger("queued") == 0);
+    until("the queue is empty", || daemon.counter("queued") == 0);
     let (dir, status) = daemon.stop();
     assert!(status.success());
     let served: Vec<Vec<String>> = sink.messages().into_iter().map(|message| message.to).collect();
     assert_eq!(served, [["y@bulk.test"]], "the log says that the first recipient was served");
     assert_eq!(counts(dir.path()), [0, 0]);
     let daemon = start(dir, free_address(), sink.address);
-    assert_eq!((daemon.ledger("accepted"), daemon.ask(&["queue", "count"]).as_str()), (0, "0\n"));
+    assert_eq!((daemon.counter("accepted"), daemon.ask(&["queue", "count"]).as_str()), (0, "0\n"));
     assert_eq!(sink.count(), 1);
 }
 

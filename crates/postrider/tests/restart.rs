@@ -164,10 +164,10 @@ fn what_is_held_while_it_is_in_flight_is_held_afterwards_and_after_a_kill() {
     let config = format!("{}{SLOW_RETRY}", sink.route());
     let daemon = Postrider::start(&config);
     let id = send(&daemon);
-    until("it is in flight", || show(&daemon, &id)["recipients"][0]["status"] == "inflight");
+    until("it is in flight", || show(&daemon, &id)["recipients"][0]["status"] == "in-flight");
     daemon.ask(&["queue", "hold", &id]);
     drop(let_go);
-    until("its attempt has ended", || show(&daemon, &id)["recipients"][0]["status"] != "inflight");
+    until("its attempt has ended", || show(&daemon, &id)["recipients"][0]["status"] != "in-flight");
     let recipient = show(&daemon, &id)["recipients"][0].clone();
     assert!(recipient["status"] == "held" && recipient["attempt_count"] == 1, "{recipient}");
     daemon.ask(&["queue", "flush"]);

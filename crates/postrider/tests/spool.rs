@@ -49,7 +49,7 @@ fn a_sound_spool_is_checked_and_dumped_while_the_daemon_runs() {
     let daemon = Postrider::start(&nowhere());
     let mut client = Client::connect(daemon.address).unwrap();
     client.send("a@else.test", &["x@else.test", "y@else.test"], b"Subject: m1\r\n\r\nhi\r\n").unwrap();
-    until("it was tried", || daemon.ledger("queued") == 2);
+    until("it was tried", || daemon.counter("queued") == 2);
     let check: serde_json::Value = serde_json::from_str(&daemon.ask(&["spool", "check", "--json"])).unwrap();
     assert_eq!((&check["is_sound"], &check["live"]["messages"]), (&true.into(), &1.into()));
     let dump = daemon.ask(&["spool", "dump", "--content"]);
@@ -90,7 +90,7 @@ fn what_a_damaged_segment_still_proves_is_brought_out_and_can_be_sent_again() {
     let name = files[0].file_name().unwrap();
     fs::rename(&files[0], dir.path().join("data/drop").join(name)).unwrap();
     let daemon = Postrider::start_in(dir, address, &nowhere());
-    until("it is there again, beside the fifth", || daemon.ledger("queued") == 2);
+    until("it is there again, beside the fifth", || daemon.counter("queued") == 2);
 }
 
 #[test]
@@ -145,8 +145,8 @@ fn beside_a_damaged_one(engine: &str) {
     assert_eq!(daemon.ask(&["queue", "hold", second]), "1 message held\n");
     assert_eq!(daemon.ask(&["queue", "release", second]), "1 message released\n");
     assert_eq!(daemon.ask(&["queue", "delete", "all"]), "3 messages deleted\n");
-    until("all are gone", || daemon.ledger("queued") == 0);
-    assert_eq!(daemon.ledger("deleted"), 3);
+    until("all are gone", || daemon.counter("queued") == 0);
+    assert_eq!(daemon.counter("deleted"), 3);
     assert_eq!(daemon.ask(&["mailq"]), "Mail queue is empty\n");
 }
 
@@ -209,7 +209,7 @@ fn messages_move_to_another_backend_and_back_with_their_past() {
             250
         );
     }
-    until("all were tried", || daemon.mailbox("y").len() == 2 && daemon.ledger("queued") == 2);
+    until("all were tried", || daemon.mailbox("y").len() == 2 && daemon.counter("queued") == 2);
     let ids = daemon.ask(&["queue", "list", "--ids"]);
     daemon.ask(&["queue", "hold", ids.lines().next().unwrap()]);
     let refused = daemon.try_ask(&["spool", "convert", "--to", "queue-dirs", "--into", "/nowhere/x"]);

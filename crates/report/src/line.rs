@@ -8,7 +8,7 @@ use std::{cell::RefCell, io::Write as _};
 
 /// A rejection of an inbound session.
 #[derive(Debug, Clone, Copy)]
-pub struct Refused<'a> {
+pub struct Rejected<'a> {
     /// `192.0.2.1:1234`.
     pub client: std::net::SocketAddr,
     /// The command: `CONNECT`, `MAIL`, `RCPT`, `DATA`.
@@ -45,9 +45,9 @@ pub enum Event<'a> {
         recipient: u32,
     },
     /// Nothing is left to do for a message.
-    Removed(QueueId),
-    /// A client was refused.
-    Refused(Refused<'a>),
+    Completed(QueueId),
+    /// A client's command was rejected.
+    Rejected(Rejected<'a>),
     /// A destination cannot be reached, and is left alone until then.
     Suspended {
         /// Which.
@@ -58,11 +58,11 @@ pub enum Event<'a> {
         until: Option<UnixMillis>,
     },
     /// So many lines could not be written.
-    Lost(u64),
+    DroppedLines(u64),
 }
 
 #[derive(Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
+#[serde(tag = "event", rename_all = "snake_case")]
 enum Row<'a> {
     Accepted {
         time: &'a str,
@@ -94,11 +94,11 @@ enum Row<'a> {
         from: &'a str,
         to: &'a str,
     },
-    Removed {
+    Completed {
         time: &'a str,
         id: &'a str,
     },
-    Refused {
+    Rejected {
         time: &'a str,
         client: String,
         stage: &'a str,
@@ -115,7 +115,7 @@ enum Row<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         until: Option<String>,
     },
-    Lost {
+    DroppedLines {
         time: &'a str,
         lines: u64,
     },
@@ -173,11 +173,11 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
                 to: recipient_of(message, recipient),
             }
         }
-        Event::Removed(id) => {
+        Event::Completed(id) => {
             id_text = id.to_ascii();
-            Row::Removed { time, id: text(&id_text) }
+            Row::Completed { time, id: text(&id_text) }
         }
-        Event::Refused(r) => Row::Refused {
+        Event::Rejected(r) => Row::Rejected {
             time,
             client: r.client.to_string(),
             stage: r.stage,
@@ -191,7 +191,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             reason: &outcome.text,
             until: until.map(UnixMillis::rfc3339),
         },
-        Event::Lost(lines) => Row::Lost { time, lines },
+        Event::DroppedLines(lines) => Row::DroppedLines { time, lines },
     };
     // Into memory, of strings and numbers: it cannot fail.
     let _ = serde_json::to_writer(&mut *out, &row);
@@ -272,11 +272,11 @@ impl Postfix {
             }
             // As from postsuper -d: no line but `removed`. With a status tools would count a bounce.
             Event::Deleted { .. } => {}
-            Event::Removed(id) => {
+            Event::Completed(id) => {
                 self.head("qmgr", now, out);
                 let _ = writeln!(out, "{id}: removed");
             }
-            Event::Refused(r) => {
+            Event::Rejected(r) => {
                 self.head("smtpd", now, out);
                 let _ =
                     write!(out, "NOQUEUE: reject: {} from unknown[{}]: {}", r.stage, r.client.ip(), r.reply);
@@ -290,9 +290,9 @@ impl Postfix {
                 self.head("qmgr", now, out);
                 let _ = writeln!(out, "warning: {destination} is suspended: {}", outcome.text);
             }
-            Event::Lost(lines) => {
+            Event::DroppedLines(lines) => {
                 self.head("postlogd", now, out);
-                let _ = writeln!(out, "warning: {lines} lines of the log were lost");
+                let _ = writeln!(out, "warning: {lines} lines of the log were dropped");
             }
         }
     }
@@ -358,15 +358,15 @@ mod tests {
 
     fn events<'a>(message: &'a Message, outcome: &'a Outcome, attempt: &'a Attempt) -> Vec<Event<'a>> {
         let client = "192.0.2.1:1234".parse().unwrap();
-        let refused =
-            Refused { client, stage: "RCPT", from: Some("x@y"), to: Some("z@w"), reply: "550 5.7.1 no" };
+        let rejected =
+            Rejected { client, stage: "RCPT", from: Some("x@y"), to: Some("z@w"), reply: "550 5.7.1 no" };
         vec![
             Event::Accepted(message),
             Event::Attempt { message, recipient: 0, outcome, attempt },
-            Event::Removed(message.id),
-            Event::Refused(refused),
+            Event::Completed(message.id),
+            Event::Rejected(rejected),
             Event::Deleted { message, recipient: 0 },
-            Event::Lost(3),
+            Event::DroppedLines(3),
         ]
     }
 

@@ -253,7 +253,7 @@ impl Shared {
         while let Some((mut block, line_count, reopen)) = self.next_block(std::mem::take(&mut spare)) {
             let lost = self.lost.load(Ordering::Relaxed);
             if lost > told {
-                format_line(format, &Event::Lost(lost - told), UnixMillis::now(), &mut block);
+                format_line(format, &Event::DroppedLines(lost - told), UnixMillis::now(), &mut block);
             }
             match target.write(&mut block) {
                 Ok(()) => (told, failing) = (lost, false),
@@ -295,7 +295,7 @@ mod tests {
             for thread in 0..4 {
                 let log = &log;
                 scope.spawn(move || {
-                    (0..1000).for_each(|n| log.write(&Event::Removed(QueueId(thread * 1000 + n))));
+                    (0..1000).for_each(|n| log.write(&Event::Completed(QueueId(thread * 1000 + n))));
                 });
             }
         });
@@ -312,13 +312,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, old) = (dir.path().join("log"), dir.path().join("log.1"));
         let log = log_to(&path);
-        log.write(&Event::Lost(1));
+        log.write(&Event::DroppedLines(1));
         fs::rename(&path, &old).unwrap();
         log.reopen();
         while !path.exists() {
             std::thread::yield_now();
         }
-        log.write(&Event::Lost(2));
+        log.write(&Event::DroppedLines(2));
         drop(log);
         let count = |path| fs::read_to_string(path).unwrap().lines().count();
         assert_eq!((count(&old), count(&path)), (1, 1));
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn lines_the_disk_refuses_are_counted() {
         let log = log_to(Path::new("/dev/full"));
-        log.write(&Event::Lost(1));
+        log.write(&Event::DroppedLines(1));
         while log.lost_count() == 0 {
             std::thread::yield_now();
         }
@@ -380,7 +380,7 @@ mod tests {
         for (before, line_count) in [("", 1), ("whole\n", 2), ("half", 2)] {
             fs::write(&path, before).unwrap();
             let log = log_to(&path);
-            log.write(&Event::Lost(1));
+            log.write(&Event::DroppedLines(1));
             drop(log);
             let text = fs::read_to_string(&path).unwrap();
             let last = text.lines().last().unwrap();

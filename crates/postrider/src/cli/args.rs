@@ -1,13 +1,13 @@
-//! What can be typed. The help, man pages and completions come from here.
+//! The command line's definition: help, man pages and shell completions are generated from it.
 
 use crate::control::{Action, Status};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
-/// `postrider 0.1.0 (abc1234567)` behind the name.
+/// The version and commit that `--version` prints, such as `0.1.0 (abc1234567)`.
 pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("POSTRIDER_COMMIT"), ")");
 
-/// A mail transfer agent: takes in mail by SMTP, has it on disk before it says so, and moves it on.
+/// A mail transfer agent: accepts mail by SMTP, stores it durably before it replies 250, and delivers it
 ///
 /// The configuration is the file named by --config, else by the environment variable
 /// POSTRIDER_CONFIG, else /etc/postrider/postrider.toml if there is one, else an embedded default
@@ -33,25 +33,28 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Look at queued messages and change them
+    /// List and change queued messages
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Look into the spool, and check it; the daemon need not run
+    /// Check, dump, salvage or convert the spool
     ///
-    /// These commands find two kinds of fault. Damage: bytes can be read, but their checksum is wrong, or
-    /// a file is missing. A read error: the disk answers with an error, so the bytes may still be good.
+    /// All but `convert` can be used while the daemon runs. They find two kinds of fault. Damage: bytes can be read,
+    /// but their checksum is wrong, or a file is missing. A read error: the disk answers with an error, so the bytes may still be good.
     /// A damaged segment that holds nothing else of use is quarantined: a start of the daemon renames the
     /// file to NAME.bad and no longer uses it. `check` reports all faults. `salvage` writes messages from
     /// damaged and quarantined segments to files. `check`, `dump` and `salvage` change nothing in the
     /// spool.
     #[command(subcommand)]
     Spool(SpoolCommand),
-    /// Tell where a message is, what was last said about it, and when it is tried next
+    /// Alias of `postrider queue explain`
     Why {
         /// Queue id
         id: String,
     },
-    /// Show the counters: everything accepted is delivered, bounced, expired, deleted or queued
+    /// Show counters of recipients, and the state of the spool
+    ///
+    /// Each accepted recipient is delivered, bounced, expired, deleted or queued; the exit code is 70 when these
+    /// counters do not add up.
     ///
     /// A line `spool fault:` is shown for each fault of the stored mail. `damaged` names a place whose
     /// checksum was wrong at the start of the daemon, a missing segment, or a message whose content is
@@ -61,50 +64,49 @@ pub(crate) enum Command {
     /// until the cause is repaired. Use `postrider spool check` to check the spool again, and
     /// `postrider spool salvage` to get messages out of damaged and quarantined segments. With --json the
     /// lines are in spool.faults.
-    #[command(visible_alias = "ledger")]
     Status {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make the daemon read its configuration again, without dropping a session
+    /// Make the daemon read its configuration again; sessions continue
     Reload,
     /// Show the version
     Version,
     /// Write a completion script to standard output
     Completions {
-        /// For this shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the man pages
     Man {
-        /// Into this folder
+        /// The directory to write to
         #[arg(default_value = ".")]
         dir: PathBuf,
     },
-    /// Take in a message as sendmail does; see sendmail(1)
+    /// Submit a message as sendmail does; see sendmail(1)
     #[command(disable_help_flag = true)]
     Sendmail {
-        /// sendmail's options and recipients
+        /// Options of sendmail, and recipients
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// List the queue as mailq does
+    /// List the queue in the format of mailq
     Mailq,
-    /// Succeed: there are no alias files to rebuild
+    /// Do nothing and exit with 0: there is no alias database to rebuild
     Newaliases,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check a configuration whole, without starting anything
+    /// Check a configuration file and report all its problems
     Check {
-        /// The file; the usual one when it is left out
+        /// The file; without it, the configuration file in use
         file: Option<PathBuf>,
     },
-    /// Show every effective value with its origin
+    /// Show every effective value, and where it comes from
     Show {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -112,65 +114,69 @@ pub(crate) enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List messages; all of them unless some are selected
+    /// List messages: all, or those selected
     List {
         #[command(flatten)]
         chosen: Chosen,
         #[command(flatten)]
         format: Format,
     },
-    /// Count messages; all of them unless some are selected
+    /// Count messages: all, or those selected
     Count {
         #[command(flatten)]
         chosen: Chosen,
+    },
+    /// Explain where a message is: the status, the last outcome and the next attempt of each recipient
+    Explain {
+        /// Queue id
+        id: String,
     },
     /// Show one message: envelope, recipients, header
     Show {
         /// Queue id
         id: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Keep messages, but try nothing
+    /// Hold messages: no delivery is attempted until they are released
     Hold(Change),
-    /// Undo hold
+    /// Release held messages
     Release(Change),
-    /// Try messages now
+    /// Attempt delivery of messages now
     Retry(Change),
-    /// Try everything now, and every destination again; with a selection the same as retry
+    /// Attempt delivery of all messages now, and probe suspended destinations; with a selection as retry
     Flush(Change),
-    /// Give messages up, for all recipients that are left: their senders get reports
+    /// Return messages: the recipients that are left fail, and the senders get delivery status notifications
     Bounce(Change),
-    /// Forget messages, for all recipients that are left, without a word to anyone
+    /// Delete messages without a delivery status notification
     Delete(Change),
-    /// Go through the queue once, as `sendmail -q` does, and say what each phase took; the daemon
-    /// must not be running
+    /// Attempt delivery of each message once, as `sendmail -q` does, and print how long each phase took
     ///
-    /// Root does it as the user who owns `data_dir`, so that the daemon can open what was written.
+    /// The daemon must not be running. Root runs this command as the user who owns `data_dir`, so that the daemon can
+    /// open the files afterwards.
     Run(RunArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Which message goes first: fair, none, priority, filename, host, modification, random, time or
-    /// deadline
+    /// The sort order: fair, none, priority, filename, host, modification, random, time or deadline
     #[arg(long, default_value = "priority", value_name = "ORDER")]
     pub(crate) order: queue::SortOrder,
-    /// Connections at a time
+    /// The number of concurrent connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runners: u32,
-    /// Only read and sort; the daemon may be running
+    /// Only read and sort the queue; the daemon may be running
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SpoolCommand {
-    /// Verify every record and say what they come to; fails when something is not what was written
+    /// Verify every record of the spool
     ///
     /// Each fault is one line. `damaged` is a range of bytes whose checksum is wrong. `corrupt` is what
     /// the damage means: missing batches, a missing segment, or a message whose content is lost.
@@ -179,25 +185,25 @@ pub(crate) enum SpoolCommand {
     /// reported until you remove it. The exit code is 0 when the spool is sound and 65 when there is any
     /// fault. Nothing in the spool is changed.
     Check {
-        /// Another spool than the configured ones
+        /// The spool to check; without it, all configured spools
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
-        /// As JSON, one object a spool and line
+        /// Print JSON: one line with one object for each spool
         #[arg(long)]
         json: bool,
     },
-    /// Show records as text, one a line, in the order in which they were written
+    /// Print the records as text, one on each line, in the order in which they were written
     Dump {
-        /// Only those of this message
+        /// Print only the records of the message with this queue id
         id: Option<String>,
-        /// Content, too
+        /// Print content, too
         #[arg(long)]
         content: bool,
-        /// Another spool than the configured one
+        /// The spool to read; without it, that of [spool]
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
     },
-    /// Bring what can be proved out of damaged segments into files, and say what is missing
+    /// Write the messages of damaged segments that are provably whole to files
     ///
     /// Writes each message that is neither queued nor known to be finished. The messages come from damaged
     /// segments, from quarantined files (NAME.bad), and from messages that are kept out of the queue
@@ -206,41 +212,42 @@ pub(crate) enum SpoolCommand {
     /// log first: the record that the message was delivered may be in the damage. A place that cannot be
     /// read now is named; repair the cause and run the command again. Nothing in the spool is changed.
     Salvage {
-        /// Write the files here instead of `quarantine` in the data folder
+        /// The directory to write to; without it, `quarantine` in `data_dir`
         #[arg(long, value_name = "DIR")]
         into: Option<PathBuf>,
-        /// Another spool than the configured one
+        /// The spool to read; without it, that of [spool]
         #[arg(long, value_name = "DIR")]
         path: Option<PathBuf>,
     },
-    /// Move every message into a new spool of another engine; the daemon must not be running
+    /// Copy every message into a new spool of another backend
     ///
-    /// Root does it as the user who owns `data_dir`, so that the daemon can open what was written; the
-    /// new folder, or the one it is to be made in, must be that user's.
+    /// The daemon must not be running. The old spool is not changed. Root runs this command as the user who owns
+    /// `data_dir`, so that the daemon can open the files; the new directory, or the one in which it is created, must
+    /// belong to that user.
     Convert {
-        /// The engine
+        /// The backend of the new spool
         #[arg(long, value_enum)]
         to: NewBackend,
-        /// The new spool's folder, empty or still to be made
+        /// The directory of the new spool; empty, or not existing yet
         #[arg(long, value_name = "DIR")]
         into: PathBuf,
-        /// The spool of this queue group instead of that of [spool]
+        /// Convert the spool of this queue group; without it, that of [spool]
         #[arg(long, value_name = "NAME")]
         group: Option<String>,
     },
 }
 
-/// What a spool can be converted to.
+/// A backend that a spool can be converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum NewBackend {
-    /// The log of segments
+    /// One log in segments for all messages
     Log,
-    /// Queue directories: two files a message
+    /// Queue directories: two files for each message
     QueueDirs,
 }
 
 impl QueueCommand {
-    /// The change and to what, for those that change.
+    /// Returns the action and its selection, for commands that change messages.
     pub(crate) fn change(&self) -> Option<(Action, &Change)> {
         match self {
             Self::Hold(change) => Some((Action::Hold, change)),
@@ -248,43 +255,47 @@ impl QueueCommand {
             Self::Retry(change) | Self::Flush(change) => Some((Action::Retry, change)),
             Self::Bounce(change) => Some((Action::Bounce, change)),
             Self::Delete(change) => Some((Action::Delete, change)),
-            Self::List { .. } | Self::Count { .. } | Self::Show { .. } | Self::Run(_) => None,
+            Self::List { .. }
+            | Self::Count { .. }
+            | Self::Explain { .. }
+            | Self::Show { .. }
+            | Self::Run(_) => None,
         }
     }
 }
 
-/// Which messages. Conditions must all be met; `*` and `?` are wild, letter case does not matter.
+/// A selection of messages. All conditions must be met; `*` and `?` are wildcards, letter case is ignored.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Chosen {
-    /// Queue ids, `all`, or `-` for ids on standard input, one a line
+    /// Queue ids, `all`, or `-` to read ids from standard input, one on each line
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
-    /// Reverse-path; `<>` for that of reports
+    /// The reverse-path; `<>` selects delivery status notifications
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) sender: Option<String>,
-    /// A recipient that is left
+    /// A recipient that is not finished
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) recipient: Option<String>,
-    /// Where a recipient that is left goes: its domain, or a destination such as mx:example.com
+    /// The domain or the destination, such as mx:example.com, of a recipient that is not finished
     #[arg(long, value_name = "NAME")]
     pub(crate) destination: Option<String>,
-    /// Accepted longer ago than this, such as 4h
+    /// Only messages accepted longer ago than this, such as 4h
     #[arg(long, value_name = "DURATION")]
     pub(crate) older: Option<String>,
-    /// Accepted less long ago than this
+    /// Only messages accepted more recently than this
     #[arg(long, value_name = "DURATION")]
     pub(crate) younger: Option<String>,
-    /// Where a recipient that is left is
+    /// The status of a recipient
     #[arg(long, value_enum)]
     pub(crate) status: Option<Status>,
 }
 
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Format {
-    /// One JSON object a line
+    /// Print one JSON object on each line
     #[arg(long, conflicts_with = "only_ids")]
     pub(crate) json: bool,
-    /// Only the queue ids, one a line
+    /// Print only the queue ids, one on each line
     #[arg(long = "ids")]
     pub(crate) only_ids: bool,
 }
@@ -295,7 +306,7 @@ pub(crate) struct Change {
     pub(crate) chosen: Chosen,
     #[command(flatten)]
     pub(crate) format: Format,
-    /// Only list what would be changed, with every recipient it would be changed for
+    /// Change nothing: list the messages, and count the recipients that would be changed
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
 }

@@ -1,7 +1,8 @@
-//! The command line: what can be typed is in [`args`], what it does in a file for each command.
+//! The command line: [`args`] defines it, and each command has a file that runs it.
 
 pub(crate) mod args;
 mod daemon;
+mod explain;
 mod manual;
 pub(crate) mod offline;
 mod owner;
@@ -10,7 +11,6 @@ pub(crate) mod queue;
 mod settings;
 mod spool;
 mod status;
-mod why;
 
 pub(crate) use settings::{find as find_config, load as load_config};
 
@@ -28,12 +28,12 @@ use std::{
     process::ExitCode,
 };
 
-/// Why a command could not do what it was asked.
+/// The error that ends a command.
 #[derive(Debug)]
 pub(crate) struct CliError {
-    /// For the shell.
+    /// The exit code.
     pub(crate) exit: Exit,
-    /// For people, behind `postrider: `; empty when all was said.
+    /// The text after `postrider: `; empty when the error was printed already.
     pub(crate) text: String,
 }
 
@@ -45,7 +45,7 @@ impl CliError {
 
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
-        // Who pipes into `head` has seen enough.
+        // A reader such as `head` that closed the pipe wants no more output.
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::new(Exit::Ok, "");
         }
@@ -72,7 +72,7 @@ impl From<ClientError> for CliError {
     }
 }
 
-/// A command's end: 0, or another code whose reason was printed already.
+/// The end of a command: an exit code, whose reason was printed already, or an error to print.
 pub(crate) type Ending = Result<Exit, CliError>;
 
 /// Runs one command.
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-/// Says on standard error what went wrong.
+/// Writes an error to standard error, behind the program's name.
 pub(crate) fn complain(who: &str, text: &str) {
     if !text.is_empty() {
         // With standard error gone there is nobody left to tell.
@@ -130,7 +130,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Config { command } => settings::run(&command, explicit, out)?,
         Command::Queue(command) => queue::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Spool(command) => spool::run(&command, &load_config(explicit, Purpose::Ask)?, out)?,
-        Command::Why { id } => why::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
+        Command::Why { id } => explain::run(&id, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Status { json } => status::run(json, &load_config(explicit, Purpose::Ask)?, out)?,
         Command::Reload => status::reload(&load_config(explicit, Purpose::Ask)?, out)?,
         Command::Version => {

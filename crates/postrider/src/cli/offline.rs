@@ -81,13 +81,13 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
     let recipients = message.envelope.recipients.iter().zip(&recovered.recipients);
     let recipients = recipients.map(|(recipient, state)| {
         let status = match (state.settled, recovered.held) {
-            (true, _) => Status::Settled,
+            (true, _) => Status::Done,
             (false, true) => Status::Held,
             (false, false) => Status::Waiting,
         };
         let (address, destination) =
             (recipient.path.as_str().to_owned(), destination(&recipient.path, settings));
-        if status == Status::Settled {
+        if status == Status::Done {
             let end = state.last.as_ref().map(|(at, outcome)| (outcome, *at));
             return ListedRecipient::finished(address, destination, end);
         }
@@ -99,7 +99,7 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
             last: state.last.as_ref().map(|(_, outcome)| outcome.to_string()),
             last_ms: state.last.as_ref().map(|(at, _)| at.0),
             next_ms: None,
-            why: (status == Status::Waiting).then(|| "when the daemon runs again".to_owned()),
+            reason: (status == Status::Waiting).then(|| "when the daemon is started".to_owned()),
         }
     });
     Listed {
@@ -184,7 +184,7 @@ mod tests {
         let seen: Vec<_> = message.recipients.iter().map(|r| (r.destination.as_str(), r.status)).collect();
         let maildir = format!("maildir:{}", settings.local.maildir);
         let expected =
-            [("mx:example.com", Status::Waiting), (&maildir, Status::Settled), (&maildir, Status::Waiting)];
+            [("mx:example.com", Status::Waiting), (&maildir, Status::Done), (&maildir, Status::Waiting)];
         assert_eq!(seen, expected);
         assert_eq!(message.recipients[0].last.as_deref(), Some("deferred 4.4.1 (refused)"));
         assert_eq!(listed(&recovered(true), &settings).recipients[0].status, Status::Held);

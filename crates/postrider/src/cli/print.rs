@@ -51,7 +51,7 @@ pub(super) const HEAD: &str = "----Queue ID---- --Size-- ---Arrival Time---- --S
 /// Behind the id: `*` an attempt is under way, `!` held.
 fn mark(message: &Listed) -> char {
     let any = |status| message.recipients.iter().any(|r| r.status == status);
-    if any(Status::Inflight) {
+    if any(Status::InFlight) {
         '*'
     } else if any(Status::Held) {
         '!'
@@ -69,7 +69,7 @@ pub(super) fn message(message: &Listed, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    (its record is damaged: {})", plain(why))?;
     }
     let mut said = None;
-    for recipient in message.recipients.iter().filter(|r| r.status != Status::Settled) {
+    for recipient in message.recipients.iter().filter(|r| r.status != Status::Done) {
         let reason = reason(recipient);
         // Recipients that wait for the same reason share it, as in mailq.
         if !reason.is_empty() && said.as_ref() != Some(&reason) {

@@ -4,7 +4,7 @@ use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
     daemon::{self, Answer},
-    owner, print,
+    explain, owner, print,
 };
 use crate::{
     control::{Action, Id, Listed, Request, Selection, Status, client::Client},
@@ -30,6 +30,7 @@ pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Wri
             writeln!(out, "{}", counted.count)?;
             Ok(counted.exit())
         }
+        QueueCommand::Explain { id } => explain::run(id, settings, out),
         QueueCommand::Show { id, json } => show(settings, parse_id(id)?, *json, out),
         QueueCommand::Run(run) => self::run_once(run, settings, out),
         _ => unreachable!("changes were handled above"),
@@ -189,7 +190,7 @@ fn show(settings: &Settings, id: Id, json: bool, out: &mut dyn Write) -> Ending 
         let (address, destination) = (print::address(r), print::plain(&r.destination));
         let status = r.status.as_str();
         match r.status {
-            Status::Settled => writeln!(out, "to:       {address}, {status}, {destination}")?,
+            Status::Done => writeln!(out, "to:       {address}, {status}, {destination}")?,
             _ => {
                 let attempts = r.attempt_count;
                 writeln!(out, "to:       {address}, {status}, {destination}, attempts: {attempts}")?;
@@ -268,7 +269,7 @@ fn preview(
     let mut recipient_count = 0u64;
     let listed = daemon::list(settings, selection, &mut |message| {
         let meant = action.is_of_recipients().then(|| selection.recipients_meant(&message)).flatten();
-        let left = || message.recipients.iter().filter(|r| r.status != Status::Settled).count();
+        let left = || message.recipients.iter().filter(|r| r.status != Status::Done).count();
         recipient_count += meant.map_or_else(left, |meant| meant.len()) as u64;
         print_one(&message, format, out)
     })?;
@@ -282,5 +283,5 @@ fn preview(
 
 /// Is anything of it still to be done?
 pub(super) fn is_live(message: &Listed) -> bool {
-    message.recipients.iter().any(|r| r.status != Status::Settled)
+    message.recipients.iter().any(|r| r.status != Status::Done)
 }

@@ -3,7 +3,7 @@
 use super::{CliError, Ending, daemon, print};
 use crate::{
     control::{
-        Gauges, Ledger, Request, Response,
+        Gauges, RecipientCounters, Request, Response,
         client::{Client, ClientError},
     },
     sysexits::Exit,
@@ -11,55 +11,58 @@ use crate::{
 use config::Settings;
 use std::io::Write;
 
-/// The counters, and whether they add up.
+/// Prints the recipient counters and the state of the spool.
 pub(super) fn run(json: bool, settings: &Settings, out: &mut dyn Write) -> Ending {
-    let (mut ledger, mut gauges) = (None, Gauges::default());
-    daemon::ask(settings, &Request::Ledger, &mut |response| {
+    let (mut counters, mut gauges) = (None, Gauges::default());
+    daemon::ask(settings, &Request::Status, &mut |response| {
         match response {
-            Response::Ledger(counters) => ledger = Some(counters),
+            Response::Counters(seen) => counters = Some(seen),
             Response::Gauges(seen) => gauges = seen,
             _ => {}
         }
         Ok(())
     })?;
-    let ledger = ledger.ok_or_else(|| CliError::new(Exit::TempFail, "the daemon gave no counters"))?;
+    let counters = counters.ok_or_else(|| CliError::new(Exit::TempFail, "the daemon gave no counters"))?;
     if json {
-        let mut value = serde_json::to_value(ledger).map_err(std::io::Error::from)?;
-        value["balances"] = ledger.balances().into();
+        let mut value = serde_json::to_value(counters).map_err(std::io::Error::from)?;
+        value["consistent"] = counters.is_consistent().into();
         value["spool"] = serde_json::to_value(&gauges).map_err(std::io::Error::from)?;
         writeln!(out, "{value}")?;
     } else {
-        table(&ledger, out)?;
+        table(&counters, out)?;
         spool_table(&gauges, out)?;
     }
-    // For monitors: a recipient that is nowhere is a fault of ours, and a daemon whose spool failed ends.
+    // For monitors: an unaccounted recipient is a fault of Postrider, and a daemon whose spool failed ends.
     Ok(match gauges.failure {
         Some(_) => Exit::IoErr,
-        None if ledger.balances() => Exit::Ok,
+        None if counters.is_consistent() => Exit::Ok,
         None => Exit::Software,
     })
 }
 
-fn table(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
+fn table(counters: &RecipientCounters, out: &mut dyn Write) -> std::io::Result<()> {
     let rows = [
-        ("accepted", ledger.accepted),
-        ("delivered", ledger.delivered),
-        ("bounced", ledger.bounced),
-        ("expired", ledger.expired),
-        ("deleted", ledger.deleted),
-        ("queued", ledger.queued),
+        ("accepted", counters.accepted),
+        ("delivered", counters.delivered),
+        ("bounced", counters.bounced),
+        ("expired", counters.expired),
+        ("deleted", counters.deleted),
+        ("queued", counters.queued),
     ];
     for (name, count) in rows {
         writeln!(out, "{name:<10} {count:>12}")?;
     }
-    let verdict =
-        if ledger.balances() { "every recipient is accounted for" } else { "THE LEDGER DOES NOT BALANCE" };
-    writeln!(out, "{verdict}")
+    if counters.is_consistent() {
+        return writeln!(out, "every recipient is accounted for");
+    }
+    let count = counters.accepted.abs_diff(counters.finished() + counters.queued);
+    let (plural, are) = if count == 1 { ("", "is") } else { ("s", "are") };
+    writeln!(out, "THE COUNTERS ARE INCONSISTENT: {count} recipient{plural} {are} not accounted for")
 }
 
 fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
     if let Some(failure) = &g.failure {
-        writeln!(out, "THE SPOOL HAS FAILED, and the daemon ends: {}", print::plain(failure))?;
+        writeln!(out, "THE SPOOL HAS FAILED and the daemon ends: {}", print::plain(failure))?;
     }
     for fault in &g.faults {
         writeln!(out, "spool fault: {}", print::plain(fault))?;
@@ -71,11 +74,15 @@ fn spool_table(g: &Gauges, out: &mut dyn Write) -> std::io::Result<()> {
         out,
         "commits    {commits:>12} with {per_commit:.1} transactions each; the last sync took {sync} µs"
     )?;
-    let (mean, max) = (g.queue_create_mean_us, g.queue_create_max_us);
-    writeln!(out, "durable in {mean:>12} µs on average, {max} µs at most ({} messages)", g.queue_create_count)
+    let (mean, max) = (g.accept_latency_mean_us, g.accept_latency_max_us);
+    writeln!(
+        out,
+        "durable in {mean:>12} µs on average, {max} µs at most ({} messages)",
+        g.accept_latency_count
+    )
 }
 
-/// Makes the daemon read its configuration again. What is wrong with it is shown here.
+/// Makes the daemon read its configuration again, and prints the problems of a configuration that it rejects.
 pub(super) fn reload(settings: &Settings, out: &mut dyn Write) -> Ending {
     let socket = &settings.control.socket;
     let mut client = Client::connect(socket).map_err(|error| match error {

@@ -2,7 +2,7 @@
 
 use super::{
     args::{Chosen, Cli, Command},
-    queue, status, why, *,
+    explain, queue, status, *,
 };
 use crate::control::{
     Action, Meant,
@@ -17,7 +17,7 @@ fn run_line(daemon: &Daemon, line: &str) -> Result<String, (Exit, String)> {
     let settings = &daemon.settings;
     let ending = match cli.command {
         Command::Queue(command) => queue::run(&command, settings, &mut out),
-        Command::Why { id } => why::run(&id, settings, &mut out),
+        Command::Why { id } => explain::run(&id, settings, &mut out),
         Command::Status { json } => status::run(json, settings, &mut out),
         Command::Reload => status::reload(settings, &mut out),
         other => panic!("{other:?}"),
@@ -190,13 +190,17 @@ fn one_message_is_shown_and_its_story_told() {
         (&json["size_bytes"], &json["header"]),
         (&1234.into(), &"Subject: \u{fffd} hi\r\n\r\n".into())
     );
-    let story = run_line(&daemon, "postrider why 0000000000002").unwrap();
-    for part in
-        ["1234 bytes from alice@a.test", "<bob@b.test> by mx:b.test", "waits for its next attempt", "held by"]
-    {
+    let story = run_line(&daemon, "postrider queue explain 0000000000002").unwrap();
+    assert_eq!(run_line(&daemon, "postrider why 0000000000002").unwrap(), story, "the alias says the same");
+    for part in [
+        "1234 bytes from alice@a.test",
+        "<bob@b.test> via mx:b.test",
+        "waiting for the next attempt",
+        "held by",
+    ] {
         assert!(story.contains(part), "{part}: {story}");
     }
-    assert!(story.contains("next:  now: 300 s after the last attempt"), "{story}");
+    assert!(story.contains("next:   now: 300 s after the last attempt"), "{story}");
 }
 
 #[test]
@@ -208,11 +212,15 @@ fn the_counters_are_shown_and_judged() {
         "{said}"
     );
     let json: serde_json::Value =
-        serde_json::from_str(&run_line(&daemon, "postrider ledger --json").unwrap()).unwrap();
-    assert_eq!((&json["queued"], &json["balances"]), (&4.into(), &true.into()));
+        serde_json::from_str(&run_line(&daemon, "postrider status --json").unwrap()).unwrap();
+    assert_eq!((&json["queued"], &json["consistent"]), (&4.into(), &true.into()));
     *daemon.target.lost.lock().unwrap() = 1;
     let (exit, said) = run_line(&daemon, "postrider status").unwrap_err();
-    assert!(exit == Exit::Software && said.contains("THE LEDGER DOES NOT BALANCE\n"), "{said}");
+    assert!(
+        exit == Exit::Software
+            && said.contains("THE COUNTERS ARE INCONSISTENT: 1 recipient is not accounted for\n"),
+        "{said}"
+    );
     assert_eq!(run_line(&daemon, "postrider reload").unwrap(), "data_dir takes a restart\nreloaded\n");
 }
 
@@ -221,7 +229,7 @@ fn status_says_that_the_spool_has_failed() {
     let daemon = Daemon::serving(Memory::with(2));
     *daemon.target.failure.lock().unwrap() = Some("sync the log: Input/output error".to_owned());
     let (exit, said) = run_line(&daemon, "postrider status").unwrap_err();
-    let expected = "THE SPOOL HAS FAILED, and the daemon ends: sync the log: Input/output error\n";
+    let expected = "THE SPOOL HAS FAILED and the daemon ends: sync the log: Input/output error\n";
     assert!(exit == Exit::IoErr && said.contains(expected), "{said}");
     let (exit, said) = run_line(&daemon, "postrider status --json").unwrap_err();
     let json: serde_json::Value = serde_json::from_str(&said).unwrap();

@@ -16,7 +16,7 @@ pub(crate) mod submit;
 
 pub(crate) use pick_up::PickUp;
 pub(crate) use protocol::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Request, Response, Status,
+    Action, Failure, Gauges, Id, Listed, ListedRecipient, RecipientCounters, Request, Response, Status,
 };
 pub(crate) use selection::{Meant, Selection};
 pub(crate) use server::serve_control;
@@ -50,7 +50,7 @@ pub(crate) trait Target: Send + Sync + 'static {
     fn flush(&self) -> u64;
 
     /// The counters, taken at one moment.
-    fn ledger(&self) -> Ledger;
+    fn counters(&self) -> RecipientCounters;
 
     /// Speed and room.
     fn gauges(&self) -> Gauges;

@@ -34,7 +34,7 @@ impl From<Id> for String {
 
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Request {
     /// The messages selected: a [`Response::Message`] each, in the order of their acceptance.
     List {
@@ -60,8 +60,8 @@ pub(crate) enum Request {
     },
     /// Every destination is tried now, suspended or not.
     Flush,
-    /// [`Response::Ledger`].
-    Ledger,
+    /// [`Response::Counters`].
+    Status,
     /// The configuration is read again; [`Response::Note`] for each thing that needs a restart.
     Reload,
 }
@@ -102,7 +102,7 @@ impl Action {
 
 /// One line of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "kebab-case")]
+#[serde(tag = "type", rename_all = "kebab-case")]
 pub(crate) enum Response {
     /// A queued message.
     Message(Listed),
@@ -112,7 +112,7 @@ pub(crate) enum Response {
         text: String,
     },
     /// The counters.
-    Ledger(Ledger),
+    Counters(RecipientCounters),
     /// How the spool and the queue's lock do; behind the counters.
     Gauges(Gauges),
     /// Something the operator should know.
@@ -131,7 +131,7 @@ pub(crate) enum Response {
 
 /// Why a request was not done, by what the asker does next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "because", rename_all = "kebab-case")]
+#[serde(tag = "error", rename_all = "kebab-case")]
 pub(crate) enum Failure {
     /// Ask as another user.
     Denied {
@@ -213,9 +213,9 @@ pub(crate) struct ListedRecipient {
     /// When it is tried next, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next_ms: Option<u64>,
-    /// Why then, in words.
+    /// The reason for that time, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) why: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 impl ListedRecipient {
@@ -233,32 +233,32 @@ impl ListedRecipient {
         Self {
             address,
             destination,
-            status: Status::Settled,
+            status: Status::Done,
             attempt_count: 0,
             last: end.map(|(outcome, _)| said(outcome)),
             last_ms: end.map(|(_, at)| at.0),
             next_ms: None,
-            why: None,
+            reason: None,
         }
     }
 }
 
 /// Where a recipient is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Status {
     /// Waits for a connection.
     Ready,
-    /// Its destination does not answer and is left in peace for a while.
+    /// The destination is suspended, since no host of it could be reached.
     Suspended,
     /// Waits for its next attempt.
     Waiting,
     /// An attempt is under way.
-    Inflight,
+    InFlight,
     /// An operator holds it.
     Held,
     /// Delivered or returned: nothing is left to do.
-    Settled,
+    Done,
 }
 
 impl Status {
@@ -268,16 +268,16 @@ impl Status {
             Self::Ready => "ready",
             Self::Suspended => "suspended",
             Self::Waiting => "waiting",
-            Self::Inflight => "inflight",
+            Self::InFlight => "in-flight",
             Self::Held => "held",
-            Self::Settled => "settled",
+            Self::Done => "done",
         }
     }
 }
 
 /// Every recipient of every message taken in is exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Ledger {
+pub(crate) struct RecipientCounters {
     /// Recipients found in the spool at the start, and accepted since.
     pub(crate) accepted: u64,
     /// Taken by the next hop or a mailbox.
@@ -313,19 +313,24 @@ pub(crate) struct Gauges {
     /// Bytes that can be accepted before 452 4.3.1.
     pub(crate) free_bytes: u64,
     /// Messages handed to the spool by sessions.
-    pub(crate) queue_create_count: u64,
+    pub(crate) accept_latency_count: u64,
     /// From there until they were durable, on average.
-    pub(crate) queue_create_mean_us: u64,
+    pub(crate) accept_latency_mean_us: u64,
     /// The longest.
-    pub(crate) queue_create_max_us: u64,
+    pub(crate) accept_latency_max_us: u64,
     /// Times somebody had to wait for the queue's lock.
     pub(crate) lock_conflicts: u64,
 }
 
-impl Ledger {
-    /// Is every recipient accounted for?
-    pub(crate) fn balances(&self) -> bool {
-        self.accepted == self.delivered + self.bounced + self.expired + self.deleted + self.queued
+impl RecipientCounters {
+    /// Returns whether every recipient is accounted for.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.accepted == self.finished() + self.queued
+    }
+
+    /// Returns the number of recipients that nothing is left to do for.
+    pub(crate) fn finished(&self) -> u64 {
+        self.delivered + self.bounced + self.expired + self.deleted
     }
 }
 
@@ -353,7 +358,7 @@ mod tests {
             Request::Show { id },
             Request::Apply { action: Action::Bounce, selection },
             Request::Flush,
-            Request::Ledger,
+            Request::Status,
             Request::Reload,
         ] {
             assert_eq!(round_trip(&request), request);
@@ -361,7 +366,7 @@ mod tests {
         for response in [
             Response::Message(sample::message(7)),
             Response::Header { text: "Subject: ä\r\n".to_owned() },
-            Response::Ledger(Ledger { accepted: 3, queued: 3, ..Ledger::default() }),
+            Response::Counters(RecipientCounters { accepted: 3, queued: 3, ..RecipientCounters::default() }),
             Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),
             Response::Note { text: "restart".to_owned() },
             Response::Done { count: 3 },
@@ -374,9 +379,9 @@ mod tests {
     #[test]
     fn a_request_with_an_unknown_field_or_a_bad_id_is_refused() {
         for line in [
-            r#"{"ask":"show","id":"nonsense"}"#,
-            r#"{"ask":"list","selection":{"sendr":"x"}}"#,
-            r#"{"ask":"erase"}"#,
+            r#"{"op":"show","id":"nonsense"}"#,
+            r#"{"op":"list","selection":{"sendr":"x"}}"#,
+            r#"{"op":"erase"}"#,
             "[]",
         ] {
             assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
@@ -384,10 +389,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ledger_balances_only_when_every_recipient_is_somewhere() {
-        let mut ledger = Ledger { accepted: 10, delivered: 4, bounced: 3, expired: 1, deleted: 1, queued: 1 };
-        assert!(ledger.balances());
-        ledger.queued = 0;
-        assert!(!ledger.balances());
+    fn counters_are_consistent_only_when_every_recipient_is_somewhere() {
+        let mut counters =
+            RecipientCounters { accepted: 10, delivered: 4, bounced: 3, expired: 1, deleted: 1, queued: 1 };
+        assert!(counters.is_consistent());
+        counters.queued = 0;
+        assert!(!counters.is_consistent());
     }
 }

@@ -1,8 +1,8 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Meant, Refusal, Status, Submission, Target,
-    serve_control, serve_submit, server::Access, socket,
+    Action, Failure, Gauges, Id, Listed, ListedRecipient, Meant, RecipientCounters, Refusal, Status,
+    Submission, Target, serve_control, serve_submit, server::Access, socket,
 };
 use mail::QueueId;
 use std::{
@@ -22,7 +22,7 @@ pub(crate) fn message(number: u64) -> Listed {
         last: Some("deferred 4.4.1 (connect to b.test: Connection refused)".to_owned()),
         last_ms: Some(2000),
         next_ms: (status == Status::Waiting).then_some(302_000),
-        why: (status == Status::Waiting).then(|| "300 s after the last attempt".to_owned()),
+        reason: (status == Status::Waiting).then(|| "300 s after the last attempt".to_owned()),
     };
     Listed {
         id: Id(QueueId(number)),
@@ -99,10 +99,15 @@ impl Target for Memory {
         self.queue.lock().unwrap().len() as u64
     }
 
-    fn ledger(&self) -> Ledger {
+    fn counters(&self) -> RecipientCounters {
         let queued = self.queue.lock().unwrap().len() as u64 * 2;
         let lost = *self.lost.lock().unwrap();
-        Ledger { accepted: queued + lost + 5, delivered: 5, queued, ..Ledger::default() }
+        RecipientCounters {
+            accepted: queued + lost + 5,
+            delivered: 5,
+            queued,
+            ..RecipientCounters::default()
+        }
     }
 
     fn gauges(&self) -> Gauges {

@@ -82,7 +82,7 @@ impl Selection {
         if !self.asks_of_recipients() {
             return None;
         }
-        let left = (0..).zip(&message.recipients).filter(|(_, r)| r.status != Status::Settled);
+        let left = (0..).zip(&message.recipients).filter(|(_, r)| r.status != Status::Done);
         let (meant, others): (Vec<_>, Vec<_>) = left.partition(|(_, r)| self.matches_recipient(r));
         (!others.is_empty()).then(|| meant.into_iter().map(|(index, _)| index).collect())
     }
@@ -101,7 +101,7 @@ impl Selection {
             [domain, target, &r.destination].iter().any(|name| matches_glob(pattern, name))
         };
         // What is settled is not in the queue any more, unless one asks for it.
-        (r.status != Status::Settled || self.status == Some(Status::Settled))
+        (r.status != Status::Done || self.status == Some(Status::Done))
             && self.status.is_none_or(|status| status == r.status)
             && self
                 .recipient
@@ -212,14 +212,14 @@ mod tests {
         let mut message = sample::message(1);
         assert_eq!(held.recipients_meant(&message), Some(vec![1]));
         assert_eq!(Selection::all().recipients_meant(&message), None);
-        message.recipients[0].status = Status::Settled;
+        message.recipients[0].status = Status::Done;
         assert_eq!(held.recipients_meant(&message), None, "all that are left");
     }
 
     #[test]
     fn settled_recipients_are_no_longer_found() {
         let mut message = sample::message(1);
-        message.recipients[0].status = Status::Settled;
+        message.recipients[0].status = Status::Done;
         let selection = Selection { recipient: Some("bob@*".to_owned()), ..Selection::default() };
         assert!(!selection.matches(&message, 0));
     }

@@ -153,8 +153,8 @@ impl<T: Target> Connection<T> {
             Request::Show { id } => self.show(id).await?,
             Request::Apply { action, selection } => self.apply(action, &selection).await?,
             Request::Flush => self.target.flush(),
-            Request::Ledger => {
-                self.send(&Response::Ledger(self.target.ledger())).await?;
+            Request::Status => {
+                self.send(&Response::Counters(self.target.counters())).await?;
                 self.send(&Response::Gauges(self.target.gauges())).await?;
                 0
             }

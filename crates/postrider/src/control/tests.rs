@@ -50,10 +50,11 @@ fn one_connection_carries_many_requests_and_survives_a_bad_one() {
     assert_eq!(ask(&mut client, &Request::Flush).0, 3);
     let note = Response::Note { text: "data_dir takes a restart".to_owned() };
     assert_eq!(ask(&mut client, &Request::Reload), (0, vec![note]));
-    let ledger = Ledger { accepted: 11, delivered: 5, queued: 6, ..Ledger::default() };
+    let counters =
+        RecipientCounters { accepted: 11, delivered: 5, queued: 6, ..RecipientCounters::default() };
     assert_eq!(
-        ask(&mut client, &Request::Ledger),
-        (0, vec![Response::Ledger(ledger), Response::Gauges(Gauges::default())])
+        ask(&mut client, &Request::Status),
+        (0, vec![Response::Counters(counters), Response::Gauges(Gauges::default())])
     );
 }
 
@@ -110,7 +111,7 @@ fn a_request_without_end_ends_the_connection() {
 fn junk_is_answered_and_does_no_harm() {
     let daemon = Daemon::serving(Memory::with(1));
     let mut stream = UnixStream::connect(&daemon.settings.control.socket).unwrap();
-    for junk in [&b"\n"[..], b"GET / HTTP/1.1\r\n", b"\xff\0\n", b"{\"ask\":\"show\",\"id\":5}\n"] {
+    for junk in [&b"\n"[..], b"GET / HTTP/1.1\r\n", b"\xff\0\n", b"{\"op\":\"show\",\"id\":5}\n"] {
         stream.write_all(junk).unwrap();
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line).unwrap();

@@ -4,7 +4,7 @@ use inbound::Client;
 use mail::{Attempt, Destination, Envelope, Message, Outcome, QueueId, Reply, UnixMillis};
 use report::{
     Log,
-    line::{Event, Refused},
+    line::{Event, Rejected},
 };
 
 /// Is told of every attempt's outcomes.
@@ -50,7 +50,7 @@ impl Journal {
 
     /// Nothing is left to do for it.
     pub(crate) fn removed(&self, id: QueueId) {
-        self.log.write(&Event::Removed(id));
+        self.log.write(&Event::Completed(id));
     }
 
     /// A client was refused.
@@ -58,7 +58,7 @@ impl Journal {
         let reply = reply.to_string();
         let from = envelope.map(|e| e.reverse_path.as_str());
         let to = envelope.and_then(|e| e.recipients.last()).map(|r| r.path.as_str());
-        self.log.write(&Event::Refused(Refused { client: client.peer, stage, from, to, reply: &reply }));
+        self.log.write(&Event::Rejected(Rejected { client: client.peer, stage, from, to, reply: &reply }));
     }
 
     /// A destination is left alone until then.

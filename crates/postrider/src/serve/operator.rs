@@ -2,7 +2,8 @@
 
 use super::{Daemon, driver::Driver, snapshot::Current};
 use crate::control::{
-    Action, Failure, Gauges, Id, Ledger, Listed, ListedRecipient, Meant, Refusal, Status, Submission, Target,
+    Action, Failure, Gauges, Id, Listed, ListedRecipient, Meant, RecipientCounters, Refusal, Status,
+    Submission, Target,
 };
 use engine::{Command, Engine, LastOutcome};
 use mail::{Content, Message, QueueId, SharedMessage, UnixMillis};
@@ -60,9 +61,9 @@ impl Target for Daemon {
         gauges(&self.driver)
     }
 
-    fn ledger(&self) -> Ledger {
+    fn counters(&self) -> RecipientCounters {
         let l = self.driver.lock().engine.counters();
-        Ledger {
+        RecipientCounters {
             accepted: l.accepted,
             delivered: l.delivered,
             bounced: l.bounced,
@@ -105,7 +106,7 @@ fn command(action: Action, meant: &Meant) -> Command {
 /// Speed, room and health of the spool.
 pub(super) fn gauges(driver: &Driver) -> Gauges {
     let pressure = driver.spool.pressure();
-    let (queue_create_count, queue_create_mean_us, queue_create_max_us) = driver.queue_create.sums();
+    let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.queue_create.sums();
     Gauges {
         failure: driver.spool_failure(),
         faults: driver.spool.faults(),
@@ -115,9 +116,9 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
         last_sync_us: pressure.last_sync_us,
         queued_bytes: pressure.queued_bytes,
         free_bytes: driver.spool.room_bytes(),
-        queue_create_count,
-        queue_create_mean_us,
-        queue_create_max_us,
+        accept_latency_count,
+        accept_latency_mean_us,
+        accept_latency_max_us,
         lock_conflicts: driver.conflict_count(),
     }
 }
@@ -231,28 +232,29 @@ fn placed(engine: &Engine, unit: &UnitView) -> ListedRecipient {
         last: None,
         last_ms: None,
         next_ms: None,
-        why: None,
+        reason: None,
     };
     match &unit.status {
         queue::Status::Ready => {
-            row.why = Some("it waits for a connection to its destination".to_owned());
+            row.reason = Some("when a connection to the destination is free".to_owned());
         }
         queue::Status::Suspended(until, reason) => {
             row.status = Status::Suspended;
             row.next_ms = Some(engine.on_wall(*until).0);
             row.last = Some(reason.text.to_string());
-            row.why =
-                Some(format!("its destination could not be reached and is probed then: {}", reason.text));
+            row.reason = Some(format!("the destination is probed then: {}", reason.text));
         }
-        queue::Status::InFlight => row.status = Status::Inflight,
+        queue::Status::InFlight => row.status = Status::InFlight,
         queue::Status::Waiting(due) => {
             row.status = Status::Waiting;
             row.next_ms = Some(engine.on_wall(*due).0);
-            row.why = Some("its last attempt was deferred; the wait grows with its age".to_owned());
+            row.reason = Some(
+                "the last attempt was deferred; the interval grows with the age of the message".to_owned(),
+            );
         }
         queue::Status::Held => {
             row.status = Status::Held;
-            row.why = Some("an operator holds it: release it to go on".to_owned());
+            row.reason = Some("not before an operator releases the message".to_owned());
         }
     }
     row

@@ -87,7 +87,8 @@ impl From<wiring::NotOpened> for Problem {
 fn start(settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
     raise_descriptor_limit();
     prepare_folders(&settings)?;
-    let workers = Workers::start(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
+    let workers =
+        Workers::start(settings.workers.worker_threads).map_err(|e| format!("start the workers: {e}"))?;
     let exit = serve(&workers, settings, source);
     workers.end();
     exit

@@ -112,11 +112,11 @@ impl Postrider {
         if output.status.success() { Ok(said(output.stdout)) } else { Err(said(output.stderr)) }
     }
 
-    /// One column of the ledger.
-    pub fn ledger(&self, column: &str) -> u64 {
+    /// One recipient counter of `postrider status`.
+    pub fn counter(&self, column: &str) -> u64 {
         let said = self.ask(&["status", "--json"]);
-        let ledger: serde_json::Value = serde_json::from_str(&said).unwrap();
-        ledger[column].as_u64().unwrap_or_else(|| panic!("no {column} in {said}"))
+        let counters: serde_json::Value = serde_json::from_str(&said).unwrap();
+        counters[column].as_u64().unwrap_or_else(|| panic!("no {column} in {said}"))
     }
 
     /// The delivery log, if it is in `mail.log`.

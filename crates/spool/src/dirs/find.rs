@@ -43,7 +43,7 @@ impl DirSpool {
         let mut found = existing(path).map_err(failed)?;
         if let Some(log) = found.iter().map(PathBuf::as_path).chain([path]).find(|path| has_log(path)) {
             let text = format!(
-                "{} has the files of the engine \"log\"; `postrider spool convert` moves its messages",
+                "{} has the files of the backend \"log\"; `postrider spool convert` moves its messages",
                 log.display()
             );
             return Err(SpoolFailure::Unusable(text));

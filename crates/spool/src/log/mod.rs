@@ -344,7 +344,7 @@ impl LogSpool {
     pub fn open(path: &Path, settings: LogSettings) -> Result<Self, SpoolFailure> {
         if crate::dirs::find::has_queues(path) {
             let text = format!(
-                "{} has queue directories, of the engine \"directories\"; `postrider spool convert` moves \
+                "{} has queue directories, of the backend \"queue-dirs\"; `postrider spool convert` moves \
                  their messages",
                 path.display()
             );

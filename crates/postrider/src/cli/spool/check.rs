@@ -13,11 +13,11 @@ use std::{
 struct Count {
     segments: u64,
     empty_segments: u64,
-    set_aside_segments: u64,
+    quarantined_segments: u64,
     batches: u64,
     messages: u64,
     outcomes: u64,
-    done: u64,
+    tombstones: u64,
     holds: u64,
     chunks: u64,
     torn_bytes: u64,
@@ -78,7 +78,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
         Seen::Segment { name, .. } => {
             name.clone_into(&mut segment);
             count.segments += 1;
-            count.set_aside_segments += u64::from(name.ends_with(".bad"));
+            count.quarantined_segments += u64::from(name.ends_with(".bad"));
         }
         Seen::Empty { .. } => count.empty_segments += 1,
         Seen::Batch { .. } => count.batches += 1,
@@ -91,7 +91,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
         Seen::Record { said, offset, .. } => match said {
             Said::Message { .. } => count.messages += 1,
             Said::Outcome { .. } => count.outcomes += 1,
-            Said::Done { .. } => count.done += 1,
+            Said::Done { .. } => count.tombstones += 1,
             Said::Hold { .. } => count.holds += 1,
             Said::Chunk { .. } => count.chunks += 1,
             Said::Nonsense { why } => count.damage.push(format!("{segment}: record at {offset}: {why}")),
@@ -137,13 +137,13 @@ fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn print_written(w: &Count, out: &mut dyn Write) -> io::Result<()> {
-    let (empty, aside) = (w.empty_segments, w.set_aside_segments);
-    writeln!(out, "  segments       {:>12}   ({empty} empty, {aside} set aside)", w.segments)?;
+    let (empty, quarantined) = (w.empty_segments, w.quarantined_segments);
+    writeln!(out, "  segments       {:>12}   ({empty} empty, {quarantined} quarantined)", w.segments)?;
     writeln!(out, "  batches        {:>12}", w.batches)?;
-    writeln!(out, "  records        {:>12}", w.messages + w.outcomes + w.done + w.holds + w.chunks)?;
+    writeln!(out, "  records        {:>12}", w.messages + w.outcomes + w.tombstones + w.holds + w.chunks)?;
     writeln!(out, "    messages     {:>12}", w.messages)?;
     writeln!(out, "    outcomes     {:>12}", w.outcomes)?;
-    writeln!(out, "    done         {:>12}", w.done)?;
+    writeln!(out, "    tombstones   {:>12}", w.tombstones)?;
     writeln!(out, "    holds        {:>12}", w.holds)?;
     writeln!(out, "    chunks       {:>12}", w.chunks)?;
     let note = "(behind the last batch: nothing acknowledged was in them)";

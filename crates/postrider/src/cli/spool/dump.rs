@@ -87,7 +87,7 @@ impl Dump<'_> {
                 }
                 writeln!(self.out)
             }
-            Said::Done { id } => writeln!(self.out, "done {id}"),
+            Said::Done { id } => writeln!(self.out, "tombstone {id}"),
             Said::Hold { id, held: true } => writeln!(self.out, "hold {id}"),
             Said::Hold { id, held: false } => writeln!(self.out, "release {id}"),
             Said::Chunk { chunk_id, bytes } => {
@@ -108,7 +108,7 @@ impl Dump<'_> {
         for (index, recipient) in m.envelope.recipients.iter().enumerate() {
             write!(self.out, " to <{}>", plain(recipient.path.as_str()))?;
             if let Some(state) = states.and_then(|all| all.get(index)) {
-                let settled = if state.settled { " settled" } else { "" };
+                let settled = if state.settled { " done" } else { "" };
                 write!(self.out, " (attempts {}{settled})", state.attempt_count)?;
             }
         }

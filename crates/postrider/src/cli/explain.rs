@@ -1,4 +1,4 @@
-//! `postrider why`: one message's story, recipient by recipient.
+//! `postrider queue explain`: the state of one message, recipient by recipient.
 
 use super::{Ending, daemon, print, queue::is_live};
 use crate::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Tells it.
+/// Prints the state of the message with this queue id.
 pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending {
     let id: Id = id.parse().map(Id).map_err(|why| CliError::new(Exit::Usage, format!("{id:?}: {why}")))?;
     let (message, _) = daemon::show(settings, id)?;
@@ -26,56 +26,63 @@ pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending 
     };
     writeln!(out, "{}: {size} bytes from {sender}, accepted {age} ago ({})", id.0, print::plain(&origin))?;
     for recipient in &message.recipients {
-        tell(recipient, now, out)?;
+        print_recipient(recipient, now, out)?;
     }
     if !is_live(&message) {
-        writeln!(out, "Nothing is left to do; it leaves the queue.")?;
+        writeln!(out, "All recipients are finished; the message leaves the queue.")?;
     }
     Ok(if message.damaged.is_none() { Exit::Ok } else { Exit::DataErr })
 }
 
-fn tell(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\n{} by {}", print::address(r), print::plain(&r.destination))?;
-    writeln!(out, "  where: {}", place(r.status))?;
-    if r.status == Status::Settled {
-        let ended = r.last.as_deref().map_or("how is told in the log".to_owned(), print::plain);
+fn print_recipient(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\n{} via {}", print::address(r), print::plain(&r.destination))?;
+    writeln!(out, "  status: {}", status_text(r, now))?;
+    if r.status == Status::Done {
+        let ended = r.last.as_deref().map_or("the log has the outcome".to_owned(), print::plain);
         let ago = r.last_ms.map(|at| format!(" ({} ago)", span(now.saturating_sub(at)))).unwrap_or_default();
-        return writeln!(out, "  ended: {ended}{ago}");
+        return writeln!(out, "  ended:  {ended}{ago}");
     }
     let attempts = if r.attempt_count == 1 { "attempt" } else { "attempts" };
     match (&r.last, r.last_ms) {
         (Some(last), Some(at)) => {
             let ago = span(now.saturating_sub(at));
-            writeln!(out, "  last:  {} ({ago} ago, {} {attempts})", print::plain(last), r.attempt_count)?;
+            writeln!(out, "  last:   {} ({ago} ago, {} {attempts})", print::plain(last), r.attempt_count)?;
         }
         (Some(last), None) => {
-            writeln!(out, "  last:  {} ({} {attempts})", print::plain(last), r.attempt_count)?;
+            writeln!(out, "  last:   {} ({} {attempts})", print::plain(last), r.attempt_count)?;
         }
-        (None, _) => writeln!(out, "  last:  nothing was tried yet")?,
+        (None, _) => writeln!(out, "  last:   no attempt yet")?,
     }
-    let why = r.why.as_deref().map(|why| format!(": {}", print::plain(why))).unwrap_or_default();
+    let reason = r.reason.as_deref().map(|text| format!(": {}", print::plain(text))).unwrap_or_default();
     match r.next_ms {
         Some(next) if next > now => {
-            writeln!(out, "  next:  {} (in {}){why}", print::short_time(next), span(next - now))
+            writeln!(out, "  next:   {} (in {}){reason}", print::short_time(next), span(next - now))
         }
-        Some(_) => writeln!(out, "  next:  now{why}"),
-        None if why.is_empty() => Ok(()),
-        None => writeln!(out, "  next:  {}", &why[2..]),
+        Some(_) => writeln!(out, "  next:   now{reason}"),
+        None if reason.is_empty() => Ok(()),
+        None => writeln!(out, "  next:   {}", &reason[2..]),
     }
 }
 
-fn place(status: Status) -> &'static str {
-    match status {
-        Status::Ready => "waits for a connection",
-        Status::Suspended => "its destination does not answer and is left in peace for a while",
-        Status::Waiting => "waits for its next attempt",
-        Status::Inflight => "an attempt is under way",
-        Status::Held => "held by an operator; `postrider queue release` lets it go",
-        Status::Settled => "done",
-    }
+fn status_text(r: &ListedRecipient, now: u64) -> String {
+    let text = match r.status {
+        Status::Ready => "waiting for a connection",
+        Status::Suspended => {
+            let probe = match r.next_ms {
+                Some(next) if next > now => format!("probing again at {}", print::short_time(next)),
+                _ => "probing now".to_owned(),
+            };
+            return format!("destination suspended: no host can be reached; {probe}");
+        }
+        Status::Waiting => "waiting for the next attempt",
+        Status::InFlight => "an attempt is under way",
+        Status::Held => "held by an operator; `postrider queue release` ends the hold",
+        Status::Done => "done",
+    };
+    text.to_owned()
 }
 
-/// `4h12m`, `35s`: two units are enough for people.
+/// Formats a duration in at most two units: `4h12m`, `35s`.
 fn span(ms: u64) -> String {
     let seconds = Duration::from_millis(ms).as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
