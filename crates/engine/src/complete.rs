@@ -10,7 +10,7 @@ use crate::{
     task::{Permit, Task, TaskId, for_each},
 };
 use mail::{Attempt, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
-use queue::{Aged, DestinationId, Settlement, Verdict};
+use queue::{CancelAs, Completion, DestinationId, Overdue};
 use spool::{Change, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(crate) enum EndCause {
     /// The message's lifetime is over.
     Expired,
     /// An operator returned them to the sender.
-    Returned,
+    Bounced,
     /// An operator deleted them.
     Deleted,
 }
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// Null MX, or no such domain: every recipient that waits for the destination fails.
-    pub(crate) fn on_no_destination(
+    pub(crate) fn on_undeliverable(
         &mut self,
         context: Context,
         destination: DestinationId,
@@ -96,8 +96,8 @@ impl Engine {
         attempt: &Attempt,
         effects: &mut Vec<Effect>,
     ) {
-        self.queue.is_no_destination(destination);
-        while let Some(lease) = self.queue.take(destination, context.now) {
+        self.queue.mark_undeliverable(destination);
+        while let Some(lease) = self.queue.lease_next(destination, context.now) {
             let results = for_each(lease.recipients.as_slice(), outcome);
             let (id, cause, attempt) = (lease.id, EndCause::Attempt, attempt.clone());
             let (leases, expired) = (vec![lease], Vec::new());
@@ -106,10 +106,10 @@ impl Engine {
         }
     }
 
-    pub(crate) fn on_overdue(&mut self, aged: Aged, effects: &mut Vec<Effect>) {
-        match aged {
-            Aged::Delayed(id, recipients) => self.warn_when_permitted(id, recipients, effects),
-            Aged::Expired(leases) => {
+    pub(crate) fn on_overdue(&mut self, overdue: Overdue, effects: &mut Vec<Effect>) {
+        match overdue {
+            Overdue::Delayed(id, recipients) => self.warn_when_permitted(id, recipients, effects),
+            Overdue::Expired(leases) => {
                 let Some(id) = leases.first().map(|lease| lease.id) else { return };
                 let outcomes: Vec<Outcome> =
                     leases.iter().map(|lease| expired(self.last_words(lease).as_deref())).collect();
@@ -125,27 +125,27 @@ impl Engine {
             return Some(outcome.clone());
         }
         let view = self.queue.message(lease.id)?;
-        let unit = view.units.iter().find(|unit| unit.recipients.contains(&first))?;
-        self.queue.suspension(unit.site).cloned().map(Arc::new)
+        let job = view.jobs.iter().find(|job| job.recipients.contains(&first))?;
+        self.queue.suspension(job.destination_id).cloned().map(Arc::new)
     }
 
     /// Ends jobs of several messages that operators cancelled while they were in flight.
-    pub(crate) fn on_cancelled(&mut self, mut cancelled: Vec<(Lease, Verdict)>, effects: &mut Vec<Effect>) {
+    pub(crate) fn on_cancelled(&mut self, mut cancelled: Vec<(Lease, CancelAs)>, effects: &mut Vec<Effect>) {
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::ForgetCancelled {
             for (lease, _) in cancelled {
-                self.queue.put_back(lease.unit, 0);
+                self.queue.return_lease(lease.job, 0);
             }
             return;
         }
-        let which = |(lease, verdict): &(Lease, Verdict)| (lease.id, *verdict == Verdict::Deleted);
+        let which = |(lease, cancel_as): &(Lease, CancelAs)| (lease.id, *cancel_as == CancelAs::Delete);
         cancelled.sort_by_key(which);
         let mut rest = cancelled.into_iter().peekable();
-        while let Some((first, verdict)) = rest.next() {
+        while let Some((first, cancel_as)) = rest.next() {
             let id = first.id;
-            let together = std::iter::from_fn(|| rest.next_if(|next| (next.0.id, next.1) == (id, verdict)));
+            let together = std::iter::from_fn(|| rest.next_if(|next| (next.0.id, next.1) == (id, cancel_as)));
             let leases = std::iter::once(first).chain(together.map(|next| next.0)).collect();
-            self.end_cancelled(id, leases, verdict, None, effects);
+            self.end_cancelled(id, leases, cancel_as, None, effects);
         }
     }
 
@@ -154,13 +154,13 @@ impl Engine {
         &mut self,
         id: QueueId,
         leases: Vec<Lease>,
-        verdict: Verdict,
+        cancel_as: CancelAs,
         answer: Option<RequestId>,
         effects: &mut Vec<Effect>,
     ) {
-        let (text, cause) = match verdict {
-            Verdict::Returned => ("returned by the postmaster", EndCause::Returned),
-            Verdict::Deleted => ("deleted by the postmaster", EndCause::Deleted),
+        let (text, cause) = match cancel_as {
+            CancelAs::Bounce => ("returned by the postmaster", EndCause::Bounced),
+            CancelAs::Delete => ("deleted by the postmaster", EndCause::Deleted),
         };
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::SplitReports {
@@ -279,7 +279,7 @@ impl Engine {
         if completion.last {
             effects.push(Effect::Log(LogEvent::Removed(id)));
         }
-        self.on_cancelled(completion.seized, effects);
+        self.on_cancelled(completion.cancelled, effects);
     }
 
     fn conclude(
@@ -301,7 +301,7 @@ impl Engine {
 
     /// A deferral beyond the message's lifetime is a failure.
     fn expire_overdue(&self, result: &mut AttemptResult, context: Context) {
-        if !self.queue.is_over(result.leases[0].unit, context.now) {
+        if !self.queue.is_expired(result.leases[0].job, context.now) {
             return;
         }
         for (index, outcome) in &mut result.results {
@@ -345,8 +345,8 @@ impl Engine {
         if completion.last {
             effects.push(Effect::Log(LogEvent::Removed(id)));
         }
-        if !completion.seized.is_empty() {
-            self.on_cancelled(completion.seized, effects);
+        if !completion.cancelled.is_empty() {
+            self.on_cancelled(completion.cancelled, effects);
         }
     }
 
@@ -372,23 +372,23 @@ impl Engine {
     }
 
     /// Completes each job with the outcomes of its own recipients.
-    fn complete_jobs(&mut self, result: &AttemptResult, reached: bool, context: Context) -> Settlement {
+    fn complete_jobs(&mut self, result: &AttemptResult, reached: bool, context: Context) -> Completion {
         let mut dispositions: Vec<(u32, Disposition)> =
             result.results.iter().map(|(index, o)| (*index, o.disposition)).collect();
         if let [one] = &*result.leases {
-            return self.queue.settle(one.unit, &dispositions, reached, context.now);
+            return self.queue.complete(one.job, &dispositions, reached, context.now);
         }
         dispositions.sort_unstable_by_key(|disposition| disposition.0);
         let fate_of = |index: &u32| {
             Some(dispositions[dispositions.binary_search_by_key(index, |disposition| disposition.0).ok()?])
         };
-        let mut whole = Settlement::default();
+        let mut whole = Completion::default();
         for one in &result.leases {
             let own: Vec<_> = one.recipients.as_slice().iter().filter_map(fate_of).collect();
-            let settlement = self.queue.settle(one.unit, &own, reached, context.now);
-            whole.last = settlement.last;
-            whole.retry_at = whole.retry_at.or(settlement.retry_at);
-            whole.seized.extend(settlement.seized);
+            let completion = self.queue.complete(one.job, &own, reached, context.now);
+            whole.last = completion.last;
+            whole.retry_at = whole.retry_at.or(completion.retry_at);
+            whole.cancelled.extend(completion.cancelled);
         }
         whole
     }

@@ -12,7 +12,7 @@ pub struct ConnectionId(pub u32);
 pub(crate) struct Connection {
     pub(crate) destination: DestinationId,
     /// The connection took a job, or found no host: see [`queue::Queue::connection_closed`].
-    pub(crate) has_taken: bool,
+    pub(crate) was_used: bool,
     pub(crate) lease_count: u32,
     is_idle: bool,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn open(&mut self, destination: DestinationId) -> ConnectionId {
-        let connection = Connection { destination, has_taken: false, lease_count: 0, is_idle: false };
+        let connection = Connection { destination, was_used: false, lease_count: 0, is_idle: false };
         if let Some(at) = self.free.pop() {
             self.slots[at as usize] = Some(connection);
             return ConnectionId(at);

@@ -14,7 +14,7 @@ use crate::{
     task::{TaskId, Tasks},
 };
 use mail::{Attempt, Destination, Disposition, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, DestinationId, GroupId, Millis, Order, Queue};
+use queue::{Arrival, ConnectionRequest, DestinationId, GroupId, Millis, Queue};
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
 
@@ -170,7 +170,7 @@ impl Engine {
             }
             Event::LeaseReturned { connection, lease } => {
                 self.connections.get_mut(connection).lease_count -= 1;
-                let cancelled = self.queue.put_back(lease.unit, context.now);
+                let cancelled = self.queue.return_lease(lease.job, context.now);
                 self.on_cancelled(cancelled, effects);
             }
             Event::DestinationUnreachable { connection, outcome, attempt } => {
@@ -196,7 +196,7 @@ impl Engine {
             Event::Shutdown => self.on_shutdown(effects),
         }
         if self.is_started {
-            self.order_connections(context, effects);
+            self.request_connections(context, effects);
         }
         self.schedule(effects);
         #[cfg(debug_assertions)]
@@ -270,8 +270,8 @@ impl Engine {
         if self.is_closed {
             return;
         }
-        let Some(lease) = self.queue.take(connection.destination, context.now) else { return };
-        connection.has_taken = true;
+        let Some(lease) = self.queue.lease_next(connection.destination, context.now) else { return };
+        connection.was_used = true;
         connection.lease_count += 1;
         let message = self.cache.get(lease.id);
         effects.push(Effect::Deliver { connection: id, lease, message });
@@ -279,7 +279,7 @@ impl Engine {
 
     fn on_idle(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
         let destination = self.connections.get(id).destination;
-        if self.is_closed || !self.queue.rest(destination) {
+        if self.is_closed || !self.queue.enter_idle(destination) {
             return effects.push(Effect::WakeConnection(id));
         }
         self.connections.set_idle(id, context.worker);
@@ -287,7 +287,7 @@ impl Engine {
 
     fn leave_idle(&mut self, id: ConnectionId) {
         if self.connections.remove_idle(id) {
-            self.queue.stir(self.connections.get(id).destination);
+            self.queue.leave_idle(self.connections.get(id).destination);
         }
     }
 
@@ -302,7 +302,7 @@ impl Engine {
         let mut cancelled = Vec::new();
         let lease_count = leases.len();
         for lease in leases {
-            cancelled.extend(self.queue.put_back(lease.unit, context.now));
+            cancelled.extend(self.queue.return_lease(lease.job, context.now));
         }
         let connection = self.connections.close(id);
         assert_eq!(connection.lease_count as usize, lease_count, "a closed connection gives its leases back");
@@ -310,7 +310,7 @@ impl Engine {
         if self.mutant == crate::Mutant::LoseSlot && id.0 == 0 {
             return self.on_cancelled(cancelled, effects);
         }
-        self.queue.connection_closed(connection.destination, connection.has_taken, context.now);
+        self.queue.connection_closed(connection.destination, connection.was_used, context.now);
         if !cancelled.is_empty() {
             self.on_cancelled(cancelled, effects);
         }
@@ -325,10 +325,10 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let connection = self.connections.get_mut(id);
-        connection.has_taken = true;
+        connection.was_used = true;
         let destination = connection.destination;
         if outcome.disposition == Disposition::Failed {
-            return self.on_no_destination(context, destination, &outcome, attempt, effects);
+            return self.on_undeliverable(context, destination, &outcome, attempt, effects);
         }
         let until = self.queue.unreachable(destination, outcome.clone(), context.now);
         effects.push(Effect::Log(LogEvent::Suspended {
@@ -338,15 +338,15 @@ impl Engine {
         }));
     }
 
-    fn order_connections(&mut self, context: Context, effects: &mut Vec<Effect>) {
-        while let Some(order) = self.queue.next_order(context.now) {
-            match order {
-                Order::Open(destination) => {
+    fn request_connections(&mut self, context: Context, effects: &mut Vec<Effect>) {
+        while let Some(request) = self.queue.next_connection_request(context.now) {
+            match request {
+                ConnectionRequest::Open(destination) => {
                     let connection = self.connections.open(destination);
                     let destination = self.queue.destination_name(destination).clone();
                     effects.push(Effect::OpenConnection { connection, destination });
                 }
-                Order::Wake(destination) => {
+                ConnectionRequest::Wake(destination) => {
                     let idle = self.connections.take_idle(destination, context.worker);
                     effects.push(Effect::WakeConnection(idle.expect("the queue counts idle connections")));
                 }
@@ -385,8 +385,8 @@ impl Engine {
     fn on_tick(&mut self, context: Context, effects: &mut Vec<Effect>) {
         if !self.is_closed {
             self.queue.advance(context.now);
-            while let Some(aged) = self.queue.next_aged(context.now) {
-                self.on_overdue(aged, effects);
+            while let Some(overdue) = self.queue.next_overdue(context.now) {
+                self.on_overdue(overdue, effects);
             }
             self.reroute_left(context, effects);
         }
@@ -424,7 +424,7 @@ impl Engine {
         self.queue.close();
         self.is_closed = true;
         for id in self.connections.take_all_idle() {
-            self.queue.stir(self.connections.get(id).destination);
+            self.queue.leave_idle(self.connections.get(id).destination);
             effects.push(Effect::WakeConnection(id));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{ConnectionId, Lease, Routed, Routing, Settings, TaskId};
 use mail::{Attempt, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Millis, Verdict};
+use queue::{CancelAs, Millis};
 use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Transaction};
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub enum Command {
         /// Indexes into the envelope's recipients, ascending; `None` is all of them.
         recipients: Option<Vec<u32>>,
         /// Whether the sender gets a report.
-        verdict: Verdict,
+        cancel_as: CancelAs,
     },
 }
 

@@ -42,7 +42,7 @@ pub use event::{Command, Context, Event, RequestId};
 pub use last_outcomes::LastOutcome;
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
-pub use queue::Taken as Lease;
+pub use queue::Lease;
 pub use reports::ReportRequest;
 pub use routing::{Routed, Routing};
 pub use settings::{RetryAt, Settings};

@@ -2,7 +2,7 @@
 
 use crate::{Command, Effect, Engine, RequestId, event::Context, task::Task};
 use mail::QueueId;
-use queue::Verdict;
+use queue::CancelAs;
 use spool::{Change, Entry};
 
 impl Engine {
@@ -21,8 +21,8 @@ impl Engine {
             }
             Command::Hold(id) => return self.change(context, request, id, Change::Hold, effects),
             Command::Release(id) => return self.change(context, request, id, Change::Release, effects),
-            Command::Cancel { id, recipients, verdict } => {
-                return self.cancel(context, request, id, recipients.as_deref(), verdict, effects);
+            Command::Cancel { id, recipients, cancel_as } => {
+                return self.cancel(context, request, id, recipients.as_deref(), cancel_as, effects);
             }
         };
         effects.push(Effect::Answer { request, result: Ok(is_found) });
@@ -60,15 +60,15 @@ impl Engine {
         request: RequestId,
         id: QueueId,
         recipients: Option<&[u32]>,
-        verdict: Verdict,
+        cancel_as: CancelAs,
         effects: &mut Vec<Effect>,
     ) {
         let is_meant = |index: u32| recipients.is_none_or(|some| some.binary_search(&index).is_ok());
-        match self.queue.seize(id, is_meant, verdict, context.now) {
+        match self.queue.cancel(id, is_meant, cancel_as, context.now) {
             None => effects.push(Effect::Answer { request, result: Ok(false) }),
             // All are in flight, and end with their attempts.
             Some(leases) if leases.is_empty() => effects.push(Effect::Answer { request, result: Ok(true) }),
-            Some(leases) => self.end_cancelled(id, leases, verdict, Some(request), effects),
+            Some(leases) => self.end_cancelled(id, leases, cancel_as, Some(request), effects),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Effect, Engine, RetryAt, counters::Column, event::Context};
 use mail::{Disposition, QueueId, UnixMillis};
-use queue::{Arrival, Millis, Verdict};
+use queue::{Arrival, CancelAs, Millis};
 use spool::{Entry, Recovered, SecondCopy};
 
 impl Engine {
@@ -60,14 +60,15 @@ impl Engine {
             past.last.as_ref().map(|(_, outcome)| outcome.clone())
         };
         let is_finished = |index| outcome_of(index).is_some();
-        let taken = self.queue.seize(copy.id, is_finished, Verdict::Deleted, context.now).unwrap_or_default();
+        let taken =
+            self.queue.cancel(copy.id, is_finished, CancelAs::Delete, context.now).unwrap_or_default();
         for one in taken {
             let recipients = one.recipients.as_slice().iter();
             let results: Vec<_> =
                 recipients.filter_map(|index| Some((*index, outcome_of(*index)?))).collect();
             let dispositions: Vec<_> =
                 results.iter().map(|(index, outcome)| (*index, outcome.disposition)).collect();
-            let last = self.queue.settle(one.unit, &dispositions, false, context.now).last;
+            let last = self.queue.complete(one.job, &dispositions, false, context.now).last;
             self.last_outcomes.note_all(copy.id, &results, last, || context.wall);
             for (_, outcome) in &results {
                 self.counters.finish(match outcome.disposition {

@@ -5,7 +5,7 @@ use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
     Recipient, ReversePath, SharedMessage, TlsMode, Transport, UnixMillis,
 };
-use queue::{GroupId, Millis, Status, Verdict};
+use queue::{CancelAs, GroupId, JobStatus, Millis};
 use spool::{Change, Entry, RecipientState, Recovered, Refused, Transaction};
 use std::sync::Arc;
 
@@ -164,8 +164,8 @@ impl Bench {
         self.handle(Event::AttemptFinished { connection, lease, message, results, attempt });
     }
 
-    fn cancel(&mut self, id: u64, verdict: Verdict) {
-        let command = Command::Cancel { id: QueueId(id), recipients: None, verdict };
+    fn cancel(&mut self, id: u64, cancel_as: CancelAs) {
+        let command = Command::Cancel { id: QueueId(id), recipients: None, cancel_as };
         self.handle(Event::Operator { request: RequestId(id), command });
     }
 
@@ -192,7 +192,7 @@ fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
             bench.now = 2 * HOUR;
             bench.handle(Event::Tick);
         } else {
-            bench.cancel(1, Verdict::Returned);
+            bench.cancel(1, CancelAs::Bounce);
             assert_eq!(bench.answers, [(RequestId(1), Some(true))]);
         }
         let all = bench.engine.counters();
@@ -257,7 +257,7 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
         bench.is_busy = false;
     }
     assert_eq!(bench.amendments(), [], "all wait behind the first one");
-    assert_eq!(bench.engine.queue().message(id).unwrap().units[0].status, Status::Held);
+    assert_eq!(bench.engine.queue().message(id).unwrap().jobs[0].status, JobStatus::Held);
     while bench.engine.unstored_count() > 0 {
         bench.now = bench.wake_at.unwrap();
         bench.handle(Event::Tick);
@@ -270,7 +270,7 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
 fn an_operator_is_answered_about_a_message_that_is_not_there() {
     let mut bench = bench();
     let id = QueueId(7);
-    let cancel = Command::Cancel { id, recipients: None, verdict: Verdict::Deleted };
+    let cancel = Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete };
     for command in [Command::Hold(id), Command::Release(id), Command::Retry(id), cancel] {
         bench.handle(Event::Operator { request: RequestId(1), command });
         assert_eq!(bench.answers.pop(), Some((RequestId(1), Some(false))));
@@ -284,7 +284,7 @@ fn a_recipient_that_is_cancelled_in_flight_ends_with_its_attempt() {
     bench.accept(&message(1, 0, 1));
     bench.handle(Event::Started);
     let leased = bench.lease();
-    bench.cancel(1, Verdict::Deleted);
+    bench.cancel(1, CancelAs::Delete);
     assert_eq!(bench.engine.counters().deleted, 0);
     bench.finish(leased, vec![(0, deferred())]);
     assert_eq!((bench.engine.counters().deleted, bench.engine.counters().queued), (1, 0));
@@ -304,7 +304,7 @@ fn a_reload_moves_what_waits_at_once_and_what_is_in_flight_after_its_attempt() {
     let routing = bench.routing.clone();
     bench.handle(Event::Reconfigured { settings, routing, is_rerouted: true });
     let target = |bench: &Bench, id| {
-        bench.engine.queue().message(QueueId(id)).unwrap().units[0].destination.target.clone()
+        bench.engine.queue().message(QueueId(id)).unwrap().jobs[0].destination.target.clone()
     };
     assert_eq!((&*target(&bench, 1), &*target(&bench, 2)), ("d0.test", "hub.test"));
     bench.finish(leased, vec![(0, deferred())]);
@@ -364,8 +364,8 @@ fn what_a_wrong_clock_deferred_in_years_to_come_waits_no_longer_than_the_first_w
         let recipients = vec![RecipientState { settled: false, attempt_count: 1, last }];
         let message = message(1, arrived, 1);
         bench.handle(Event::Recovered(&Recovered { message, recipients, held: false }));
-        match bench.engine.queue().message(QueueId(1)).unwrap().units[0].status {
-            Status::Waiting(due) => due,
+        match bench.engine.queue().message(QueueId(1)).unwrap().jobs[0].status {
+            JobStatus::Waiting(due) => due,
             ref other => panic!("{other:?}"),
         }
     };

@@ -2,8 +2,8 @@
 
 use crate::{
     DestinationId, Queue,
-    destination::{Health, Site},
-    message::{Age, Place, UnitId},
+    destination_queue::{DestinationQueue, Health},
+    message::{JobId, JobState, NextDeadline},
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,89 +23,102 @@ impl Queue {
     /// # Panics
     /// When something does not hold.
     pub fn check_invariants(&self) {
-        let by_site = self.check_jobs();
-        assert_eq!(self.wheel.len(), by_site.values().map(|counted| counted.waiting as usize).sum::<usize>());
-        for (at, site) in (0..).zip(&self.sites) {
-            let counted = by_site.get(&at);
-            self.check_site(DestinationId(at), site, counted.unwrap_or(&Counted::default()));
+        let by_destination = self.check_jobs();
+        assert_eq!(
+            self.wheel.len(),
+            by_destination.values().map(|counted| counted.waiting as usize).sum::<usize>()
+        );
+        for (at, destination) in (0..).zip(&self.destinations) {
+            let counted = by_destination.get(&at);
+            self.check_destination(DestinationId(at), destination, counted.unwrap_or(&Counted::default()));
         }
         self.check_connections();
         self.check_messages();
         self.check_names();
-        for unit in self.verdicts.keys() {
-            assert_eq!(self.units[*unit].place(), Place::InFlight, "what is cancelled later is in flight");
+        for job in self.cancellations.keys() {
+            assert_eq!(self.jobs[*job].state(), JobState::InFlight, "what is cancelled later is in flight");
         }
     }
 
     /// Each job belongs to one message, and its place is one that its message permits.
     fn check_jobs(&self) -> HashMap<u32, Counted> {
-        let mut by_site: HashMap<u32, Counted> = HashMap::new();
+        let mut by_destination: HashMap<u32, Counted> = HashMap::new();
         let (mut seen, mut job_count) = (BTreeSet::new(), 0);
         for (message, entry) in self.messages.iter() {
             let mut recipients = BTreeSet::new();
-            for unit in self.units_of(message) {
-                assert!(seen.insert(unit), "a job is in one message's list, once");
-                let unit = &self.units[unit];
-                assert_eq!(unit.message, message);
-                for index in unit.recipients.as_slice() {
+            for job in self.jobs_of(message) {
+                assert!(seen.insert(job), "a job is in one message's list, once");
+                let job = &self.jobs[job];
+                assert_eq!(job.message, message);
+                for index in job.recipients.as_slice() {
                     assert!(recipients.insert(*index), "{}: recipient {index} is in two jobs", entry.id);
                 }
-                assert!(!unit.recipients.as_slice().is_empty(), "{}: a job without recipients", entry.id);
-                let counted = by_site.entry(unit.destination).or_default();
+                assert!(!job.recipients.as_slice().is_empty(), "{}: a job without recipients", entry.id);
+                let counted = by_destination.entry(job.destination).or_default();
                 counted.all += 1;
-                match unit.place() {
-                    Place::Ready => counted.ready += 1,
-                    Place::InFlight => counted.in_flight += 1,
-                    Place::Waiting => counted.waiting += 1,
-                    Place::Held => assert!(entry.held, "{}: a job is in no list", entry.id),
+                match job.state() {
+                    JobState::Ready => counted.ready += 1,
+                    JobState::InFlight => counted.in_flight += 1,
+                    JobState::Waiting => counted.waiting += 1,
+                    JobState::Held => assert!(entry.held, "{}: a job is in no list", entry.id),
                 }
-                let is_idle = matches!(unit.place(), Place::Held | Place::InFlight);
+                let is_idle = matches!(job.state(), JobState::Held | JobState::InFlight);
                 assert!(!entry.held || is_idle, "{} is held and to be tried", entry.id);
                 job_count += 1;
             }
             assert!(!recipients.is_empty(), "{}: a message without jobs", entry.id);
         }
-        assert_eq!(job_count, self.units.len(), "each job has a message");
-        by_site
+        assert_eq!(job_count, self.jobs.len(), "each job has a message");
+        by_destination
     }
 
-    fn check_site(&self, id: DestinationId, site: &Site, counted: &Counted) {
+    fn check_destination(&self, id: DestinationId, destination: &DestinationQueue, counted: &Counted) {
         let counters = Counted {
-            ready: site.ready_count,
-            in_flight: site.in_flight_count,
-            waiting: site.waiting_count,
-            all: site.unit_count,
+            ready: destination.ready_count,
+            in_flight: destination.in_flight_count,
+            waiting: destination.waiting_count,
+            all: destination.job_count,
         };
-        assert_eq!(counters, *counted, "counters of {id:?}, {}", site.name);
-        let listed = site.ready.all(&self.units);
-        assert_eq!(listed.len(), site.ready_count as usize, "ready list of {id:?}");
-        for unit in listed {
-            let unit = &self.units[unit];
-            assert!(unit.place() == Place::Ready && unit.destination == id.0, "ready list of {id:?}");
+        assert_eq!(counters, *counted, "counters of {id:?}, {}", destination.name);
+        let listed = destination.ready.all(&self.jobs);
+        assert_eq!(listed.len(), destination.ready_count as usize, "ready list of {id:?}");
+        for job in listed {
+            let job = &self.jobs[job];
+            assert!(job.state() == JobState::Ready && job.destination == id.0, "ready list of {id:?}");
         }
-        assert!(site.idle_count <= site.connection_count, "idle connections of {id:?} are open");
-        assert!(site.fresh_count <= site.connection_count, "unused connections of {id:?} are open");
-        assert!(!site.is_vacant || site.is_unused(), "{id:?} is vacant and used");
-        if let Some(at) = site.timer {
+        assert!(
+            destination.idle_count <= destination.connection_count,
+            "idle connections of {id:?} are open"
+        );
+        assert!(
+            destination.unused_connection_count <= destination.connection_count,
+            "unused connections of {id:?} are open"
+        );
+        assert!(!destination.is_vacant || destination.is_unused(), "{id:?} is vacant and used");
+        if let Some(at) = destination.timer {
             assert!(self.timers.contains(&(at, id)), "the timer of {id:?} is set");
         }
-        if let Health::Suspended { until, .. } = site.health {
-            assert!(site.timer.is_some_and(|at| at <= until), "{id:?} is suspended for ever");
+        if let Health::Suspended { until, .. } = destination.health {
+            assert!(destination.timer.is_some_and(|at| at <= until), "{id:?} is suspended for ever");
         }
     }
 
     fn check_connections(&self) {
         let (mut open, mut by_group) = (0, BTreeMap::<u8, (u32, u32)>::new());
-        for site in &self.sites {
-            open += site.connection_count;
-            let group = by_group.entry(site.group.0).or_default();
-            group.0 += site.connection_count;
-            group.1 += site.idle_count;
+        for destination in &self.destinations {
+            open += destination.connection_count;
+            let group = by_group.entry(destination.group.0).or_default();
+            group.0 += destination.connection_count;
+            group.1 += destination.idle_count;
         }
         assert_eq!(open, self.connection_count, "no connection slot is lost");
-        self.rings.check_invariants(&by_group, |id| self.site(id).in_ring);
-        let in_ring = self.sites.iter().filter(|site| site.in_ring).count();
-        assert_eq!(in_ring, self.rings.len(), "each destination that wants a connection is listed once");
+        self.scheduler.check_invariants(&by_group, |id| self.destination_at(id).is_scheduled);
+        let is_scheduled = self.destinations.iter().filter(|destination| destination.is_scheduled).count();
+        assert_eq!(
+            is_scheduled,
+            self.scheduler.len(),
+            "each destination that wants a connection is listed once"
+        );
     }
 
     /// Each message is in the list that its age says.
@@ -114,10 +127,10 @@ impl Queue {
         let (mut young, mut old) = (0, 0);
         for (at, entry) in self.messages.iter() {
             assert_eq!(self.by_id.get(&self.messages, entry.id), Some(at));
-            match entry.age {
-                Age::Young => young += 1,
-                Age::Old => old += 1,
-                Age::Unlisted => {}
+            match entry.next_deadline {
+                NextDeadline::Warning => young += 1,
+                NextDeadline::Expiry => old += 1,
+                NextDeadline::None => {}
             }
         }
         assert_eq!(self.ages.counts(&self.messages), (young, old), "messages by age");
@@ -126,44 +139,49 @@ impl Queue {
     fn check_names(&self) {
         for (group, names) in self.by_name.iter().enumerate() {
             for (name, id) in names {
-                let site = self.site(*id);
+                let destination = self.destination_at(*id);
                 assert!(
-                    site.name == *name && usize::from(site.group.0) == group && !site.is_vacant,
+                    destination.name == *name
+                        && usize::from(destination.group.0) == group
+                        && !destination.is_vacant,
                     "{id:?} has the name {name}"
                 );
             }
         }
-        let vacant = self.sites.iter().filter(|site| site.is_vacant).count();
+        let vacant = self.destinations.iter().filter(|destination| destination.is_vacant).count();
         assert_eq!(vacant, self.vacant.len(), "vacant numbers");
-        assert_eq!(self.timers.len(), self.sites.iter().filter(|site| site.timer.is_some()).count());
+        assert_eq!(
+            self.timers.len(),
+            self.destinations.iter().filter(|destination| destination.timer.is_some()).count()
+        );
     }
 
     // ---- for those who check more ----
 
     /// Recipients in the queue.
     pub fn recipient_count(&self) -> u64 {
-        self.units.iter().map(|(_, unit)| unit.recipients.as_slice().len() as u64).sum()
+        self.jobs.iter().map(|(_, job)| job.recipients.as_slice().len() as u64).sum()
     }
 
     /// Jobs in flight.
     pub fn in_flight_count(&self) -> u64 {
-        self.sites.iter().map(|site| u64::from(site.in_flight_count)).sum()
+        self.destinations.iter().map(|destination| u64::from(destination.in_flight_count)).sum()
     }
 
     /// Open and idle connections of a destination.
     pub fn connections_of(&self, id: DestinationId) -> (u32, u32) {
-        let site = self.site(id);
-        (site.connection_count, site.idle_count)
+        let destination = self.destination_at(id);
+        (destination.connection_count, destination.idle_count)
     }
 }
 
-impl crate::ready::Ready {
+impl crate::ready_list::ReadyList {
     /// All jobs in the list.
-    fn all(&self, units: &crate::slab::Slab<crate::message::Unit>) -> Vec<UnitId> {
+    fn all(&self, jobs: &crate::slab::Slab<crate::message::Job>) -> Vec<JobId> {
         match self {
-            Self::Fair { small, bulk, .. } => small.iter(units).chain(bulk.iter(units)).collect(),
-            Self::Line(list) => list.iter(units).collect(),
-            Self::By(_, sorted) => sorted.iter().map(|(_, _, unit)| *unit).collect(),
+            Self::Fair { small, bulk, .. } => small.iter(jobs).chain(bulk.iter(jobs)).collect(),
+            Self::Fifo(list) => list.iter(jobs).collect(),
+            Self::Sorted(_, sorted) => sorted.iter().map(|(_, _, job)| *job).collect(),
         }
     }
 }

@@ -7,8 +7,8 @@ use crate::{
 use mail::QueueId;
 use std::num::NonZeroU16;
 
-/// A unit's place in the queue's table: valid from [`crate::Queue::take`] until it is settled.
-pub type UnitId = u32;
+/// A job's place in the queue's table: valid from [`crate::Queue::take`] until it is settled.
+pub type JobId = u32;
 
 /// Indexes of recipients in the envelope; one is by far the most common.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +37,9 @@ impl Recipients {
     }
 }
 
-/// Where a unit is.
+/// Where a job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum JobState {
     Ready,
     InFlight,
     Waiting,
@@ -48,67 +48,67 @@ pub(crate) enum Place {
 
 /// Attempts and place in 16 bits, never zero, since there are as many of these as of messages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing(NonZeroU16);
+pub(crate) struct PackedState(NonZeroU16);
 
-impl Standing {
+impl PackedState {
     const ATTEMPTS_MAX: u16 = u16::MAX >> 3;
 
-    pub(crate) fn new(place: Place, attempt_count: u16) -> Self {
-        let number = match place {
-            Place::Ready => NonZeroU16::MIN,
-            Place::InFlight => NonZeroU16::MIN | 1 << 1,
-            Place::Waiting => NonZeroU16::MIN | 2 << 1,
-            Place::Held => NonZeroU16::MIN | 3 << 1,
+    pub(crate) fn new(state: JobState, attempt_count: u16) -> Self {
+        let number = match state {
+            JobState::Ready => NonZeroU16::MIN,
+            JobState::InFlight => NonZeroU16::MIN | 1 << 1,
+            JobState::Waiting => NonZeroU16::MIN | 2 << 1,
+            JobState::Held => NonZeroU16::MIN | 3 << 1,
         };
         Self(number | attempt_count.min(Self::ATTEMPTS_MAX) << 3)
     }
 
-    fn place(self) -> Place {
+    fn state(self) -> JobState {
         match self.0.get() >> 1 & 3 {
-            0 => Place::Ready,
-            1 => Place::InFlight,
-            2 => Place::Waiting,
-            _ => Place::Held,
+            0 => JobState::Ready,
+            1 => JobState::InFlight,
+            2 => JobState::Waiting,
+            _ => JobState::Held,
         }
     }
 }
 
 /// The recipients of one message at one destination.
 #[derive(Debug)]
-pub(crate) struct Unit {
+pub(crate) struct Job {
     pub(crate) recipients: Recipients,
-    /// Waiting: when the next attempt is due. Ready: since when.
+    /// Waiting: when the next attempt is due. ReadyList: since when.
     pub(crate) due: Millis,
     pub(crate) message: u32,
     pub(crate) destination: u32,
-    /// The next unit of the same message.
+    /// The next job of the same message.
     pub(crate) sibling: u32,
     pub(crate) link: Link,
     /// Waiting: its slot on the wheel.
     pub(crate) slot: u16,
-    pub(crate) standing: Standing,
+    pub(crate) packed_state: PackedState,
 }
 
-impl Unit {
-    pub(crate) fn place(&self) -> Place {
-        self.standing.place()
+impl Job {
+    pub(crate) fn state(&self) -> JobState {
+        self.packed_state.state()
     }
 
-    pub(crate) fn set_place(&mut self, place: Place) {
-        self.standing = Standing::new(place, self.attempt_count());
+    pub(crate) fn set_state(&mut self, state: JobState) {
+        self.packed_state = PackedState::new(state, self.attempt_count());
     }
 
     /// Attempts so far; it stops counting at some thousands.
     pub(crate) fn attempt_count(&self) -> u16 {
-        self.standing.0.get() >> 3
+        self.packed_state.0.get() >> 3
     }
 
     pub(crate) fn count_attempt(&mut self) {
-        self.standing = Standing::new(self.place(), self.attempt_count() + 1);
+        self.packed_state = PackedState::new(self.state(), self.attempt_count() + 1);
     }
 }
 
-impl Linked for Unit {
+impl Linked for Job {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
@@ -119,7 +119,7 @@ impl Linked for Unit {
 }
 
 #[cfg(test)]
-impl Unit {
+impl Job {
     pub(crate) fn for_test() -> Self {
         Self {
             recipients: Recipients::One(0),
@@ -129,37 +129,37 @@ impl Unit {
             sibling: NONE,
             link: Link::default(),
             slot: 0,
-            standing: Standing::new(Place::Waiting, 0),
+            packed_state: PackedState::new(JobState::Waiting, 0),
         }
     }
 }
 
 /// Which list of ages a message is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Age {
+pub(crate) enum NextDeadline {
     /// Waits for its delay warning.
-    Young,
+    Warning,
     /// Waits for its expiry.
-    Old,
+    Expiry,
     /// In neither: held beyond its time, or expired with attempts in flight.
-    Unlisted,
+    None,
 }
 
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedMessage {
     pub(crate) id: QueueId,
     pub(crate) arrived: Millis,
     pub(crate) size_bytes: u32,
-    /// The first of its units.
-    pub(crate) units: u32,
+    /// The first of its jobs.
+    pub(crate) jobs: u32,
     pub(crate) link: Link,
-    pub(crate) age: Age,
+    pub(crate) next_deadline: NextDeadline,
     pub(crate) held: bool,
     /// Over the size up to which small messages go first.
     pub(crate) is_bulk: bool,
 }
 
-impl Linked for Entry {
+impl Linked for QueuedMessage {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
@@ -169,15 +169,15 @@ impl Linked for Entry {
     }
 }
 
-impl Entry {
+impl QueuedMessage {
     pub(crate) fn new(id: QueueId, arrived: Millis, size_bytes: u64) -> Self {
         Self {
             id,
             arrived,
             size_bytes: u32::try_from(size_bytes).unwrap_or(u32::MAX),
-            units: NONE,
+            jobs: NONE,
             link: Link::default(),
-            age: Age::Unlisted,
+            next_deadline: NextDeadline::None,
             held: false,
             is_bulk: false,
         }
@@ -190,20 +190,20 @@ mod tests {
 
     #[test]
     fn a_message_and_its_unit_are_small() {
-        assert_eq!((size_of::<Option<Entry>>(), size_of::<Option<Unit>>()), (40, 48));
+        assert_eq!((size_of::<Option<QueuedMessage>>(), size_of::<Option<Job>>()), (40, 48));
     }
 
     #[test]
     fn attempts_and_place_do_not_disturb_each_other() {
-        let mut unit = Unit::for_test();
-        for place in [Place::Ready, Place::InFlight, Place::Waiting, Place::Held] {
-            unit.set_place(place);
-            unit.count_attempt();
-            assert_eq!(unit.place(), place);
+        let mut job = Job::for_test();
+        for state in [JobState::Ready, JobState::InFlight, JobState::Waiting, JobState::Held] {
+            job.set_state(state);
+            job.count_attempt();
+            assert_eq!(job.state(), state);
         }
-        assert_eq!(unit.attempt_count(), 4);
-        unit.standing = Standing::new(Place::Held, u16::MAX);
-        unit.count_attempt();
-        assert_eq!((unit.attempt_count(), unit.place()), (Standing::ATTEMPTS_MAX, Place::Held));
+        assert_eq!(job.attempt_count(), 4);
+        job.packed_state = PackedState::new(JobState::Held, u16::MAX);
+        job.count_attempt();
+        assert_eq!((job.attempt_count(), job.state()), (PackedState::ATTEMPTS_MAX, JobState::Held));
     }
 }

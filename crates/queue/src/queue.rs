@@ -2,17 +2,17 @@
 
 use crate::{
     DestinationId, GroupId, Millis, Recipients, Settings,
-    ages::Ages,
-    destination::{Health, Site},
-    ids::Ids,
+    age_index::AgeIndex,
+    connection_scheduler::ConnectionScheduler,
+    destination_queue::{DestinationQueue, Health},
+    id_index::IdIndex,
     list::NONE,
-    message::{Age, Entry, Place, Standing, Unit, UnitId},
-    operators::Verdict,
-    ready::{Ready, Tables},
-    ring::Rings,
+    message::{Job, JobId, JobState, NextDeadline, PackedState, QueuedMessage},
+    operators::CancelAs,
+    ready_list::{ReadyList, Tables},
     settings::millis,
     slab::Slab,
-    wheel::Wheel,
+    timer_wheel::TimerWheel,
 };
 use mail::{Destination, Disposition, Outcome, QueueId};
 use std::{
@@ -21,7 +21,7 @@ use std::{
 };
 
 /// After a start nothing expires untried for so long.
-const RESPITE: Millis = 3_600_000;
+const EXPIRY_GRACE_AFTER_START: Millis = 3_600_000;
 
 /// A message as it enters the queue.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ pub struct Arrival<'a> {
     pub recipients: &'a [(u32, DestinationId, u16, Option<Millis>)],
 }
 
-/// Work for a connection: a unit that is now in flight.
+/// Work for a connection: a job that is now in flight.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Lease {
     /// Give it back with [`Queue::settle`] or [`Queue::put_back`].
-    pub unit: UnitId,
+    pub job: JobId,
     /// The message.
     pub id: QueueId,
     /// Its recipients at the destination.
@@ -55,27 +55,27 @@ pub struct Taken {
 
 /// What follows from the outcomes of an attempt.
 #[derive(Debug, PartialEq, Eq, Default)]
-pub struct Settlement {
+pub struct Completion {
     /// Nothing is left of the message: its space may be freed.
     pub last: bool,
     /// When the deferred recipients are tried again.
     pub retry_at: Option<Millis>,
     /// Deferred recipients that are not to be tried again: still in flight, for the caller to settle so.
-    pub seized: Vec<(Taken, Verdict)>,
+    pub cancelled: Vec<(Lease, CancelAs)>,
 }
 
 /// A message that has grown old.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Aged {
+pub enum Overdue {
     /// The sender may be told that these recipients still wait.
     Delayed(QueueId, Vec<u32>),
-    /// These units fail now: they are in flight, to be settled as failed.
-    Expired(Vec<Taken>),
+    /// These jobs fail now: they are in flight, to be settled as failed.
+    Expired(Vec<Lease>),
 }
 
 /// What the driver does for the queue.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ConnectionRequest {
     /// Open a connection; tell [`Queue::connection_closed`] when it is gone.
     Open(DestinationId),
     /// Wake one connection that rests.
@@ -86,36 +86,36 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) settings: Settings,
-    pub(crate) messages: Slab<Entry>,
-    pub(crate) by_id: Ids,
-    pub(crate) units: Slab<Unit>,
-    pub(crate) sites: Vec<Site>,
+    pub(crate) messages: Slab<QueuedMessage>,
+    pub(crate) by_id: IdIndex,
+    pub(crate) jobs: Slab<Job>,
+    pub(crate) destinations: Vec<DestinationQueue>,
     /// By group.
     pub(crate) by_name: Vec<HashMap<Destination, DestinationId>>,
     /// Numbers of forgotten destinations, to be given to others.
     pub(crate) vacant: Vec<DestinationId>,
     /// Numbers given out since something was last queued.
-    pub(crate) promised: Vec<DestinationId>,
+    pub(crate) reserved: Vec<DestinationId>,
     /// When this life began.
-    begun: Millis,
-    pub(crate) wheel: Wheel,
-    pub(crate) ages: Ages,
+    started_at: Millis,
+    pub(crate) wheel: TimerWheel,
+    pub(crate) ages: AgeIndex,
     /// What was decided of recipients in flight.
-    pub(crate) verdicts: BTreeMap<UnitId, Vec<(u32, Verdict)>>,
+    pub(crate) cancellations: BTreeMap<JobId, Vec<(u32, CancelAs)>>,
     /// Destinations that want a connection.
-    pub(crate) rings: Rings,
+    pub(crate) scheduler: ConnectionScheduler,
     wakes: VecDeque<DestinationId>,
     /// When to look at a destination again: suspended ones, and ones whose patience runs.
     pub(crate) timers: BTreeSet<(Millis, DestinationId)>,
     pub(crate) connection_count: u32,
     /// Connections that rested and were asked to make room for other destinations.
-    leaving_count: usize,
+    evicting_count: usize,
     /// Where the last of them was: the next is looked for behind it.
-    last_left: usize,
+    last_evicted: usize,
     /// No connection is ordered any more.
     is_closed: bool,
     random: u64,
-    due: Vec<UnitId>,
+    due: Vec<JobId>,
     /// The earliest time set since the driver last asked.
     hint: Option<Millis>,
 }
@@ -126,22 +126,22 @@ impl Queue {
         Self {
             settings,
             messages: Slab::default(),
-            by_id: Ids::default(),
-            units: Slab::default(),
-            sites: Vec::new(),
+            by_id: IdIndex::default(),
+            jobs: Slab::default(),
+            destinations: Vec::new(),
             by_name: Vec::new(),
             vacant: Vec::new(),
-            promised: Vec::new(),
-            begun: now,
-            wheel: Wheel::new(now),
-            ages: Ages::default(),
-            verdicts: BTreeMap::new(),
-            rings: Rings::default(),
+            reserved: Vec::new(),
+            started_at: now,
+            wheel: TimerWheel::new(now),
+            ages: AgeIndex::default(),
+            cancellations: BTreeMap::new(),
+            scheduler: ConnectionScheduler::default(),
             wakes: VecDeque::new(),
             timers: BTreeSet::new(),
             connection_count: 0,
-            leaving_count: 0,
-            last_left: 0,
+            evicting_count: 0,
+            last_evicted: 0,
             is_closed: false,
             random: seed | 1,
             due: Vec::new(),
@@ -166,22 +166,22 @@ impl Queue {
 
     /// New settings for what is decided from now on; what is ready is sorted anew.
     pub fn set_settings(&mut self, settings: Settings) {
-        for site in &mut self.sites {
-            let group = settings.group(site.group);
-            site.limit = group.concurrency_limit.max(1);
-            site.window = site.window.min(f64::from(site.limit));
-            let mut tables = Tables { units: &mut self.units, messages: &self.messages };
-            let mut ready = Ready::new(group.order);
-            while let Some(unit) = site.ready.pop(&mut tables, u8::MAX) {
-                ready.push(&mut tables, unit, false);
+        for destination in &mut self.destinations {
+            let group = settings.group(destination.group);
+            destination.limit = group.concurrency_limit.max(1);
+            destination.window = destination.window.min(f64::from(destination.limit));
+            let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+            let mut ready = ReadyList::new(group.order);
+            while let Some(job) = destination.ready.pop(&mut tables, u8::MAX) {
+                ready.push(&mut tables, job, false);
             }
-            site.ready = ready;
+            destination.ready = ready;
         }
         self.settings = settings;
         if self.settings.delay_warning.is_zero() {
-            self.ages.all_are_old(&mut self.messages);
+            self.ages.skip_warnings(&mut self.messages);
         }
-        self.rings.unpark_all(&self.settings);
+        self.scheduler.resume_all_deferred(&self.settings);
     }
 
     /// The destination's number in the first group; as good as [`Self::destination_in`].
@@ -191,31 +191,31 @@ impl Queue {
 
     /// The destination's number in a group; the same for the same name and group. It stands for this
     /// destination until the end of the next [`Queue::insert`] or [`Queue::reroute`], and as long as there
-    /// are units or connections of it.
+    /// are jobs or connections of it.
     pub fn destination_in(&mut self, name: &Destination, group: GroupId) -> DestinationId {
         let known = self.by_name.get(usize::from(group.0)).and_then(|names| names.get(name));
         let id = match known {
             Some(id) => *id,
-            None => self.new_site(name, group),
+            None => self.add_destination(name, group),
         };
-        let site = self.site_mut(id);
-        if !std::mem::replace(&mut site.is_promised, true) {
-            self.promised.push(id);
+        let destination = self.destination_at_mut(id);
+        if !std::mem::replace(&mut destination.is_reserved, true) {
+            self.reserved.push(id);
         }
         id
     }
 
     /// Its name.
     pub fn destination_name(&self, id: DestinationId) -> &Destination {
-        &self.site(id).name
+        &self.destination_at(id).name
     }
 
-    pub(crate) fn site(&self, id: DestinationId) -> &Site {
-        &self.sites[id.0 as usize]
+    pub(crate) fn destination_at(&self, id: DestinationId) -> &DestinationQueue {
+        &self.destinations[id.0 as usize]
     }
 
-    pub(crate) fn site_mut(&mut self, id: DestinationId) -> &mut Site {
-        &mut self.sites[id.0 as usize]
+    pub(crate) fn destination_at_mut(&mut self, id: DestinationId) -> &mut DestinationQueue {
+        &mut self.destinations[id.0 as usize]
     }
 
     pub(crate) fn next_random_u64(&mut self) -> u64 {
@@ -232,32 +232,36 @@ impl Queue {
 
     /// Takes a message in. False when its id is there already.
     pub fn insert(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
-        let is_new = self.take_in(arrival, now);
-        self.promises_are_kept();
+        let is_new = self.insert_message(arrival, now);
+        self.release_reservations();
         is_new
     }
 
-    fn take_in(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
+    fn insert_message(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
         if self.by_id.get(&self.messages, arrival.id).is_some() {
             return false;
         }
-        let mut entry = Entry::new(arrival.id, arrival.arrived, arrival.size_bytes);
+        let mut entry = QueuedMessage::new(arrival.id, arrival.arrived, arrival.size_bytes);
         entry.held = arrival.held;
         entry.is_bulk = arrival.size_bytes > self.settings.small_bytes;
         let message = self.messages.insert(entry);
         self.by_id.insert(&self.messages, message);
         let warned = self.settings.delay_warning.is_zero()
             || now - arrival.arrived >= millis(self.settings.delay_warning);
-        self.ages.put(&mut self.messages, message, if warned { Age::Old } else { Age::Young });
+        self.ages.put(
+            &mut self.messages,
+            message,
+            if warned { NextDeadline::Expiry } else { NextDeadline::Warning },
+        );
         match arrival.recipients {
-            [one] => self.add_unit(message, Recipients::One(one.0), *one, arrival, now),
-            several => self.add_units(message, several, arrival, now),
+            [one] => self.add_job(message, Recipients::One(one.0), *one, arrival, now),
+            several => self.add_jobs(message, several, arrival, now),
         }
         true
     }
 
-    /// Recipients that share destination and past share a unit.
-    pub(crate) fn add_units(
+    /// Recipients that share destination and past share a job.
+    pub(crate) fn add_jobs(
         &mut self,
         message: u32,
         recipients: &[(u32, DestinationId, u16, Option<Millis>)],
@@ -268,11 +272,11 @@ impl Queue {
         sorted.sort_by_key(|(index, destination, attempts, due)| (*destination, *attempts, *due, *index));
         for group in sorted.chunk_by(|a, b| (a.1, a.2, a.3) == (b.1, b.2, b.3)) {
             let indexes: Vec<u32> = group.iter().map(|r| r.0).collect();
-            self.add_unit(message, Recipients::new(&indexes), group[0], arrival, now);
+            self.add_job(message, Recipients::new(&indexes), group[0], arrival, now);
         }
     }
 
-    fn add_unit(
+    fn add_job(
         &mut self,
         message: u32,
         recipients: Recipients,
@@ -280,111 +284,111 @@ impl Queue {
         arrival: &Arrival<'_>,
         now: Millis,
     ) {
-        let unit = self.new_unit(message, recipients, destination, attempt_count, due.unwrap_or(now));
+        let job = self.new_job(message, recipients, destination, attempt_count, due.unwrap_or(now));
         if arrival.held {
             return;
         }
         match due {
-            Some(due) if due > now => self.put_waiting(unit, due),
-            _ => self.put_ready(unit, now, false),
+            Some(due) if due > now => self.put_waiting(job, due),
+            _ => self.put_ready(job, now, false),
         }
     }
 
     /// In no list yet.
-    pub(crate) fn new_unit(
+    pub(crate) fn new_job(
         &mut self,
         message: u32,
         recipients: Recipients,
         destination: DestinationId,
         attempt_count: u16,
         due: Millis,
-    ) -> UnitId {
-        let unit = self.units.insert(Unit {
+    ) -> JobId {
+        let job = self.jobs.insert(Job {
             recipients,
             due,
             message,
             destination: destination.0,
-            sibling: self.messages[message].units,
+            sibling: self.messages[message].jobs,
             link: crate::list::Link::default(),
             slot: 0,
-            standing: Standing::new(Place::Held, attempt_count),
+            packed_state: PackedState::new(JobState::Held, attempt_count),
         });
-        self.messages[message].units = unit;
-        self.site_mut(destination).unit_count += 1;
-        unit
+        self.messages[message].jobs = job;
+        self.destination_at_mut(destination).job_count += 1;
+        job
     }
 
-    // ---- a unit's places ----
+    // ---- a job's places ----
 
-    pub(crate) fn put_ready(&mut self, unit: UnitId, now: Millis, first: bool) {
-        let entry = &mut self.units[unit];
-        entry.set_place(Place::Ready);
+    pub(crate) fn put_ready(&mut self, job: JobId, now: Millis, first: bool) {
+        let entry = &mut self.jobs[job];
+        entry.set_state(JobState::Ready);
         entry.due = now;
         let id = DestinationId(entry.destination);
-        let site = &mut self.sites[id.0 as usize];
-        let mut tables = Tables { units: &mut self.units, messages: &self.messages };
-        site.ready.push(&mut tables, unit, first);
-        site.ready_count += 1;
-        self.check(id, now);
+        let destination = &mut self.destinations[id.0 as usize];
+        let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+        destination.ready.push(&mut tables, job, first);
+        destination.ready_count += 1;
+        self.update_connections(id, now);
     }
 
-    fn put_waiting(&mut self, unit: UnitId, due: Millis) {
-        let entry = &mut self.units[unit];
-        entry.set_place(Place::Waiting);
+    fn put_waiting(&mut self, job: JobId, due: Millis) {
+        let entry = &mut self.jobs[job];
+        entry.set_state(JobState::Waiting);
         entry.due = due;
-        self.sites[entry.destination as usize].waiting_count += 1;
-        self.wheel.insert(&mut self.units, unit);
+        self.destinations[entry.destination as usize].waiting_count += 1;
+        self.wheel.insert(&mut self.jobs, job);
         self.hint_at(due);
     }
 
-    /// Takes a unit out of where it is; in flight it stays.
-    pub(crate) fn withdraw(&mut self, unit: UnitId) {
-        let entry = &self.units[unit];
-        let place = entry.place();
-        let site = &mut self.sites[entry.destination as usize];
-        match place {
-            Place::Ready => {
-                let mut tables = Tables { units: &mut self.units, messages: &self.messages };
-                site.ready.remove(&mut tables, unit);
-                site.ready_count -= 1;
+    /// Takes a job out of where it is; in flight it stays.
+    pub(crate) fn unschedule(&mut self, job: JobId) {
+        let entry = &self.jobs[job];
+        let state = entry.state();
+        let destination = &mut self.destinations[entry.destination as usize];
+        match state {
+            JobState::Ready => {
+                let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+                destination.ready.remove(&mut tables, job);
+                destination.ready_count -= 1;
             }
-            Place::Waiting => {
-                site.waiting_count -= 1;
-                self.wheel.remove(&mut self.units, unit);
+            JobState::Waiting => {
+                destination.waiting_count -= 1;
+                self.wheel.remove(&mut self.jobs, job);
             }
-            Place::InFlight => return,
-            Place::Held => {}
+            JobState::InFlight => return,
+            JobState::Held => {}
         }
-        self.units[unit].set_place(Place::Held);
+        self.jobs[job].set_state(JobState::Held);
     }
 
-    /// Removes a unit for good; true when it was its message's last.
-    pub(crate) fn remove_unit(&mut self, unit: UnitId) -> bool {
-        let Unit { message, sibling, destination, .. } = self.units.remove(unit);
-        self.count_out(DestinationId(destination));
-        let first = self.messages[message].units;
-        if first == unit {
-            self.messages[message].units = sibling;
+    /// Removes a job for good; true when it was its message's last.
+    pub(crate) fn remove_job(&mut self, job: JobId) -> bool {
+        let Job { message, sibling, destination, .. } = self.jobs.remove(job);
+        self.count_removed_job(DestinationId(destination));
+        let first = self.messages[message].jobs;
+        if first == job {
+            self.messages[message].jobs = sibling;
         } else {
             let mut at = first;
-            while self.units[at].sibling != unit {
-                at = self.units[at].sibling;
+            while self.jobs[at].sibling != job {
+                at = self.jobs[at].sibling;
             }
-            self.units[at].sibling = sibling;
+            self.jobs[at].sibling = sibling;
         }
-        if self.messages[message].units != NONE {
+        if self.messages[message].jobs != NONE {
             return false;
         }
-        self.ages.put(&mut self.messages, message, Age::Unlisted);
+        self.ages.put(&mut self.messages, message, NextDeadline::None);
         self.by_id.remove(&self.messages, message);
         self.messages.remove(message);
         true
     }
 
-    pub(crate) fn units_of(&self, message: u32) -> impl Iterator<Item = UnitId> {
-        let first = self.messages[message].units;
+    pub(crate) fn jobs_of(&self, message: u32) -> impl Iterator<Item = JobId> {
+        let first = self.messages[message].jobs;
         std::iter::successors((first != NONE).then_some(first), |at| {
-            let next = self.units[*at].sibling;
+            let next = self.jobs[*at].sibling;
             (next != NONE).then_some(next)
         })
     }
@@ -393,22 +397,22 @@ impl Queue {
 
     /// Looks whether a destination with work has a connection that rests, wants another one, or is
     /// to be asked again later.
-    pub(crate) fn check(&mut self, id: DestinationId, now: Millis) {
-        let site = &mut self.sites[id.0 as usize];
+    pub(crate) fn update_connections(&mut self, id: DestinationId, now: Millis) {
+        let destination = &mut self.destinations[id.0 as usize];
         // It may want another connection since a time when this one did not rest.
-        if site.idle_count > 0 && site.has_work() {
+        if destination.idle_count > 0 && destination.has_work() {
             self.wake(id);
             return;
         }
-        if site.in_ring {
+        if destination.is_scheduled {
             return;
         }
-        let oldest = site.ready.head().map(|unit| self.units[unit].due);
-        match site.wants_connection(&self.settings, oldest, now) {
+        let oldest = destination.ready.head().map(|job| self.jobs[job].due);
+        match destination.wants_connection(&self.settings, oldest, now) {
             Ok(true) => {
-                let is_first = site.connection_count == 0;
-                site.in_ring = true;
-                self.rings.push(&self.settings, site.group, is_first, id);
+                let is_first = destination.connection_count == 0;
+                destination.is_scheduled = true;
+                self.scheduler.push(&self.settings, destination.group, is_first, id);
             }
             Ok(false) => {}
             Err(when) => self.set_timer(id, when),
@@ -417,30 +421,31 @@ impl Queue {
 
     /// One of its connections that rest.
     fn wake(&mut self, id: DestinationId) {
-        self.stir(id);
+        self.leave_idle(id);
         self.wakes.push_back(id);
     }
 
     /// Wakes a connection that rests where others have none: it looks around, and leaves. One for each of
     /// them; those that were asked before are on their way.
-    fn make_room(&mut self) {
+    fn evict_idle(&mut self) {
         let is_full = self.connection_count >= self.settings.connections_max;
-        let Some(group) = self.rings.group_to_make_room(is_full) else { return };
-        if self.leaving_count >= self.rings.first_count() {
+        let Some(group) = self.scheduler.group_to_evict_from(is_full) else { return };
+        if self.evicting_count >= self.scheduler.first_count() {
             return;
         }
-        let count = self.sites.len();
-        let rests = |at: &usize| self.sites[*at].group == group && self.sites[*at].idle_count > 0;
-        let found = (0..count).map(|ahead| (self.last_left + 1 + ahead) % count).find(rests);
+        let count = self.destinations.len();
+        let is_idle =
+            |at: &usize| self.destinations[*at].group == group && self.destinations[*at].idle_count > 0;
+        let found = (0..count).map(|ahead| (self.last_evicted + 1 + ahead) % count).find(is_idle);
         if let Some(at) = found {
-            self.last_left = at;
-            self.leaving_count += 1;
+            self.last_evicted = at;
+            self.evicting_count += 1;
             self.wake(DestinationId(at as u32));
         }
     }
 
     fn set_timer(&mut self, id: DestinationId, when: Millis) {
-        let before = self.site_mut(id).timer.replace(when);
+        let before = self.destination_at_mut(id).timer.replace(when);
         if let Some(before) = before {
             self.timers.remove(&(before, id));
         }
@@ -459,40 +464,40 @@ impl Queue {
     }
 
     /// What the driver has to do; ask until `None` after every other call.
-    pub fn next_order(&mut self, now: Millis) -> Option<Order> {
+    pub fn next_connection_request(&mut self, now: Millis) -> Option<ConnectionRequest> {
         loop {
             if let Some(id) = self.wakes.pop_front() {
-                return Some(Order::Wake(id));
+                return Some(ConnectionRequest::Wake(id));
             }
             if self.is_closed {
                 return None;
             }
             let is_full = self.connection_count >= self.settings.connections_max;
-            let next = if is_full { None } else { self.rings.pop(&self.settings) };
+            let next = if is_full { None } else { self.scheduler.pop(&self.settings) };
             let Some(id) = next else {
-                self.make_room();
-                return self.wakes.pop_front().map(Order::Wake);
+                self.evict_idle();
+                return self.wakes.pop_front().map(ConnectionRequest::Wake);
             };
-            let site = self.site_mut(id);
-            site.in_ring = false;
-            let oldest = site.ready.head();
-            let oldest = oldest.map(|unit| self.units[unit].due);
-            if self.site(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
+            let destination = self.destination_at_mut(id);
+            destination.is_scheduled = false;
+            let oldest = destination.ready.head();
+            let oldest = oldest.map(|job| self.jobs[job].due);
+            if self.destination_at(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
                 // Its turn is another one's of its group, and it may have to be asked again later.
-                self.rings.unpark(&self.settings, self.sites[id.0 as usize].group);
-                self.check(id, now);
-                self.forget_if_unused(id);
+                self.scheduler.resume_deferred(&self.settings, self.destinations[id.0 as usize].group);
+                self.update_connections(id, now);
+                self.remove_if_unused(id);
                 continue;
             }
             self.connection_count += 1;
-            self.rings.opened(self.sites[id.0 as usize].group);
+            self.scheduler.opened(self.destinations[id.0 as usize].group);
             let quantum = i64::try_from(self.settings.quantum_bytes).unwrap_or(i64::MAX);
-            let site = self.site_mut(id);
-            site.connection_count += 1;
-            site.fresh_count += 1;
-            site.quantum_bytes = quantum;
-            self.check(id, now);
-            return Some(Order::Open(id));
+            let destination = self.destination_at_mut(id);
+            destination.connection_count += 1;
+            destination.unused_connection_count += 1;
+            destination.quantum_bytes = quantum;
+            self.update_connections(id, now);
+            return Some(ConnectionRequest::Open(id));
         }
     }
 
@@ -502,180 +507,181 @@ impl Queue {
     }
 
     /// A connection has no work: it waits to be woken. False: there is work, it need not wait.
-    pub fn rest(&mut self, id: DestinationId) -> bool {
-        let site = self.site_mut(id);
-        if site.has_work() {
+    pub fn enter_idle(&mut self, id: DestinationId) -> bool {
+        let destination = self.destination_at_mut(id);
+        if destination.has_work() {
             return false;
         }
-        site.idle_count += 1;
-        let group = site.group;
-        self.rings.rested(group);
-        self.leaving_count = self.leaving_count.saturating_sub(1);
+        destination.idle_count += 1;
+        let group = destination.group;
+        self.scheduler.enter_idle(group);
+        self.evicting_count = self.evicting_count.saturating_sub(1);
         true
     }
 
     /// A resting connection stops resting without having been woken.
-    pub fn stir(&mut self, id: DestinationId) {
-        let site = self.site_mut(id);
-        assert!(site.idle_count > 0, "an idle connection is counted");
-        site.idle_count -= 1;
-        let group = site.group;
-        self.rings.stirred(group);
+    pub fn leave_idle(&mut self, id: DestinationId) {
+        let destination = self.destination_at_mut(id);
+        assert!(destination.idle_count > 0, "an idle connection is counted");
+        destination.idle_count -= 1;
+        let group = destination.group;
+        self.scheduler.leave_idle(group);
     }
 
     /// Another destination wants its first connection and none is to be had: one of this
     /// destination without work should close.
     pub fn is_contended(&self, id: DestinationId) -> bool {
-        self.rings.is_group_contended(self.site(id).group)
-            || self.connection_count >= self.settings.connections_max && self.rings.wants_first()
+        self.scheduler.is_group_contended(self.destination_at(id).group)
+            || self.connection_count >= self.settings.connections_max && self.scheduler.wants_first()
     }
 
-    /// An opened connection is gone, or was never made. `has_taken`: it took a unit, or [`Queue::unreachable`]
+    /// An opened connection is gone, or was never made. `has_taken`: it took a job, or [`Queue::unreachable`]
     /// or [`Queue::is_no_destination`] was called for it; otherwise it still counts as one that will take one.
-    pub fn connection_closed(&mut self, id: DestinationId, has_taken: bool, now: Millis) {
+    pub fn connection_closed(&mut self, id: DestinationId, was_used: bool, now: Millis) {
         self.connection_count -= 1;
-        self.leaving_count = self.leaving_count.saturating_sub(1);
-        self.rings.closed(&self.settings, self.sites[id.0 as usize].group);
-        let site = self.site_mut(id);
-        site.connection_count -= 1;
-        if !has_taken {
-            site.fresh_count = site.fresh_count.saturating_sub(1);
+        self.evicting_count = self.evicting_count.saturating_sub(1);
+        self.scheduler.closed(&self.settings, self.destinations[id.0 as usize].group);
+        let destination = self.destination_at_mut(id);
+        destination.connection_count -= 1;
+        if !was_used {
+            destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
         }
-        site.fresh_count = site.fresh_count.min(site.connection_count);
-        if site.connection_count == 0
-            && matches!(site.health, Health::Probing { .. })
-            && site.ready_count == 0
+        destination.unused_connection_count =
+            destination.unused_connection_count.min(destination.connection_count);
+        if destination.connection_count == 0
+            && matches!(destination.health, Health::Probing { .. })
+            && destination.ready_count == 0
         {
             // The probe found nothing to try: the next message probes again.
-            site.health = Health::Up;
-            site.window = 1.0;
+            destination.health = Health::Up;
+            destination.window = 1.0;
         }
-        if site.connection_count == 0 && site.in_ring {
-            self.rings.wants_first_now(&self.settings, self.sites[id.0 as usize].group, id);
+        if destination.connection_count == 0 && destination.is_scheduled {
+            self.scheduler.wants_first_now(&self.settings, self.destinations[id.0 as usize].group, id);
         }
-        self.check(id, now);
-        self.forget_if_unused(id);
+        self.update_connections(id, now);
+        self.remove_if_unused(id);
     }
 
-    /// The next unit for a connection of this destination: small ones first, but not for ever.
-    pub fn take(&mut self, id: DestinationId, now: Millis) -> Option<Taken> {
+    /// The next job for a connection of this destination: small ones first, but not for ever.
+    pub fn lease_next(&mut self, id: DestinationId, now: Millis) -> Option<Lease> {
         let contended = self.is_contended(id);
         let per_bulk = self.settings.small_per_bulk;
-        let site = &mut self.sites[id.0 as usize];
-        let may = match site.health {
-            Health::Up => site.connection_count <= site.window.ceil() as u32,
-            Health::Probing { .. } => site.in_flight_count == 0,
+        let destination = &mut self.destinations[id.0 as usize];
+        let may = match destination.health {
+            Health::Up => destination.connection_count <= destination.window.ceil() as u32,
+            Health::Probing { .. } => destination.in_flight_count == 0,
             Health::Suspended { .. } => false,
         };
-        if !may || (contended && site.quantum_bytes <= 0) {
+        if !may || (contended && destination.quantum_bytes <= 0) {
             return None;
         }
-        let mut tables = Tables { units: &mut self.units, messages: &self.messages };
-        let unit = site.ready.pop(&mut tables, per_bulk)?;
-        site.ready_count -= 1;
-        site.fresh_count = site.fresh_count.saturating_sub(1);
-        let message = self.units[unit].message;
-        site.quantum_bytes -= i64::from(self.messages[message].size_bytes);
-        Some(self.launch(unit, now))
+        let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+        let job = destination.ready.pop(&mut tables, per_bulk)?;
+        destination.ready_count -= 1;
+        destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
+        let message = self.jobs[job].message;
+        destination.quantum_bytes -= i64::from(self.messages[message].size_bytes);
+        Some(self.start_attempt(job, now))
     }
 
-    /// The unit's attempt never began: it is the first to go again. Gives those of its recipients that are
+    /// The job's attempt never began: it is the first to go again. Gives those of its recipients that are
     /// not to be tried again: still in flight, for the caller to settle so.
-    pub fn put_back(&mut self, unit: UnitId, now: Millis) -> Vec<(Taken, Verdict)> {
-        let entry = &self.units[unit];
+    pub fn return_lease(&mut self, job: JobId, now: Millis) -> Vec<(Lease, CancelAs)> {
+        let entry = &self.jobs[job];
         let (id, message) = (DestinationId(entry.destination), entry.message);
         let mut left = entry.recipients.as_slice().to_vec();
-        self.site_mut(id).in_flight_count -= 1;
-        let seized = self.seize_condemned(unit, &mut left, now);
+        self.destination_at_mut(id).in_flight_count -= 1;
+        let cancelled = self.split_off_cancelled(job, &mut left, now);
         if left.is_empty() {
-            self.remove_unit(unit);
-            return seized;
+            self.remove_job(job);
+            return cancelled;
         }
-        self.units[unit].recipients = Recipients::new(&left);
+        self.jobs[job].recipients = Recipients::new(&left);
         if self.messages[message].held {
-            self.units[unit].set_place(Place::Held);
+            self.jobs[job].set_state(JobState::Held);
         } else {
-            self.put_ready(unit, now, true);
-            self.may_expire(message, now);
+            self.put_ready(job, now, true);
+            self.list_for_expiry(message, now);
         }
-        seized
+        cancelled
     }
 
     /// What was held or in flight when its time was over is looked at again.
-    pub(crate) fn may_expire(&mut self, message: u32, now: Millis) {
-        if self.messages[message].age == Age::Unlisted {
-            self.ages.put_again(&mut self.messages, message);
+    pub(crate) fn list_for_expiry(&mut self, message: u32, now: Millis) {
+        if self.messages[message].next_deadline == NextDeadline::None {
+            self.ages.put_for_expiry(&mut self.messages, message);
             self.hint_at(now);
         }
     }
 
-    /// Is the time of this unit's message over? Then whoever settles it calls a deferral a failure.
-    pub fn is_over(&self, unit: UnitId, now: Millis) -> bool {
-        self.is_aged(self.units[unit].message, self.settings.expire, now)
+    /// Is the time of this job's message over? Then whoever settles it calls a deferral a failure.
+    pub fn is_expired(&self, job: JobId, now: Millis) -> bool {
+        self.is_as_old_as(self.jobs[job].message, self.settings.expire, now)
     }
 
-    /// The outcomes of a unit's attempt, one for each of its recipients. `reached` tells whether a
+    /// The outcomes of a job's attempt, one for each of its recipients. `reached` tells whether a
     /// host answered, whatever it said: that is what the window learns from.
-    pub fn settle(
+    pub fn complete(
         &mut self,
-        unit: UnitId,
+        job: JobId,
         results: &[(u32, Disposition)],
         reached: bool,
         now: Millis,
-    ) -> Settlement {
-        let entry = &self.units[unit];
+    ) -> Completion {
+        let entry = &self.jobs[job];
         let (id, message) = (DestinationId(entry.destination), entry.message);
         let settings = &self.settings;
-        let site = &mut self.sites[id.0 as usize];
-        site.in_flight_count -= 1;
+        let destination = &mut self.destinations[id.0 as usize];
+        destination.in_flight_count -= 1;
         if reached {
-            site.succeeded(settings);
+            destination.succeeded(settings);
         }
         let mut deferred: Vec<u32> =
             results.iter().filter(|r| r.1 == Disposition::Deferred).map(|r| r.0).collect();
-        let seized = self.seize_condemned(unit, &mut deferred, now);
-        let Entry { arrived, held, .. } = self.messages[message];
-        let mut settlement = Settlement { seized, ..Settlement::default() };
+        let cancelled = self.split_off_cancelled(job, &mut deferred, now);
+        let QueuedMessage { arrived, held, .. } = self.messages[message];
+        let mut completion = Completion { cancelled, ..Completion::default() };
         if deferred.is_empty() {
             // First: with its last job the destination may be forgotten.
-            self.check(id, now);
-            settlement.last = self.remove_unit(unit);
+            self.update_connections(id, now);
+            completion.last = self.remove_job(job);
         } else {
             let random = self.next_random();
-            let due = now + self.settings.retry_after(self.site(id).group, now - arrived, random);
-            let entry = &mut self.units[unit];
+            let due = now + self.settings.retry_after(self.destination_at(id).group, now - arrived, random);
+            let entry = &mut self.jobs[job];
             entry.recipients = Recipients::new(&deferred);
             entry.count_attempt();
-            entry.set_place(Place::Held);
+            entry.set_state(JobState::Held);
             if !held {
-                self.put_waiting(unit, due);
-                settlement.retry_at = Some(due);
+                self.put_waiting(job, due);
+                completion.retry_at = Some(due);
             }
-            self.check(id, now);
+            self.update_connections(id, now);
         }
-        settlement
+        completion
     }
 
     /// No host of the destination could be used: it is suspended as a whole, or its window shrinks
     /// while other connections work. Gives when it is tried again.
     pub fn unreachable(&mut self, id: DestinationId, reason: Outcome, now: Millis) -> Option<Millis> {
         let random = self.next_random();
-        let site = &mut self.sites[id.0 as usize];
+        let destination = &mut self.destinations[id.0 as usize];
         // This one will not take anything.
-        site.fresh_count = site.fresh_count.saturating_sub(1);
-        site.failed(&self.settings, now, reason, random);
-        if let Health::Suspended { until, .. } = self.site(id).health {
+        destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
+        destination.failed(&self.settings, now, reason, random);
+        if let Health::Suspended { until, .. } = self.destination_at(id).health {
             self.set_timer(id, until);
             return Some(until);
         }
         None
     }
 
-    /// The destination is known to take no mail: nobody waits for it to come back, and every unit may be taken.
-    pub fn is_no_destination(&mut self, id: DestinationId) {
-        let site = self.site_mut(id);
-        site.fresh_count = site.fresh_count.saturating_sub(1);
-        site.health = Health::Up;
+    /// The destination is known to take no mail: nobody waits for it to come back, and every job may be taken.
+    pub fn mark_undeliverable(&mut self, id: DestinationId) {
+        let destination = self.destination_at_mut(id);
+        destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
+        destination.health = Health::Up;
     }
 
     // ---- time ----
@@ -683,42 +689,42 @@ impl Queue {
     /// Moves what is due to ready.
     pub fn advance(&mut self, now: Millis) {
         let mut due = std::mem::take(&mut self.due);
-        self.wheel.advance(&mut self.units, now, &mut due);
-        for unit in due.drain(..) {
-            let site = self.units[unit].destination as usize;
-            self.sites[site].waiting_count -= 1;
-            self.put_ready(unit, now, false);
+        self.wheel.advance(&mut self.jobs, now, &mut due);
+        for job in due.drain(..) {
+            let destination = self.jobs[job].destination as usize;
+            self.destinations[destination].waiting_count -= 1;
+            self.put_ready(job, now, false);
         }
         self.due = due;
         while let Some((when, id)) = self.timers.first().copied().filter(|(when, _)| *when <= now) {
             self.timers.remove(&(when, id));
-            let site = self.site_mut(id);
-            site.timer = None;
-            if matches!(site.health, Health::Suspended { until, .. } if until <= now) {
+            let destination = self.destination_at_mut(id);
+            destination.timer = None;
+            if matches!(destination.health, Health::Suspended { until, .. } if until <= now) {
                 self.resume(id);
             }
-            self.check(id, now);
-            self.forget_if_unused(id);
+            self.update_connections(id, now);
+            self.remove_if_unused(id);
         }
     }
 
     /// The next message that has grown old; ask until `None`.
-    pub fn next_aged(&mut self, now: Millis) -> Option<Aged> {
+    pub fn next_overdue(&mut self, now: Millis) -> Option<Overdue> {
         self.ages.sort(&mut self.messages);
         let warning = self.settings.delay_warning;
-        if let Some(message) = self.ages.oldest_young().filter(|m| self.is_aged(*m, warning, now)) {
-            self.ages.put(&mut self.messages, message, Age::Old);
+        if let Some(message) = self.ages.first_for_warning().filter(|m| self.is_as_old_as(*m, warning, now)) {
+            self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
             let recipients = self.recipients_of(message);
-            return Some(Aged::Delayed(self.messages[message].id, recipients));
+            return Some(Overdue::Delayed(self.messages[message].id, recipients));
         }
-        while let Some(message) = self.ages.oldest_old().filter(|m| now >= self.expires_at(*m)) {
-            self.ages.put(&mut self.messages, message, Age::Unlisted);
+        while let Some(message) = self.ages.first_for_expiry().filter(|m| now >= self.expires_at(*m)) {
+            self.ages.put(&mut self.messages, message, NextDeadline::None);
             if self.messages[message].held {
                 continue;
             }
-            let units = self.seize_units(message, &|_| true, now);
-            if !units.is_empty() {
-                return Some(Aged::Expired(units));
+            let jobs = self.lease_idle_jobs(message, &|_| true, now);
+            if !jobs.is_empty() {
+                return Some(Overdue::Expired(jobs));
             }
         }
         None
@@ -728,39 +734,43 @@ impl Queue {
     /// tried, and expires by its age once that is deferred.
     fn expires_at(&self, message: u32) -> Millis {
         let (arrived, expire) = (self.messages[message].arrived, millis(self.settings.expire));
-        let earliest = if arrived < self.begun { self.begun + expire.min(RESPITE) } else { arrived };
+        let earliest = if arrived < self.started_at {
+            self.started_at + expire.min(EXPIRY_GRACE_AFTER_START)
+        } else {
+            arrived
+        };
         earliest.max(arrived + expire)
     }
 
-    fn is_aged(&self, message: u32, age: Duration, now: Millis) -> bool {
+    fn is_as_old_as(&self, message: u32, age: Duration, now: Millis) -> bool {
         now - self.messages[message].arrived >= millis(age)
     }
 
-    /// When [`Queue::advance`] and [`Queue::next_aged`] have something next.
+    /// When [`Queue::advance`] and [`Queue::next_overdue`] have something next.
     pub fn next_wake(&self) -> Option<Millis> {
         let after = |m: u32, age: Duration| self.messages[m].arrived + millis(age);
-        let warned = self.ages.oldest_young().map(|m| after(m, self.settings.delay_warning));
-        let expired = self.ages.oldest_old().map(|m| self.expires_at(m));
+        let warned = self.ages.first_for_warning().map(|m| after(m, self.settings.delay_warning));
+        let expired = self.ages.first_for_expiry().map(|m| self.expires_at(m));
         let timer = self.timers.first().map(|t| t.0);
         [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
     }
 
     pub(crate) fn recipients_of(&self, message: u32) -> Vec<u32> {
         let mut all: Vec<u32> =
-            self.units_of(message).flat_map(|unit| self.units[unit].recipients.as_slice().to_vec()).collect();
+            self.jobs_of(message).flat_map(|job| self.jobs[job].recipients.as_slice().to_vec()).collect();
         all.sort_unstable();
         all
     }
 
-    /// Marks a unit that is in no list as in flight.
-    pub(crate) fn launch(&mut self, unit: UnitId, now: Millis) -> Taken {
-        let entry = &mut self.units[unit];
-        entry.set_place(Place::InFlight);
-        self.sites[entry.destination as usize].in_flight_count += 1;
+    /// Marks a job that is in no list as in flight.
+    pub(crate) fn start_attempt(&mut self, job: JobId, now: Millis) -> Lease {
+        let entry = &mut self.jobs[job];
+        entry.set_state(JobState::InFlight);
+        self.destinations[entry.destination as usize].in_flight_count += 1;
         let message = &self.messages[entry.message];
         let since = if entry.attempt_count() == 0 { message.arrived } else { entry.due };
-        Taken {
-            unit,
+        Lease {
+            job,
             id: message.id,
             recipients: entry.recipients.clone(),
             queued_ms: u64::try_from(now - since).unwrap_or(0),

@@ -2,7 +2,7 @@
 
 use crate::{
     Arrival, DestinationId, Millis, Queue,
-    message::{Place, UnitId},
+    message::{JobId, JobState},
 };
 use mail::QueueId;
 
@@ -19,30 +19,30 @@ impl Queue {
     /// Moves what is left of a message to where its recipients go now; `to` knows of each, by index.
     /// Waits and attempts stay as they are. What is in flight cannot be moved before its attempt has ended.
     pub fn reroute(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> Rerouted {
-        let rerouted = self.move_units(id, to, now);
-        self.promises_are_kept();
+        let rerouted = self.move_jobs(id, to, now);
+        self.release_reservations();
         rerouted
     }
 
-    fn move_units(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> Rerouted {
+    fn move_jobs(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> Rerouted {
         let mut rerouted = Rerouted::default();
         let Some(message) = self.by_id.get(&self.messages, id) else { return rerouted };
-        let units: Vec<UnitId> = self.units_of(message).collect();
+        let jobs: Vec<JobId> = self.jobs_of(message).collect();
         let (mut rows, mut old) = (Vec::new(), Vec::new());
-        for unit in units {
-            let entry = &self.units[unit];
+        for job in jobs {
+            let entry = &self.jobs[job];
             let here = DestinationId(entry.destination);
             let recipients = entry.recipients.as_slice();
             if recipients.iter().all(|index| to(*index) == here) {
                 continue;
             }
-            if entry.place() == Place::InFlight {
+            if entry.state() == JobState::InFlight {
                 rerouted.is_left = true;
                 continue;
             }
-            let due = (entry.place() == Place::Waiting).then_some(entry.due);
+            let due = (entry.state() == JobState::Waiting).then_some(entry.due);
             rows.extend(recipients.iter().map(|index| (*index, to(*index), entry.attempt_count(), due)));
-            old.push(unit);
+            old.push(job);
         }
         if rows.is_empty() {
             return rerouted;
@@ -51,10 +51,10 @@ impl Queue {
         let (arrived, size_bytes, held) = (entry.arrived, u64::from(entry.size_bytes), entry.held);
         let arrival = Arrival { id, arrived, size_bytes, held, recipients: &rows };
         // The new ones first, so that the message is never without any.
-        self.add_units(message, &rows, &arrival, now);
-        for unit in old {
-            self.withdraw(unit);
-            self.remove_unit(unit);
+        self.add_jobs(message, &rows, &arrival, now);
+        for job in old {
+            self.unschedule(job);
+            self.remove_job(job);
         }
         Rerouted { has_moved: true, ..rerouted }
     }

@@ -62,9 +62,9 @@ pub struct Settings {
     pub small_per_bulk: u8,
     /// Bytes a connection may serve while other destinations wait for a connection.
     pub quantum_bytes: u64,
-    /// Ready units for each open connection above which another one is opened at once.
+    /// ReadyList jobs for each open connection above which another one is opened at once.
     pub backlog_per_connection: u32,
-    /// Waiting time of the first ready unit after which another connection is opened all the same.
+    /// Waiting time of the first ready job after which another connection is opened all the same.
     pub patience: Duration,
 }
 

@@ -2,14 +2,14 @@
 
 use crate::{
     DestinationId, GroupId, Millis, Queue,
-    destination::{Health, Site},
-    message::Place,
+    destination_queue::{DestinationQueue, Health},
+    message::JobState,
 };
 use mail::{Destination, Outcome, QueueId};
 
-/// Where a unit is, and until when.
+/// Where a job is, and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Status {
+pub enum JobStatus {
     /// Waits for a connection of its destination.
     Ready,
     /// Its destination is suspended until then, because of this.
@@ -24,15 +24,15 @@ pub enum Status {
 
 /// The recipients of a message at one destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnitView {
+pub struct JobView {
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,
     /// Where they go.
     pub destination: Destination,
-    /// The destination's number.
-    pub site: DestinationId,
+    /// The number of the destination.
+    pub destination_id: DestinationId,
     /// Where they are.
-    pub status: Status,
+    pub status: JobStatus,
     /// Attempts so far.
     pub attempt_count: u16,
 }
@@ -46,8 +46,8 @@ pub struct MessageView {
     pub arrived: Millis,
     /// Size of its content (saturated at 4 GiB).
     pub size_bytes: u32,
-    /// Its units.
-    pub units: Vec<UnitView>,
+    /// Its jobs.
+    pub jobs: Vec<JobView>,
 }
 
 /// A destination with work or trouble.
@@ -93,35 +93,35 @@ impl Queue {
     pub fn message(&self, id: QueueId) -> Option<MessageView> {
         let message = self.by_id.get(&self.messages, id)?;
         let entry = &self.messages[message];
-        let units = self.units_of(message).map(|unit| self.unit_view(unit)).collect();
-        Some(MessageView { id, arrived: entry.arrived, size_bytes: entry.size_bytes, units })
+        let jobs = self.jobs_of(message).map(|job| self.job_view(job)).collect();
+        Some(MessageView { id, arrived: entry.arrived, size_bytes: entry.size_bytes, jobs })
     }
 
-    fn unit_view(&self, unit: u32) -> UnitView {
-        let unit = &self.units[unit];
-        let id = DestinationId(unit.destination);
-        let site = self.site(id);
-        let status = match (unit.place(), &site.health) {
-            (Place::Ready, Health::Suspended { until, reason, .. }) => {
-                Status::Suspended(*until, (**reason).clone())
+    fn job_view(&self, job: u32) -> JobView {
+        let job = &self.jobs[job];
+        let id = DestinationId(job.destination);
+        let destination = self.destination_at(id);
+        let status = match (job.state(), &destination.health) {
+            (JobState::Ready, Health::Suspended { until, reason, .. }) => {
+                JobStatus::Suspended(*until, (**reason).clone())
             }
-            (Place::Ready, _) => Status::Ready,
-            (Place::InFlight, _) => Status::InFlight,
-            (Place::Waiting, _) => Status::Waiting(unit.due),
-            (Place::Held, _) => Status::Held,
+            (JobState::Ready, _) => JobStatus::Ready,
+            (JobState::InFlight, _) => JobStatus::InFlight,
+            (JobState::Waiting, _) => JobStatus::Waiting(job.due),
+            (JobState::Held, _) => JobStatus::Held,
         };
-        UnitView {
-            recipients: unit.recipients.as_slice().to_vec(),
-            destination: site.name.clone(),
-            site: id,
+        JobView {
+            recipients: job.recipients.as_slice().to_vec(),
+            destination: destination.name.clone(),
+            destination_id: id,
             status,
-            attempt_count: unit.attempt_count(),
+            attempt_count: job.attempt_count(),
         }
     }
 
     /// Why a destination is suspended, if it is.
     pub fn suspension(&self, id: DestinationId) -> Option<&Outcome> {
-        match &self.site(id).health {
+        match &self.destination_at(id).health {
             Health::Suspended { reason, .. } => Some(reason),
             Health::Up | Health::Probing { .. } => None,
         }
@@ -129,32 +129,36 @@ impl Queue {
 
     /// Not to be tried now?
     pub fn is_suspended(&self, id: DestinationId) -> bool {
-        matches!(self.site(id).health, Health::Suspended { .. })
+        matches!(self.destination_at(id).health, Health::Suspended { .. })
     }
 
     /// Units that are under way, or would be if there were connections.
     pub fn busy_count(&self) -> u64 {
-        let busy = |site: &Site| {
-            let ready = if matches!(site.health, Health::Suspended { .. }) { 0 } else { site.ready_count };
-            u64::from(ready) + u64::from(site.in_flight_count)
+        let busy = |destination: &DestinationQueue| {
+            let ready = if matches!(destination.health, Health::Suspended { .. }) {
+                0
+            } else {
+                destination.ready_count
+            };
+            u64::from(ready) + u64::from(destination.in_flight_count)
         };
-        self.sites.iter().map(busy).sum()
+        self.destinations.iter().map(busy).sum()
     }
 
     /// All destinations with something to say of.
     pub fn destinations(&self) -> Vec<DestinationView> {
-        self.sites
+        self.destinations
             .iter()
-            .filter(|site| !site.is_unused())
-            .map(|site| DestinationView {
-                name: site.name.clone(),
-                group: site.group,
-                ready_count: site.ready_count,
-                in_flight_count: site.in_flight_count,
-                waiting_count: site.waiting_count,
-                connection_count: site.connection_count,
-                window: site.window,
-                suspended: match &site.health {
+            .filter(|destination| !destination.is_unused())
+            .map(|destination| DestinationView {
+                name: destination.name.clone(),
+                group: destination.group,
+                ready_count: destination.ready_count,
+                in_flight_count: destination.in_flight_count,
+                waiting_count: destination.waiting_count,
+                connection_count: destination.connection_count,
+                window: destination.window,
+                suspended: match &destination.health {
                     Health::Suspended { until, reason, .. } => Some((*until, (**reason).clone())),
                     Health::Up | Health::Probing { .. } => None,
                 },

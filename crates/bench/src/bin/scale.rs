@@ -2,7 +2,7 @@
 //! table; `docs/scaling.md` shows one.
 
 use mail::{Destination, Disposition, QueueId, Transport};
-use queue::{Arrival, DestinationId, Millis, Queue, Settings, Taken};
+use queue::{Arrival, DestinationId, Lease, Millis, Queue, Settings};
 use std::{fs, process::ExitCode, time::Instant};
 
 /// Destinations.
@@ -44,11 +44,11 @@ fn measure(count: u64) {
         let target = format!("d{number}.test").into();
         Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target }
     };
-    let sites: Vec<DestinationId> =
+    let destinations: Vec<DestinationId> =
         (0..SITES).map(|number| queue.destination(&destination(number))).collect();
     let before = resident_bytes();
     println!("{:<44} {:>12} {:>12}", "operation", "times", "each");
-    timed("insert a message that waits", count, || fill(&mut queue, &sites, count));
+    timed("insert a message that waits", count, || fill(&mut queue, &destinations, count));
     let bytes = resident_bytes().saturating_sub(before) as f64 / count as f64;
     println!("{:<44} {:>12} {bytes:>9.1} bytes", "memory a message", "");
     let due_count = (count as f64 * MINUTE as f64 * 5.0 / RETRY as f64) as u64;
@@ -59,11 +59,11 @@ fn measure(count: u64) {
             queue.advance(now);
         }
     });
-    let taken = timed("take what is due", due_count, || take_all(&mut queue, &sites, now));
-    timed("settle it: half delivered, half deferred", taken.len() as u64, || {
-        for (number, unit) in taken.iter().enumerate() {
+    let leases = timed("take what is due", due_count, || take_all(&mut queue, &destinations, now));
+    timed("complete it: half delivered, half deferred", leases.len() as u64, || {
+        for (number, lease) in leases.iter().enumerate() {
             let disposition = if number % 2 == 0 { Disposition::Delivered } else { Disposition::Deferred };
-            queue.settle(unit.unit, &[(0, disposition)], true, now);
+            queue.complete(lease.job, &[(0, disposition)], true, now);
         }
     });
     timed("hold one by its id", count / 100, || {
@@ -80,16 +80,21 @@ fn measure(count: u64) {
 }
 
 /// Messages that were tried once and are due again within the longest wait between two attempts.
-fn fill(queue: &mut Queue, sites: &[DestinationId], count: u64) {
+fn fill(queue: &mut Queue, destinations: &[DestinationId], count: u64) {
     for number in 1..=count {
         let due = (number * 104_729 % RETRY as u64) as Millis;
-        let recipients = [(0, sites[(number * 7919) as usize % sites.len()], 1, Some(due))];
+        let recipients = [(0, destinations[(number * 7919) as usize % destinations.len()], 1, Some(due))];
         let id = QueueId(number << 8);
         queue.insert(&Arrival { id, arrived: 0, size_bytes: 4096, held: false, recipients: &recipients }, 0);
     }
 }
 
-fn take_all(queue: &mut Queue, sites: &[DestinationId], now: Millis) -> Vec<Taken> {
-    while queue.next_order(now).is_some() {}
-    sites.iter().flat_map(|site| std::iter::from_fn(|| queue.take(*site, now)).collect::<Vec<_>>()).collect()
+fn take_all(queue: &mut Queue, destinations: &[DestinationId], now: Millis) -> Vec<Lease> {
+    while queue.next_connection_request(now).is_some() {}
+    destinations
+        .iter()
+        .flat_map(|destination| {
+            std::iter::from_fn(|| queue.lease_next(*destination, now)).collect::<Vec<_>>()
+        })
+        .collect()
 }

@@ -7,7 +7,7 @@ use crate::control::{
 };
 use engine::{Command, Engine, LastOutcome};
 use mail::{Content, Message, QueueId, SharedMessage, UnixMillis};
-use queue::{MessageView, UnitView, Verdict};
+use queue::{CancelAs, JobView, MessageView};
 use spool::SpoolFailure;
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ fn command(action: Action, meant: &Meant) -> Command {
         Action::Retry => Command::Retry(id),
         Action::Hold => Command::Hold(id),
         Action::Release => Command::Release(id),
-        Action::Bounce => Command::Cancel { id, recipients, verdict: Verdict::Returned },
-        Action::Delete => Command::Cancel { id, recipients, verdict: Verdict::Deleted },
+        Action::Bounce => Command::Cancel { id, recipients, cancel_as: CancelAs::Bounce },
+        Action::Delete => Command::Cancel { id, recipients, cancel_as: CancelAs::Delete },
     }
 }
 
@@ -194,7 +194,7 @@ fn describe_damaged(
     notes: &[LastOutcome],
     failure: &SpoolFailure,
 ) -> Listed {
-    let mut left: Vec<u32> = view.units.iter().flat_map(|unit| unit.recipients.iter().copied()).collect();
+    let mut left: Vec<u32> = view.jobs.iter().flat_map(|job| job.recipients.iter().copied()).collect();
     left.sort_unstable();
     Listed {
         id: Id(view.id),
@@ -214,7 +214,7 @@ fn described(
     notes: &[LastOutcome],
     index: u32,
 ) -> Option<ListedRecipient> {
-    let mut row = placed(engine, view.units.iter().find(|unit| unit.recipients.contains(&index))?);
+    let mut row = placed(engine, view.jobs.iter().find(|job| job.recipients.contains(&index))?);
     if let Some((_, outcome, at)) = notes.iter().find(|note| note.0 == index) {
         row.last = Some(outcome.text.to_string());
         row.last_ms = Some(at.0);
@@ -223,36 +223,36 @@ fn described(
 }
 
 /// Where a unit is, and why.
-fn placed(engine: &Engine, unit: &UnitView) -> ListedRecipient {
+fn placed(engine: &Engine, job: &JobView) -> ListedRecipient {
     let mut row = ListedRecipient {
         address: String::new(),
-        destination: unit.destination.to_string(),
+        destination: job.destination.to_string(),
         status: Status::Ready,
-        attempt_count: u32::from(unit.attempt_count),
+        attempt_count: u32::from(job.attempt_count),
         last: None,
         last_ms: None,
         next_ms: None,
         reason: None,
     };
-    match &unit.status {
-        queue::Status::Ready => {
+    match &job.status {
+        queue::JobStatus::Ready => {
             row.reason = Some("when a connection to the destination is free".to_owned());
         }
-        queue::Status::Suspended(until, reason) => {
+        queue::JobStatus::Suspended(until, reason) => {
             row.status = Status::Suspended;
             row.next_ms = Some(engine.on_wall(*until).0);
             row.last = Some(reason.text.to_string());
             row.reason = Some(format!("the destination is probed then: {}", reason.text));
         }
-        queue::Status::InFlight => row.status = Status::InFlight,
-        queue::Status::Waiting(due) => {
+        queue::JobStatus::InFlight => row.status = Status::InFlight,
+        queue::JobStatus::Waiting(due) => {
             row.status = Status::Waiting;
             row.next_ms = Some(engine.on_wall(*due).0);
             row.reason = Some(
                 "the last attempt was deferred; the interval grows with the age of the message".to_owned(),
             );
         }
-        queue::Status::Held => {
+        queue::JobStatus::Held => {
             row.status = Status::Held;
             row.reason = Some("not before an operator releases the message".to_owned());
         }

@@ -9,17 +9,17 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
     for id in 0..100 {
         put(&mut q, id, &[a], 100, 0);
     }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(a)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(a)]);
     put(&mut q, 1000, &[b], 100, 0);
-    assert_eq!(orders(&mut q, 0), []);
+    assert_eq!(requests(&mut q, 0), []);
     let mut served = 0;
-    while let Some(taken) = q.take(a, 1) {
-        done(&mut q, &taken, Disposition::Delivered, 1);
+    while let Some(lease) = q.lease_next(a, 1) {
+        done(&mut q, &lease, Disposition::Delivered, 1);
         served += 1;
     }
     assert_eq!((served, q.is_contended(a)), (10, true));
     q.connection_closed(a, true, 1);
-    assert_eq!(orders(&mut q, 1), [Order::Open(b)]);
+    assert_eq!(requests(&mut q, 1), [ConnectionRequest::Open(b)]);
 }
 
 #[test]
@@ -29,19 +29,19 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
     for id in 0..100 {
         put(&mut q, id, &[a], 100, 0);
     }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     let mut opened = a;
     let mut turns = Vec::new();
     for other in 0..10 {
         let to = q.destination(&site(&format!("b{other}")));
         put(&mut q, 1000 + other, &[to], 100, 0);
-        while let Some(taken) = q.take(opened, 1) {
-            done(&mut q, &taken, Disposition::Delivered, 1);
+        while let Some(lease) = q.lease_next(opened, 1) {
+            done(&mut q, &lease, Disposition::Delivered, 1);
         }
         q.connection_closed(opened, true, 1);
-        match orders(&mut q, 1)[..] {
-            [Order::Open(next)] => opened = next,
-            ref orders => panic!("{orders:?}"),
+        match requests(&mut q, 1)[..] {
+            [ConnectionRequest::Open(next)] => opened = next,
+            ref requests => panic!("{requests:?}"),
         }
         turns.push(opened);
     }
@@ -58,12 +58,12 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
     for (id, to) in [(1, a), (2, b), (3, other)] {
         put(&mut q, id, &[to], 100, 0);
     }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(other)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(other)]);
     assert!(q.is_contended(a) && !q.is_contended(other), "b waits for the group's only runner");
-    let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Disposition::Delivered, 0);
+    let lease = q.lease_next(a, 0).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 0);
     q.connection_closed(a, true, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(b)]);
     assert!(!q.is_contended(b));
 }
 
@@ -75,12 +75,12 @@ fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
     for (id, to) in [(1, a), (2, b), (3, c)] {
         put(&mut q, id, &[to], 100, 0);
     }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let taken = q.take(a, 0).unwrap();
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    let lease = q.lease_next(a, 0).unwrap();
     q.hold(QueueId(2));
-    done(&mut q, &taken, Disposition::Delivered, 0);
+    done(&mut q, &lease, Disposition::Delivered, 0);
     q.connection_closed(a, true, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(c)], "b is held");
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(c)], "b is held");
 }
 
 #[test]
@@ -89,20 +89,20 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[b], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(b)]);
-    let (slow, quick) = (q.take(a, 0).unwrap(), q.take(b, 0).unwrap());
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(b)]);
+    let (slow, quick) = (q.lease_next(a, 0).unwrap(), q.lease_next(b, 0).unwrap());
     put(&mut q, 3, &[a], 100, 0);
     done(&mut q, &quick, Disposition::Delivered, 1);
     q.advance(60);
-    assert_eq!(orders(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
-    let third = q.take(a, 60).unwrap();
+    assert_eq!(requests(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
+    let third = q.lease_next(a, 60).unwrap();
     put(&mut q, 4, &[a], 100, 60);
     q.connection_closed(b, true, 60);
-    assert_eq!(orders(&mut q, 60), [], "the fourth has not waited yet");
+    assert_eq!(requests(&mut q, 60), [], "the fourth has not waited yet");
     q.advance(120);
-    assert_eq!(orders(&mut q, 120), [Order::Open(a)]);
-    for taken in [slow, third] {
-        done(&mut q, &taken, Disposition::Delivered, 120);
+    assert_eq!(requests(&mut q, 120), [ConnectionRequest::Open(a)]);
+    for lease in [slow, third] {
+        done(&mut q, &lease, Disposition::Delivered, 120);
     }
 }
 
@@ -112,9 +112,9 @@ fn more_runners_are_used_at_once() {
     let mut q = Queue::new(grouped([slow.clone()]), 7, 0);
     let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
     put(&mut q, 1, &[a, b], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     q.set_settings(grouped([Group { connections_max: 2, ..slow }]));
-    assert_eq!(orders(&mut q, 0), [Order::Open(b)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(b)]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn where_connections_are_scarce_the_higher_priority_goes_first() {
     let (low, high) = (q.destination(&site("a")), q.destination_in(&site("b"), GroupId(1)));
     put(&mut q, 1, &[low], 100, 0);
     put(&mut q, 2, &[high], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(high)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(high)]);
 }
 
 #[test]
@@ -132,13 +132,13 @@ fn a_resting_connection_is_woken_instead_of_a_new_one() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    assert!(!q.rest(a), "there is work");
-    let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Disposition::Delivered, 0);
-    assert!(q.rest(a));
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    assert!(!q.enter_idle(a), "there is work");
+    let lease = q.lease_next(a, 0).unwrap();
+    done(&mut q, &lease, Disposition::Delivered, 0);
+    assert!(q.enter_idle(a));
     put(&mut q, 2, &[a], 100, 1);
-    assert_eq!(orders(&mut q, 1), [Order::Wake(a)]);
+    assert_eq!(requests(&mut q, 1), [ConnectionRequest::Wake(a)]);
 }
 
 #[test]
@@ -146,17 +146,17 @@ fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had
     let mut q = Queue::new(Settings { connections_max: 1, ..Settings::default() }, 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let first = q.take(a, 0).unwrap();
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    let first = q.lease_next(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
-    assert_eq!(orders(&mut q, 60), [], "there is no second one");
+    assert_eq!(requests(&mut q, 60), [], "there is no second one");
     done(&mut q, &first, Disposition::Delivered, 60);
-    let second = q.take(a, 60).unwrap();
+    let second = q.lease_next(a, 60).unwrap();
     done(&mut q, &second, Disposition::Delivered, 70);
-    assert!(q.rest(a));
+    assert!(q.enter_idle(a));
     put(&mut q, 3, &[a], 100, 80);
-    assert_eq!(orders(&mut q, 80), [Order::Wake(a)]);
+    assert_eq!(requests(&mut q, 80), [ConnectionRequest::Wake(a)]);
 }
 
 #[test]
@@ -169,25 +169,25 @@ fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_w
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| q.destination_in(&site(name), group));
         for (id, to) in [(1, a), (2, b)] {
             put(&mut q, id, &[to], 100, 0);
-            assert_eq!(orders(&mut q, 0), [Order::Open(to)]);
-            let taken = q.take(to, 0).unwrap();
-            done(&mut q, &taken, Disposition::Delivered, 0);
-            assert!(!q.is_contended(to) && q.rest(to));
+            assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(to)]);
+            let lease = q.lease_next(to, 0).unwrap();
+            done(&mut q, &lease, Disposition::Delivered, 0);
+            assert!(!q.is_contended(to) && q.enter_idle(to));
         }
         put(&mut q, 3, &[c], 100, 10);
-        let first = match orders(&mut q, 10)[..] {
-            [Order::Wake(first)] => first,
-            ref orders => panic!("{orders:?}"),
+        let first = match requests(&mut q, 10)[..] {
+            [ConnectionRequest::Wake(first)] => first,
+            ref requests => panic!("{requests:?}"),
         };
         assert!(q.is_contended(first), "it is to leave");
         put(&mut q, 4, &[c], 100, 11);
-        assert_eq!(orders(&mut q, 11), [], "one is on its way");
+        assert_eq!(requests(&mut q, 11), [], "one is on its way");
         put(&mut q, 5, &[d], 100, 12);
         let second = if first == a { b } else { a };
-        assert_eq!(orders(&mut q, 12), [Order::Wake(second)]);
+        assert_eq!(requests(&mut q, 12), [ConnectionRequest::Wake(second)]);
         for (gone, next) in [(first, c), (second, d)] {
             q.connection_closed(gone, true, 20);
-            assert_eq!(orders(&mut q, 20), [Order::Open(next)]);
+            assert_eq!(requests(&mut q, 20), [ConnectionRequest::Open(next)]);
         }
     }
 }
@@ -197,13 +197,13 @@ fn a_slow_connection_does_not_hold_up_the_next_message() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    q.take(a, 0).unwrap();
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    q.lease_next(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 5);
-    assert_eq!(orders(&mut q, 5), []);
+    assert_eq!(requests(&mut q, 5), []);
     assert_eq!(q.next_wake(), Some(55));
     q.advance(55);
-    assert_eq!(orders(&mut q, 55), [Order::Open(a)]);
+    assert_eq!(requests(&mut q, 55), [ConnectionRequest::Open(a)]);
 }
 
 #[test]
@@ -213,10 +213,10 @@ fn one_failed_connection_among_many_only_narrows_the_window() {
     for id in 0..100 {
         put(&mut q, id, &[a], 100, 0);
     }
-    assert_eq!(orders(&mut q, 0).len(), 5);
+    assert_eq!(requests(&mut q, 0).len(), 5);
     assert_eq!(q.unreachable(a, down(), 1), None);
     q.connection_closed(a, true, 1);
-    assert!(q.take(a, 1).is_some());
+    assert!(q.lease_next(a, 1).is_some());
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn a_closed_queue_orders_no_connection() {
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[a, b], 100, 0);
-    assert_eq!(q.next_order(0), Some(Order::Open(a)));
+    assert_eq!(q.next_connection_request(0), Some(ConnectionRequest::Open(a)));
     q.close();
-    assert_eq!(orders(&mut q, 0), []);
-    let taken = q.take(a, 0).unwrap();
-    done(&mut q, &taken, Disposition::Deferred, 1);
+    assert_eq!(requests(&mut q, 0), []);
+    let lease = q.lease_next(a, 0).unwrap();
+    done(&mut q, &lease, Disposition::Deferred, 1);
     q.connection_closed(a, true, 1);
     q.advance(1_000_000_000);
-    assert_eq!((orders(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
+    assert_eq!((requests(&mut q, 1_000_000_000), q.connection_count()), (vec![], 0));
 }
 
 #[test]
@@ -240,14 +240,18 @@ fn a_connection_that_was_never_made_is_not_waited_for() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let slow = q.take(a, 0).unwrap();
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    let slow = q.lease_next(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
-    assert_eq!(orders(&mut q, 60), [Order::Open(a)]);
+    assert_eq!(requests(&mut q, 60), [ConnectionRequest::Open(a)]);
     assert_eq!(q.unreachable(a, down(), 70), None, "the other one works");
     q.connection_closed(a, true, 70);
-    assert_eq!(orders(&mut q, 70), [Order::Open(a)], "and will for long: the second message wants another");
+    assert_eq!(
+        requests(&mut q, 70),
+        [ConnectionRequest::Open(a)],
+        "and will for long: the second message wants another"
+    );
     done(&mut q, &slow, Disposition::Delivered, 80);
 }
 
@@ -258,15 +262,15 @@ fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
     for id in 0..3 {
         put(&mut q, id, &[a], 100, 0);
     }
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     let until = q.unreachable(a, down(), 0).unwrap();
     q.connection_closed(a, true, 0);
     q.advance(until);
-    assert_eq!(orders(&mut q, until), [Order::Open(a)]);
-    q.is_no_destination(a);
-    assert_eq!(std::iter::from_fn(|| q.take(a, until)).count(), 3);
+    assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)]);
+    q.mark_undeliverable(a);
+    assert_eq!(std::iter::from_fn(|| q.lease_next(a, until)).count(), 3);
     q.connection_closed(a, true, until);
-    assert_eq!(orders(&mut q, until), []);
+    assert_eq!(requests(&mut q, until), []);
 }
 
 #[test]
@@ -274,17 +278,21 @@ fn a_connection_that_took_nothing_leaves_no_place_beside_a_slow_one() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a)]);
-    let slow = q.take(a, 0).unwrap();
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
+    let slow = q.lease_next(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
-    assert_eq!(orders(&mut q, 60), [Order::Open(a)]);
+    assert_eq!(requests(&mut q, 60), [ConnectionRequest::Open(a)]);
     // The second message is gone before the second connection can take it.
     assert!(q.hold(QueueId(2)));
-    assert_eq!(q.take(a, 60), None);
+    assert_eq!(q.lease_next(a, 60), None);
     q.connection_closed(a, false, 62);
     put(&mut q, 3, &[a], 100, 63);
     q.advance(120);
-    assert_eq!(orders(&mut q, 120), [Order::Open(a)], "the slow connection holds up the third message");
+    assert_eq!(
+        requests(&mut q, 120),
+        [ConnectionRequest::Open(a)],
+        "the slow connection holds up the third message"
+    );
     done(&mut q, &slow, Disposition::Delivered, 121);
 }

@@ -5,8 +5,8 @@ mod connections;
 use mail::{Destination, Disposition, Enhanced, Outcome, QueueId, Transport};
 use proptest::prelude::*;
 use queue::{
-    Aged, Arrival, DestinationId, Group, GroupId, Millis, Order, Queue, Rerouted, Settings, SortOrder,
-    Status, Taken, Verdict,
+    Arrival, CancelAs, ConnectionRequest, DestinationId, Group, GroupId, JobStatus, Lease, Millis, Overdue,
+    Queue, Rerouted, Settings, SortOrder,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,13 +33,13 @@ fn put(q: &mut Queue, id: u64, to: &[DestinationId], size_bytes: u64, now: Milli
     ));
 }
 
-fn orders(q: &mut Queue, now: Millis) -> Vec<Order> {
-    std::iter::from_fn(|| q.next_order(now)).collect()
+fn requests(q: &mut Queue, now: Millis) -> Vec<ConnectionRequest> {
+    std::iter::from_fn(|| q.next_connection_request(now)).collect()
 }
 
-fn done(q: &mut Queue, taken: &Taken, disposition: Disposition, now: Millis) -> queue::Settlement {
-    let results: Vec<_> = taken.recipients.as_slice().iter().map(|r| (*r, disposition)).collect();
-    q.settle(taken.unit, &results, true, now)
+fn done(q: &mut Queue, lease: &Lease, disposition: Disposition, now: Millis) -> queue::Completion {
+    let results: Vec<_> = lease.recipients.as_slice().iter().map(|r| (*r, disposition)).collect();
+    q.complete(lease.job, &results, true, now)
 }
 
 #[test]
@@ -47,13 +47,13 @@ fn recipients_at_one_destination_go_together() {
     let mut q = new();
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
     put(&mut q, 1, &[a, b, a], 100, 0);
-    assert_eq!(orders(&mut q, 0), [Order::Open(a), Order::Open(b)]);
-    let taken = q.take(a, 0).unwrap();
-    assert_eq!(taken.recipients.as_slice(), [0, 2]);
-    assert_eq!(q.take(a, 0), None);
-    assert!(!done(&mut q, &taken, Disposition::Delivered, 1).last);
-    let taken = q.take(b, 0).unwrap();
-    assert!(done(&mut q, &taken, Disposition::Failed, 1).last);
+    assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(b)]);
+    let lease = q.lease_next(a, 0).unwrap();
+    assert_eq!(lease.recipients.as_slice(), [0, 2]);
+    assert_eq!(q.lease_next(a, 0), None);
+    assert!(!done(&mut q, &lease, Disposition::Delivered, 1).last);
+    let lease = q.lease_next(b, 0).unwrap();
+    assert!(done(&mut q, &lease, Disposition::Failed, 1).last);
     assert!(q.is_empty());
 }
 
@@ -63,10 +63,10 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
     put(&mut q, 1, &[a, a], 100, 0);
     put(&mut q, 2, &[a], 100, 0);
-    orders(&mut q, 0);
-    let first = q.take(a, 0).unwrap();
-    let s = q.settle(first.unit, &[(0, Disposition::Deferred), (1, Disposition::Deferred)], true, 10);
-    let in_flight = q.take(a, 10).unwrap();
+    requests(&mut q, 0);
+    let first = q.lease_next(a, 0).unwrap();
+    let s = q.complete(first.job, &[(0, Disposition::Deferred), (1, Disposition::Deferred)], true, 10);
+    let in_flight = q.lease_next(a, 10).unwrap();
     let result = |has_moved, is_left| Rerouted { has_moved, is_left };
     assert_eq!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), result(true, false));
     let again = q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20);
@@ -75,12 +75,12 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     assert!(done(&mut q, &in_flight, Disposition::Delivered, 30).last);
     let due = s.retry_at.unwrap() + 200;
     q.advance(due);
-    let taken = q.take(b, due).unwrap();
-    assert_eq!((taken.recipients.as_slice(), taken.attempt_count), (&[0][..], 1));
-    assert!(!done(&mut q, &taken, Disposition::Delivered, due).last);
-    let taken = q.take(a, due).unwrap();
-    assert_eq!(taken.recipients.as_slice(), [1]);
-    assert!(done(&mut q, &taken, Disposition::Delivered, due).last);
+    let lease = q.lease_next(b, due).unwrap();
+    assert_eq!((lease.recipients.as_slice(), lease.attempt_count), (&[0][..], 1));
+    assert!(!done(&mut q, &lease, Disposition::Delivered, due).last);
+    let lease = q.lease_next(a, due).unwrap();
+    assert_eq!(lease.recipients.as_slice(), [1]);
+    assert!(done(&mut q, &lease, Disposition::Delivered, due).last);
     assert!(q.is_empty());
 }
 
@@ -89,16 +89,16 @@ fn only_deferred_recipients_are_tried_again_and_later() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a], 100, 0);
-    orders(&mut q, 0);
-    let taken = q.take(a, 10).unwrap();
-    let s = q.settle(taken.unit, &[(0, Disposition::Delivered), (1, Disposition::Deferred)], true, 10);
+    requests(&mut q, 0);
+    let lease = q.lease_next(a, 10).unwrap();
+    let s = q.complete(lease.job, &[(0, Disposition::Delivered), (1, Disposition::Deferred)], true, 10);
     let due = s.retry_at.unwrap();
     assert!((240_010..=360_010).contains(&due), "{due}");
     q.advance(due - 200);
-    assert_eq!(q.take(a, due - 200), None);
+    assert_eq!(q.lease_next(a, due - 200), None);
     q.advance(due + 200);
-    let taken = q.take(a, due + 200).unwrap();
-    assert_eq!((taken.recipients.as_slice(), taken.attempt_count), (&[1][..], 1));
+    let lease = q.lease_next(a, due + 200).unwrap();
+    assert_eq!((lease.recipients.as_slice(), lease.attempt_count), (&[1][..], 1));
 }
 
 #[test]
@@ -108,29 +108,29 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     for id in 0..1000 {
         put(&mut q, id, &[a], 100, 0);
     }
-    let opened = orders(&mut q, 0).len();
+    let opened = requests(&mut q, 0).len();
     assert_eq!(opened, 5, "the window's start");
     for _ in 0..opened {
         q.unreachable(a, down(), 10);
         q.connection_closed(a, true, 10);
     }
-    assert_eq!(orders(&mut q, 20), []);
-    let Status::Suspended(until, _) = q.message(QueueId(500)).unwrap().units[0].status.clone() else {
+    assert_eq!(requests(&mut q, 20), []);
+    let JobStatus::Suspended(until, _) = q.message(QueueId(500)).unwrap().jobs[0].status.clone() else {
         panic!()
     };
     put(&mut q, 5000, &[a], 100, 30);
-    assert_eq!(orders(&mut q, 40), []);
+    assert_eq!(requests(&mut q, 40), []);
     assert_eq!(q.next_wake().unwrap(), until);
     q.advance(until);
-    assert_eq!(orders(&mut q, until), [Order::Open(a)], "one probe");
-    let probe = q.take(a, until).unwrap();
-    assert_eq!((probe.attempt_count, q.take(a, until)), (0, None));
+    assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)], "one probe");
+    let probe = q.lease_next(a, until).unwrap();
+    assert_eq!((probe.attempt_count, q.lease_next(a, until)), (0, None));
     done(&mut q, &probe, Disposition::Delivered, until + 5);
     let mut window = Vec::new();
     for i in 0..20 {
-        window.push(orders(&mut q, until + 10 + i).len());
-        let taken = q.take(a, until + 10 + i).unwrap();
-        done(&mut q, &taken, Disposition::Delivered, until + 10 + i);
+        window.push(requests(&mut q, until + 10 + i).len());
+        let lease = q.lease_next(a, until + 10 + i).unwrap();
+        done(&mut q, &lease, Disposition::Delivered, until + 10 + i);
     }
     assert!(window[0] <= 1 && window.iter().sum::<usize>() > 3, "slow start: {window:?}");
 }
@@ -143,7 +143,7 @@ fn the_wait_for_a_dead_destination_grows_to_its_limit() {
     let (mut now, mut waits) = (0, Vec::new());
     for _ in 0..12 {
         q.advance(now);
-        assert_eq!(orders(&mut q, now), [Order::Open(a)]);
+        assert_eq!(requests(&mut q, now), [ConnectionRequest::Open(a)]);
         let until = q.unreachable(a, down(), now).unwrap();
         q.connection_closed(a, true, now);
         waits.push(until - now);
@@ -162,7 +162,7 @@ fn small_messages_go_first_but_not_for_ever() {
     for id in 0..10 {
         put(&mut q, id, &[a], 100, 1);
     }
-    let order: Vec<u64> = (0..6).map(|_| q.take(a, 2).unwrap().id.0).collect();
+    let order: Vec<u64> = (0..6).map(|_| q.lease_next(a, 2).unwrap().id.0).collect();
     assert_eq!(order, [0, 1, 2, 3, 100, 4]);
 }
 
@@ -177,9 +177,9 @@ fn a_group_has_its_own_retry_schedule() {
     let mut q = Queue::new(grouped([rare]), 7, 0);
     let a = q.destination_in(&site("a"), GroupId(1));
     put(&mut q, 1, &[a], 100, 0);
-    orders(&mut q, 0);
-    let taken = q.take(a, 0).unwrap();
-    assert!(done(&mut q, &taken, Disposition::Deferred, 0).retry_at.unwrap() > 60_000_000);
+    requests(&mut q, 0);
+    let lease = q.lease_next(a, 0).unwrap();
+    assert!(done(&mut q, &lease, Disposition::Deferred, 0).retry_at.unwrap() > 60_000_000);
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn a_destinations_messages_go_in_the_order_of_its_group() {
         for (id, size_bytes, arrived) in [(3, 900, 50), (1, 500, 70), (2, 100, 20)] {
             put(&mut q, id, &[a], size_bytes, arrived);
         }
-        orders(&mut q, 100);
-        let ids: Vec<u64> = std::iter::from_fn(|| q.take(a, 100)).map(|taken| taken.id.0).collect();
+        requests(&mut q, 100);
+        let ids: Vec<u64> = std::iter::from_fn(|| q.lease_next(a, 100)).map(|lease| lease.id.0).collect();
         assert_eq!(ids, expected, "{order}");
     }
 }
@@ -214,8 +214,8 @@ fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
     settings.groups[0].order = SortOrder::Filename;
     q.set_settings(settings);
     assert!(q.hold(QueueId(2)));
-    orders(&mut q, 0);
-    let ids: Vec<u64> = std::iter::from_fn(|| q.take(a, 0)).map(|taken| taken.id.0).collect();
+    requests(&mut q, 0);
+    let ids: Vec<u64> = std::iter::from_fn(|| q.lease_next(a, 0)).map(|lease| lease.id.0).collect();
     assert_eq!(ids, [1, 3, 4]);
 }
 
@@ -224,16 +224,16 @@ fn delay_is_told_once_and_expiry_ends_it() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a], 100, 0);
-    q.take(a, 0)
-        .map(|t| q.settle(t.unit, &[(0, Disposition::Deferred), (1, Disposition::Delivered)], true, 0));
+    q.lease_next(a, 0)
+        .map(|t| q.complete(t.job, &[(0, Disposition::Deferred), (1, Disposition::Delivered)], true, 0));
     let four_hours = 4 * 3600 * 1000;
-    assert_eq!(q.next_aged(four_hours - 1), None);
-    assert_eq!(q.next_aged(four_hours), Some(Aged::Delayed(QueueId(1), vec![0])));
-    assert_eq!(q.next_aged(four_hours), None);
+    assert_eq!(q.next_overdue(four_hours - 1), None);
+    assert_eq!(q.next_overdue(four_hours), Some(Overdue::Delayed(QueueId(1), vec![0])));
+    assert_eq!(q.next_overdue(four_hours), None);
     let five_days = 5 * 86400 * 1000;
-    let Some(Aged::Expired(units)) = q.next_aged(five_days) else { panic!() };
-    assert_eq!((units.len(), units[0].recipients.as_slice()), (1, &[0][..]));
-    assert!(done(&mut q, &units[0], Disposition::Failed, five_days).last);
+    let Some(Overdue::Expired(jobs)) = q.next_overdue(five_days) else { panic!() };
+    assert_eq!((jobs.len(), jobs[0].recipients.as_slice()), (1, &[0][..]));
+    assert!(done(&mut q, &jobs[0], Disposition::Failed, five_days).last);
     assert!(q.is_empty());
 }
 
@@ -242,11 +242,11 @@ fn an_attempt_that_ends_after_expiry_can_be_told() {
     let mut q = Queue::new(Settings { expire: Duration::from_secs(10), ..Settings::default() }, 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    let taken = q.take(a, 9_000).unwrap();
-    assert!(!q.is_over(taken.unit, 9_999));
-    assert_eq!(q.next_aged(10_000), None, "it is in flight");
-    assert!(q.is_over(taken.unit, 11_000));
-    assert!(done(&mut q, &taken, Disposition::Failed, 11_000).last);
+    let lease = q.lease_next(a, 9_000).unwrap();
+    assert!(!q.is_expired(lease.job, 9_999));
+    assert_eq!(q.next_overdue(10_000), None, "it is in flight");
+    assert!(q.is_expired(lease.job, 11_000));
+    assert!(done(&mut q, &lease, Disposition::Failed, 11_000).last);
 }
 
 #[test]
@@ -256,21 +256,21 @@ fn held_messages_stay_and_deleted_ones_go() {
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[a], 100, 0);
     assert!(q.hold(QueueId(1)));
-    assert_eq!(q.take(a, 0).unwrap().id, QueueId(2));
-    assert_eq!(q.take(a, 0), None);
+    assert_eq!(q.lease_next(a, 0).unwrap().id, QueueId(2));
+    assert_eq!(q.lease_next(a, 0), None);
     q.flush(1);
-    assert_eq!(q.take(a, 1), None, "a flush leaves held mail alone");
-    assert_eq!(q.seize(QueueId(2), |_| true, Verdict::Deleted, 1), Some(vec![]), "in flight");
+    assert_eq!(q.lease_next(a, 1), None, "a flush leaves held mail alone");
+    assert_eq!(q.cancel(QueueId(2), |_| true, CancelAs::Delete, 1), Some(vec![]), "in flight");
     q.release(QueueId(1), 2);
-    assert_eq!(q.take(a, 2).unwrap().id, QueueId(1));
+    assert_eq!(q.lease_next(a, 2).unwrap().id, QueueId(1));
     assert_eq!(
-        (q.seize(QueueId(3), |_| true, Verdict::Deleted, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
+        (q.cancel(QueueId(3), |_| true, CancelAs::Delete, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
         (None, false, false)
     );
 }
 
-fn recipients(taken: &[Taken]) -> Vec<&[u32]> {
-    taken.iter().map(|taken| taken.recipients.as_slice()).collect()
+fn recipients(lease: &[Lease]) -> Vec<&[u32]> {
+    lease.iter().map(|lease| lease.recipients.as_slice()).collect()
 }
 
 #[test]
@@ -278,12 +278,12 @@ fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as
     let mut q = new();
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
     put(&mut q, 1, &[a, a, a, b], 100, 0);
-    let seized = q.seize(QueueId(1), |index| index == 1 || index == 3, Verdict::Deleted, 1).unwrap();
-    assert_eq!(recipients(&seized), [&[3], &[1][..]]);
-    assert!(seized.iter().all(|taken| !done(&mut q, taken, Disposition::Failed, 2).last));
-    let left = q.take(a, 3).unwrap();
+    let cancelled = q.cancel(QueueId(1), |index| index == 1 || index == 3, CancelAs::Delete, 1).unwrap();
+    assert_eq!(recipients(&cancelled), [&[3], &[1][..]]);
+    assert!(cancelled.iter().all(|lease| !done(&mut q, lease, Disposition::Failed, 2).last));
+    let left = q.lease_next(a, 3).unwrap();
     assert_eq!(left.recipients.as_slice(), [0, 2]);
-    assert_eq!((q.take(a, 3), q.take(b, 3)), (None, None));
+    assert_eq!((q.lease_next(a, 3), q.lease_next(b, 3)), (None, None));
     assert!(done(&mut q, &left, Disposition::Delivered, 4).last);
 }
 
@@ -293,13 +293,13 @@ fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() 
         let mut q = Queue::new(grouped([Group { order, ..Group::default() }]), 7, 0);
         let a = q.destination_in(&site("a"), GroupId(1));
         put(&mut q, 1, &[a, a, a], 100, 0);
-        let gone = q.seize(QueueId(1), |index| index == 1, Verdict::Deleted, 0).unwrap();
-        assert!(q.hold(QueueId(1)) && q.take(a, 0).is_none(), "{name}");
+        let gone = q.cancel(QueueId(1), |index| index == 1, CancelAs::Delete, 0).unwrap();
+        assert!(q.hold(QueueId(1)) && q.lease_next(a, 0).is_none(), "{name}");
         assert!(!done(&mut q, &gone[0], Disposition::Failed, 0).last);
         q.release(QueueId(1), 1);
-        let rest = q.take(a, 1).unwrap();
-        assert_eq!((rest.recipients.as_slice(), q.take(a, 1)), (&[0, 2][..], None), "{name}");
-        assert!(done(&mut q, &rest, Disposition::Delivered, 1).last);
+        let enter_idle = q.lease_next(a, 1).unwrap();
+        assert_eq!((enter_idle.recipients.as_slice(), q.lease_next(a, 1)), (&[0, 2][..], None), "{name}");
+        assert!(done(&mut q, &enter_idle, Disposition::Delivered, 1).last);
     }
 }
 
@@ -308,23 +308,23 @@ fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a, a, a], 100, 0);
-    let taken = q.take(a, 0).unwrap();
-    assert_eq!(q.seize(QueueId(1), |index| index == 2, Verdict::Returned, 1), Some(vec![]));
-    assert_eq!(q.seize(QueueId(1), |index| index < 2, Verdict::Returned, 1), Some(vec![]));
-    assert_eq!(q.seize(QueueId(1), |index| index == 1, Verdict::Deleted, 1), Some(vec![]));
+    let lease = q.lease_next(a, 0).unwrap();
+    assert_eq!(q.cancel(QueueId(1), |index| index == 2, CancelAs::Bounce, 1), Some(vec![]));
+    assert_eq!(q.cancel(QueueId(1), |index| index < 2, CancelAs::Bounce, 1), Some(vec![]));
+    assert_eq!(q.cancel(QueueId(1), |index| index == 1, CancelAs::Delete, 1), Some(vec![]));
     let dispositions = [
         (0, Disposition::Delivered),
         (1, Disposition::Deferred),
         (2, Disposition::Deferred),
         (3, Disposition::Deferred),
     ];
-    let settled = q.settle(taken.unit, &dispositions, true, 2);
-    let (seized, verdicts): (Vec<Taken>, Vec<Verdict>) = settled.seized.into_iter().unzip();
-    assert_eq!(recipients(&seized), [&[2], &[1][..]]);
-    assert_eq!(verdicts, [Verdict::Returned, Verdict::Deleted]);
+    let settled = q.complete(lease.job, &dispositions, true, 2);
+    let (cancelled, cancellations): (Vec<Lease>, Vec<CancelAs>) = settled.cancelled.into_iter().unzip();
+    assert_eq!(recipients(&cancelled), [&[2], &[1][..]]);
+    assert_eq!(cancellations, [CancelAs::Bounce, CancelAs::Delete]);
     assert!(!settled.last && settled.retry_at.is_some());
-    assert!(seized.iter().all(|taken| !done(&mut q, taken, Disposition::Failed, 2).last));
-    assert_eq!(q.message(QueueId(1)).unwrap().units[0].recipients, [3]);
+    assert!(cancelled.iter().all(|lease| !done(&mut q, lease, Disposition::Failed, 2).last));
+    assert_eq!(q.message(QueueId(1)).unwrap().jobs[0].recipients, [3]);
 }
 
 #[test]
@@ -332,14 +332,14 @@ fn what_was_deleted_in_flight_and_never_tried_does_not_go_again() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    let taken = q.take(a, 0).unwrap();
-    q.seize(QueueId(1), |_| true, Verdict::Deleted, 1);
-    let seized = q.put_back(taken.unit, 2);
-    assert_eq!((seized.len(), q.take(a, 2)), (1, None));
-    assert!(done(&mut q, &seized[0].0, Disposition::Failed, 2).last && q.is_empty());
+    let lease = q.lease_next(a, 0).unwrap();
+    q.cancel(QueueId(1), |_| true, CancelAs::Delete, 1);
+    let cancelled = q.return_lease(lease.job, 2);
+    assert_eq!((cancelled.len(), q.lease_next(a, 2)), (1, None));
+    assert!(done(&mut q, &cancelled[0].0, Disposition::Failed, 2).last && q.is_empty());
     put(&mut q, 2, &[a], 100, 3);
-    let taken = q.take(a, 3).unwrap();
-    assert_eq!(q.put_back(taken.unit, 3), [], "a verdict ends with what it was on");
+    let lease = q.lease_next(a, 3).unwrap();
+    assert_eq!(q.return_lease(lease.job, 3), [], "a cancel_as ends with what it was on");
 }
 
 /// A random operation of the walk.
@@ -387,7 +387,7 @@ fn op() -> impl Strategy<Value = Op> {
 #[derive(Default)]
 struct Book {
     open: BTreeMap<u64, Vec<u32>>,
-    in_flight: Vec<Taken>,
+    in_flight: Vec<Lease>,
     connections: BTreeMap<u32, u32>,
     /// Of the connections those that are idle.
     idle: BTreeMap<u32, u32>,
@@ -395,10 +395,10 @@ struct Book {
 }
 
 impl Book {
-    fn carry_out(&mut self, q: &mut Queue, seized: Vec<(Taken, Verdict)>, now: Millis) {
-        for (taken, _) in seized {
-            let s = done(q, &taken, Disposition::Failed, now);
-            self.strike(taken.id, taken.recipients.as_slice(), s.last);
+    fn carry_out(&mut self, q: &mut Queue, cancelled: Vec<(Lease, CancelAs)>, now: Millis) {
+        for (lease, _) in cancelled {
+            let s = done(q, &lease, Disposition::Failed, now);
+            self.strike(lease.id, lease.recipients.as_slice(), s.last);
         }
     }
 
@@ -417,18 +417,18 @@ impl Book {
         (count(&self.connections), count(&self.idle))
     }
 
-    fn rest(&mut self, q: &mut Queue, id: DestinationId) {
+    fn enter_idle(&mut self, q: &mut Queue, id: DestinationId) {
         let (open, idle) = self.open_and_idle(id);
-        if open > idle && q.rest(id) {
+        if open > idle && q.enter_idle(id) {
             self.idle.insert(id.0, idle + 1);
         }
     }
 
-    fn stir(&mut self, q: &mut Queue, id: DestinationId) {
+    fn leave_idle(&mut self, q: &mut Queue, id: DestinationId) {
         let (_, idle) = self.open_and_idle(id);
         if idle > 0 {
             self.idle.insert(id.0, idle - 1);
-            q.stir(id);
+            q.leave_idle(id);
         }
     }
 
@@ -440,11 +440,11 @@ impl Book {
         }
     }
 
-    fn follow_orders(&mut self, q: &mut Queue, now: Millis) {
-        while let Some(order) = q.next_order(now) {
+    fn follow_requests(&mut self, q: &mut Queue, now: Millis) {
+        while let Some(order) = q.next_connection_request(now) {
             match order {
-                Order::Open(id) => *self.connections.entry(id.0).or_default() += 1,
-                Order::Wake(id) => *self.idle.get_mut(&id.0).expect("one is idle") -= 1,
+                ConnectionRequest::Open(id) => *self.connections.entry(id.0).or_default() += 1,
+                ConnectionRequest::Wake(id) => *self.idle.get_mut(&id.0).expect("one is idle") -= 1,
             }
         }
     }
@@ -454,7 +454,7 @@ impl Book {
         assert_eq!(q.len(), self.open.len());
         for (id, open) in &self.open {
             let view = q.message(QueueId(*id)).expect("message is queued");
-            let mut have: Vec<u32> = view.units.iter().flat_map(|u| u.recipients.clone()).collect();
+            let mut have: Vec<u32> = view.jobs.iter().flat_map(|u| u.recipients.clone()).collect();
             have.sort_unstable();
             assert_eq!(&have, open, "recipients of {id}");
         }
@@ -479,35 +479,35 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 next_id += 1;
             }
             Op::Take(d) => {
-                if let Some(taken) = q.take(sites[usize::from(d)], now) {
-                    let again = |index: &u32| book.condemned.contains(&(taken.id.0, *index));
-                    assert!(!taken.recipients.as_slice().iter().any(again), "tried in spite of a verdict");
-                    book.in_flight.push(taken);
+                if let Some(lease) = q.lease_next(sites[usize::from(d)], now) {
+                    let again = |index: &u32| book.condemned.contains(&(lease.id.0, *index));
+                    assert!(!lease.recipients.as_slice().iter().any(again), "tried in spite of a cancel_as");
+                    book.in_flight.push(lease);
                 }
             }
             Op::Settle(i, dispositions) if !book.in_flight.is_empty() => {
-                let taken = book.in_flight.swap_remove(i % book.in_flight.len());
+                let lease = book.in_flight.swap_remove(i % book.in_flight.len());
                 let disposition = |n: usize| {
                     [Disposition::Delivered, Disposition::Deferred, Disposition::Failed]
                         [usize::from(dispositions) / 3usize.pow(n as u32) % 3]
                 };
-                let results: Vec<_> = taken
+                let results: Vec<_> = lease
                     .recipients
                     .as_slice()
                     .iter()
                     .enumerate()
                     .map(|(n, r)| (*r, disposition(n)))
                     .collect();
-                let s = q.settle(taken.unit, &results, true, now);
+                let s = q.complete(lease.job, &results, true, now);
                 let gone: Vec<u32> =
                     results.iter().filter(|(_, f)| *f != Disposition::Deferred).map(|(r, _)| *r).collect();
-                book.strike(taken.id, &gone, s.last);
-                book.carry_out(&mut q, s.seized, now);
+                book.strike(lease.id, &gone, s.last);
+                book.carry_out(&mut q, s.cancelled, now);
             }
             Op::PutBack(i) if !book.in_flight.is_empty() => {
-                let taken = book.in_flight.swap_remove(i % book.in_flight.len());
-                let seized = q.put_back(taken.unit, now);
-                book.carry_out(&mut q, seized, now);
+                let lease = book.in_flight.swap_remove(i % book.in_flight.len());
+                let cancelled = q.return_lease(lease.job, now);
+                book.carry_out(&mut q, cancelled, now);
             }
             Op::Close(d) | Op::Down(d) => {
                 let id = sites[usize::from(d)];
@@ -516,8 +516,8 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 }
                 book.close(&mut q, id, now);
             }
-            Op::Rest(d) => book.rest(&mut q, sites[usize::from(d)]),
-            Op::Stir(d) => book.stir(&mut q, sites[usize::from(d)]),
+            Op::Rest(d) => book.enter_idle(&mut q, sites[usize::from(d)]),
+            Op::Stir(d) => book.leave_idle(&mut q, sites[usize::from(d)]),
             Op::Hold(id) => {
                 q.hold(QueueId(id));
             }
@@ -529,28 +529,28 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
             }
             Op::Remove(id, mask) => {
                 let meant = |index: u32| mask >> index & 1 == 1;
-                let verdict = if mask & 8 == 0 { Verdict::Deleted } else { Verdict::Returned };
-                let taken = q.seize(QueueId(id), meant, verdict, now);
-                if taken.is_some() {
+                let cancel_as = if mask & 8 == 0 { CancelAs::Delete } else { CancelAs::Bounce };
+                let lease = q.cancel(QueueId(id), meant, cancel_as, now);
+                if lease.is_some() {
                     book.condemned.extend((0..3).filter(|index| meant(*index)).map(|index| (id, index)));
                 }
-                let seized = taken.into_iter().flatten().map(|taken| (taken, verdict)).collect();
-                book.carry_out(&mut q, seized, now);
+                let cancelled = lease.into_iter().flatten().map(|lease| (lease, cancel_as)).collect();
+                book.carry_out(&mut q, cancelled, now);
             }
             Op::Flush => q.flush(now),
             Op::Pass(ms) => now += Millis::from(ms),
             Op::Settle(..) | Op::PutBack(_) => {}
         }
         q.advance(now);
-        while let Some(aged) = q.next_aged(now) {
-            if let Aged::Expired(units) = aged {
-                for taken in units {
-                    let s = done(&mut q, &taken, Disposition::Failed, now);
-                    book.strike(taken.id, taken.recipients.as_slice(), s.last);
+        while let Some(aged) = q.next_overdue(now) {
+            if let Overdue::Expired(jobs) = aged {
+                for lease in jobs {
+                    let s = done(&mut q, &lease, Disposition::Failed, now);
+                    book.strike(lease.id, lease.recipients.as_slice(), s.last);
                 }
             }
         }
-        book.follow_orders(&mut q, now);
+        book.follow_requests(&mut q, now);
         q.check_invariants();
         assert!(book.connections.values().sum::<u32>() <= 6);
         book.compare(&q);
@@ -573,16 +573,16 @@ fn crowded() -> Queue {
         q.destination(&site(&format!("past{number}")));
     }
     put(&mut q, u64::MAX, &[DestinationId(0)], 100, 0);
-    q.seize(QueueId(u64::MAX), |_| true, Verdict::Deleted, 0).into_iter().flatten().for_each(|taken| {
-        done(&mut q, &taken, Disposition::Failed, 0);
+    q.cancel(QueueId(u64::MAX), |_| true, CancelAs::Delete, 0).into_iter().flatten().for_each(|lease| {
+        done(&mut q, &lease, Disposition::Failed, 0);
     });
     q
 }
 
 fn names(q: &Queue, id: u64) -> Vec<String> {
-    let mut units = q.message(QueueId(id)).unwrap().units;
-    units.sort_by_key(|unit| unit.recipients[0]);
-    units.iter().map(|unit| unit.destination.target.to_string()).collect()
+    let mut jobs = q.message(QueueId(id)).unwrap().jobs;
+    jobs.sort_by_key(|job| job.recipients[0]);
+    jobs.iter().map(|job| job.destination.target.to_string()).collect()
 }
 
 #[test]
@@ -604,17 +604,17 @@ fn the_place_of_a_held_message_is_not_given_away() {
     for number in 0..2000 {
         let to = q.destination(&site(&format!("new{number}")));
         put(&mut q, 2, &[to], 100, 0);
-        q.seize(QueueId(2), |_| true, Verdict::Deleted, 0).into_iter().flatten().for_each(|taken| {
-            done(&mut q, &taken, Disposition::Failed, 0);
+        q.cancel(QueueId(2), |_| true, CancelAs::Delete, 0).into_iter().flatten().for_each(|lease| {
+            done(&mut q, &lease, Disposition::Failed, 0);
         });
-        orders(&mut q, 0);
+        requests(&mut q, 0);
     }
     assert!(q.release(QueueId(1), 0));
     assert_eq!(names(&q, 1), ["held"]);
 }
 
-fn aged(q: &mut Queue, now: Millis) -> Vec<Aged> {
-    std::iter::from_fn(|| q.next_aged(now)).collect()
+fn aged(q: &mut Queue, now: Millis) -> Vec<Overdue> {
+    std::iter::from_fn(|| q.next_overdue(now)).collect()
 }
 
 fn brief() -> Settings {
@@ -628,22 +628,22 @@ fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
         let mut q = new();
         let a = q.destination(&site("a"));
         put(&mut q, 1, &[a], 100, 0);
-        orders(&mut q, 0);
-        let taken = q.take(a, 0).unwrap();
+        requests(&mut q, 0);
+        let lease = q.lease_next(a, 0).unwrap();
         assert!(q.hold(QueueId(1)));
-        assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::InFlight);
+        assert_eq!(q.message(QueueId(1)).unwrap().jobs[0].status, JobStatus::InFlight);
         if is_tried {
-            let settlement = done(&mut q, &taken, Disposition::Deferred, 1);
+            let settlement = done(&mut q, &lease, Disposition::Deferred, 1);
             assert_eq!((settlement.last, settlement.retry_at), (false, None));
         } else {
-            assert_eq!(q.put_back(taken.unit, 1), []);
+            assert_eq!(q.return_lease(lease.job, 1), []);
         }
-        assert_eq!(q.message(QueueId(1)).unwrap().units[0].status, Status::Held);
+        assert_eq!(q.message(QueueId(1)).unwrap().jobs[0].status, JobStatus::Held);
         q.flush(2);
         q.advance(1_000_000);
-        assert_eq!(q.take(a, 1_000_000), None);
+        assert_eq!(q.lease_next(a, 1_000_000), None);
         assert!(q.release(QueueId(1), 1_000_000));
-        assert_eq!(q.take(a, 1_000_000).unwrap().attempt_count, u16::from(is_tried));
+        assert_eq!(q.lease_next(a, 1_000_000).unwrap().attempt_count, u16::from(is_tried));
     }
 }
 
@@ -657,8 +657,8 @@ fn what_was_held_when_its_time_was_over_expires_once_it_is_released() {
     put(&mut q, 3, &[a], 100, 155_000);
     assert!(q.release(QueueId(1), 160_000));
     assert_eq!(q.wake_hint(), Some(160_000));
-    let [Aged::Expired(units)] = &aged(&mut q, 160_000)[..] else { panic!() };
-    assert_eq!(units[0].id, QueueId(1));
+    let [Overdue::Expired(jobs)] = &aged(&mut q, 160_000)[..] else { panic!() };
+    assert_eq!(jobs[0].id, QueueId(1));
 }
 
 #[test]
@@ -666,10 +666,10 @@ fn an_attempt_that_never_began_does_not_save_a_message_from_its_expiry() {
     let mut q = Queue::new(brief(), 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    let taken = q.take(a, 0).unwrap();
+    let lease = q.lease_next(a, 0).unwrap();
     aged(&mut q, 100_000);
-    q.put_back(taken.unit, 100_001);
-    assert!(matches!(&aged(&mut q, 100_001)[..], [Aged::Expired(_)]));
+    q.return_lease(lease.job, 100_001);
+    assert!(matches!(&aged(&mut q, 100_001)[..], [Overdue::Expired(_)]));
 }
 
 #[test]
@@ -686,11 +686,11 @@ fn messages_expire_by_their_age_and_not_by_the_order_they_were_found_in() {
 }
 
 fn expired(q: &mut Queue, now: Millis) -> Vec<u64> {
-    let units = aged(q, now).into_iter().filter_map(|aged| match aged {
-        Aged::Expired(units) => Some(units[0].id.0),
-        Aged::Delayed(..) => None,
+    let jobs = aged(q, now).into_iter().filter_map(|aged| match aged {
+        Overdue::Expired(jobs) => Some(jobs[0].id.0),
+        Overdue::Delayed(..) => None,
     });
-    units.collect()
+    jobs.collect()
 }
 
 #[test]
@@ -700,9 +700,9 @@ fn what_is_found_at_the_start_is_tried_before_it_expires() {
     put(&mut q, 1, &[a], 100, -90_000_000);
     put(&mut q, 2, &[b], 100, -90_000_000);
     assert_eq!(expired(&mut q, 1000), [0; 0]);
-    let taken = q.take(a, 1000).unwrap();
-    assert!(q.is_over(taken.unit, 2000), "its deferral is the end");
-    assert!(done(&mut q, &taken, Disposition::Failed, 2000).last);
+    let lease = q.lease_next(a, 1000).unwrap();
+    assert!(q.is_expired(lease.job, 2000), "its deferral is the end");
+    assert!(done(&mut q, &lease, Disposition::Failed, 2000).last);
     // The other's destination is down, and nobody can try it.
     assert_eq!((expired(&mut q, 3_600_999), q.next_wake()), (vec![], Some(3_601_000)));
     assert_eq!(expired(&mut q, 3_601_000), [2]);

@@ -17,7 +17,7 @@ use mail::{
     Attempt, ChunkId, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, Outcome,
     Part, QueueId, Reply, SharedMessage, UnixMillis,
 };
-use queue::{GroupId, Millis, Status, Verdict};
+use queue::{CancelAs, GroupId, JobStatus, Millis};
 use smtp::server::replies;
 use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure};
 use std::{
@@ -478,7 +478,7 @@ impl Driver {
     }
 
     fn cancel(&mut self, id: QueueId, truth: &mut Truth, rng: &mut Rng) {
-        let verdict = if rng.chance(30) { Verdict::Returned } else { Verdict::Deleted };
+        let cancel_as = if rng.chance(30) { CancelAs::Bounce } else { CancelAs::Delete };
         let queued = self.engine.queue().recipients(id);
         // All of its recipients, or every second.
         let recipients: Option<Vec<u32>> = if rng.chance(50) {
@@ -490,11 +490,11 @@ impl Driver {
         let is_meant = |index: &&u32| recipients.as_ref().is_none_or(|some| some.contains(index));
         self.cancelled.extend(queued.iter().filter(is_meant).map(|index| (id, *index)));
         let view = self.engine.queue().message(id);
-        let is_idle = view.is_some_and(|view| view.units.iter().all(|unit| unit.status != Status::InFlight));
-        if is_idle && verdict == Verdict::Returned && recipients.is_none() {
+        let is_idle = view.is_some_and(|view| view.jobs.iter().all(|job| job.status != JobStatus::InFlight));
+        if is_idle && cancel_as == CancelAs::Bounce && recipients.is_none() {
             self.returned.insert(id, 0);
         }
-        self.request(Command::Cancel { id, recipients, verdict }, truth, rng);
+        self.request(Command::Cancel { id, recipients, cancel_as }, truth, rng);
     }
 
     /// The configuration is read again: other routes, groups and limits.
@@ -528,8 +528,8 @@ impl Driver {
         let latest = self.context.now + (longest * (1.0 + queue.jitter)) as Millis;
         for message in self.engine.queue().ids().into_iter().filter_map(|id| self.engine.queue().message(id))
         {
-            for unit in &message.units {
-                if let Status::Waiting(until) | Status::Suspended(until, _) = unit.status
+            for job in &message.jobs {
+                if let JobStatus::Waiting(until) | JobStatus::Suspended(until, _) = job.status
                     && until > latest
                 {
                     return Err(format!("{} waits for another {} ms", message.id, until - self.context.now));
@@ -540,13 +540,13 @@ impl Driver {
                 continue;
             }
             let Ok(stored) = self.read(message.id) else { continue };
-            for unit in message.units.iter().filter(|unit| unit.status != Status::InFlight) {
-                for index in &unit.recipients {
+            for job in message.jobs.iter().filter(|job| job.status != JobStatus::InFlight) {
+                for index in &job.recipients {
                     let path = &stored.envelope.recipients[*index as usize].path;
-                    if self.routes.destination(path) != unit.destination {
+                    if self.routes.destination(path) != job.destination {
                         return Err(format!(
                             "{}: recipient {index} waits for {}",
-                            message.id, unit.destination
+                            message.id, job.destination
                         ));
                     }
                 }

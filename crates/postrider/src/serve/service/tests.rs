@@ -17,7 +17,7 @@ use mail::{
     Attempt, ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome,
     Part, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
 };
-use queue::Verdict;
+use queue::CancelAs;
 use spool::{
     CommitSeq, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport,
     Refused, Spool, SpoolFailure, Transaction,
@@ -288,7 +288,8 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
     let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     let id = QueueId(1);
     queued(driver, message(1));
-    let is_held = || driver.lock().engine.queue().message(id).unwrap().units[0].status == queue::Status::Held;
+    let is_held =
+        || driver.lock().engine.queue().message(id).unwrap().jobs[0].status == queue::JobStatus::Held;
     for command in [Command::Hold(id), Command::Release(id), Command::Hold(id)] {
         // The disk has not answered yet.
         drop(driver.request(command.clone()));
@@ -318,7 +319,7 @@ async fn of_two_reloads_the_routes_of_the_last_hold_whichever_looks_at_a_message
     queued(driver, message(1));
     drop(driver.request(Command::Hold(QueueId(1))));
     let destination =
-        || driver.lock().engine.queue().message(QueueId(1)).unwrap().units[0].destination.to_string();
+        || driver.lock().engine.queue().message(QueueId(1)).unwrap().jobs[0].destination.to_string();
     driver.replace(routed(dir.path(), "*", "discard = true"), true);
     until(|| destination().starts_with("discard")).await;
     driver.replace(routed(dir.path(), "*", "lmtp = \"unix:/none\""), true);
@@ -337,13 +338,13 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
     for id in 1..=300 {
         queued(driver, message(id));
     }
-    (1..=299).for_each(|id| drop(cancel(driver, id, Verdict::Returned)));
+    (1..=299).for_each(|id| drop(cancel(driver, id, CancelAs::Bounce)));
     until(|| spool.read.lock().unwrap().len() >= 299).await;
     // No report is stored yet, and results without a permit hold no message.
     until(|| spool.read.lock().unwrap().iter().filter(|read| read.strong_count() > 0).count() <= 32).await;
     assert!(counters(driver).bounced <= 32);
     // A result that needs no report does not wait for those that do.
-    drop(cancel(driver, 300, Verdict::Deleted));
+    drop(cancel(driver, 300, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
     spool.answered.send_replace(true);
     until(|| counters(driver).bounced == 299).await;
@@ -352,8 +353,8 @@ async fn of_messages_that_fail_together_few_are_in_memory_together() {
 }
 
 /// An operator ends a whole message.
-fn cancel(driver: &Arc<Driver>, id: u64, verdict: Verdict) -> Answer {
-    driver.request(Command::Cancel { id: QueueId(id), recipients: None, verdict })
+fn cancel(driver: &Arc<Driver>, id: u64, cancel_as: CancelAs) -> Answer {
+    driver.request(Command::Cancel { id: QueueId(id), recipients: None, cancel_as })
 }
 
 /// A job of the only queued message, leased to a connection that nobody opens.
@@ -408,7 +409,7 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     // In the queue, and nowhere else.
     driver.enqueue(SharedMessage::new(message(1)));
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-    drop(cancel(driver, 1, Verdict::Deleted));
+    drop(cancel(driver, 1, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
     assert_eq!(spool.kept.pressure().transaction_count, 0);
     *spool.line.lock().unwrap() = Line::default();
@@ -424,7 +425,7 @@ async fn a_daemon_that_stops_stores_an_outcome_that_a_busy_spool_refused() {
     tokio::spawn(driver.clone().run_timer());
     queued(driver, message(1));
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
-    drop(cancel(driver, 1, Verdict::Deleted));
+    drop(cancel(driver, 1, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
     driver.close();
     tokio::task::yield_now().await;
@@ -466,7 +467,7 @@ async fn the_end_of_a_finished_message_is_stored_when_a_busy_spool_has_room() {
 #[tokio::test]
 async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before() {
     for (verdict, is_readable) in
-        [(Verdict::Deleted, true), (Verdict::Deleted, false), (Verdict::Returned, true)]
+        [(CancelAs::Delete, true), (CancelAs::Delete, false), (CancelAs::Bounce, true)]
     {
         let dir = tempfile::tempdir().unwrap();
         let spool = Arc::new(Stuck::default());
@@ -494,7 +495,7 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let spool = Arc::new(Stuck::default());
     let driver = &acceptor_with(dir.path(), spool).driver;
     driver.enqueue(SharedMessage::new(message(1)));
-    let answer = cancel(driver, 1, Verdict::Returned).await.unwrap();
+    let answer = cancel(driver, 1, CancelAs::Bounce).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
 }
 

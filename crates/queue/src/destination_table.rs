@@ -1,26 +1,26 @@
 //! The table of destinations: its places are given to others once nothing is known of a destination that is
 //! worth keeping, so that the table stays bounded by what is queued.
 
-use crate::{DestinationId, GroupId, Queue, destination::Site};
+use crate::{DestinationId, GroupId, Queue, destination_queue::DestinationQueue};
 use mail::{Destination, TlsMode, Transport};
 use std::collections::HashMap;
 
 /// So many destinations without mail are remembered, with the connections they were found to bear.
-const PLACES_KEPT: usize = 1024;
+const DESTINATIONS_KEPT: usize = 1024;
 
 impl Queue {
-    pub(crate) fn new_site(&mut self, name: &Destination, group: GroupId) -> DestinationId {
-        let site = Site::new(name.clone(), group, &self.settings);
-        let free = self.vacant.pop().or_else(|| self.unused_site());
+    pub(crate) fn add_destination(&mut self, name: &Destination, group: GroupId) -> DestinationId {
+        let destination = DestinationQueue::new(name.clone(), group, &self.settings);
+        let free = self.vacant.pop().or_else(|| self.find_unused());
         let id = match free {
             Some(id) => {
-                self.forget_name(id);
-                self.sites[id.0 as usize] = site;
+                self.remove_name(id);
+                self.destinations[id.0 as usize] = destination;
                 id
             }
             None => {
-                self.sites.push(site);
-                DestinationId(self.sites.len() as u32 - 1)
+                self.destinations.push(destination);
+                DestinationId(self.destinations.len() as u32 - 1)
             }
         };
         if self.by_name.len() <= usize::from(group.0) {
@@ -31,75 +31,75 @@ impl Queue {
     }
 
     /// What the numbers were given out for is queued, or will not be.
-    pub(crate) fn promises_are_kept(&mut self) {
-        while let Some(id) = self.promised.pop() {
-            self.sites[id.0 as usize].is_promised = false;
-            self.forget_if_unused(id);
+    pub(crate) fn release_reservations(&mut self) {
+        while let Some(id) = self.reserved.pop() {
+            self.destinations[id.0 as usize].is_reserved = false;
+            self.remove_if_unused(id);
         }
     }
 
     /// Looks at a few places, not at all of them.
-    fn unused_site(&mut self) -> Option<DestinationId> {
-        if self.sites.len() < PLACES_KEPT {
+    fn find_unused(&mut self) -> Option<DestinationId> {
+        if self.destinations.len() < DESTINATIONS_KEPT {
             return None;
         }
-        let start = self.next_random_u64() as usize % self.sites.len();
-        let mut near = (0..16).map(|i| (start + i) % self.sites.len());
-        near.find(|at| self.sites[*at].is_unused()).map(|at| DestinationId(at as u32))
+        let start = self.next_random_u64() as usize % self.destinations.len();
+        let mut near = (0..16).map(|i| (start + i) % self.destinations.len());
+        near.find(|at| self.destinations[*at].is_unused()).map(|at| DestinationId(at as u32))
     }
 
-    /// One of its probes is due. See [`Site::resume`].
+    /// One of its probes is due. See [`DestinationQueue::resume`].
     pub(crate) fn resume(&mut self, id: DestinationId) {
-        self.sites[id.0 as usize].resume(&self.settings);
+        self.destinations[id.0 as usize].resume(&self.settings);
     }
 
-    /// One of its units is gone.
-    pub(crate) fn count_out(&mut self, id: DestinationId) {
-        let site = &mut self.sites[id.0 as usize];
-        site.unit_count -= 1;
-        if site.unit_count == 0 {
-            site.forget_probe(&self.settings);
-            self.forget_if_unused(id);
+    /// One of its jobs is gone.
+    pub(crate) fn count_removed_job(&mut self, id: DestinationId) {
+        let destination = &mut self.destinations[id.0 as usize];
+        destination.job_count -= 1;
+        if destination.job_count == 0 {
+            destination.end_probe_without_mail(&self.settings);
+            self.remove_if_unused(id);
         }
     }
 
     /// Forgets a destination that nothing is queued for, where there are many.
-    pub(crate) fn forget_if_unused(&mut self, id: DestinationId) {
-        if self.sites.len() <= PLACES_KEPT {
+    pub(crate) fn remove_if_unused(&mut self, id: DestinationId) {
+        if self.destinations.len() <= DESTINATIONS_KEPT {
             return;
         }
-        let site = &self.sites[id.0 as usize];
-        if site.is_vacant || !site.is_unused() {
+        let destination = &self.destinations[id.0 as usize];
+        if destination.is_vacant || !destination.is_unused() {
             return;
         }
-        self.forget_name(id);
+        self.remove_name(id);
         let nowhere = Destination { transport: Transport::Mx, tls: TlsMode::Off, target: "".into() };
-        let mut vacant = Site::new(nowhere, GroupId::default(), &self.settings);
+        let mut vacant = DestinationQueue::new(nowhere, GroupId::default(), &self.settings);
         vacant.is_vacant = true;
-        self.sites[id.0 as usize] = vacant;
+        self.destinations[id.0 as usize] = vacant;
         self.vacant.push(id);
         self.shrink();
     }
 
-    fn forget_name(&mut self, id: DestinationId) {
-        let site = &self.sites[id.0 as usize];
-        if !site.is_vacant {
-            self.by_name[usize::from(site.group.0)].remove(&site.name);
+    fn remove_name(&mut self, id: DestinationId) {
+        let destination = &self.destinations[id.0 as usize];
+        if !destination.is_vacant {
+            self.by_name[usize::from(destination.group.0)].remove(&destination.name);
         }
     }
 
     /// Gives memory back once most places are vacant.
     fn shrink(&mut self) {
-        if self.vacant.len() < self.sites.len() / 2 + PLACES_KEPT {
+        if self.vacant.len() < self.destinations.len() / 2 + DESTINATIONS_KEPT {
             return;
         }
-        while self.sites.last().is_some_and(|site| site.is_vacant) {
-            self.sites.pop();
+        while self.destinations.last().is_some_and(|destination| destination.is_vacant) {
+            self.destinations.pop();
         }
-        let place_count = self.sites.len();
-        self.vacant.retain(|id| (id.0 as usize) < place_count);
+        let destination_count = self.destinations.len();
+        self.vacant.retain(|id| (id.0 as usize) < destination_count);
         self.vacant.shrink_to(2 * self.vacant.len());
-        self.sites.shrink_to(place_count + PLACES_KEPT);
+        self.destinations.shrink_to(destination_count + DESTINATIONS_KEPT);
         self.by_name.iter_mut().for_each(|names| names.shrink_to(2 * names.len()));
     }
 }
@@ -107,7 +107,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrival, Millis, Order, Settings, Verdict};
+    use crate::{Arrival, CancelAs, ConnectionRequest, Millis, Settings};
     use mail::{Disposition, Enhanced, Outcome, QueueId};
 
     fn name(number: u64) -> Destination {
@@ -123,7 +123,7 @@ mod tests {
             let recipients = [(0, to, 0, None)];
             let id = QueueId(number);
             queue.insert(&Arrival { id, arrived: 0, size_bytes: 9, held: false, recipients: &recipients }, 0);
-            assert_eq!(queue.next_order(0), Some(Order::Open(to)));
+            assert_eq!(queue.next_connection_request(0), Some(ConnectionRequest::Open(to)));
             queue.unreachable(to, Outcome::deferred(Enhanced(4, 4, 1), "down"), 0);
             queue.connection_closed(to, true, 0);
         }
@@ -132,8 +132,8 @@ mod tests {
 
     fn delete_all(queue: &mut Queue, count: u64) {
         for number in 0..count {
-            for taken in queue.seize(QueueId(number), |_| true, Verdict::Deleted, 0).unwrap() {
-                queue.settle(taken.unit, &[(0, Disposition::Failed)], false, 0);
+            for lease in queue.cancel(QueueId(number), |_| true, CancelAs::Delete, 0).unwrap() {
+                queue.complete(lease.job, &[(0, Disposition::Failed)], false, 0);
             }
         }
     }
@@ -144,14 +144,14 @@ mod tests {
     #[test]
     fn dead_destinations_without_mail_are_forgotten_when_their_probe_is_due() {
         let mut queue = with_dead_ones(COUNT);
-        assert_eq!(queue.sites.len(), COUNT as usize);
+        assert_eq!(queue.destinations.len(), COUNT as usize);
         delete_all(&mut queue, COUNT);
         assert_eq!(queue.destinations().len(), COUNT as usize, "until then they are left alone");
         queue.advance(24 * HOUR);
         assert_eq!(queue.destinations(), []);
-        assert!(queue.sites.len() <= PLACES_KEPT, "{}", queue.sites.len());
+        assert!(queue.destinations.len() <= DESTINATIONS_KEPT, "{}", queue.destinations.len());
         let name_count: usize = queue.by_name.iter().map(HashMap::len).sum();
-        assert!(name_count <= PLACES_KEPT, "{name_count}");
+        assert!(name_count <= DESTINATIONS_KEPT, "{name_count}");
         assert_eq!(queue.next_wake(), None);
     }
 
@@ -164,13 +164,13 @@ mod tests {
             let id = QueueId(number);
             queue.insert(&Arrival { id, arrived: 0, size_bytes: 9, held: false, recipients: &recipients }, 0);
         }
-        let cancel = |number| queue.seize(QueueId(number), |_| true, Verdict::Deleted, 0).unwrap();
-        let taken: Vec<_> = (0..COUNT).flat_map(cancel).collect();
+        let cancel = |number| queue.cancel(QueueId(number), |_| true, CancelAs::Delete, 0).unwrap();
+        let lease: Vec<_> = (0..COUNT).flat_map(cancel).collect();
         // No destination wants a connection any more.
-        assert_eq!(queue.next_order(0), None);
+        assert_eq!(queue.next_connection_request(0), None);
         // The places at the end of the table are given back first.
-        for taken in taken.into_iter().rev() {
-            queue.settle(taken.unit, &[(0, Disposition::Failed)], false, 0);
+        for lease in lease.into_iter().rev() {
+            queue.complete(lease.job, &[(0, Disposition::Failed)], false, 0);
         }
         queue.check_invariants();
         assert!(queue.is_empty());
@@ -183,7 +183,7 @@ mod tests {
         queue.flush(1);
         queue.advance(24 * HOUR);
         assert_eq!(queue.destinations(), []);
-        assert!(queue.sites.len() <= PLACES_KEPT, "{}", queue.sites.len());
+        assert!(queue.destinations.len() <= DESTINATIONS_KEPT, "{}", queue.destinations.len());
     }
 
     #[test]
@@ -191,9 +191,12 @@ mod tests {
         let mut queue = with_dead_ones(2000);
         queue.advance(24 * HOUR);
         delete_all(&mut queue, 2000);
-        while queue.next_order(24 * HOUR).is_some() {}
+        while queue.next_connection_request(24 * HOUR).is_some() {}
         assert_eq!(queue.destinations(), []);
-        assert!(queue.sites.len() <= 2000 && queue.sites.len() - queue.vacant.len() <= PLACES_KEPT);
+        assert!(
+            queue.destinations.len() <= 2000
+                && queue.destinations.len() - queue.vacant.len() <= DESTINATIONS_KEPT
+        );
     }
 
     #[test]
@@ -213,10 +216,10 @@ mod tests {
                 recipients: &recipients,
             };
             queue.insert(&arrival, now);
-            assert_eq!(queue.next_order(now), Some(Order::Open(to)));
-            assert_eq!(queue.take(to, now).map(|taken| taken.id), Some(QueueId(id)));
+            assert_eq!(queue.next_connection_request(now), Some(ConnectionRequest::Open(to)));
+            assert_eq!(queue.lease_next(to, now).map(|lease| lease.id), Some(QueueId(id)));
             assert_eq!(queue.destination_name(to), &name(id));
         }
-        assert!(queue.sites.len() <= 3000 + PLACES_KEPT, "{}", queue.sites.len());
+        assert!(queue.destinations.len() <= 3000 + DESTINATIONS_KEPT, "{}", queue.destinations.len());
     }
 }

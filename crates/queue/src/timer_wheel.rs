@@ -1,10 +1,10 @@
-//! The timer wheel: units sorted into slots of 100 ms, with a bitmap of slots in use.
+//! The timer wheel: jobs sorted into slots of 100 ms, with a bitmap of slots in use.
 //! What is due later than one turn is looked at once a turn.
 
 use crate::{
     Millis,
     list::List,
-    message::{Unit, UnitId},
+    message::{Job, JobId},
     slab::Slab,
 };
 
@@ -13,7 +13,7 @@ const TICK_MS: Millis = 100;
 const SLOTS: usize = 1 << 16;
 
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub(crate) struct TimerWheel {
     slots: Vec<List>,
     used: Vec<u64>,
     /// The next tick to look at.
@@ -25,7 +25,7 @@ fn slot_of(tick: i64) -> usize {
     tick.rem_euclid(SLOTS as i64) as usize
 }
 
-impl Wheel {
+impl TimerWheel {
     pub(crate) fn new(now: Millis) -> Self {
         Self {
             slots: vec![List::default(); SLOTS],
@@ -39,20 +39,20 @@ impl Wheel {
         self.count
     }
 
-    /// Waits for `units[at].due`.
-    pub(crate) fn insert(&mut self, units: &mut Slab<Unit>, at: UnitId) {
+    /// Waits for `jobs[at].due`.
+    pub(crate) fn insert(&mut self, jobs: &mut Slab<Job>, at: JobId) {
         // Rounded up: never early. What is due already comes with the next tick.
-        let tick = (units[at].due + TICK_MS - 1).div_euclid(TICK_MS).max(self.tick);
+        let tick = (jobs[at].due + TICK_MS - 1).div_euclid(TICK_MS).max(self.tick);
         let slot = slot_of(tick);
-        units[at].slot = slot as u16;
-        self.slots[slot].push_back(units, at);
+        jobs[at].slot = slot as u16;
+        self.slots[slot].push_back(jobs, at);
         self.used[slot / 64] |= 1 << (slot % 64);
         self.count += 1;
     }
 
-    pub(crate) fn remove(&mut self, units: &mut Slab<Unit>, at: UnitId) {
-        let slot = usize::from(units[at].slot);
-        self.slots[slot].remove(units, at);
+    pub(crate) fn remove(&mut self, jobs: &mut Slab<Job>, at: JobId) {
+        let slot = usize::from(jobs[at].slot);
+        self.slots[slot].remove(jobs, at);
         self.clear_if_empty(slot);
         self.count -= 1;
     }
@@ -64,22 +64,22 @@ impl Wheel {
     }
 
     /// Takes out everything due at `now`.
-    pub(crate) fn advance(&mut self, units: &mut Slab<Unit>, now: Millis, due: &mut Vec<UnitId>) {
+    pub(crate) fn advance(&mut self, jobs: &mut Slab<Job>, now: Millis, due: &mut Vec<JobId>) {
         let last = now.div_euclid(TICK_MS);
         while self.count > 0 {
             let Some(tick) = self.next_tick().filter(|t| *t <= last) else { break };
             self.tick = tick;
-            self.empty_slot(units, slot_of(tick), now, due);
+            self.empty_slot(jobs, slot_of(tick), now, due);
             self.tick = tick + 1;
         }
         self.tick = self.tick.max(last + 1);
     }
 
-    fn empty_slot(&mut self, units: &mut Slab<Unit>, slot: usize, now: Millis, due: &mut Vec<UnitId>) {
+    fn empty_slot(&mut self, jobs: &mut Slab<Job>, slot: usize, now: Millis, due: &mut Vec<JobId>) {
         let mut list = std::mem::take(&mut self.slots[slot]);
-        while let Some(at) = list.pop_front(units) {
-            if units[at].due > now {
-                self.slots[slot].push_back(units, at); // a later turn's
+        while let Some(at) = list.pop_front(jobs) {
+            if jobs[at].due > now {
+                self.slots[slot].push_back(jobs, at); // a later turn's
             } else {
                 self.count -= 1;
                 due.push(at);
@@ -109,7 +109,7 @@ impl Wheel {
         None
     }
 
-    /// When to call [`Wheel::advance`] next; early at most once a turn.
+    /// When to call [`TimerWheel::advance`] next; early at most once a turn.
     pub(crate) fn next_due(&self) -> Option<Millis> {
         if self.count == 0 { None } else { self.next_tick().map(|tick| tick * TICK_MS) }
     }
@@ -126,21 +126,21 @@ mod tests {
             waits in proptest::collection::vec(0i64..20_000_000, 1..200),
             steps in proptest::collection::vec(1i64..1_000_000, 1..60),
         ) {
-            let mut units = Slab::default();
-            let mut wheel = Wheel::new(0);
+            let mut jobs = Slab::default();
+            let mut wheel = TimerWheel::new(0);
             for due in &waits {
-                let at = units.insert(Unit { due: *due, ..Unit::for_test() });
-                wheel.insert(&mut units, at);
+                let at = jobs.insert(Job { due: *due, ..Job::for_test() });
+                wheel.insert(&mut jobs, at);
             }
             let (mut now, mut got) = (0, Vec::new());
             for step in steps.into_iter().chain([25_000_000]) {
                 now += step;
                 let mut due = Vec::new();
-                wheel.advance(&mut units, now, &mut due);
-                for at in &due { prop_assert!(units[*at].due <= now); }
+                wheel.advance(&mut jobs, now, &mut due);
+                for at in &due { prop_assert!(jobs[*at].due <= now); }
                 got.extend(due);
-                for (at, unit) in units.iter() {
-                    prop_assert!(unit.due > now - TICK_MS || got.contains(&at), "{at} is late");
+                for (at, job) in jobs.iter() {
+                    prop_assert!(job.due > now - TICK_MS || got.contains(&at), "{at} is late");
                 }
                 if let Some(next) = wheel.next_due() { prop_assert!(next > now - TICK_MS); }
             }

@@ -1,6 +1,6 @@
 //! One destination's ready lists, window and health.
 
-use crate::{GroupId, Millis, Settings, ready::Ready, settings::millis};
+use crate::{GroupId, Millis, Settings, ready_list::ReadyList, settings::millis};
 use mail::{Destination, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
@@ -8,29 +8,29 @@ use mail::{Destination, Outcome};
 pub struct DestinationId(pub u32);
 
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct DestinationQueue {
     pub(crate) name: Destination,
     pub(crate) group: GroupId,
-    pub(crate) ready: Ready,
+    pub(crate) ready: ReadyList,
     pub(crate) ready_count: u32,
     pub(crate) in_flight_count: u32,
     pub(crate) waiting_count: u32,
-    /// All of its units, held ones too.
-    pub(crate) unit_count: u32,
+    /// All of its jobs, held ones too.
+    pub(crate) job_count: u32,
     /// Its number was given to somebody who is about to queue something for it.
-    pub(crate) is_promised: bool,
+    pub(crate) is_reserved: bool,
     /// Connections the driver has open or is opening.
     pub(crate) connection_count: u32,
     /// Of them, those that wait for work.
     pub(crate) idle_count: u32,
     /// Of them, those that have not taken anything yet, as far as can be told.
-    pub(crate) fresh_count: u32,
+    pub(crate) unused_connection_count: u32,
     /// Connections allowed; grows and shrinks with success and failure.
     pub(crate) window: f64,
     pub(crate) limit: u32,
     pub(crate) health: Health,
     /// In the ring of destinations that want a connection.
-    pub(crate) in_ring: bool,
+    pub(crate) is_scheduled: bool,
     /// It was forgotten, and its number is to be given to another destination.
     pub(crate) is_vacant: bool,
     /// When it is to be looked at again.
@@ -54,26 +54,26 @@ pub(crate) enum Health {
     },
 }
 
-impl Site {
+impl DestinationQueue {
     pub(crate) fn new(name: Destination, id: GroupId, settings: &Settings) -> Self {
         let group = settings.group(id);
         let limit = group.concurrency_limit.max(1);
         Self {
             name,
             group: id,
-            ready: Ready::new(group.order),
+            ready: ReadyList::new(group.order),
             ready_count: 0,
             in_flight_count: 0,
             waiting_count: 0,
-            unit_count: 0,
-            is_promised: false,
+            job_count: 0,
+            is_reserved: false,
             connection_count: 0,
             idle_count: 0,
-            fresh_count: 0,
+            unused_connection_count: 0,
             window: f64::from(group.initial_concurrency.clamp(1, limit)),
             limit,
             health: Health::Up,
-            in_ring: false,
+            is_scheduled: false,
             is_vacant: false,
             timer: None,
             quantum_bytes: 0,
@@ -82,10 +82,10 @@ impl Site {
 
     /// Nothing is known of it any more that is worth keeping, and nobody has its number.
     pub(crate) fn is_unused(&self) -> bool {
-        self.unit_count + self.connection_count == 0
-            && !self.is_promised
+        self.job_count + self.connection_count == 0
+            && !self.is_reserved
             && matches!(self.health, Health::Up)
-            && !self.in_ring
+            && !self.is_scheduled
             && self.timer.is_none()
     }
 
@@ -95,7 +95,7 @@ impl Site {
     }
 
     /// May another connection be opened, and is there work for it? `oldest` is since when its first
-    /// unit is ready. `Err` tells when to ask again.
+    /// job is ready. `Err` tells when to ask again.
     pub(crate) fn wants_connection(
         &self,
         settings: &Settings,
@@ -107,7 +107,7 @@ impl Site {
             Health::Probing { .. } => 1,
             Health::Suspended { .. } => 0,
         };
-        if self.ready_count <= self.fresh_count
+        if self.ready_count <= self.unused_connection_count
             || self.idle_count > 0
             || self.connection_count >= allowed.min(self.limit)
         {
@@ -158,13 +158,13 @@ impl Site {
     pub(crate) fn resume(&mut self, settings: &Settings) {
         if let Health::Suspended { since, .. } = self.health {
             self.health = Health::Probing { since };
-            self.forget_probe(settings);
+            self.end_probe_without_mail(settings);
         }
     }
 
     /// Ends a probe that has neither mail nor a connection.
-    pub(crate) fn forget_probe(&mut self, settings: &Settings) {
-        if self.unit_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
+    pub(crate) fn end_probe_without_mail(&mut self, settings: &Settings) {
+        if self.job_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             let group = settings.group(self.group);
             self.window = f64::from(group.initial_concurrency.clamp(1, self.limit));

@@ -1,0 +1,125 @@
+//! A destination's jobs that wait for a connection, in the order of its group.
+
+use crate::{
+    SortFacts, SortOrder,
+    list::List,
+    message::{Job, JobId, QueuedMessage},
+    slab::Slab,
+};
+use std::collections::BTreeSet;
+
+/// Key, queue id, job.
+type SortedJobs = BTreeSet<(i64, u64, JobId)>;
+
+#[derive(Debug)]
+pub(crate) enum ReadyList {
+    /// First come, first served; bulk in a line of its own.
+    Fair { small: List, bulk: List, small_in_a_row: u8 },
+    /// First come, first served.
+    Fifo(List),
+    /// Lowest key first.
+    Sorted(SortOrder, SortedJobs),
+}
+
+/// The tables a job and its message are in.
+pub(crate) struct Tables<'a> {
+    pub(crate) jobs: &'a mut Slab<Job>,
+    pub(crate) messages: &'a Slab<QueuedMessage>,
+}
+
+impl Tables<'_> {
+    fn is_bulk(&self, at: JobId) -> bool {
+        self.messages[self.jobs[at].message].is_bulk
+    }
+
+    /// What it is made of changes through [`ReadyList::change`] only while the job is ready, so that it is found
+    /// again.
+    fn key(&self, order: SortOrder, at: JobId) -> (i64, u64, JobId) {
+        let job = &self.jobs[at];
+        let message = &self.messages[job.message];
+        let facts = SortFacts {
+            id: message.id.0,
+            size_bytes: u64::from(message.size_bytes),
+            recipient_count: job.recipients.as_slice().len() as u32,
+            attempt_count: job.attempt_count(),
+            arrived: message.arrived,
+            changed: if job.attempt_count() == 0 { message.arrived } else { job.due },
+            destination: job.destination,
+        };
+        (order.key(&facts), facts.id, at)
+    }
+}
+
+impl ReadyList {
+    pub(crate) fn new(order: SortOrder) -> Self {
+        match order {
+            SortOrder::Fair => {
+                Self::Fair { small: List::default(), bulk: List::default(), small_in_a_row: 0 }
+            }
+            order if order.is_queue() => Self::Fifo(List::default()),
+            order => Self::Sorted(order, BTreeSet::new()),
+        }
+    }
+
+    /// Puts a job in its place; `first` goes before all who came earlier, where that counts.
+    pub(crate) fn push(&mut self, tables: &mut Tables<'_>, at: JobId, first: bool) {
+        let list = match self {
+            Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk,
+            Self::Fair { small: list, .. } | Self::Fifo(list) => list,
+            Self::Sorted(order, sorted) => {
+                sorted.insert(tables.key(*order, at));
+                return;
+            }
+        };
+        if first { list.push_front(tables.jobs, at) } else { list.push_back(tables.jobs, at) }
+    }
+
+    pub(crate) fn remove(&mut self, tables: &mut Tables<'_>, at: JobId) {
+        match self {
+            Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk.remove(tables.jobs, at),
+            Self::Fair { small: list, .. } | Self::Fifo(list) => list.remove(tables.jobs, at),
+            Self::Sorted(order, sorted) => {
+                sorted.remove(&tables.key(*order, at));
+            }
+        }
+    }
+
+    /// Changes a job that is here. In a line it keeps its place.
+    pub(crate) fn change(&mut self, tables: &mut Tables<'_>, at: JobId, change: impl FnOnce(&mut Job)) {
+        if let Self::Sorted(order, sorted) = self {
+            sorted.remove(&tables.key(*order, at));
+            change(&mut tables.jobs[at]);
+            sorted.insert(tables.key(*order, at));
+        } else {
+            change(&mut tables.jobs[at]);
+        }
+    }
+
+    /// The next one; of the fair kind after so many small ones a large one.
+    pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
+        match self {
+            Self::Fair { small, bulk, small_in_a_row } => {
+                let small_first = bulk.is_empty() || *small_in_a_row < small_per_bulk;
+                let (list, in_a_row) = if small_first && !small.is_empty() {
+                    (small, small_in_a_row.saturating_add(1))
+                } else {
+                    (bulk, 0)
+                };
+                let job = list.pop_front(tables.jobs)?;
+                *small_in_a_row = in_a_row;
+                Some(job)
+            }
+            Self::Fifo(list) => list.pop_front(tables.jobs),
+            Self::Sorted(_, sorted) => sorted.pop_first().map(|(_, _, job)| job),
+        }
+    }
+
+    /// One that goes early; who waits longest is known only of the first two kinds.
+    pub(crate) fn head(&self) -> Option<JobId> {
+        match self {
+            Self::Fair { small, bulk, .. } => small.head().or(bulk.head()),
+            Self::Fifo(list) => list.head(),
+            Self::Sorted(_, sorted) => sorted.first().map(|(_, _, job)| *job),
+        }
+    }
+}
