@@ -9,6 +9,7 @@ mod carry;
 mod closing;
 mod commit_progress;
 mod commit_queue;
+mod commit_waiters;
 mod dirs;
 pub mod disk;
 mod format;
@@ -24,6 +25,7 @@ mod sched;
 mod sharded;
 
 pub use carry::carry;
+pub use commit_waiters::CommitWaiters;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{

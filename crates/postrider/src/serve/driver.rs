@@ -1,14 +1,14 @@
 //! Drives the message engine: hands it what happens, and performs what it asks for. One lock guards the engine; the
 //! spool and the delivery log have their own.
 
-use super::{clock::Clock, counter::Counters, journal::Journal, phases::Phase, snapshot::Current, wiring};
+use super::{clock::Clock, journal::Journal, phases::Phase, snapshot::Current, wiring, workers};
 use bytes::Bytes;
 use engine::{
     Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed, TaskId,
 };
 use mail::{ChunkId, Destination, IdSource, Message, Part, QueueId, SharedMessage, UnixMillis};
 use queue::Millis;
-use spool::{CommitSeq, Entry, Refused, Spool, SpoolFailure, Transaction};
+use spool::{CommitSeq, CommitWaiters, Entry, Refused, Spool, SpoolFailure, Transaction};
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -79,7 +79,7 @@ pub(crate) struct Driver {
     timer_at: AtomicI64,
     pub(crate) clock: Clock,
     /// Where sessions wait for the spool; sessions on no worker wait by themselves.
-    pub(crate) counters: Counters,
+    pub(crate) commit_waiters: CommitWaiters,
     /// Operators who wait for an answer.
     requests: Mutex<HashMap<RequestId, oneshot::Sender<Result<bool, SpoolFailure>>>>,
     last_request: AtomicU64,
@@ -112,7 +112,7 @@ impl Driver {
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),
             clock,
-            counters: Counters::default(),
+            commit_waiters: CommitWaiters::default(),
             requests: Mutex::default(),
             last_request: AtomicU64::new(0),
         }
@@ -402,7 +402,7 @@ impl Driver {
 
     /// Waits until it would survive a power cut.
     pub(crate) async fn durable(&self, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {
-        self.counters.durable(&self.spool, commit_seq).await
+        self.commit_waiters.durable(workers::number(), &*self.spool, commit_seq).await
     }
 
     // ---- reading ----

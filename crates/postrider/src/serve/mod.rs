@@ -2,7 +2,6 @@
 
 mod clock;
 mod connection;
-mod counter;
 mod driver;
 mod held;
 mod journal;

@@ -4,7 +4,6 @@ use super::{
     Daemon,
     clock::Clock,
     connection,
-    counter::Counters,
     driver::Driver,
     journal::Journal,
     recovery::Recovery,
@@ -22,7 +21,7 @@ use inbound::{Inbound, Listener, TlsMode, WorkerPool};
 use mail::IdSource;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smtp::server::BareLf;
-use spool::Spool;
+use spool::{CommitWaiters, Spool};
 use std::{
     fs,
     io::{self, Write as _},
@@ -152,12 +151,14 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let spool: Arc<dyn Spool> = Arc::from(spool);
     let mut driver = Driver::new(spool.clone(), engine, ids, current, journal, clock, connection::open);
     let shard_count = spool.shard_count();
-    driver.counters = Counters::new(workers.handles().len(), shard_count);
+    driver.commit_waiters = CommitWaiters::new(workers.handles().len(), shard_count);
     let driver = Arc::new(driver);
     for (number, worker) in workers.handles().into_iter().enumerate() {
         for shard in 0..shard_count {
             let driver = driver.clone();
-            worker.spawn(async move { driver.counters.serve(number, shard, &driver.spool).await });
+            worker.spawn(
+                async move { driver.commit_waiters.run_flush_task(number, shard, &*driver.spool).await },
+            );
         }
     }
     {

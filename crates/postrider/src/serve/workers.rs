@@ -41,7 +41,7 @@ pub(super) fn number() -> Option<usize> {
     NUMBER.get()
 }
 
-pub(super) fn set_number(number: usize) {
+fn set_number(number: usize) {
     NUMBER.set(Some(number));
 }
 
