@@ -66,7 +66,7 @@ pub fn client_session(bytes: &[u8]) {
     run.end();
 }
 
-/// The same against a server that mostly answers what it was asked: each byte is a reply.
+/// Runs a client against a server that mostly answers what it was asked: each byte is a reply.
 pub fn client_conversation(bytes: &[u8]) {
     let Some((choice, answers)) = bytes.split_first() else { return };
     let mut run = Run::new(*choice);

@@ -11,7 +11,7 @@ use std::{
 /// Where the man pages are kept. No other file is.
 const MAN: &str = "docs/man";
 
-/// Those whose binary writes its own with `man DIR`.
+/// Packages whose binary writes its man pages with `man DIR`.
 const PACKAGES: [&str; 2] = ["postrider", "lab"];
 
 /// Contents by path in the repository.
@@ -38,7 +38,7 @@ pub(crate) fn run(check: bool) -> Done {
     Ok(())
 }
 
-/// Those that are missing, different, or of nothing any more.
+/// Returns files that are missing, different, or no longer generated.
 fn stale<'f>(wanted: &'f Files, kept: &'f Files) -> Vec<&'f PathBuf> {
     let differ = wanted.iter().filter(|(path, text)| kept.get(*path) != Some(text)).map(|(path, _)| path);
     differ.chain(kept.keys().filter(|path| !wanted.contains_key(*path))).collect()

@@ -67,13 +67,13 @@ pub(crate) fn run(command: &mut Command) -> Done {
     }
 }
 
-/// The same, and shows each line of its output to `see` as well. Both of its outputs go to standard output, so that
+/// Runs a command and shows each line of its output to `see` as well. Both of its outputs go to standard output, so that
 /// their lines keep their order.
 pub(crate) fn run_watched(command: &mut Command, see: impl FnMut(&str)) -> Done {
     watch(command, &mut io::stdout(), see)
 }
 
-/// The same, with its output passed to `out`.
+/// Runs a command, and passes its output to `out`.
 pub(crate) fn watch(command: &mut Command, out: &mut dyn io::Write, mut see: impl FnMut(&str)) -> Done {
     let shown = show(command);
     eprintln!("$ {shown}");

@@ -11,7 +11,7 @@ pub mod session;
 /// A part and how to run it.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Its name in the baseline.
+    /// The name in the baseline.
     pub name: &'static str,
     /// What is done once a round.
     pub what: &'static str,

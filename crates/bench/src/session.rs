@@ -58,7 +58,7 @@ impl Client {
         (envelope, Content::new(traits, [Part::Memory(body)]))
     }
 
-    /// It is durable: the session goes on.
+    /// Continues the session after its message became durable.
     pub fn accepted(&mut self) {
         self.connection.answer(replies::SENDER_OK);
         assert!(self.feed(b"").is_none());

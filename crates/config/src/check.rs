@@ -102,7 +102,7 @@ impl Check<'_, '_> {
         found.map_or(String::new(), |e| e.path.clone())
     }
 
-    /// Who lets everybody relay is found by spammers within hours.
+    /// Rejects networks that let every client relay: spammers find an open relay within hours.
     fn relay(&mut self, s: &Settings) {
         if let Some(net) = s.relay.networks.iter().find(|net| net.prefix_len() == 0) {
             let what = format!("{net} makes this an open relay");

@@ -7,7 +7,7 @@ use std::{fmt::Write as _, ops::Range};
 pub enum Origin {
     /// Nobody set it.
     Default,
-    /// It stands in the file.
+    /// The value is set in the file.
     File {
         /// On this line, from 1.
         line: usize,

@@ -13,7 +13,7 @@ pub struct Reloaded {
     /// What to run with from now on. Keys that take a restart are as they were, and so is every
     /// default that is made of them.
     pub settings: Settings,
-    /// Those of them that the file has otherwise.
+    /// Keys among them whose value in the file differs from the value in use.
     pub waiting: Vec<&'static str>,
 }
 

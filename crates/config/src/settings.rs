@@ -29,9 +29,9 @@ pub struct Settings {
     pub postmaster: Mailbox,
     /// Where connections are taken; never empty.
     pub listen: Vec<Listen>,
-    /// Who may send anywhere.
+    /// Clients that may send to every domain.
     pub relay: Relay,
-    /// Whose mail ends here.
+    /// Domains and users whose mail is delivered here.
     pub local: Local,
     /// Explicit routes, in the order of the file.
     pub routes: Vec<Route>,
@@ -117,7 +117,7 @@ impl ListenKeys {
     }
 }
 
-/// Whose mail ends here.
+/// Domains and users whose mail is delivered here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Local {
     /// Local domains as [`mail::Domain::key`] gives them.
@@ -126,12 +126,12 @@ pub struct Local {
     pub maildir: MaildirTemplate,
     /// Whether symbolic links in Maildirs' paths are followed.
     pub follow_symlinks: bool,
-    /// Who there is; none: everyone.
+    /// The users that exist; none: every user exists.
     pub users: Option<Vec<String>>,
 }
 
 section! {
-    /// These keys stand before the first section.
+    /// Keys before the first section.
     pub(crate) GlobalKeys = "" {
         /// The name this server gives itself: in its greeting, in EHLO, in trace headers and in
         /// reports. The machine's own name unless set.
@@ -164,7 +164,7 @@ section! {
 }
 
 section! {
-    /// Who may send to every domain. Others may send to local domains only.
+    /// Clients that may send to every domain. Others may send to local domains only.
     pub Relay = "relay" {
         /// Networks or addresses of clients that may.
         networks: Vec<IpNet> = "[\"127.0.0.0/8\", \"::1/128\"]",
@@ -172,7 +172,7 @@ section! {
 }
 
 section! {
-    /// Whose mail ends here. Mail for these domains is accepted from everywhere. An explicit
+    /// Local domains and users. Mail for these domains is accepted from everywhere. An explicit
     /// `[[route]]` for a local domain decides where it goes; without one it goes to `maildir`.
     pub(crate) LocalKeys = "local" {
         /// Domains that are local. The hostname must be one of them, or have a route: mail of this machine's

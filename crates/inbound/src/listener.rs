@@ -41,7 +41,7 @@ pub struct Listener {
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
     pub socket: TcpListener,
-    /// Its use of TLS.
+    /// How the listener uses TLS.
     pub tls: TlsMode,
     /// What is done with a bare CR or LF. `None`: trusted clients are normalized, others rejected.
     pub bare_lf: Option<BareLf>,

@@ -5,10 +5,10 @@ use mail::{ChunkId, Envelope, Message, QueueId, Recipient, Reply};
 use smtp::{Limits, server::Capabilities};
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
-/// Who is talking.
+/// The client of a session.
 #[derive(Debug, Clone)]
 pub struct Client {
-    /// Its address.
+    /// The client's address.
     pub peer: SocketAddr,
     /// Ours, where it came in.
     pub local: SocketAddr,
@@ -49,7 +49,7 @@ pub trait Service: Send + Sync + 'static {
     /// Resolves when storing is worth another try.
     fn wait_for_space(&self) -> impl Future<Output = ()> + Send;
 
-    /// Those pieces will not be needed.
+    /// Discards stored chunks that no message will name.
     fn discard_chunks(&self, chunk_ids: &[ChunkId]);
 
     /// Makes the message durable and queues it. The reply is for the client; positive only when the

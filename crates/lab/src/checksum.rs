@@ -16,7 +16,7 @@ pub(crate) fn field(body: &[u8]) -> String {
 pub(crate) enum Verdict {
     Intact,
     Changed,
-    /// It carries none.
+    /// No checksum.
     Unknown,
 }
 

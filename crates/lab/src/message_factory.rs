@@ -32,7 +32,7 @@ impl MessageFactory {
     }
 }
 
-/// Its only recipient has it: the spool may forget it.
+/// The outcome "delivered" of the only recipient of a message, after which the spool may forget it.
 pub(crate) fn delivered(id: QueueId) -> Entry {
     let outcome = Outcome {
         disposition: Disposition::Delivered,

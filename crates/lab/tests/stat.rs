@@ -36,7 +36,7 @@ fn without_upper_rows(text: &str, line_count: usize) -> String {
     kept.map(|(_, line)| format!("{line}\n")).collect()
 }
 
-/// The same words, and numbers up to the eighth digit: ministat subtracts squares to get a deviation,
+/// Compares words exactly and numbers up to the eighth digit: ministat subtracts squares to get a deviation,
 /// which costs it some.
 fn is_same(ours: &str, theirs: &str) -> bool {
     let close = |a: &str, b: &str| match (a.parse::<f64>(), b.parse::<f64>()) {

@@ -24,7 +24,7 @@ pub enum AddressError {
     LocalPart,
     /// The domain is no host name, U-label name or address literal.
     Domain,
-    /// It has UTF-8 and SMTPUTF8 was not asked for (RFC 6531 §3.5).
+    /// The address has UTF-8, and SMTPUTF8 was not asked for (RFC 6531 §3.5).
     NeedsSmtpUtf8,
 }
 

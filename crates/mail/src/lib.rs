@@ -40,7 +40,7 @@ pub struct Message {
     pub arrived: UnixMillis,
     /// Where it came from.
     pub origin: Origin,
-    /// Who it is from and for.
+    /// The reverse-path and the recipients.
     pub envelope: Envelope,
     /// Header and body, trace headers included, in wire form without dot-stuffing.
     pub content: Content,

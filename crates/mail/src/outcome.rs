@@ -49,7 +49,7 @@ impl Outcome {
         Self { disposition: Disposition::Deferred, status, text: text.into(), from_remote: false }
     }
 
-    /// It will never work.
+    /// Returns an outcome that no further attempt can change.
     pub fn failed(status: Enhanced, text: impl Into<Box<str>>) -> Self {
         Self { disposition: Disposition::Failed, status, text: text.into(), from_remote: false }
     }
@@ -78,10 +78,10 @@ impl fmt::Display for Outcome {
 /// Says who sends a DSN about success, if the sender asked for one (RFC 3461 §5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DsnDuty {
-    /// This server: the message was delivered (action `delivered`).
+    /// Report from this server: the message was delivered (action `delivered`).
     #[default]
     ReportDelivered,
-    /// This server: the message was passed to a next hop that does not send DSNs (action `relayed`).
+    /// Report from this server: the message was passed to a next hop that does not send DSNs (action `relayed`).
     ReportRelayed,
     /// The next hop, which got the NOTIFY parameters.
     NextHop,

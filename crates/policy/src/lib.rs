@@ -1,4 +1,4 @@
-//! Who may send what to whom. Pure: facts in, verdicts out; the reply is the verdict's text.
+//! Relay policy: which client may send which message to which recipient. Pure: facts in, verdicts out; the reply is the verdict's text.
 //!
 //! Protocol rules are `smtp`'s; where accepted mail goes is `route`'s.
 

@@ -36,7 +36,7 @@ impl Small {
         mounted.then(|| Self { dir: dir.to_owned(), _image: None })
     }
 
-    /// The same with a btrfs in an image.
+    /// Mounts a btrfs in an image.
     fn btrfs(dir: &Path) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");

@@ -43,7 +43,7 @@ const NAMES: [(SortOrder, &str); 9] = [
 /// What a message is sorted by.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SortFacts {
-    /// Its queue id.
+    /// The queue id.
     pub id: u64,
     /// Of its content.
     pub size_bytes: u64,
@@ -70,7 +70,7 @@ impl SortOrder {
         NAMES.into_iter()
     }
 
-    /// Its name.
+    /// Returns the name of the order.
     pub fn as_str(self) -> &'static str {
         NAMES.iter().find(|(order, _)| *order == self).map_or("", |(_, name)| name)
     }

@@ -26,7 +26,7 @@ const EXPIRY_GRACE_AFTER_START: Millis = 3_600_000;
 /// A message as it enters the queue.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// Its id; never twice.
+    /// The queue id; never used twice.
     pub id: QueueId,
     /// When it was accepted; negative when that was before this process began.
     pub arrived: Millis,
@@ -45,7 +45,7 @@ pub struct Lease {
     pub job: JobId,
     /// The message.
     pub id: QueueId,
-    /// Its recipients at the destination.
+    /// The recipients at the destination.
     pub recipients: Recipients,
     /// How long it was ready or waiting, in milliseconds.
     pub queued_ms: u64,
@@ -205,7 +205,7 @@ impl Queue {
         id
     }
 
-    /// Its name.
+    /// Returns the name of a destination.
     pub fn destination_name(&self, id: DestinationId) -> &Destination {
         &self.destination_at(id).name
     }

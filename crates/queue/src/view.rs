@@ -12,7 +12,7 @@ use mail::{Destination, Outcome, QueueId};
 pub enum JobStatus {
     /// Waits for a connection of its destination.
     Ready,
-    /// Its destination is suspended until then, because of this.
+    /// The destination is suspended until a time, because of an outcome.
     Suspended(Millis, Outcome),
     /// An attempt is under way.
     InFlight,
@@ -40,7 +40,7 @@ pub struct JobView {
 /// A queued message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageView {
-    /// Its id.
+    /// The queue id.
     pub id: QueueId,
     /// When it arrived; negative before this process began.
     pub arrived: Millis,
@@ -53,7 +53,7 @@ pub struct MessageView {
 /// A destination with work or trouble.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DestinationView {
-    /// Its name.
+    /// The name of the destination.
     pub name: Destination,
     /// The group it is in.
     pub group: GroupId,

@@ -22,13 +22,13 @@ const WORD_MAX_BYTES: usize = 900;
 /// What is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It will never be delivered.
+    /// The recipient failed for good.
     Failed,
-    /// It is late; nothing is asked of the sender.
+    /// The message is late; nothing is asked of the sender.
     Delayed,
-    /// It was delivered, and the sender wanted to know.
+    /// The message was delivered, and the sender asked for a report.
     Delivered,
-    /// It went to a host that makes no such reports, and the sender wanted to know.
+    /// The message went to a host that sends no DSNs, and the sender asked for a report.
     Relayed,
 }
 
@@ -75,7 +75,7 @@ impl Kind {
 pub struct Facts<'a> {
     /// Our name.
     pub reporting_mta: &'a str,
-    /// Who said it: `mx.example.com[192.0.2.1]:25`, or empty.
+    /// The remote host that replied: `mx.example.com[192.0.2.1]:25`, or empty.
     pub relay: &'a str,
     /// Now.
     pub now: UnixMillis,
@@ -482,7 +482,7 @@ fn escaped(text: &str, others: &str) -> String {
     out
 }
 
-/// The same as [`clean`], for fields that are ASCII only.
+/// Makes text safe as [`clean`] does, for fields that are ASCII only.
 fn ascii(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii() && !c.is_control() { c } else { '?' }).collect()
 }

@@ -54,7 +54,7 @@ pub enum Event<'a> {
         destination: &'a Destination,
         /// Why.
         outcome: &'a Outcome,
-        /// Its next probe.
+        /// The time of the next probe.
         until: Option<UnixMillis>,
     },
     /// So many lines could not be written.

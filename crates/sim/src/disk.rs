@@ -18,11 +18,11 @@ use std::{
 /// What goes wrong at an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// This operation is done in part, and from then on every one fails: the power or the process is gone.
+    /// The operation is done in part, and every later one fails: the power or the process is gone.
     Cut,
-    /// This operation fails with this error number.
+    /// The operation fails with this error number.
     Once(i32),
-    /// This operation and all after it fail with this error number.
+    /// The operation and all after it fail with this error number.
     ForGood(i32),
     /// The next write is done in part, and then the disk is full for a moment.
     Short,
@@ -58,7 +58,7 @@ struct State {
     has_failed: bool,
     /// A write needed a page that cannot be read.
     has_met_decay: bool,
-    /// Its wall clock, in milliseconds since 1970.
+    /// The wall clock, in milliseconds since 1970.
     clock_ms: u64,
     rng: Rng,
     /// What the spool asks for; the other stream has been counted on.

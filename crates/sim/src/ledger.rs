@@ -218,7 +218,7 @@ impl Ledger {
         }
     }
 
-    /// The same of a message that can be read by now, whatever was hurt.
+    /// Compares a message that can be read by now, whatever was damaged.
     pub fn compare_all(&self, spool: &dyn Spool, id: QueueId) -> Result<(), String> {
         self.difference(spool, id)?.map_or(Ok(()), Err)
     }

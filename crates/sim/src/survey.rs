@@ -32,7 +32,7 @@ pub enum What {
     Intent,
 }
 
-/// Whose bytes they are.
+/// The message or intent that bytes on the disk belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// A message.
@@ -44,7 +44,7 @@ pub enum Owner {
 /// Bytes of a file.
 #[derive(Debug, Clone)]
 pub struct Spot {
-    /// Its path on the disk.
+    /// The path on the disk.
     pub file: String,
     /// In the file.
     pub bytes: Range<usize>,
@@ -184,7 +184,7 @@ pub fn all_owners(content: &[u8]) -> BTreeSet<Owner> {
     all_batches(content).flat_map(|batch| batch.records).map(|record| record.owner).collect()
 }
 
-/// Whose words may be lost when bytes of a file are: a batch is read whole or not at all.
+/// Returns the owners whose records may be lost when bytes of a file are: a batch is read whole or not at all.
 pub fn owners(file: &str, content: &[u8], lost: &Range<usize>) -> BTreeSet<Owner> {
     let Some((stem, kind)) = stem_and_kind(file) else { return BTreeSet::new() };
     match kind {

@@ -48,7 +48,7 @@ fn envelope(sender: &str, recipient_count: usize) -> Envelope {
 }
 
 impl Workload {
-    /// The same seed and the same answers of the spool: the same transactions.
+    /// Creates a workload: with equal seeds and equal answers of the spool, the transactions are equal.
     pub fn new(seed: u64, is_joint: bool) -> Self {
         Self {
             rng: Rng::new(seed),
@@ -73,7 +73,7 @@ impl Workload {
         self
     }
 
-    /// Whoever was sending gives up.
+    /// Abandons all transfers that are under way.
     pub fn abandon_all(&mut self, spool: &dyn Spool) {
         self.transfers.drain(..).for_each(|transfer| spool.discard_chunks(&transfer.chunk_ids));
     }

@@ -57,7 +57,7 @@ fn attempts(found: &[Recovered]) -> Vec<(u64, u32)> {
     found.iter().map(|r| (r.message.id.0, r.recipients[0].attempt_count)).collect()
 }
 
-/// The same when envelopes are opened one after the other: nobody knows yet which append was the last.
+/// Opens envelopes one after the other, so that the last append is not known in advance.
 #[test]
 fn what_opening_an_envelope_tells_stays_true() {
     for count in [1, 20] {

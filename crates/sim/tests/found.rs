@@ -107,7 +107,7 @@ fn what_is_larger_than_a_segment_is_refused() {
     assert_eq!((found.last(), report.corrupt), (Some(&last), vec![]));
 }
 
-/// Who writes the last batch again may be killed before the sync. The next start reads the copy, which
+/// A start that writes the last batch again may be killed before the sync. The next start reads the copy, which
 /// is on no disk yet, and must not take the segment with the first one for its own purposes.
 #[test]
 fn a_batch_that_was_written_again_and_not_synced_is_kept_where_it_was() {
@@ -202,7 +202,7 @@ fn damage_in_the_only_batch_of_the_oldest_segment_is_told() {
     assert!(lost > 50 && told + 2 >= lost, "{told} of {lost}");
 }
 
-/// Its record went bad; what became of it stands in later segments, and must not keep those.
+/// A message's record is damaged; its outcomes stand in later segments, and must not keep those.
 #[test]
 fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
     let disk = SimDisk::new(1, u64::MAX);

@@ -98,7 +98,7 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
     run
 }
 
-/// The same at every split.
+/// Runs a script in one piece and at every split, and compares the results.
 fn at_every_split(settings: &Settings, script: &[&str], transactions: &[Transaction]) -> Run {
     let whole = run(settings.clone(), script, transactions.to_vec(), usize::MAX);
     for size in [1, 2, 3, 7] {

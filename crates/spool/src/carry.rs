@@ -54,7 +54,7 @@ fn hand_over(
     patiently(&mut || to.submit(vec![Entry::Adopt(Box::new(adopted.clone()))]), busy)
 }
 
-/// The same is offered until there is room for it.
+/// Offers a transaction again until there is room for it.
 fn patiently<T>(
     offer: &mut dyn FnMut() -> Result<T, Refused>,
     busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,

@@ -100,7 +100,7 @@ pub(crate) fn block_on<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -
 struct Wait {
     progress: Arc<CommitProgress>,
     commit_seq: CommitSeq,
-    /// Its number among those that wait, once it does.
+    /// The number among the waiting callers, once the caller waits.
     number: Option<u64>,
 }
 

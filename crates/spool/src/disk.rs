@@ -146,7 +146,7 @@ pub trait File: Send + Sync {
     fn read_uncached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_at(offset, buffer)
     }
-    /// These bytes will be read soon, one after the other.
+    /// Tells the file that these bytes will be read soon, in order.
     fn will_read(&self, _from: u64, _length: u64) {}
     /// Makes everything written so far durable. After an error nothing is known of it any more.
     fn sync_data(&self) -> io::Result<()>;
@@ -164,7 +164,7 @@ pub trait File: Send + Sync {
 const LIST_BYTES: usize = 256 * 1024;
 /// A file that is read whole is rarely longer: an envelope.
 const SMALL_BYTES: usize = 4096;
-/// Who asks for so few bytes knows how many there are.
+/// The size from which a read is made in steps: a caller that asks for fewer bytes knows how many there are.
 const KNOWN_BYTES: usize = 1024 * 1024;
 
 /// Is there no room for it, and nothing worse?
@@ -376,7 +376,7 @@ impl Disk for RealDisk {
 struct RealFile(fs::File);
 
 impl RealFile {
-    /// The same file for writes that go to the device as they are: whole pages.
+    /// Opens the file for writes that go to the device directly: whole pages.
     fn direct(&self) -> Option<fs::File> {
         let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;

@@ -21,7 +21,7 @@ pub fn inspect(dir: &Path, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryR
     inspect_by(dir, true, found)
 }
 
-/// The same with nothing believed that could be looked at: of a log, every byte is read.
+/// Reads a spool as [`inspect`] does, but believes nothing that can be verified: of a log, every byte is read.
 ///
 /// # Errors
 /// As for [`inspect`].

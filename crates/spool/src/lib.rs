@@ -266,7 +266,7 @@ pub trait Spool: Send + Sync + 'static {
     /// garbage after a restart.
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused>;
 
-    /// The same for a message with this envelope, whose chunks all lie where it will.
+    /// Stores a chunk of a message with this envelope, whose chunks all lie where it will.
     fn store_for(&self, _envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, Refused> {
         self.store(chunk)
     }
@@ -298,7 +298,7 @@ pub trait Spool: Send + Sync + 'static {
     /// are named. May block on the disk.
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure>;
 
-    /// The same, if no disk has to be waited for and it is soon done. `None` is no verdict on the message.
+    /// Returns the message if no disk has to be waited for; never blocks. `None` is no verdict on the message.
     fn read_cached(&self, _id: QueueId) -> Option<SharedMessage> {
         None
     }
@@ -306,7 +306,7 @@ pub trait Spool: Send + Sync + 'static {
     /// A chunk of content. May block on the disk.
     fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure>;
 
-    /// The same, if no disk has to be waited for.
+    /// Returns the chunk if no disk has to be waited for; never blocks.
     fn load_cached(&self, _place: ChunkId) -> Option<Bytes> {
         None
     }

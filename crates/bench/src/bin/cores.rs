@@ -69,7 +69,7 @@ impl Lock {
 enum Event {
     /// A worker looks for work.
     Free(usize),
-    /// It has read a message and submits it.
+    /// The worker has read a message and submits it.
     Submit(usize),
     /// A durable message enters the queue and is taken out again.
     Queue(usize),

@@ -36,7 +36,7 @@ pub(crate) struct PostalArgs {
     /// Write what goes to and fro to this file, with the minute behind its name
     #[arg(short = 'z', value_name = "FILE", conflicts_with_all = ["each", "all"])]
     debug: Option<String>,
-    /// The same, and a file for each connection
+    /// Write a file with one line for each message, and a file for each connection
     #[arg(short = 'Z', value_name = "FILE", conflicts_with = "all")]
     each: Option<String>,
     /// Speak LMTP

@@ -45,7 +45,7 @@ pub(crate) enum Kind {
     Buffered,
     /// A write(2) for each record, as many records as make 40,000 KB.
     Unbuffered,
-    /// The same for comparison with data bases: 100,000 records of small sizes.
+    /// Records of small sizes, 100,000 of them, for comparison with databases.
     Records,
 }
 

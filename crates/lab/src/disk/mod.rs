@@ -26,7 +26,7 @@ impl Default for Times {
 }
 
 impl Times {
-    /// It took so long.
+    /// Notes how long the operation took.
     pub(crate) fn took(&mut self, time: Duration) {
         self.0.saturating_record(time.as_nanos() as u64);
     }

@@ -36,7 +36,7 @@ impl Backend for Lmdb {
         write().map_err(|e| e.to_string())
     }
 
-    /// It has no log.
+    /// Does nothing: LMDB has no log.
     fn checkpoint(&mut self) -> Result<(), String> {
         Ok(())
     }

@@ -31,7 +31,7 @@ impl Backend for Redb {
         write().map_err(|e| e.to_string())
     }
 
-    /// It has no log.
+    /// Does nothing: redb has no log.
     fn checkpoint(&mut self) -> Result<(), String> {
         Ok(())
     }

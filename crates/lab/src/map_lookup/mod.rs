@@ -38,7 +38,7 @@ pub(crate) struct MapLookupArgs {
 /// So many are asked for before an answer is waited for, in the rows that say so.
 const BATCH: usize = 32;
 
-/// The same pairs, in every form.
+/// One set of pairs, in every form of map.
 struct Maps {
     hash: Arc<HashMap<String, String>>,
     sorted: Vec<(String, String)>,

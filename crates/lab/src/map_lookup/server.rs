@@ -23,7 +23,7 @@ impl Client {
         Ok(Self::of(near.try_clone()?, near))
     }
 
-    /// The same over TCP.
+    /// Serves the map over TCP.
     pub(super) fn inet(map: &Arc<HashMap<String, String>>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let near = TcpStream::connect(listener.local_addr()?)?;

@@ -25,7 +25,7 @@ use steps::{Expectation, Step};
 /// What is done already is not done again: remove the directory, or name another, to begin anew.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArgs {
-    /// Whose
+    /// The paper whose experiments are repeated
     #[arg(value_enum, default_value = "all")]
     seed: Seed,
     /// Little of each, in less than five minutes; the figures are rough

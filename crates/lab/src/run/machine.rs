@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) governor: String,
-    /// Who made the machine: a hypervisor says so here.
+    /// The vendor of the machine, which names a hypervisor.
     pub(crate) vendor: String,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
@@ -40,7 +40,7 @@ const MTAS: [(&str, &str, &[&str]); 4] = [
 ];
 
 impl Machine {
-    /// This machine; `directory` lies on the disk that is meant.
+    /// Describes the machine on which the program runs; `directory` lies on the disk that is meant.
     pub(crate) fn here(directory: &Path) -> Self {
         let name = uname();
         let word = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default();

@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     /// So many messages a run instead of the scenario's
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// These numbers of sessions instead of the scenario's
+    /// Numbers of sessions, instead of those of the scenario
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     sessions: Vec<u32>,
     /// Where results go; a new directory is made there

@@ -56,7 +56,7 @@ pub(crate) struct Variant {
     /// What an accepted message survives: stands beside each figure.
     #[serde(default)]
     pub(crate) durability: String,
-    /// It may lose accepted mail: each row is stamped.
+    /// Set when the variant may lose accepted mail: each of its rows is stamped.
     #[serde(default, rename = "unsafe")]
     pub(crate) is_unsafe: bool,
 }
@@ -110,7 +110,7 @@ pub(crate) struct Mta {
     pub(crate) start: Option<String>,
     /// Run by the shell behind each run.
     pub(crate) stop: Option<String>,
-    /// Its control group, for processor time and memory: a path, or a name below /sys/fs/cgroup or its cpuacct
+    /// The control group of the MTA, for processor time and memory: a path, or a name below /sys/fs/cgroup or its cpuacct
     pub(crate) cgroup: Option<String>,
     /// What its 250 means for a message, where no variant says so.
     #[serde(default)]

@@ -46,7 +46,7 @@ pub(crate) struct Loop<'a> {
     epoll: OwnedFd,
     spin_policy: SpinPolicy,
     listeners: &'a [OwnedFd],
-    /// This loop's share of the sessions.
+    /// The share of the sessions that belongs to the loop.
     room: usize,
     accepting: bool,
     /// No more files may be open, as it was seen last.

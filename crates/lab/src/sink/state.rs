@@ -52,7 +52,7 @@ pub(crate) struct Counts {
     pub(crate) unwritten: AtomicU64,
 }
 
-/// The same at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub(crate) struct Tally {
     pub(crate) sessions: u64,
@@ -87,9 +87,9 @@ pub(crate) struct SinkState {
     first_ns: AtomicU64,
     last_ns: AtomicU64,
     stopping: AtomicBool,
-    /// It is enough, and the grace for open sessions runs.
+    /// Set when enough has arrived, and the grace for open sessions runs.
     ending: AtomicBool,
-    /// That no more files may be open was told.
+    /// Set when the warning that no more files may be open was printed.
     is_full_told: AtomicBool,
     wake: Box<[rustix::fd::OwnedFd]>,
 }

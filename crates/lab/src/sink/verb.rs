@@ -29,7 +29,7 @@ pub(crate) enum Verb {
 /// How many there are: the length of a table with one entry for each.
 pub(crate) const COUNT: usize = Verb::Other as usize + 1;
 
-/// Those that have a name.
+/// Verbs that have a name.
 const NAMES: &[(&str, Verb)] = &[
     ("CONNECT", Verb::Connect),
     ("HELO", Verb::Helo),
@@ -95,12 +95,12 @@ impl VerbSet {
         words.map(Verb::parse).try_fold(Self::default(), |set, verb| Ok(set.with(verb?)))
     }
 
-    /// This one too.
+    /// Returns the set with one more verb.
     pub(crate) fn with(self, verb: Verb) -> Self {
         Self(self.0 | 1 << verb as u8)
     }
 
-    /// Those of both.
+    /// Returns the verbs of both sets.
     pub(crate) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }

@@ -36,7 +36,7 @@ pub(crate) struct ClientSession {
     /// The begin of a reply.
     partial: Vec<u8>,
     output: VecDeque<Bytes>,
-    /// Who hears both sides (-v).
+    /// Files that record both sides of the dialog (-v).
     sinks: TranscriptSinks,
 }
 

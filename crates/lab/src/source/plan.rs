@@ -13,7 +13,7 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) number: u64,
-    /// Its time counts from here, even if it begins later: a slow server delays the messages behind, and
+    /// The time from which the message counts, even if it begins later: a slow server delays the messages behind, and
     /// that is part of what their senders would feel (coordinated omission).
     pub(crate) due: Option<Instant>,
 }
@@ -53,7 +53,7 @@ impl Plan {
         Self { every, ..self }
     }
 
-    /// Those times, from the begin.
+    /// Returns the times of the marks, from the begin.
     pub(crate) fn marks(&self) -> Vec<Duration> {
         self.marks.lock().map(|marks| marks.clone()).unwrap_or_default()
     }

@@ -32,7 +32,7 @@ pub(crate) struct Report {
     pub(crate) rate: f64,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
-    /// This process's processor time a message.
+    /// Processor time of the load source for each message.
     pub(crate) cpu_us_per_message: f64,
     pub(crate) stopped_early: bool,
     pub(crate) times: BTreeMap<Phase, Times>,

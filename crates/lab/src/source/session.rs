@@ -31,7 +31,7 @@ pub(crate) enum Turn {
     Wait(Instant),
     /// Nothing until something is read.
     Listen,
-    /// This session is over.
+    /// The session is over.
     Done,
 }
 

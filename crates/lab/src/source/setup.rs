@@ -55,7 +55,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Whose turn the next connection is: the server's addresses take turns, and the attempts of one go through all.
+    /// Returns the number of the next connection: the server's addresses take turns, and the attempts of one go through all.
     pub(crate) fn next_turn(&self) -> usize {
         if self.addresses.len() > 1 { self.next_address.fetch_add(1, Relaxed) } else { 0 }
     }

@@ -19,9 +19,9 @@ use std::{
 pub(crate) struct Options {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// Who a message goes to, one of them by chance; none: `to`.
+    /// Recipients, of which each message gets one at random; none: `to`.
     pub(crate) users: Vec<String>,
-    /// Who it is from, the same way; none: `from`.
+    /// Senders, of which each message gets one at random; none: `from`.
     pub(crate) senders: Vec<String>,
     pub(crate) hostname: String,
     pub(crate) recipients: u32,

@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-/// Who hears one connection.
+/// The files that record one connection.
 pub(crate) type TranscriptSinks = Vec<Arc<File>>;
 
 /// See the module's text.

@@ -97,7 +97,7 @@ impl Sample {
         self.points.iter().map(|p| (p - mean).powi(2)).sum::<f64>() / (self.n() - 1.0)
     }
 
-    /// Its root.
+    /// Returns the standard deviation.
     pub(crate) fn deviation(&self) -> f64 {
         self.variance().sqrt()
     }

@@ -81,7 +81,7 @@ impl Sink {
         out
     }
 
-    /// The same, however it ended.
+    /// Waits for the end, whatever the exit status is, and returns the output with the status.
     pub(crate) fn ended(mut self) -> (String, ExitStatus) {
         let mut out = String::new();
         self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();

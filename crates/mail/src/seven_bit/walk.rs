@@ -19,9 +19,9 @@ pub(super) enum Entity {
     Composite,
     /// Anything else.
     Leaf {
-        /// Its content is text or said to be so.
+        /// The content is text, or is said to be text.
         is_text: bool,
-        /// It is not encoded yet, and of a type that may be.
+        /// The content is not encoded yet, and its type permits an encoding.
         may_encode: bool,
     },
 }
@@ -75,7 +75,7 @@ pub(super) trait Visitor {
 struct Multipart {
     /// `--` and the boundary.
     delimiter: Vec<u8>,
-    /// Its parts are messages unless they say otherwise (RFC 2046 §5.1.5).
+    /// The multipart is a digest: its parts are messages unless they say otherwise (RFC 2046 §5.1.5).
     is_digest: bool,
     has_parts: bool,
     /// Of what is no part something was left out.
@@ -136,7 +136,7 @@ enum Delimiter {
     None,
     /// A part of this multipart begins.
     Part(usize),
-    /// This multipart ends.
+    /// The end of a multipart.
     End(usize),
     Ambiguous,
 }

@@ -40,7 +40,7 @@ fn take_on(uid: u32, gid: u32, name: Option<&str>) -> io::Result<()> {
     set_thread_res_uid(uid, uid, uid)
 }
 
-/// Those that name the user: group(5).
+/// Returns the groups that name the user: group(5).
 fn groups_of(all: &str, user: &str) -> impl Iterator<Item = u32> {
     all.lines().filter_map(move |line| {
         let fields: Vec<&str> = line.split(':').collect();

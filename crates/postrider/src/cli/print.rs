@@ -22,7 +22,7 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(safe).collect()
 }
 
-/// The same for a line of content, where tabs are as good as spaces: folded header fields begin with one.
+/// Makes a line of content safe for a terminal as [`plain`] does, but keeps tabs, because folded header fields begin with one.
 pub(super) fn plain_content(line: &str) -> String {
     line.split('\t').map(plain).collect::<Vec<_>>().join("\t")
 }

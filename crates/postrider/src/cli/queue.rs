@@ -59,7 +59,7 @@ pub(crate) fn flush(settings: &Settings) -> Result<u64, CliError> {
     daemon::ask(settings, &Request::Flush, &mut |_| Ok(()))
 }
 
-/// These messages are due now.
+/// Attempts delivery of the selected messages now.
 pub(crate) fn retry(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
     apply(settings, Action::Retry, selection).map(Answer::exit)
 }

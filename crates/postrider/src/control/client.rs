@@ -66,7 +66,7 @@ impl Client {
         }
     }
 
-    /// The same for a selection of any length: long lists of ids go in several requests.
+    /// Sends a request for a selection of any length: long lists of ids go in several requests.
     pub(crate) fn ask_each(
         &mut self,
         selection: &Selection,

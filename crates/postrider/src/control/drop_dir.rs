@@ -110,7 +110,7 @@ fn random_name() -> io::Result<String> {
 /// Why a file gives no message, by what the daemon does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// It will not get better: [`set_aside`].
+    /// The message can never be read: [`set_aside`].
     Bad(String),
     /// Try again later: it may be gone, or descriptors or memory are short.
     Later(String),

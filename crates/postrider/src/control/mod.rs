@@ -31,7 +31,7 @@ pub(crate) trait Target: Send + Sync + 'static {
     /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
     fn ids(&self) -> Vec<QueueId>;
 
-    /// These messages, in this order; those that are gone are left out. Asked for at most
+    /// Returns the messages with these ids, in this order; those that are gone are left out. Asked for at most
     /// [`server::PAGE`] at a time. May read the spool; what that cannot give is listed as damaged.
     fn messages(&self, ids: &[QueueId]) -> impl Future<Output = Vec<Listed>> + Send;
 

@@ -176,7 +176,7 @@ impl Failure {
 /// A queued message as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    /// Its id.
+    /// The queue id.
     pub(crate) id: Id,
     /// Size of its content.
     pub(crate) size_bytes: u64,

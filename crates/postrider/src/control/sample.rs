@@ -38,7 +38,7 @@ pub(crate) fn message(number: u64) -> Listed {
     }
 }
 
-/// The same when the spool cannot give its envelope.
+/// Returns a message like [`message`] whose envelope the spool cannot give.
 pub(crate) fn damaged(number: u64) -> Listed {
     let mut message = message(number);
     (message.sender, message.origin) = (String::new(), String::new());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Meant {
     /// The message.
     pub(crate) id: QueueId,
-    /// These of its recipients, by their place in the envelope, in order; `None`: all that are left.
+    /// The selected recipients, by their place in the envelope, in order; `None`: all that are left.
     pub(crate) recipients: Option<Vec<u32>>,
 }
 

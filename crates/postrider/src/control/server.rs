@@ -28,12 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Header shown at most.
 const HEADER_BYTES_MAX: usize = 256 * 1024;
 
-/// Who may use the operators' socket.
+/// The users that may use the operators' socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Root and the daemon's own user.
     Owner,
-    /// Whoever the socket's permissions let in: a group was configured.
+    /// All users whom the socket's permissions admit: a group was configured.
     Permissions,
 }
 
@@ -183,7 +183,7 @@ impl<T: Target> Connection<T> {
         ids
     }
 
-    /// Those that are meant. Of one whose envelope is damaged nobody knows whether it is, where the
+    /// Returns the selected messages among these. Of one whose envelope is damaged nobody knows whether it is, where the
     /// envelope decides: it is left alone, and told.
     async fn page(&mut self, ids: &[QueueId], selection: &Selection) -> Result<Vec<Listed>, Ended> {
         let now = UnixMillis::now().0;

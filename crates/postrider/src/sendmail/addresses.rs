@@ -7,7 +7,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<String>, String> {
     read(text).map(|found| found.into_iter().map(|(address, _)| address).collect())
 }
 
-/// The same text with this machine's name behind each bare word, so that a `From: root` means
+/// Appends this machine's name to each bare word of an address list, so that a `From: root` means
 /// something elsewhere (RFC 6409 §8.1). None when nothing is to be done, or it is no list.
 pub(crate) fn qualify(text: &str, hostname: &str) -> Option<String> {
     let found = read(text).ok()?;

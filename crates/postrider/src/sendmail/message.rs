@@ -23,7 +23,7 @@ pub(crate) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -
     if raw.len() as u64 > max_bytes { Err(too_large()) } else { Ok(raw) }
 }
 
-/// Who writes, for fields that are missing.
+/// The author of a message, for fields that are missing.
 pub(crate) struct Author<'a> {
     /// The reverse-path; empty for the null one.
     pub(crate) address: &'a str,
@@ -31,7 +31,7 @@ pub(crate) struct Author<'a> {
     pub(crate) user: &'a str,
     /// The user's name among people; may be empty.
     pub(crate) full_name: &'a str,
-    /// This machine.
+    /// The name of the machine.
     pub(crate) hostname: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! Who runs the command.
+//! The user who runs the command.
 
 use std::fs;
 

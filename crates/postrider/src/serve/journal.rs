@@ -21,7 +21,7 @@ impl Journal {
         Self { log, observer: None }
     }
 
-    /// The same with somebody who listens.
+    /// Creates a log whose outcomes are also passed to an observer.
     pub(crate) fn observed(log: Log, observer: impl Fn(&[(u32, Outcome)]) + Send + Sync + 'static) -> Self {
         Self { log, observer: Some(Box::new(observer)) }
     }

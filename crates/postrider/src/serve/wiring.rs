@@ -240,7 +240,7 @@ pub(crate) fn store(s: &config::Spool) -> Result<Box<dyn Spool>, NotOpened> {
     }
 }
 
-/// The same where it must be queue directories.
+/// Opens the spool of a section that must be queue directories.
 ///
 /// # Errors
 /// In words.

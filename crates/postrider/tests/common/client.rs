@@ -61,7 +61,7 @@ impl Client {
         self.reply()
     }
 
-    /// The same by BDAT, in chunks of this size.
+    /// Sends a message by BDAT, in chunks of this size.
     pub fn send_chunks(
         &mut self,
         from: &str,

@@ -69,12 +69,12 @@ impl Postrider {
         Self::start_in(tempfile::tempdir().unwrap(), free_address(), more)
     }
 
-    /// The same in a folder where one may have run before.
+    /// Starts a daemon in a folder where one may have run before.
     pub fn start_in(dir: TempDir, address: SocketAddr, more: &str) -> Self {
         Self::start_with(dir, address, more, &[])
     }
 
-    /// The same with more in its environment.
+    /// Starts a daemon in a folder, with additions to its environment.
     pub fn start_with(
         dir: TempDir,
         address: SocketAddr,
@@ -104,7 +104,7 @@ impl Postrider {
         self.try_ask(arguments).unwrap_or_else(|said| panic!("{arguments:?}: {said}"))
     }
 
-    /// The same; what it says on standard error when it fails.
+    /// Runs a command, and returns what it prints on standard error when it fails.
     pub fn try_ask(&self, arguments: &[&str]) -> Result<String, String> {
         let output =
             Command::new(binary()).args(arguments).env("POSTRIDER_CONFIG", self.config()).output().unwrap();
@@ -144,7 +144,7 @@ impl Postrider {
         (dir, self.address)
     }
 
-    /// Its exit status, once it has ended by itself.
+    /// Returns the exit status, once the daemon has ended by itself.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -218,7 +218,7 @@ pub fn program(name: &str) -> Option<Command> {
     Some(command)
 }
 
-/// The same for a program that starts others where they would be if it was installed: one that is only
+/// Returns a program that starts others where they would be if it was installed: one that is only
 /// unpacked sees its tree laid over the machine's, which takes root.
 pub fn program_in_place(name: &str) -> Option<Command> {
     let found = find(name)?;

@@ -1,4 +1,4 @@
-//! Who gets a connection, and when.
+//! Tests of which destination gets a connection, and when.
 
 use super::*;
 

@@ -29,10 +29,10 @@ pub enum Decay {
 }
 
 impl Decay {
-    /// Those that stay.
+    /// Damage that stays.
     pub const LASTING: [Self; 6] =
         [Self::Bit, Self::Garbage, Self::Unreadable, Self::ZeroSector, Self::ZeroPage, Self::LostWrite];
-    /// Those that pass, by themselves or when [`SimDisk::heal`] is called.
+    /// Damage that passes, by itself or when [`SimDisk::heal`] is called.
     pub const PASSING: [Self; 3] = [Self::Unreadable, Self::Hiccup, Self::Cache];
 
     /// The bytes that go bad when this one does.

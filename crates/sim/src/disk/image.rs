@@ -140,7 +140,7 @@ impl Image {
         self.is_lost(range) || self.rotten.contains(range)
     }
 
-    /// The same of the pages at its ends, which a write reads before it changes a part of them.
+    /// Returns whether the pages at the ends of a range are lost, which a write reads before it changes a part of them.
     pub(super) fn is_lost_at_the_ends(&self, range: &Range<usize>) -> bool {
         let part = |at: usize| !at.is_multiple_of(PAGE) && self.lost_pages.contains_key(&(at / PAGE));
         part(range.start) || part(range.end)

@@ -17,7 +17,7 @@ type Outcomes = BTreeMap<(u64, u32), Vec<(Disposition, String)>>;
 #[derive(Debug, Default)]
 pub(super) struct Hurt {
     messages: BTreeSet<u64>,
-    /// Whose chunks they are.
+    /// The message that each chunk belongs to.
     chunk_ids: BTreeMap<u64, u64>,
     /// Chunks that are hurt, whoever will name them.
     hurt_chunks: BTreeSet<u64>,

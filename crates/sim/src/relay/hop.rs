@@ -21,7 +21,7 @@ pub(super) struct Hop {
     is_silent: bool,
     /// Does as it should: the end of a seed.
     is_well: bool,
-    /// Whose hosts it is one of.
+    /// The domain that the host belongs to.
     domain: Box<str>,
 }
 

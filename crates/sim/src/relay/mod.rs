@@ -48,7 +48,7 @@ const LAST_STEPS: u64 = 100_000;
 pub struct Tally {
     /// Mails clients had to send.
     pub mail_count: u64,
-    /// Those they read 250 for.
+    /// Messages that clients read 250 for.
     pub acknowledged_count: u64,
     /// Recipients that were delivered to, each arrival counted.
     pub arrival_count: u64,

@@ -78,7 +78,7 @@ fn domain((n, k): Who, destinations: u64) -> String {
     format!("d{}.test", spread % destinations)
 }
 
-/// Who it is, from an address.
+/// Parses the numbers of message and recipient in an address.
 pub(super) fn who(address: &str) -> Option<Who> {
     let (n, k) = address.strip_prefix('m')?.split('@').next()?.split_once('r')?;
     Some((n.parse().ok()?, k.parse().ok()?))
@@ -190,7 +190,7 @@ impl Truth {
         *self.excused.entry(who).or_default() += 1;
     }
 
-    /// Those of a message that arrived without our hearing of it.
+    /// Excuses all recipients of a message that arrived although no reply was seen.
     pub(super) fn excuse_all(&mut self, id: QueueId, indexes: &[u32]) {
         let Some(n) = self.ids.get(&id).copied() else { return };
         for who in indexes.iter().map(|k| (n, *k)) {

@@ -69,7 +69,7 @@ pub(super) struct Decayed {
     bytes: Range<usize>,
     /// Messages whose bytes they were.
     pub(super) hurt: BTreeSet<u64>,
-    /// They were in the newest batch, of which nothing else tells that it was there.
+    /// The damage was in the newest batch, of which nothing else shows that it existed.
     is_newest: bool,
     /// Numbers of the batches they were in.
     batches: Vec<u64>,

@@ -45,11 +45,11 @@ pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String
 /// What is known of messages, whatever a start could read.
 #[derive(Default)]
 struct Known {
-    /// Their acceptance is durable.
+    /// Messages whose acceptance is durable.
     accepted: BTreeSet<u64>,
-    /// Their end was submitted.
+    /// Messages whose end was submitted.
     ended: BTreeSet<u64>,
-    /// Their end is durable, and no start has brought them back since.
+    /// Messages whose end is durable, and which no start has brought back since.
     gone: BTreeSet<u64>,
 }
 

@@ -8,7 +8,7 @@ use crate::{backend::Backend, disk::Fault};
 /// What became of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swept {
-    /// It came.
+    /// The fault came.
     Struck,
     /// The run has no such operation.
     Clean,

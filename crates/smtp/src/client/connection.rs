@@ -127,9 +127,9 @@ impl From<Expect> for Awaited {
 /// What a broken connection leaves of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Its name.
+    /// The name of the transaction.
     pub name: u64,
-    /// Its content was sent, whole or nearly: the server may have taken it (RFC 1047).
+    /// The content was sent, whole or nearly: the server may have taken it (RFC 1047).
     pub content_sent: bool,
     /// Outcomes of recipients that were refused already.
     pub refused: Vec<RecipientResult>,
@@ -167,7 +167,7 @@ enum Expect {
     Data,
     /// The end of the content of the first transaction.
     Final,
-    /// The same for one recipient of LMTP.
+    /// The final reply for one recipient of LMTP.
     FinalFor(usize),
     Rset,
     Quit,

@@ -18,7 +18,7 @@ pub enum Misbehaved {
     ManyLines,
     /// No code of three digits from 200 to 599, or two codes in one reply.
     BadCode,
-    /// It spoke when nothing was asked.
+    /// The server sent a reply although no command was pending.
     Unasked,
     /// Bytes behind the reply to STARTTLS (RFC 3207 §6): somebody injects.
     Injection,

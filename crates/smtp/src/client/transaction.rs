@@ -109,7 +109,7 @@ impl Progress {
         Self { transaction, answers, is_open: false, content_sent: false, conversion, accepted_count: 0 }
     }
 
-    /// The same answer for all that have none.
+    /// Gives all recipients without an answer this answer.
     pub(super) fn settle_rest(&mut self, answer: &Answer) {
         for slot in self.answers.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(answer.clone());

@@ -24,7 +24,7 @@ const SPACE: &[u8] = b" ";
 /// What [`DataDecoder::next`] found at the front of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// This many octets are content, `skip` dots before them are not.
+    /// The next octets, this many, are content; `skip` dots before them are not.
     Content {
         /// Stuffed dots to drop first.
         skip: usize,

@@ -92,7 +92,7 @@ replies! {
     OUT_OF_SYNC = 554 5 . 5 . 0 "SMTP protocol synchronization error";
     /// A bare CR or LF in content (RFC 5321 §2.3.8): the way of SMTP smuggling. Closes.
     BARE_CR_LF = 521 5 . 5 . 2 "Bare CR or LF in the content (RFC 5321 section 2.3.8)";
-    /// The same where the framing is beyond doubt (BDAT).
+    /// Rejects a bare CR or LF where the framing is beyond doubt (BDAT).
     BARE_CR_LF_CHUNK = 550 5 . 5 . 2 "Bare CR or LF in the content: BODY=BINARYMIME is needed";
     /// NUL in content that is not BINARYMIME (RFC 6152 §3, RFC 2045 §2.8).
     NUL_IN_CONTENT = 550 5 . 6 . 0 "NUL in the content: BODY=BINARYMIME and BDAT are needed";
@@ -126,7 +126,7 @@ replies! {
     NO_ROOM = 452 4 . 3 . 1 "Insufficient system storage";
     /// A write or sync failed: nothing was promised.
     LOCAL_ERROR = 451 4 . 3 . 0 "Local error, the message was not stored";
-    /// The same, in place of a greeting.
+    /// Reports a local error in place of a greeting.
     LOCAL_ERROR_CLOSING = 421 4 . 3 . 0 "Local error, no mail can be taken now";
 }
 

@@ -31,7 +31,7 @@ pub(super) enum Piece {
 /// What an envelope file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filed {
-    /// Its content's parts are all stored; those in the content file name no place.
+    /// The message; all parts of its content are stored, and those in the content file name no chunk.
     pub(super) message: Message,
     pub(super) pieces: Vec<Piece>,
     pub(super) states: Vec<RecipientState>,
@@ -51,7 +51,7 @@ pub(super) struct Filed {
 pub(super) enum Unreadable {
     /// Another version wrote it.
     Version(u32),
-    /// This line is not what was written.
+    /// The line is not what was written.
     Damaged(u64, &'static str),
 }
 

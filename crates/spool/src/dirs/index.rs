@@ -89,7 +89,7 @@ impl Index {
         })
     }
 
-    /// It is none of theirs who named it so far: their end must not remove it.
+    /// Marks a chunk as not owned by the messages that named it so far: their end must not remove it.
     pub(super) fn disown_chunk(&mut self, chunk_id: u64) {
         self.take_chunk(chunk_id);
         for slot in self.messages.values_mut().filter(|slot| slot.chunks.contains(&chunk_id)) {

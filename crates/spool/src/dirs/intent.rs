@@ -12,11 +12,11 @@ const MAGIC: &str = "postrider-intent";
 /// One step, for the message of this id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Its unfinished envelope file gets its name.
+    /// Rename the unfinished envelope file to its final name.
     Finish(QueueId),
-    /// These bytes stand at this offset of its envelope file.
+    /// Write these bytes at this offset of the envelope file.
     Append(QueueId, u64, Vec<u8>),
-    /// Its envelope file goes.
+    /// Remove the envelope file.
     Remove(QueueId),
 }
 

@@ -128,7 +128,7 @@ pub(super) fn unescape(text: &str) -> Result<Vec<u8>, Malformed> {
     Ok(out)
 }
 
-/// The same where it must be text.
+/// Unescapes a field that must be text.
 pub(super) fn unescape_text(text: &str) -> Result<Box<str>, Malformed> {
     String::from_utf8(unescape(text)?).map(Into::into).map_err(|_| Malformed("not UTF-8"))
 }

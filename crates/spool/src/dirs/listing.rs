@@ -20,7 +20,7 @@ const INTENT_MAX: u64 = 1 << 30;
 /// By number, the directory of each file.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// Its messages are live; under which name the file is there.
+    /// Live messages, with the name under which each envelope file is there.
     pub(super) envelopes: BTreeMap<u64, (u16, Named)>,
     pub(super) unfinished: BTreeMap<u64, u16>,
     pub(super) contents: HashMap<u64, u16>,
@@ -99,7 +99,7 @@ impl Listing {
         left
     }
 
-    /// The same for the files of a message, in the order of their directories.
+    /// Chooses among the files of one message, in the order of their directories.
     fn choose_of_one(&mut self, id: u64, files: &[(u16, Named)]) -> Vec<(u16, Named)> {
         let dirs = |named| files.iter().filter(move |(_, other)| *other == named).map(|(dir, _)| *dir);
         let (envelope, unfinished, content) =

@@ -20,11 +20,11 @@ pub enum Choice {
 
 /// A queue directory with the directories below it.
 pub struct QueueDirectory {
-    /// Its name, for messages.
+    /// The name, for messages to the operator.
     pub name: String,
     /// Every directory that may hold its files; its own is the first. With their names.
     pub disks: Vec<(String, Arc<dyn Disk>)>,
-    /// Those that take new files, by index. Empty: what is in it is served, and nothing goes there.
+    /// The directories that take new files, by index. Empty: what is in it is served, and nothing goes there.
     pub open: Vec<usize>,
 }
 

@@ -112,7 +112,7 @@ pub(super) fn recover(
     Ok((scan.report, Next { intent, round }))
 }
 
-/// The same without a look into the envelopes.
+/// Lists the messages by file names, without reading envelopes.
 pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), SpoolFailure> {
     let Begun { listing, mut scan, intent, keep_unfinished } = begin(shared)?;
     // Whose chunks they are is in the envelopes.

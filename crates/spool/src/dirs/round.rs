@@ -24,7 +24,7 @@ pub(super) struct ChangedMessage {
     /// Where `lines` begin in the envelope file.
     pub(super) base: u64,
     pub(super) lines: Vec<u8>,
-    /// It is new; the lines are the whole file.
+    /// The new message; its lines are the whole file.
     pub(super) accepted: Option<SharedMessage>,
     pub(super) ends: bool,
     /// A transaction changes it together with others.

@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// The same of one that an envelope names.
+    /// Reserves numbers above that of a chunk that an envelope names.
     pub(super) fn outbid_named(&self, chunk_id: u64) {
         if !self.mutant.is(Mutant::ReuseChunkId) {
             self.reserve_chunk_ids_above(chunk_id);
@@ -123,7 +123,7 @@ impl Shared {
         self.opened_round.fetch_max(round, Ordering::Relaxed);
     }
 
-    /// This number, unless a round had a higher one.
+    /// Returns this number, unless a round had a higher one.
     pub(super) fn round_after(&self, next: u64) -> u64 {
         next.max(self.opened_round.load(Ordering::Relaxed).saturating_add(1))
     }

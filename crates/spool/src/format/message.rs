@@ -110,7 +110,7 @@ pub(crate) fn read_places(body: &[u8]) -> Result<Vec<u64>, Malformed> {
     Ok(chunk_ids)
 }
 
-/// The same; and everything but the bytes of content goes behind what `out` has, for [`read_abridged`].
+/// Reads a message as [`read`] does, and appends everything but the bytes of content to `out`, for [`read_abridged`].
 pub(crate) fn abridge(body: &[u8], out: &mut Vec<u8>) -> Result<Vec<u64>, Malformed> {
     let mut r = content_of(body)?;
     let parts = r.count(5)?;
@@ -188,7 +188,7 @@ pub(crate) fn read_abridged(id: QueueId, abridged: &[u8]) -> Result<Stored, Malf
 enum Bodies {
     Copied,
     Left,
-    /// It is not there.
+    /// The message is not there.
     Gone,
 }
 

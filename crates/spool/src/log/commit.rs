@@ -44,7 +44,7 @@ struct Written {
 /// What the thread holds: the segment it writes, and its one buffer.
 pub(crate) struct Committer {
     shared: Arc<Shared>,
-    /// Its number, file and position; the index holds the segment itself.
+    /// The number, file and position of the segment in use; the index holds the segment itself.
     current: Current,
     batch_sequence: u64,
     buffer: Vec<u8>,

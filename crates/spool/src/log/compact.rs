@@ -29,7 +29,7 @@ const ROOM_RATIO: u64 = 3;
 
 /// A full log is cleaned where no more than so much is to be moved for what comes free.
 const FULL_PERCENT: u64 = 50;
-/// The same while outcomes have little room left.
+/// The percentage while outcomes have little room left.
 const PRESSED_PERCENT: u64 = 87;
 /// So much is moved together: a commit takes a block at least, whatever is in it.
 const TOGETHER_BYTES: u64 = 1024 * 1024;
@@ -41,7 +41,7 @@ pub(crate) struct Relocated {
     pub(crate) folded: Folded,
 }
 
-/// The same for a chunk.
+/// A chunk that compaction wrote again.
 pub(crate) struct RelocatedChunk {
     pub(crate) chunk_id: u64,
     pub(crate) at: Location,
@@ -404,7 +404,7 @@ impl Compaction {
     }
 }
 
-/// Its commit number and size; nothing when it is not there any more.
+/// Writes a message again, and returns its commit number and size; nothing when it is not there any more.
 fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
     let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
     let Some(slot) = slot else { return Ok(None) };

@@ -26,16 +26,16 @@ use std::{io, path::Path, sync::Arc};
 pub enum Seen<'a> {
     /// A segment begins; what follows is in it.
     Segment {
-        /// Its file.
+        /// The name of the file.
         name: &'a str,
-        /// Its place in the log; unknown when its header was lost.
+        /// The sequence in the log; unknown when its header was lost.
         sequence: Option<u64>,
         /// In bytes.
         size_bytes: u64,
     },
     /// Nobody finished making it, or it was about to be removed: nothing is in it.
     Empty {
-        /// Its file.
+        /// The name of the file.
         name: &'a str,
     },
     /// A whole batch begins; its records follow.
@@ -69,7 +69,7 @@ pub enum Seen<'a> {
     },
     /// The disk does not give back a file, or a part of it, now.
     Unread {
-        /// Its file.
+        /// The name of the file.
         name: &'a str,
         /// What cannot be read, and the disk's error.
         why: &'a str,
@@ -118,7 +118,7 @@ pub enum Said {
     },
     /// A piece of content.
     Chunk {
-        /// Its name.
+        /// The number of the chunk.
         chunk_id: ChunkId,
         /// The piece.
         bytes: Vec<u8>,
@@ -175,7 +175,7 @@ impl Opened {
         !segment_name(&self.name)
     }
 
-    /// Its place in the log; of those without a header nothing is known.
+    /// Returns the sequence in the log; of segments without a header nothing is known.
     fn sequence(&self) -> Option<u64> {
         match self.header {
             FoundHeader::Sound(header) | FoundHeader::Copied(header) => Some(header.sequence),

@@ -64,7 +64,7 @@ pub(crate) struct Last {
     segment: u32,
     /// Not in the index.
     rows: Vec<RecordRef>,
-    /// Their bodies, unless they must be read again.
+    /// The bodies of the records, unless they must be read again.
     bodies: Option<Vec<Vec<u8>>>,
 }
 

@@ -201,7 +201,7 @@ fn chunk_size(line: &[u8]) -> Option<u64> {
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// The same replies, as a server says them that does not know RFC 2034.
+/// Removes enhanced status codes, as a server that does not implement RFC 2034 replies.
 pub(super) fn without_enhanced_codes(replies: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(replies.len());
     for line in replies.split_inclusive(|b| *b == b'\n') {

@@ -42,7 +42,7 @@ pub(super) fn run(command: &SpoolCommand, settings: &Settings, out: &mut dyn Wri
     }
 }
 
-/// That of `[spool]`, then those of queue groups.
+/// Checks the spool of `[spool]`, then those of queue groups.
 fn check_all(settings: &Settings, json: bool, out: &mut dyn Write) -> Ending {
     let mut worst = Exit::Ok;
     for spool in settings.spools() {

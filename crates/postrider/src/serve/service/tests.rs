@@ -28,7 +28,7 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// Its syncs return when it is told so.
+/// A spool whose syncs return when a test permits it.
 #[derive(Default)]
 struct Stuck {
     kept: NullSpool,

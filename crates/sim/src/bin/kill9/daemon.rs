@@ -67,7 +67,7 @@ impl Daemon {
         self.listening_within(PATIENCE)?.ok_or_else(|| "the daemon says nothing".to_owned())
     }
 
-    /// The same; `None` when the time was over before.
+    /// Waits until the daemon listens; `None` when the time was over before.
     pub(crate) fn listening_within(&self, patience: Duration) -> Result<Option<Duration>, String> {
         let (until, mut said) = (Instant::now() + patience, Vec::new());
         loop {
@@ -98,7 +98,7 @@ impl Daemon {
         if status.success() { Ok(self.complaints()) } else { Err(format!("the daemon ended: {status}")) }
     }
 
-    /// Its exit code, once it has ended by itself.
+    /// Returns the exit code, once the daemon has ended by itself.
     pub(crate) fn ended(&mut self, patience: Duration) -> Result<Option<i32>, String> {
         let until = Instant::now() + patience;
         loop {

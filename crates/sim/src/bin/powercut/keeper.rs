@@ -71,7 +71,7 @@ fn minor(device: u64) -> u64 {
     device & 0xff | device >> 12 & 0xfff_ff00
 }
 
-/// Whoever waits for an answer gets an error. The number is ours as long as the device is mounted.
+/// Aborts a FUSE connection: every waiting request gets an error. The number is ours as long as the device is mounted.
 fn abort(connection: u64) {
     let control = Path::new(CONNECTIONS);
     if !control.join(connection.to_string()).is_dir() {
