@@ -1,5 +1,9 @@
 //! Rules of the house that neither rustfmt nor clippy knows, for every file git keeps.
 
+mod comments;
+mod commits;
+mod words;
+
 use crate::shell::{Done, Failure, output, program, root};
 use std::{fs, path::Path};
 
@@ -7,7 +11,7 @@ use std::{fs, path::Path};
 const LINES_MAX: usize = 800;
 
 /// Crates that decide and do not act: whoever runs them gives the time and the bytes.
-const PURE: [&str; 5] = ["mail", "smtp", "policy", "queue", "backend"];
+const PURE: [&str; 5] = ["mail", "smtp", "policy", "queue", "engine"];
 /// What acts.
 const RUNTIMES: [&str; 6] = ["tokio", "tokio-rustls", "rustls", "rustix", "hickory-resolver", "libc"];
 
@@ -15,7 +19,8 @@ const RUNTIMES: [&str; 6] = ["tokio", "tokio-rustls", "rustls", "rustix", "hicko
 const UNFINISHED: [&str; 3] = [concat!("to", "do!"), concat!("unimple", "mented!"), concat!("db", "g!")];
 
 /// Text; of other files nothing is known.
-const TEXT: [&str; 10] = ["rs", "toml", "md", "sh", "yml", "service", "socket", "conf", "txt", "timer"];
+const TEXT: [&str; 11] =
+    ["rs", "toml", "md", "tsv", "sh", "yml", "service", "socket", "conf", "txt", "timer"];
 
 /// Checks all files and tells of every fault at once.
 pub(crate) fn check() -> Done {
@@ -32,6 +37,7 @@ pub(crate) fn check() -> Done {
         count += 1;
         faults.extend(faults_of(name, &text));
     }
+    faults.extend(commits::faults()?);
     if faults.is_empty() {
         eprintln!("tidy: {count} files are in order");
         return Ok(());
@@ -63,7 +69,9 @@ fn faults_of(name: &str, text: &str) -> Vec<String> {
             faults.push(format!("{name}: {lines} lines; above {LINES_MAX} a second noun moves next door"));
         }
         faults.extend(unfinished(name, text));
+        faults.extend(comments::faults(name, text));
     }
+    faults.extend(words::faults(name, text));
     if name.ends_with("/Cargo.toml") {
         faults.extend(manifest(name, text));
     }
