@@ -1,4 +1,4 @@
-//! Whose turn it is to get a connection: destinations in rings by their groups' priority, and those
+//! The order in which destinations get connections: rings by their groups' priority, and those
 //! parked whose group has as many connections as it may.
 
 use crate::{DestinationId, GroupId, Settings};
@@ -126,7 +126,7 @@ impl ConnectionScheduler {
         self.state(group).idle_count += 1;
     }
 
-    /// It does not any more.
+    /// Ends the idle state of a connection of the group.
     pub(crate) fn leave_idle(&mut self, group: GroupId) {
         let state = self.state(group);
         assert!(state.idle_count > 0, "an idle connection is woken once");

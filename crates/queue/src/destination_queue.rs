@@ -17,7 +17,7 @@ pub(crate) struct DestinationQueue {
     pub(crate) waiting_count: u32,
     /// All of its jobs, held ones too.
     pub(crate) job_count: u32,
-    /// Its number was given to somebody who is about to queue something for it.
+    /// The number was given to a caller that is about to queue a message for the destination.
     pub(crate) is_reserved: bool,
     /// Connections the driver has open or is opening.
     pub(crate) connection_count: u32,
@@ -31,7 +31,7 @@ pub(crate) struct DestinationQueue {
     pub(crate) health: Health,
     /// In the ring of destinations that want a connection.
     pub(crate) is_scheduled: bool,
-    /// It was forgotten, and its number is to be given to another destination.
+    /// The destination was forgotten, and its number is to be given to another one.
     pub(crate) is_vacant: bool,
     /// When it is to be looked at again.
     pub(crate) timer: Option<Millis>,

@@ -133,7 +133,7 @@ impl Queue {
         cancelled
     }
 
-    /// These are all that is left of a job that is not in flight.
+    /// Keeps only these recipients of a job that is not in flight.
     fn retain(&mut self, job: JobId, recipients: &[u32]) {
         let (state, destination) = (self.jobs[job].state(), self.jobs[job].destination as usize);
         let change = |job: &mut Job| job.recipients = Recipients::new(recipients);

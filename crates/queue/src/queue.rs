@@ -69,7 +69,7 @@ pub struct Completion {
 pub enum Overdue {
     /// The sender may be told that these recipients still wait.
     Delayed(QueueId, Vec<u32>),
-    /// These jobs fail now: they are in flight, to be settled as failed.
+    /// The jobs fail now: they are in flight, to be completed as failed.
     Expired(Vec<Lease>),
 }
 

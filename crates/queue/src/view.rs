@@ -46,7 +46,7 @@ pub struct MessageView {
     pub arrived: Millis,
     /// Size of its content (saturated at 4 GiB).
     pub size_bytes: u32,
-    /// Its jobs.
+    /// The jobs of the message.
     pub jobs: Vec<JobView>,
 }
 
