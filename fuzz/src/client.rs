@@ -7,12 +7,12 @@ use mail::{
     ReversePath, SharedMessage, UnixMillis,
 };
 use smtp::client::{
-    Awaited, Connection, Event, Misbehaved, Piece, Protocol, RecipientResult, ReplyReader, Settings,
-    Transaction,
+    ClientSettings, Connection, Event, ExpectedReply, OutputPiece, Protocol, ProtocolViolation,
+    RecipientResult, ReplyReader, Transaction,
 };
 use std::sync::Arc;
 
-type Replies = (Vec<(u16, Vec<u8>)>, Option<Misbehaved>);
+type Replies = (Vec<(u16, Vec<u8>)>, Option<ProtocolViolation>);
 
 /// Replies are the same however the bytes are split; each is whole lines of one code, and what is
 /// made of it prints nothing dangerous. The first byte says how the input is split.
@@ -72,7 +72,7 @@ pub fn client_conversation(bytes: &[u8]) {
     let mut run = Run::new(*choice);
     run.follow();
     for answer in answers {
-        let reply = answer_to(*answer, run.connection.awaited().next());
+        let reply = answer_to(*answer, run.connection.expected_replies().next());
         if run.connection.receive(reply).is_err() {
             break;
         }
@@ -81,22 +81,22 @@ pub fn client_conversation(bytes: &[u8]) {
     run.end();
 }
 
-fn answer_to(answer: u8, awaited: Option<Awaited>) -> &'static [u8] {
+fn answer_to(answer: u8, awaited: Option<ExpectedReply>) -> &'static [u8] {
     match (answer % 16, awaited) {
         (0, _) => b"450 4.2.0 later\r\n",
         (1, _) => b"550 5.1.1 no\r\n",
         (2, _) => b"250 Ok\r\n",
         (3, _) => b"421 4.3.2 closing\r\n250 ",
         (4, _) => b"354 go\r\n",
-        (_, Some(Awaited::Greeting | Awaited::StartTls)) => b"220 mx\r\n",
-        (n, Some(Awaited::Hello)) => match n % 4 {
+        (_, Some(ExpectedReply::Greeting | ExpectedReply::StartTls)) => b"220 mx\r\n",
+        (n, Some(ExpectedReply::Hello)) => match n % 4 {
             0 => b"250 mx\r\n",
             1 => b"250-mx\r\n250-PIPELINING\r\n250-SMTPUTF8\r\n250 8BITMIME\r\n",
             2 => b"250-mx\r\n250-STARTTLS\r\n250-PIPELINING\r\n250 SIZE 10\r\n",
             _ => b"250-mx\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250-PIPELINING\r\n250 SMTPUTF8\r\n",
         },
-        (_, Some(Awaited::Data)) => b"354 go\r\n",
-        (_, Some(Awaited::Quit)) => b"221 bye\r\n",
+        (_, Some(ExpectedReply::Data)) => b"354 go\r\n",
+        (_, Some(ExpectedReply::Quit)) => b"221 bye\r\n",
         (_, Some(_)) => b"250 2.0.0 Ok\r\n",
         (_, None) => b"",
     }
@@ -117,7 +117,7 @@ impl Run {
         let protocol = if choice.is_multiple_of(2) { Protocol::Smtp } else { Protocol::Lmtp };
         let depth = usize::from(choice / 2 % 3) + 1;
         let settings =
-            Settings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };
+            ClientSettings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: choice & 8 == 0 };
         Self { connection: Connection::new(settings), begun: 0, settled: vec![0; 3 * RECIPIENTS] }
     }
 
@@ -140,7 +140,7 @@ impl Run {
     fn follow_events(&mut self) {
         while let Some(event) = self.connection.next_event() {
             match event {
-                Event::Settled(name, results) => {
+                Event::TransactionEnded(name, results) => {
                     for RecipientResult { index, outcome, .. } in results {
                         self.count(name, index);
                         outcome.text.split('\n').for_each(super::printable);
@@ -174,9 +174,9 @@ impl Run {
         }
         while let Some(piece) = self.connection.next_piece() {
             match piece {
-                Piece::Text(text) => assert!(!text.is_empty()),
-                Piece::Content(_) => {}
-                Piece::Load(_) => self.connection.loaded(Bytes::from_static(b"chunk\r\n")),
+                OutputPiece::Text(text) => assert!(!text.is_empty()),
+                OutputPiece::Content(_) => {}
+                OutputPiece::Load(_) => self.connection.loaded(Bytes::from_static(b"chunk\r\n")),
             }
         }
     }

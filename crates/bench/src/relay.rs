@@ -8,7 +8,7 @@ use crate::{
 };
 use mail::{Disposition, Message, QueueId, SharedMessage, UnixMillis};
 use queue::Millis;
-use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
+use smtp::client::{ClientSettings, Connection, Event, OutputPiece, Protocol, Transaction};
 use spool::Entry;
 
 const GREETING: &[u8] = b"220 sink.test ESMTP\r\n";
@@ -23,7 +23,7 @@ struct Out(Connection);
 impl Out {
     fn connect() -> Self {
         let (hello, depth) = ("mx.test".into(), 2);
-        let settings = Settings { protocol: Protocol::Smtp, hello, depth, eight_bit_anyway: true };
+        let settings = ClientSettings { protocol: Protocol::Smtp, hello, depth, eight_bit_anyway: true };
         let mut out = Self(Connection::new(settings));
         for line in [GREETING, HELLO] {
             out.write();
@@ -38,9 +38,9 @@ impl Out {
         let mut bytes = 0;
         while let Some(piece) = self.0.next_piece() {
             bytes += match piece {
-                Piece::Text(text) => text.len(),
-                Piece::Content(content) => content.len(),
-                Piece::Load(_) => unreachable!("the content is in memory"),
+                OutputPiece::Text(text) => text.len(),
+                OutputPiece::Content(content) => content.len(),
+                OutputPiece::Load(_) => unreachable!("the content is in memory"),
             };
         }
         bytes
@@ -52,7 +52,9 @@ impl Out {
             assert!(self.write() > 0);
             self.0.receive(answer).expect("the hop behaves");
         }
-        let Some(Event::Settled(settled, results)) = self.0.next_event() else { panic!("it is settled") };
+        let Some(Event::TransactionEnded(settled, results)) = self.0.next_event() else {
+            panic!("it is settled")
+        };
         assert_eq!((settled, results[0].outcome.disposition), (name, Disposition::Delivered));
     }
 }

@@ -1,12 +1,12 @@
 //! From a destination's hosts to a connection that mail can begin on: TCP, greeting, EHLO, TLS.
 
 use crate::{
-    EightBit, Settings,
-    link::{Link, Stream},
+    DeliverySettings, EightBit,
+    buffered_stream::{BufferedStream, Stream},
     tls::{TlsClient, TlsFaults},
 };
 use mail::{DsnDuty, Enhanced, Outcome, Reply, TlsMode};
-use smtp::client::{self, Connection, Event, Phase, Piece, Protocol};
+use smtp::client::{self, Connection, Event, OutputPiece, Phase, Protocol};
 use std::{
     io,
     net::SocketAddr,
@@ -20,7 +20,7 @@ use tokio::{
 
 /// A connection that is ready for its first transaction.
 pub(crate) struct Ready {
-    pub(crate) link: Link,
+    pub(crate) stream: BufferedStream,
     pub(crate) connection: Connection,
     /// `mx.example.com[192.0.2.1]:25`.
     pub(crate) relay: Box<str>,
@@ -33,7 +33,7 @@ pub(crate) struct Ready {
 
 /// The settings and the TLS state that a connection is made with.
 pub(crate) struct Connector<'a> {
-    pub(crate) settings: &'a Settings,
+    pub(crate) settings: &'a DeliverySettings,
     pub(crate) tls: &'a TlsClient,
     pub(crate) tls_faults: &'a TlsFaults,
     pub(crate) mode: TlsMode,
@@ -106,12 +106,12 @@ impl Connector<'_> {
         };
         // Every write is a whole flight of commands: waiting for more only delays it.
         let _ = stream.set_nodelay(true);
-        let mut link = Link::new(Stream::Tcp(stream));
-        let mut connection = self.greet(&mut link, relay).await?;
+        let mut stream = BufferedStream::new(Stream::Tcp(stream));
+        let mut connection = self.greet(&mut stream, relay).await?;
         let mut described = Box::default();
         if mode != TlsMode::Off {
             if connection.capabilities().starttls {
-                (link, described) = self.secure(link, &mut connection, host, relay, mode).await?;
+                (stream, described) = self.secure(stream, &mut connection, host, relay, mode).await?;
             } else if mode != TlsMode::May {
                 return deferred(
                     Enhanced(4, 7, 4),
@@ -121,7 +121,7 @@ impl Connector<'_> {
         }
         let dsn_duty = self.dsn_duty(&connection);
         let opportunistic = (self.mode == TlsMode::May).then_some(address);
-        Ok(Ready { link, connection, relay: relay.into(), tls: described, dsn_duty, opportunistic })
+        Ok(Ready { stream, connection, relay: relay.into(), tls: described, dsn_duty, opportunistic })
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -144,10 +144,10 @@ impl Connector<'_> {
             Ok(Err(e)) => return unreached(&relay, &e.to_string()).map_err(|e| self.outcome(&relay, e)),
             Err(_) => return unreached(&relay, "timed out").map_err(|e| self.outcome(&relay, e)),
         };
-        let mut link = Link::new(Stream::Unix(stream));
-        let connection = self.greet(&mut link, &relay).await.map_err(|e| self.outcome(&relay, e))?;
+        let mut stream = BufferedStream::new(Stream::Unix(stream));
+        let connection = self.greet(&mut stream, &relay).await.map_err(|e| self.outcome(&relay, e))?;
         let dsn_duty = self.dsn_duty(&connection);
-        Ok(Ready { link, connection, relay, tls: Box::default(), dsn_duty, opportunistic: None })
+        Ok(Ready { stream, connection, relay, tls: Box::default(), dsn_duty, opportunistic: None })
     }
 
     /// An LMTP server delivers; what another does with the mail it says only if it can.
@@ -160,14 +160,14 @@ impl Connector<'_> {
     }
 
     /// Greeting and EHLO.
-    async fn greet(&self, link: &mut Link, relay: &str) -> Result<Connection, Unusable> {
-        let mut connection = Connection::new(client::Settings {
+    async fn greet(&self, stream: &mut BufferedStream, relay: &str) -> Result<Connection, Unusable> {
+        let mut connection = Connection::new(client::ClientSettings {
             protocol: self.protocol,
             hello: self.settings.hello.clone(),
             depth: self.settings.pipeline_depth,
             eight_bit_anyway: matches!(self.settings.eight_bit, EightBit::Auto | EightBit::Send),
         });
-        match self.converse(link, &mut connection, relay).await? {
+        match self.converse(stream, &mut connection, relay).await? {
             Event::Hello => Ok(connection),
             Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
             _ => unreached(relay, "the server spoke out of turn"),
@@ -176,39 +176,39 @@ impl Connector<'_> {
 
     async fn secure(
         &self,
-        mut link: Link,
+        mut stream: BufferedStream,
         connection: &mut Connection,
         host: &str,
         relay: &str,
         mode: TlsMode,
-    ) -> Result<(Link, Box<str>), Unusable> {
+    ) -> Result<(BufferedStream, Box<str>), Unusable> {
         connection.start_tls();
-        match self.converse(&mut link, connection, relay).await? {
+        match self.converse(&mut stream, connection, relay).await? {
             Event::StartTls => {}
             // It offered what it does not have: in clear text then, unless the route forbids it.
-            Event::NoTls(_) if mode == TlsMode::May => return Ok((link, Box::default())),
+            Event::NoTls(_) if mode == TlsMode::May => return Ok((stream, Box::default())),
             Event::NoTls(reply) => {
                 return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {}", reply.excerpt()));
             }
             Event::Closing(reply) => return refused(relay, &reply),
             _ => return unreached(relay, "the server spoke out of turn"),
         }
-        let Stream::Tcp(stream) = link.stream else { unreachable!("only TCP is secured, and once") };
+        let Stream::Tcp(stream) = stream.inner else { unreachable!("only TCP is secured, and once") };
         let shaken = timeout(self.settings.greeting_timeout, self.tls.handshake(stream, host, mode)).await;
         let (stream, described) = match shaken {
             Ok(Ok(secured)) => secured,
             Ok(Err(why)) => return Err(Unusable::Handshake(why)),
             Err(_) => return Err(Unusable::Handshake("timed out".to_owned())),
         };
-        let mut link = Link::new(Stream::Tls(Box::new(stream)));
+        let mut stream = BufferedStream::new(Stream::Tls(Box::new(stream)));
         connection.secured();
-        let news = self.converse(&mut link, connection, relay).await;
+        let news = self.converse(&mut stream, connection, relay).await;
         let broken = |e| match e {
             Unusable::Deferred(outcome) => Unusable::BrokenTls(outcome),
             other => other,
         };
         match news.map_err(broken)? {
-            Event::Hello => Ok((link, described)),
+            Event::Hello => Ok((stream, described)),
             Event::Refused(reply) | Event::Closing(reply) => refused(relay, &reply),
             _ => unreached(relay, "the server spoke out of turn"),
         }
@@ -217,7 +217,7 @@ impl Connector<'_> {
     /// Writes and reads until the connection has news.
     async fn converse(
         &self,
-        link: &mut Link,
+        stream: &mut BufferedStream,
         connection: &mut Connection,
         relay: &str,
     ) -> Result<Event, Unusable> {
@@ -233,13 +233,15 @@ impl Connector<'_> {
             }
             while let Some(piece) = connection.next_piece() {
                 match piece {
-                    Piece::Text(text) => link.push(text.into()),
-                    Piece::Content(_) | Piece::Load(_) => unreachable!("no transaction has begun"),
+                    OutputPiece::Text(text) => stream.push(text.into()),
+                    OutputPiece::Content(_) | OutputPiece::Load(_) => {
+                        unreachable!("no transaction has begun")
+                    }
                 }
             }
-            let patience = patience(self.settings, connection.phase());
-            link.flush(patience).await.map_err(lost)?;
-            let bytes = link.read(patience).await.map_err(lost)?;
+            let reply_timeout = reply_timeout(self.settings, connection.phase());
+            stream.flush(reply_timeout).await.map_err(lost)?;
+            let bytes = stream.read(reply_timeout).await.map_err(lost)?;
             let read = connection.receive(bytes);
             read.map_err(|e| unusable(Enhanced(4, 5, 0), format!("talk to {relay}: {e}")))?;
         }
@@ -247,7 +249,7 @@ impl Connector<'_> {
 }
 
 /// How long to wait for the reply in each phase (RFC 5321 §4.5.3.2).
-pub(crate) fn patience(settings: &Settings, phase: Phase) -> Duration {
+pub(crate) fn reply_timeout(settings: &DeliverySettings, phase: Phase) -> Duration {
     match phase {
         Phase::Greeting => settings.greeting_timeout,
         Phase::Command => settings.command_timeout,

@@ -1,7 +1,7 @@
-//! One connection's errand: find the destination's hosts, reach one, deliver what is due.
+//! Deliveries to one destination: finds its hosts, connects to one, delivers what is due.
 
 use crate::{
-    Jobs, TlsClient,
+    TlsClient, WorkSource,
     connect::{Connector, Ready},
     maildir,
     session::{Session, Unfinished, millis},
@@ -35,7 +35,7 @@ pub enum EightBit {
 
 /// How mail leaves.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct DeliverySettings {
     /// Our name in EHLO, and in the names of files in Maildirs.
     pub hello: Box<str>,
     /// Whether a Maildir's symbolic links are followed.
@@ -67,40 +67,40 @@ pub struct Settings {
 /// Delivers to every kind of destination.
 pub struct Courier {
     router: Router,
-    settings: Settings,
+    settings: DeliverySettings,
     tls: TlsClient,
     tls_faults: TlsFaults,
 }
 
 impl Courier {
     /// A courier that finds hosts by this router.
-    pub fn new(router: Router, settings: Settings, tls: TlsClient) -> Self {
+    pub fn new(router: Router, settings: DeliverySettings, tls: TlsClient) -> Self {
         Self { router, settings, tls, tls_faults: TlsFaults::default() }
     }
 
-    /// Serves one connection's worth of jobs for a destination: as many as there are, until it has
-    /// been idle for a while. Every job taken is settled or put back. Cancel safe in so far as a
-    /// dropped job is `jobs`' to put back.
-    pub async fn serve<J: Jobs>(&self, destination: &Destination, jobs: &J) {
+    /// Serves one connection's worth of leases for a destination: as many as there are, until it has
+    /// been idle for a while. Every lease taken is settled or put back. Cancel safe in so far as a
+    /// dropped lease is `leases`' to put back.
+    pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
         let rule = Rule::of(destination);
         match &rule.target {
-            Target::Discard => discard(jobs),
-            Target::Maildir(template) => maildir::serve(template, &self.settings, jobs).await,
+            Target::Discard => discard(source),
+            Target::Maildir(template) => maildir::serve(template, &self.settings, source).await,
             Target::Mx => {
                 let hosts = self.router.exchangers(&destination.target).await;
-                self.over_tcp(hosts, rule.tls, Protocol::Smtp, jobs).await;
+                self.over_tcp(hosts, rule.tls, Protocol::Smtp, source).await;
             }
             Target::Smarthost { host, port } => {
                 let hosts = self.router.host(host, *port).await;
-                self.over_tcp(hosts, rule.tls, Protocol::Smtp, jobs).await;
+                self.over_tcp(hosts, rule.tls, Protocol::Smtp, source).await;
             }
             Target::Lmtp(LmtpServer::Tcp { host, port }) => {
                 let hosts = self.router.host(host, *port).await;
-                self.over_tcp(hosts, rule.tls, Protocol::Lmtp, jobs).await;
+                self.over_tcp(hosts, rule.tls, Protocol::Lmtp, source).await;
             }
             Target::Lmtp(LmtpServer::Unix(path)) => {
                 let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
-                self.over(&connector, &Hosts::Unix(path), jobs).await;
+                self.over(&connector, &Hosts::Unix(path), source).await;
             }
         }
     }
@@ -109,25 +109,25 @@ impl Courier {
         Connector { settings: &self.settings, tls: &self.tls, tls_faults: &self.tls_faults, mode, protocol }
     }
 
-    async fn over_tcp<J: Jobs>(
+    async fn over_tcp<J: WorkSource>(
         &self,
         hosts: Result<Vec<Host>, Outcome>,
         mode: TlsMode,
         protocol: Protocol,
-        jobs: &J,
+        source: &J,
     ) {
         let begun = Instant::now();
         let hosts = match hosts {
             Ok(hosts) => hosts,
-            Err(outcome) => return report(jobs, outcome, begun),
+            Err(outcome) => return report(source, outcome, begun),
         };
         let connector = self.connector(mode, protocol);
-        self.over(&connector, &Hosts::Tcp(hosts), jobs).await;
+        self.over(&connector, &Hosts::Tcp(hosts), source).await;
     }
 
-    /// Serves jobs over one connection, and over others that replace it while the server leaves a job
+    /// Serves leases over one connection, and over others that replace it while the server leaves a lease
     /// unfinished by closing.
-    async fn over<J: Jobs>(&self, connector: &Connector<'_>, hosts: &Hosts<'_>, jobs: &J) {
+    async fn over<J: WorkSource>(&self, connector: &Connector<'_>, hosts: &Hosts<'_>, source: &J) {
         let mut unfinished = Unfinished::default();
         let mut fruitless_count = 0;
         loop {
@@ -135,13 +135,13 @@ impl Courier {
             let ready = match hosts.connect(connector).await {
                 Ok(ready) => ready,
                 Err(outcome) => {
-                    unfinished.give_up(jobs, &outcome);
-                    return report(jobs, outcome, begun);
+                    unfinished.fail(source, &outcome);
+                    return report(source, outcome, begun);
                 }
             };
             let (relay, server, is_secured) =
                 (ready.relay.clone(), ready.opportunistic, !ready.tls.is_empty());
-            let session = Session::new(jobs, &self.settings, ready, begun.elapsed(), unfinished);
+            let session = Session::new(source, &self.settings, ready, begun.elapsed(), unfinished);
             let ended = Box::pin(session.run()).await;
             match (server, &ended.broken) {
                 (Some(server), Some(why)) if is_secured => connector.tls_broke(&relay, server, &why.text),
@@ -153,7 +153,7 @@ impl Courier {
             fruitless_count = if next.has_progress { 0 } else { fruitless_count + 1 };
             if fruitless_count > FRUITLESS_MAX {
                 let text = format!("{relay} closes each connection before the content");
-                return next.give_up(jobs, &Outcome::deferred(Enhanced(4, 4, 2), text));
+                return next.fail(source, &Outcome::deferred(Enhanced(4, 4, 2), text));
             }
             unfinished = next;
         }
@@ -187,17 +187,17 @@ impl Hosts<'_> {
     }
 }
 
-fn report<J: Jobs>(jobs: &J, outcome: Outcome, begun: Instant) {
+fn report<J: WorkSource>(source: &J, outcome: Outcome, begun: Instant) {
     let attempt = Attempt { setup_ms: millis(begun.elapsed()), ..Attempt::default() };
-    jobs.unreachable(outcome, &attempt);
+    source.unreachable(outcome, &attempt);
 }
 
-fn discard<J: Jobs>(jobs: &J) {
+fn discard<J: WorkSource>(source: &J) {
     let attempt = Attempt { relay: "discard".into(), ..Attempt::default() };
-    while let Some(job) = jobs.take() {
+    while let Some(lease) = source.next_lease() {
         let outcome = Outcome::delivered(Enhanced(2, 0, 0), "discarded, as the route says");
-        let results = job.recipients.iter().map(|index| (*index, outcome.clone())).collect();
-        let queued_ms = job.queued_ms;
-        jobs.settle(job, results, &Attempt { queued_ms, ..attempt.clone() });
+        let results = lease.recipients.iter().map(|index| (*index, outcome.clone())).collect();
+        let queued_ms = lease.queued_ms;
+        source.complete(lease, results, &Attempt { queued_ms, ..attempt.clone() });
     }
 }

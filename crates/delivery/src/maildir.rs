@@ -1,7 +1,7 @@
 //! Delivery into Maildirs: a file of its own for each message, written under `tmp`, synced, renamed
 //! into `new`, and the directory synced before the queue hears of it.
 
-use crate::{Job, Jobs, Settings, session::millis};
+use crate::{DeliverySettings, LeasedMessage, WorkSource, session::millis};
 use bytes::Bytes;
 use mail::{Attempt, Enhanced, Mailbox, Message, Outcome, Part};
 use rustix::{
@@ -29,38 +29,38 @@ const NAME_MAX: usize = 255;
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
 /// Delivers what is due, one message after another.
-pub(crate) async fn serve<J: Jobs>(template: &str, settings: &Settings, jobs: &J) {
-    while let Some(job) = jobs.take() {
+pub(crate) async fn serve<J: WorkSource>(template: &str, settings: &DeliverySettings, source: &J) {
+    while let Some(lease) = source.next_lease() {
         let begun = Instant::now();
-        let results = match jobs.message(&job).await {
-            Ok(message) => deliver(template, settings, jobs, &job, &message).await,
-            Err(outcome) => job.recipients.iter().map(|index| (*index, outcome.clone())).collect(),
+        let results = match source.message(&lease).await {
+            Ok(message) => deliver(template, settings, source, &lease, &message).await,
+            Err(outcome) => lease.recipients.iter().map(|index| (*index, outcome.clone())).collect(),
         };
         let attempt = Attempt {
             relay: "maildir".into(),
-            queued_ms: job.queued_ms,
+            queued_ms: lease.queued_ms,
             transfer_ms: millis(begun.elapsed()),
             ..Attempt::default()
         };
-        jobs.settle(job, results, &attempt);
+        source.complete(lease, results, &attempt);
     }
 }
 
-async fn deliver<J: Jobs>(
+async fn deliver<J: WorkSource>(
     template: &str,
-    settings: &Settings,
-    jobs: &J,
-    job: &Job,
+    settings: &DeliverySettings,
+    source: &J,
+    lease: &LeasedMessage,
     message: &Message,
 ) -> Vec<(u32, Outcome)> {
-    let mut results = Vec::with_capacity(job.recipients.len());
-    for index in &job.recipients {
+    let mut results = Vec::with_capacity(lease.recipients.len());
+    for index in &lease.recipients {
         let recipient = &message.envelope.recipients[*index as usize].path;
         let outcome = match recipient.mailbox().and_then(|mailbox| folder(template, mailbox)) {
-            _ if !jobs.knows(recipient) => {
+            _ if !source.is_local_user(recipient) => {
                 Outcome::failed(Enhanced(5, 1, 1), format!("{recipient}: no such user here"))
             }
-            Some(folder) => store(folder, settings, jobs, message, recipient.as_str()).await,
+            Some(folder) => store(folder, settings, source, message, recipient.as_str()).await,
             None => Outcome::failed(Enhanced(5, 1, 1), format!("{recipient} cannot have a Maildir")),
         };
         results.push((*index, outcome));
@@ -123,10 +123,10 @@ pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
 }
 
 /// Writes one file; content that is in the spool is read while earlier pieces are written.
-async fn store<J: Jobs>(
+async fn store<J: WorkSource>(
     folder: Folder,
-    settings: &Settings,
-    jobs: &J,
+    settings: &DeliverySettings,
+    source: &J,
     message: &Message,
     recipient: &str,
 ) -> Outcome {
@@ -140,7 +140,7 @@ async fn store<J: Jobs>(
     for part in message.content.parts() {
         let bytes = match part {
             Part::Memory(bytes) => bytes.clone(),
-            Part::Stored { chunk_id, .. } => match jobs.chunk(*chunk_id).await {
+            Part::Stored { chunk_id, .. } => match source.chunk(*chunk_id).await {
                 Ok(bytes) => bytes,
                 Err(outcome) => {
                     unread = Some(outcome);
@@ -268,7 +268,7 @@ impl Maildir {
     fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
         let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
         let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
-        let mut at = Place { path: fixed.to_owned(), may_follow };
+        let mut at = FolderPath { path: fixed.to_owned(), may_follow };
         let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
         for name in rest.components() {
             at.path.push(name);
@@ -294,12 +294,12 @@ impl Maildir {
 }
 
 /// Where a folder is, for people, and whether symbolic links to it are followed.
-struct Place {
+struct FolderPath {
     path: PathBuf,
     may_follow: bool,
 }
 
-impl Place {
+impl FolderPath {
     /// Opens the folder called `name` in `dir`, which is at this place.
     fn open(&self, dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd, Unwritten> {
         let follow = if self.may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };

@@ -1,9 +1,9 @@
-//! One connection at work: jobs in, transactions on the wire, outcomes back.
+//! One connection at work: leases in, transactions on the wire, outcomes back.
 
 use crate::{
-    EightBit, Job, Jobs, Settings,
-    connect::{Ready, patience},
-    link::Link,
+    DeliverySettings, EightBit, LeasedMessage, WorkSource,
+    buffered_stream::BufferedStream,
+    connect::{Ready, reply_timeout},
 };
 use bytes::Bytes;
 use mail::{
@@ -11,7 +11,8 @@ use mail::{
     seven_bit::{Plan, Scan, Unconvertible},
 };
 use smtp::client::{
-    Connection, Event, Lost, Phase, Piece, Protocol, RecipientResult, ReplyTo, Stage, Transaction,
+    Connection, Event, LostTransaction, OutputPiece, Phase, Protocol, RecipientResult, ReplyTo, Stage,
+    Transaction,
 };
 use std::{
     io,
@@ -20,19 +21,19 @@ use std::{
 };
 
 /// Waiting for the answer to QUIT is politeness, not duty; so is for what a server says that takes no more.
-const GOODBYE: Duration = Duration::from_secs(2);
+const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of times that announced work may be gone before the connection concludes that it is one too many.
-const FALSE_ALARMS_MAX: u32 = 3;
+const SPURIOUS_WAKEUPS_MAX: u32 = 3;
 /// Pieces gathered for one write.
 const PIECES_MAX: usize = 32;
 
-/// A job whose transaction has begun.
-pub(crate) struct InHand {
+/// A lease whose transaction has begun.
+pub(crate) struct ActiveLease {
     name: u64,
-    job: Job,
+    lease: LeasedMessage,
     message: SharedMessage,
     begun: Instant,
-    /// Outcomes of earlier transactions of the same job: a server may take fewer recipients at once.
+    /// Outcomes of earlier transactions of the same lease: a server may take fewer recipients at once.
     settled: Vec<(u32, Outcome)>,
     /// Recipients for which there was no room in the transaction.
     rest: Vec<u32>,
@@ -43,25 +44,25 @@ pub(crate) struct InHand {
     plan: Option<Result<Arc<Plan>, Unconvertible>>,
 }
 
-impl InHand {
-    /// Returns whether no transaction of the job has ended with a result that the next connection needs.
+impl ActiveLease {
+    /// Returns whether no transaction of the lease has ended with a result that the next connection needs.
     fn is_whole(&self) -> bool {
         self.settled.is_empty() && self.recipients_max.is_none()
     }
 
-    /// Settles the job; recipients without an outcome get this one.
-    fn settle<J: Jobs>(mut self, jobs: &J, outcome: &Outcome, attempt: &Attempt) {
+    /// Settles the lease; recipients without an outcome get this one.
+    fn settle<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
         let rest = std::mem::take(&mut self.rest);
         self.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
-        jobs.settle(self.job, self.settled, attempt);
+        source.complete(self.lease, self.settled, attempt);
     }
 }
 
-/// Jobs that the next connection to the same destination continues. The server did not take their recipients
+/// Leases that the next connection to the same destination continues. The server did not take their recipients
 /// because the transaction, or the connection, had too many of them.
 #[derive(Default)]
 pub(crate) struct Unfinished {
-    jobs: Vec<InHand>,
+    leases: Vec<ActiveLease>,
     /// The most recipients that the server took in one transaction before it closed.
     recipients_max: Option<usize>,
     /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
@@ -73,18 +74,18 @@ pub(crate) struct Unfinished {
 
 impl Unfinished {
     /// Settles all of it: no other connection could be made.
-    pub(crate) fn give_up<J: Jobs>(self, jobs: &J, outcome: &Outcome) {
-        for hand in self.jobs {
-            let (queued_ms, transfer_ms) = (hand.job.queued_ms, millis(hand.begun.elapsed()));
+    pub(crate) fn fail<J: WorkSource>(self, source: &J, outcome: &Outcome) {
+        for active in self.leases {
+            let (queued_ms, transfer_ms) = (active.lease.queued_ms, millis(active.begun.elapsed()));
             let attempt = Attempt { queued_ms, transfer_ms, ..self.attempt.clone() };
-            hand.settle(jobs, outcome, &attempt);
+            active.settle(source, outcome, &attempt);
         }
     }
 }
 
 /// The result of a connection that ended.
 pub(crate) struct Ended {
-    /// Jobs for the next connection.
+    /// Leases for the next connection.
     pub(crate) unfinished: Option<Unfinished>,
     /// Why, if it was lost before any message was through and without a word.
     pub(crate) broken: Option<Outcome>,
@@ -92,7 +93,7 @@ pub(crate) struct Ended {
 
 /// How sure it is that a reply is about the number of recipients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sureness {
+enum Certainty {
     /// The reply says so.
     Certain,
     /// The reply may have another cause.
@@ -119,23 +120,23 @@ impl End {
 }
 
 pub(crate) struct Session<'a, J> {
-    jobs: &'a J,
-    settings: &'a Settings,
-    link: Link,
+    source: &'a J,
+    settings: &'a DeliverySettings,
+    stream: BufferedStream,
     connection: Connection,
     relay: Box<str>,
     tls: Box<str>,
     setup_ms: u64,
     dsn_duty: DsnDuty,
-    in_hand: Vec<InHand>,
-    /// Jobs to begin again, with the recipients that had no room before.
-    again: Vec<InHand>,
+    active: Vec<ActiveLease>,
+    /// Leases to begin again, with the recipients that had no room before.
+    to_resume: Vec<ActiveLease>,
     /// Recipients a transaction, as the server showed: by closing the connection behind that many, or by refusing
     /// more at DATA or at the end of the content.
     recipients_max: Option<usize>,
     next_name: u64,
     message_count: u32,
-    /// Some job was finished over this connection: another connection will be of use, too.
+    /// Some lease was finished over this connection: another connection will be of use, too.
     has_finished_some: bool,
     /// Some recipient was delivered to.
     has_delivered: bool,
@@ -146,29 +147,29 @@ pub(crate) struct Session<'a, J> {
     has_split: bool,
     /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
     is_used_up: bool,
-    false_alarms: u32,
+    spurious_wakeups: u32,
 }
 
-impl<'a, J: Jobs> Session<'a, J> {
+impl<'a, J: WorkSource> Session<'a, J> {
     /// A session over this connection that first sends what an earlier connection did not finish.
     pub(crate) fn new(
-        jobs: &'a J,
-        settings: &'a Settings,
+        source: &'a J,
+        settings: &'a DeliverySettings,
         ready: Ready,
         setup: Duration,
         unfinished: Unfinished,
     ) -> Self {
         Self {
-            jobs,
+            source,
             settings,
-            link: ready.link,
+            stream: ready.stream,
             connection: ready.connection,
             relay: ready.relay,
             tls: ready.tls,
             setup_ms: millis(setup),
             dsn_duty: ready.dsn_duty,
-            in_hand: Vec::new(),
-            again: unfinished.jobs,
+            active: Vec::new(),
+            to_resume: unfinished.leases,
             recipients_max: unfinished.recipients_max,
             next_name: 0,
             message_count: 0,
@@ -177,23 +178,23 @@ impl<'a, J: Jobs> Session<'a, J> {
             has_outcome: false,
             has_split: false,
             is_used_up: false,
-            false_alarms: 0,
+            spurious_wakeups: 0,
         }
     }
 
-    /// Delivers jobs until there are none, or the connection is of no use any more. Returns what another
+    /// Delivers leases until there are none, or the connection is of no use any more. Returns what another
     /// connection should continue at once.
     pub(crate) async fn run(mut self) -> Ended {
         match self.work().await {
             End::Done => {
                 let unfinished = self.unfinished();
-                self.say_goodbye().await;
+                self.quit().await;
                 Ended { unfinished, broken: None }
             }
             End::Broken { why, is_closed } => {
                 self.take_events();
                 let is_early = is_closed && !self.was_of_use() && !self.connection.is_closing();
-                self.give_up(&why, is_closed);
+                self.fail_in_flight(&why, is_closed);
                 // A server that closes behind its limit of recipients meant to.
                 let is_broken = is_early && !self.is_used_up;
                 Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why) }
@@ -202,20 +203,20 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn unfinished(&mut self) -> Option<Unfinished> {
-        if self.again.is_empty() {
+        if self.to_resume.is_empty() {
             return None;
         }
-        let jobs = std::mem::take(&mut self.again);
+        let leases = std::mem::take(&mut self.to_resume);
         let (relay, tls) = (self.relay.clone(), self.tls.clone());
         let attempt = Attempt { relay, tls, dsn_duty: self.dsn_duty, ..Attempt::default() };
         // Outcomes bound the number of connections: there are no more of them than recipients.
         let has_progress = self.has_delivered || (self.has_outcome && self.connection.is_exhausted());
-        Some(Unfinished { jobs, recipients_max: self.recipients_max, has_progress, attempt })
+        Some(Unfinished { leases, recipients_max: self.recipients_max, has_progress, attempt })
     }
 
     async fn work(&mut self) -> End {
         loop {
-            self.begin_jobs().await;
+            self.begin_leases().await;
             if let Err(end) = self.write().await {
                 return end;
             }
@@ -228,11 +229,11 @@ impl<'a, J: Jobs> Session<'a, J> {
             }
             self.is_used_up |= self.connection.is_exhausted();
             let is_over = self.is_used_up || self.message_count >= self.settings.messages_per_connection;
-            if self.connection.is_closing() || self.is_used_up || (is_over && self.again.is_empty()) {
+            if self.connection.is_closing() || self.is_used_up || (is_over && self.to_resume.is_empty()) {
                 return self.end_of_work();
             }
-            if self.again.is_empty() {
-                match self.rest().await {
+            if self.to_resume.is_empty() {
+                match self.wait_idle().await {
                     Ok(true) => {}
                     Ok(false) => return End::Done,
                     Err(end) => return end,
@@ -242,27 +243,28 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     fn end_of_work(&self) -> End {
-        if self.again.is_empty() || self.is_used_up {
+        if self.to_resume.is_empty() || self.is_used_up {
             return End::Done;
         }
         let text = format!("{} closed the connection before all recipients were sent", self.relay);
         End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed: true }
     }
 
-    // ---- jobs ----
+    // ---- leases ----
 
-    async fn begin_jobs(&mut self) {
+    async fn begin_leases(&mut self) {
         while self.connection.can_begin() && !self.is_used_up {
-            if let Some(again) = self.again.pop() {
-                self.begin(again).await;
+            if let Some(to_resume) = self.to_resume.pop() {
+                self.begin(to_resume).await;
             } else if self.message_count < self.settings.messages_per_connection {
-                let Some(job) = self.jobs.take() else { return };
-                self.false_alarms = 0;
-                match self.jobs.message(&job).await {
-                    Ok(message) => self.begin_job(job, message).await,
+                let Some(lease) = self.source.next_lease() else { return };
+                self.spurious_wakeups = 0;
+                match self.source.message(&lease).await {
+                    Ok(message) => self.begin_lease(lease, message).await,
                     Err(outcome) => {
-                        let results = job.recipients.iter().map(|index| (*index, outcome.clone())).collect();
-                        self.jobs.settle(job, results, &Attempt::default());
+                        let results =
+                            lease.recipients.iter().map(|index| (*index, outcome.clone())).collect();
+                        self.source.complete(lease, results, &Attempt::default());
                     }
                 }
             } else {
@@ -271,39 +273,48 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
     }
 
-    async fn begin_job(&mut self, job: Job, message: SharedMessage) {
+    async fn begin_lease(&mut self, lease: LeasedMessage, message: SharedMessage) {
         self.message_count += 1;
         let begun = Instant::now();
-        let rest = job.recipients.clone();
+        let rest = lease.recipients.clone();
         let settled = Vec::new();
-        self.begin(InHand { name: 0, job, message, begun, settled, rest, recipients_max: None, plan: None })
-            .await;
+        self.begin(ActiveLease {
+            name: 0,
+            lease,
+            message,
+            begun,
+            settled,
+            rest,
+            recipients_max: None,
+            plan: None,
+        })
+        .await;
     }
 
     /// A transaction for as many of the recipients as the configuration allows and the server takes at once
     /// (RFC 9422).
-    async fn begin(&mut self, mut hand: InHand) {
-        let conversion = if self.connection.capabilities().takes(hand.message.content.traits) {
+    async fn begin(&mut self, mut active: ActiveLease) {
+        let conversion = if self.connection.capabilities().takes(active.message.content.traits) {
             None
         } else {
-            match Box::pin(self.conversion(&mut hand)).await {
+            match Box::pin(self.conversion(&mut active)).await {
                 Ok(conversion) => conversion,
                 Err(outcome) => {
-                    let rest = std::mem::take(&mut hand.rest);
-                    hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
-                    return self.finish(hand);
+                    let rest = std::mem::take(&mut active.rest);
+                    active.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+                    return self.finish(active);
                 }
             }
         };
         self.next_name += 1;
-        hand.name = self.next_name;
+        active.name = self.next_name;
         let announced = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX);
-        let shown = self.recipients_max.into_iter().chain(hand.recipients_max).min().unwrap_or(usize::MAX);
+        let shown = self.recipients_max.into_iter().chain(active.recipients_max).min().unwrap_or(usize::MAX);
         let room = self.settings.recipients_per_transaction.min(announced).min(shown).max(1);
-        let rest = hand.rest.split_off(hand.rest.len().min(room));
-        let recipients = std::mem::replace(&mut hand.rest, rest);
-        let transaction = Transaction { name: hand.name, message: hand.message.clone(), recipients };
-        self.in_hand.push(hand);
+        let rest = active.rest.split_off(active.rest.len().min(room));
+        let recipients = std::mem::replace(&mut active.rest, rest);
+        let transaction = Transaction { name: active.name, message: active.message.clone(), recipients };
+        self.active.push(active);
         self.connection.begin_converted(transaction, conversion);
     }
 
@@ -312,15 +323,15 @@ impl<'a, J: Jobs> Session<'a, J> {
     ///
     /// A report of our own has the null reverse-path: if the report were returned, the failure of the mail that it
     /// is about would never be heard of. It is converted in each mode, and sent as it is if it cannot be.
-    async fn conversion(&self, hand: &mut InHand) -> Result<Option<Arc<Plan>>, Outcome> {
-        let (is_binary, is_report) = (hand.message.content.traits.is_binary, hand.message.is_report());
+    async fn conversion(&self, active: &mut ActiveLease) -> Result<Option<Arc<Plan>>, Outcome> {
+        let (is_binary, is_report) = (active.message.content.traits.is_binary, active.message.is_report());
         let mode = if is_report { EightBit::Convert } else { self.settings.eight_bit };
         if !matches!(mode, EightBit::Auto | EightBit::Convert) {
             return Ok(None);
         }
-        let plan = match &hand.plan {
+        let plan = match &active.plan {
             Some(plan) => plan.clone(),
-            None => hand.plan.insert(self.scan(&hand.message).await?).clone(),
+            None => active.plan.insert(self.scan(&active.message).await?).clone(),
         };
         let may_be_sent = mode == EightBit::Auto && !is_binary;
         match plan {
@@ -342,7 +353,7 @@ impl<'a, J: Jobs> Session<'a, J> {
         for part in message.content.parts() {
             match part {
                 Part::Memory(bytes) => scan.push(bytes),
-                Part::Stored { chunk_id, .. } => scan.push(&self.jobs.chunk(*chunk_id).await?),
+                Part::Stored { chunk_id, .. } => scan.push(&self.source.chunk(*chunk_id).await?),
             }
         }
         Ok(scan.finish().map(Arc::new))
@@ -350,73 +361,73 @@ impl<'a, J: Jobs> Session<'a, J> {
 
     fn take_events(&mut self) {
         while let Some(event) = self.connection.next_event() {
-            if let Event::Settled(name, results) = event {
+            if let Event::TransactionEnded(name, results) = event {
                 self.settled(name, results);
             }
         }
     }
 
     fn settled(&mut self, name: u64, results: Vec<RecipientResult>) {
-        let Some(at) = self.in_hand.iter().position(|hand| hand.name == name) else { return };
-        let mut hand = self.in_hand.swap_remove(at);
+        let Some(at) = self.active.iter().position(|active| active.name == name) else { return };
+        let mut active = self.active.swap_remove(at);
         let accepted_count = results.iter().filter(|result| is_accepted(result)).count();
         // Every accepted recipient has the same reply.
         let too_many = results.iter().find_map(|result| self.too_many_at_data(result));
         let is_cut = accepted_count > 0 && results.iter().any(|result| is_421_to(result, Stage::Rcpt));
         let is_halved = accepted_count > 1 && too_many.is_some() && !is_cut;
-        if !is_halved && self.is_farewell(&results) {
+        if !is_halved && self.is_connection_limit(&results) {
             self.is_used_up = true;
-            return self.postpone(hand, results.into_iter().map(|result| result.index));
+            return self.leave_to_next_connection(active, results.into_iter().map(|result| result.index));
         }
-        if let Some(sureness) = too_many.filter(|_| is_halved) {
-            self.halve(&mut hand, accepted_count, sureness);
+        if let Some(certainty) = too_many.filter(|_| is_halved) {
+            self.halve(&mut active, accepted_count, certainty);
         }
         // One recipient alone was too many: the number is not the cause, and fewer recipients cannot help.
-        let is_pointless = accepted_count == 1 && too_many.is_some() && hand.recipients_max.is_some();
+        let is_pointless = accepted_count == 1 && too_many.is_some() && active.recipients_max.is_some();
         let mut refused_alone = None;
         // "Too many recipients" says nothing about those that were too many.
-        let is_split = !hand.settled.is_empty();
+        let is_split = !active.settled.is_empty();
         if is_cut {
             self.cut_at(accepted_count);
         }
         let some_fit = results.iter().any(|result| !is_too_many(result));
-        let outcome_count = hand.settled.len();
-        hand.settled.reserve(results.len());
+        let outcome_count = active.settled.len();
+        active.settled.reserve(results.len());
         for result in results {
             let is_accepted = is_accepted(&result);
             let is_lost = is_cut && is_421_to(&result, Stage::Data);
             if is_lost || (is_halved && is_accepted) || (some_fit && is_too_many(&result)) {
-                hand.rest.push(result.index);
+                active.rest.push(result.index);
                 continue;
             }
             match result.outcome.disposition {
                 Disposition::Delivered => {
                     self.has_delivered = true;
-                    hand.recipients_max.into_iter().for_each(|max| self.limit_recipients(max));
+                    active.recipients_max.into_iter().for_each(|max| self.limit_recipients(max));
                 }
                 Disposition::Deferred if is_pointless && is_accepted => {
                     refused_alone = Some(result.outcome.clone())
                 }
                 Disposition::Deferred | Disposition::Failed => {}
             }
-            hand.settled.push((result.index, final_outcome(result, is_split)));
+            active.settled.push((result.index, final_outcome(result, is_split)));
         }
-        self.has_outcome |= hand.settled.len() > outcome_count;
+        self.has_outcome |= active.settled.len() > outcome_count;
         if let Some(outcome) = refused_alone {
-            let rest = std::mem::take(&mut hand.rest);
-            hand.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+            let rest = std::mem::take(&mut active.rest);
+            active.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
         }
-        if hand.rest.is_empty() {
-            self.finish(hand);
+        if active.rest.is_empty() {
+            self.finish(active);
         } else {
-            self.again.push(hand);
+            self.to_resume.push(active);
         }
     }
 
     /// Do these refusals, if there are any, only say that the connection has lasted long enough or carried
     /// enough (RFC 5321 §3.8)? They do if each is 421, or 451 to MAIL that is not about the sender's address.
     /// On a connection that was of no use yet they are about the host or the message.
-    fn is_farewell(&self, results: &[RecipientResult]) -> bool {
+    fn is_connection_limit(&self, results: &[RecipientResult]) -> bool {
         let is_said = |result: &RecipientResult| match result.reply {
             Some(ReplyTo { code: 421, stage, .. }) => stage != Stage::Content,
             Some(ReplyTo { code: 451, stage: Stage::Mail, .. }) => {
@@ -441,7 +452,7 @@ impl<'a, J: Jobs> Session<'a, J> {
     /// attempt would repeat the transaction that is too large until the message expires. A server without storage
     /// sees the message `log2` of the number of recipients more often, because it refuses one recipient alone
     /// as well. 552 and 554 without an enhanced code are about the message.
-    fn too_many_at_data(&self, result: &RecipientResult) -> Option<Sureness> {
+    fn too_many_at_data(&self, result: &RecipientResult) -> Option<Certainty> {
         let ReplyTo { stage, code, enhanced } =
             result.reply.filter(|_| result.outcome.disposition != Disposition::Delivered)?;
         match stage {
@@ -450,20 +461,20 @@ impl<'a, J: Jobs> Session<'a, J> {
             Stage::Data | Stage::Content => {}
         }
         match enhanced {
-            Some(Enhanced(_, 5, 3)) => Some(Sureness::Certain),
-            None | Some(Enhanced(_, 0, 0)) if code == 452 => Some(Sureness::Possible),
+            Some(Enhanced(_, 5, 3)) => Some(Certainty::Certain),
+            None | Some(Enhanced(_, 0, 0)) if code == 452 => Some(Certainty::Possible),
             _ => None,
         }
     }
 
-    /// The next transactions of a job have at most half of this number of recipients. Transactions of other jobs
+    /// The next transactions of a lease have at most half of this number of recipients. Transactions of other leases
     /// have so, too, if the server has said that the number is the cause; otherwise once a smaller transaction was
     /// accepted.
-    fn halve(&mut self, hand: &mut InHand, accepted_count: usize, sureness: Sureness) {
+    fn halve(&mut self, active: &mut ActiveLease, accepted_count: usize, certainty: Certainty) {
         let max = accepted_count / 2;
         self.has_split = true;
-        hand.recipients_max = Some(max);
-        if sureness == Sureness::Certain {
+        active.recipients_max = Some(max);
+        if certainty == Certainty::Certain {
             self.limit_recipients(max);
         }
     }
@@ -478,28 +489,32 @@ impl<'a, J: Jobs> Session<'a, J> {
         self.limit_recipients(accepted_count);
     }
 
-    /// Leaves recipients to another connection: at the queue's order, if the job is still whole.
-    fn postpone(&mut self, mut hand: InHand, recipients: impl IntoIterator<Item = u32>) {
-        if hand.is_whole() {
-            self.jobs.put_back(hand.job);
+    /// Leaves recipients to another connection: at the queue's order, if the lease is still whole.
+    fn leave_to_next_connection(
+        &mut self,
+        mut active: ActiveLease,
+        recipients: impl IntoIterator<Item = u32>,
+    ) {
+        if active.is_whole() {
+            self.source.return_lease(active.lease);
         } else {
-            hand.rest.extend(recipients);
-            self.again.push(hand);
+            active.rest.extend(recipients);
+            self.to_resume.push(active);
         }
     }
 
-    fn finish(&mut self, hand: InHand) {
+    fn finish(&mut self, active: ActiveLease) {
         self.has_finished_some = true;
         let attempt = Attempt {
             relay: self.relay.clone(),
             tls: self.tls.clone(),
-            queued_ms: hand.job.queued_ms,
+            queued_ms: active.lease.queued_ms,
             // Only the first message has waited for it.
             setup_ms: std::mem::take(&mut self.setup_ms),
-            transfer_ms: millis(hand.begun.elapsed()),
+            transfer_ms: millis(active.begun.elapsed()),
             dsn_duty: self.dsn_duty,
         };
-        self.jobs.settle(hand.job, hand.settled, &attempt);
+        self.source.complete(active.lease, active.settled, &attempt);
     }
 
     // ---- bytes ----
@@ -509,16 +524,16 @@ impl<'a, J: Jobs> Session<'a, J> {
         loop {
             let Some(piece) = self.connection.next_piece() else { break };
             match piece {
-                Piece::Text(text) => self.link.push(text.into()),
-                Piece::Content(bytes) => self.link.push(bytes),
-                Piece::Load(chunk_id) => {
+                OutputPiece::Text(text) => self.stream.push(text.into()),
+                OutputPiece::Content(bytes) => self.stream.push(bytes),
+                OutputPiece::Load(chunk_id) => {
                     // Nothing waits in memory while the disk is read.
                     self.flush().await?;
-                    let bytes: Bytes = self.jobs.chunk(chunk_id).await.map_err(End::fault)?;
+                    let bytes: Bytes = self.source.chunk(chunk_id).await.map_err(End::fault)?;
                     self.connection.loaded(bytes);
                 }
             }
-            if self.link.unsent_count() >= PIECES_MAX {
+            if self.stream.unsent_count() >= PIECES_MAX {
                 self.flush().await?;
             }
         }
@@ -526,11 +541,11 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     async fn flush(&mut self) -> Result<(), End> {
-        let Err(e) = self.link.flush(self.settings.data_timeout).await else { return Ok(()) };
+        let Err(e) = self.stream.flush(self.settings.data_timeout).await else { return Ok(()) };
         let end = self.broken(&e);
         // Content that is refused before its end is not read to its end: the reason was said, and is there to
         // be read.
-        while let Ok(bytes) = self.link.read(GOODBYE).await {
+        while let Ok(bytes) = self.stream.read(QUIT_TIMEOUT).await {
             if self.connection.receive(bytes).is_err() {
                 break;
             }
@@ -539,8 +554,8 @@ impl<'a, J: Jobs> Session<'a, J> {
     }
 
     async fn read(&mut self) -> Result<(), End> {
-        let patience = patience(self.settings, self.connection.phase());
-        match self.link.read(patience).await {
+        let reply_timeout = reply_timeout(self.settings, self.connection.phase());
+        match self.stream.read(reply_timeout).await {
             Ok(bytes) => self.connection.receive(bytes).map_err(|e| {
                 End::fault(Outcome::deferred(Enhanced(4, 5, 0), format!("talk to {}: {e}", self.relay)))
             })?,
@@ -561,25 +576,25 @@ impl<'a, J: Jobs> Session<'a, J> {
         End::Broken { why: Outcome::deferred(Enhanced(4, 4, 2), text), is_closed }
     }
 
-    /// Nothing to do: waits for a job, for the server to leave, or for its own time to be over. True
-    /// when there may be a job.
-    async fn rest(&mut self) -> Result<bool, End> {
-        if self.jobs.is_closing() {
+    /// Nothing to do: waits for a lease, for the server to leave, or for its own time to be over. True
+    /// when there may be a lease.
+    async fn wait_idle(&mut self) -> Result<bool, End> {
+        if self.source.should_close() {
             return Ok(false);
         }
         let since = Instant::now();
         let read = tokio::select! {
             biased;
-            () = self.jobs.ready() => None,
-            read = self.link.read(self.settings.idle_timeout) => Some(read),
+            () = self.source.wait_for_work() => None,
+            read = self.stream.read(self.settings.idle_timeout) => Some(read),
         };
         match read {
             None => {
                 // Announced at once and yet not to be had: others are busy with it.
-                self.false_alarms += 1;
-                let crowded =
-                    self.false_alarms > FALSE_ALARMS_MAX && since.elapsed() < Duration::from_millis(1);
-                Ok(!crowded && !self.jobs.is_closing())
+                self.spurious_wakeups += 1;
+                let crowded = self.spurious_wakeups > SPURIOUS_WAKEUPS_MAX
+                    && since.elapsed() < Duration::from_millis(1);
+                Ok(!crowded && !self.source.should_close())
             }
             Some(Ok(bytes)) => {
                 let understood = self.connection.receive(bytes).is_ok();
@@ -591,84 +606,91 @@ impl<'a, J: Jobs> Session<'a, J> {
         }
     }
 
-    async fn say_goodbye(mut self) {
+    async fn quit(mut self) {
         self.connection.quit();
         while let Some(piece) = self.connection.next_piece() {
-            if let Piece::Text(text) = piece {
-                self.link.push(text.into());
+            if let OutputPiece::Text(text) = piece {
+                self.stream.push(text.into());
             }
         }
         // Whether it hears us or answers does not matter any more.
-        if self.link.flush(GOODBYE).await.is_ok() {
-            let _ = self.link.read(GOODBYE).await;
+        if self.stream.flush(QUIT_TIMEOUT).await.is_ok() {
+            let _ = self.stream.read(QUIT_TIMEOUT).await;
         }
-        self.link.shutdown(GOODBYE).await;
+        self.stream.shutdown(QUIT_TIMEOUT).await;
     }
 
-    /// Each job in hand gets an outcome, or another connection.
-    fn give_up(&mut self, why: &Outcome, is_closed: bool) {
+    /// Each lease in hand gets an outcome, or another connection.
+    fn fail_in_flight(&mut self, why: &Outcome, is_closed: bool) {
         for lost in self.connection.lost() {
-            let Some(at) = self.in_hand.iter().position(|hand| hand.name == lost.name) else { continue };
-            let hand = self.in_hand.swap_remove(at);
-            self.settle_lost(hand, lost, why, is_closed);
+            let Some(at) = self.active.iter().position(|active| active.name == lost.name) else { continue };
+            let active = self.active.swap_remove(at);
+            self.end_lost(active, lost, why, is_closed);
         }
         if self.is_used_up || (is_closed && self.can_continue()) {
             return;
         }
-        for mut hand in std::mem::take(&mut self.again) {
-            let rest = std::mem::take(&mut hand.rest);
-            hand.settled.extend(rest.into_iter().map(|index| (index, why.clone())));
-            self.finish(hand);
+        for mut active in std::mem::take(&mut self.to_resume) {
+            let rest = std::mem::take(&mut active.rest);
+            active.settled.extend(rest.into_iter().map(|index| (index, why.clone())));
+            self.finish(active);
         }
     }
 
-    /// Would another connection get further than this one, with the jobs that this one leaves unfinished?
+    /// Would another connection get further than this one, with the leases that this one leaves unfinished?
     fn can_continue(&self) -> bool {
         self.has_delivered || self.has_split
     }
 
-    fn settle_lost(&mut self, mut hand: InHand, lost: Lost, why: &Outcome, is_closed: bool) {
-        let Lost { content_sent, refused, open, accepted_count, lacks_rcpt_reply, lacks_data_reply, .. } =
-            lost;
+    fn end_lost(&mut self, mut active: ActiveLease, lost: LostTransaction, why: &Outcome, is_closed: bool) {
+        let LostTransaction {
+            content_sent,
+            refused,
+            open,
+            accepted_count,
+            lacks_rcpt_reply,
+            lacks_data_reply,
+            ..
+        } = lost;
         // A server may close in reply to DATA because the transaction has too many recipients. A close behind one
         // recipient has another cause.
         let is_closed_at_data = is_closed && lacks_data_reply && accepted_count > 1;
         // A kept connection that had ended without our knowing says nothing about the message.
-        let is_movable = hand.is_whole() || (is_closed && self.can_continue());
-        if !content_sent && self.is_farewell(&refused) && is_movable {
+        let is_movable = active.is_whole() || (is_closed && self.can_continue());
+        if !content_sent && self.is_connection_limit(&refused) && is_movable {
             let recipients = open.into_iter().chain(refused.into_iter().map(|result| result.index));
             if is_closed_at_data {
-                // Another cause is as likely on a used connection. The next connection begins with this job and
-                // shows the cause. In the queue the job could wait behind others each time.
+                // Another cause is as likely on a used connection. The next connection begins with this lease and
+                // shows the cause. In the queue the lease could wait behind others each time.
                 self.is_used_up = true;
-                hand.rest.extend(recipients);
-                return self.again.push(hand);
+                active.rest.extend(recipients);
+                return self.to_resume.push(active);
             }
-            return self.postpone(hand, recipients);
+            return self.leave_to_next_connection(active, recipients);
         }
         let is_refused = refused.iter().any(|result| is_421_to(result, Stage::Rcpt));
         let is_cut = is_closed && !content_sent && accepted_count > 0 && (lacks_rcpt_reply || is_refused);
         let is_halved = is_closed_at_data && !is_cut;
         for result in refused {
             if (is_cut && is_421_to(&result, Stage::Rcpt)) || (is_halved && is_too_many(&result)) {
-                hand.rest.push(result.index);
+                active.rest.push(result.index);
             } else {
-                hand.settled.push((result.index, final_outcome(result, true)));
+                active.settled.push((result.index, final_outcome(result, true)));
             }
         }
         if is_cut {
             self.cut_at(accepted_count);
-            hand.rest.extend(open);
-            self.again.push(hand);
+            active.rest.extend(open);
+            self.to_resume.push(active);
         } else if is_halved {
             self.is_used_up = true;
-            self.halve(&mut hand, accepted_count, Sureness::Possible);
-            hand.rest.extend(open);
-            self.again.push(hand);
+            self.halve(&mut active, accepted_count, Certainty::Possible);
+            active.rest.extend(open);
+            self.to_resume.push(active);
         } else {
-            let open = open.into_iter().chain(std::mem::take(&mut hand.rest));
-            hand.settled.extend(open.map(|index| (index, why.clone())));
-            self.finish(hand);
+            let open = open.into_iter().chain(std::mem::take(&mut active.rest));
+            active.settled.extend(open.map(|index| (index, why.clone())));
+            self.finish(active);
         }
     }
 }

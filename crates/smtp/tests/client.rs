@@ -6,13 +6,13 @@ use mail::{
     Recipient, ReversePath, SharedMessage, UnixMillis,
 };
 use proptest::prelude::*;
-use smtp::client::{Connection, Event, Piece, Protocol, Settings, Transaction};
+use smtp::client::{ClientSettings, Connection, Event, OutputPiece, Protocol, Transaction};
 use std::sync::Arc;
 
 const EHLO: &str = "250-mx\r\n250-PIPELINING\r\n250-8BITMIME\r\n250-SIZE 1000000\r\n250 DSN\r\n";
 
-fn settings(protocol: Protocol, depth: usize) -> Settings {
-    Settings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: true }
+fn settings(protocol: Protocol, depth: usize) -> ClientSettings {
+    ClientSettings { protocol, hello: "me.test".into(), depth, eight_bit_anyway: true }
 }
 
 fn message(to: &[&str], content: Content) -> SharedMessage {
@@ -43,7 +43,7 @@ struct Run {
     connection: Connection,
 }
 
-fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, size: usize) -> Run {
+fn run(settings: ClientSettings, script: &[&str], mut transactions: Vec<Transaction>, size: usize) -> Run {
     transactions.reverse();
     let mut run = Run {
         writes: vec![],
@@ -62,7 +62,7 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
         loop {
             while let Some(event) = run.connection.next_event() {
                 match event {
-                    Event::Settled(name, results) => {
+                    Event::TransactionEnded(name, results) => {
                         run.settled.extend(results.iter().map(|r| {
                             format!("{name} {} {:?} {}", r.index, r.outcome.disposition, r.outcome.text)
                         }));
@@ -86,9 +86,9 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
         let mut write = Vec::new();
         while let Some(piece) = run.connection.next_piece() {
             match piece {
-                Piece::Text(bytes) => write.extend(bytes),
-                Piece::Content(bytes) => write.extend_from_slice(&bytes),
-                Piece::Load(chunk_id) => {
+                OutputPiece::Text(bytes) => write.extend(bytes),
+                OutputPiece::Content(bytes) => write.extend_from_slice(&bytes),
+                OutputPiece::Load(chunk_id) => {
                     run.connection.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0)))
                 }
             }
@@ -99,7 +99,7 @@ fn run(settings: Settings, script: &[&str], mut transactions: Vec<Transaction>, 
 }
 
 /// Runs a script in one piece and at every split, and compares the results.
-fn at_every_split(settings: &Settings, script: &[&str], transactions: &[Transaction]) -> Run {
+fn at_every_split(settings: &ClientSettings, script: &[&str], transactions: &[Transaction]) -> Run {
     let whole = run(settings.clone(), script, transactions.to_vec(), usize::MAX);
     for size in [1, 2, 3, 7] {
         let split = run(settings.clone(), script, transactions.to_vec(), size);
@@ -372,9 +372,9 @@ fn content_that_is_converted_goes_as_text_of_7_bits() {
         for said in ["250 a\r\n250 b\r\n354 go\r\n", ""] {
             while let Some(piece) = c.next_piece() {
                 match piece {
-                    Piece::Text(bytes) => written.extend(bytes),
-                    Piece::Content(bytes) => written.extend_from_slice(&bytes),
-                    Piece::Load(chunk_id) => c.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0))),
+                    OutputPiece::Text(bytes) => written.extend(bytes),
+                    OutputPiece::Content(bytes) => written.extend_from_slice(&bytes),
+                    OutputPiece::Load(chunk_id) => c.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0))),
                 }
             }
             c.receive(said.as_bytes()).unwrap();

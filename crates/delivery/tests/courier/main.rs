@@ -3,31 +3,31 @@
 mod support;
 mod tls;
 
-use delivery::{EightBit, Job};
+use delivery::{EightBit, LeasedMessage};
 use mail::{ChunkId, Content, Disposition, DsnDuty, Outcome, Part, TlsMode};
 use std::sync::Arc;
 use support::{
-    Queue, Server, TestJobs, courier, courier_for, deliver, deliver_all, job, job_of, read_line, say,
+    Queue, Server, TestWork, courier, courier_for, deliver, deliver_all, lease, lease_of, read_line, say,
 };
 use tokio::{io::BufReader, net::TcpListener};
 
 #[tokio::test]
 async fn many_messages_go_over_one_connection() {
     let server = Server::new(&[]);
-    let jobs = deliver(&server, TlsMode::Off, (0..20).map(|id| job(id, 2)).collect()).await;
+    let work = deliver(&server, TlsMode::Off, (0..20).map(|id| lease(id, 2)).collect()).await;
     for id in 0..20 {
-        assert_eq!(jobs.dispositions(id), ["sent", "sent"]);
+        assert_eq!(work.dispositions(id), ["sent", "sent"]);
     }
     assert_eq!((server.count("EHLO"), server.count("MAIL"), server.count("QUIT")), (1, 20, 1));
-    assert_eq!(jobs.attempt(3).dsn_duty, DsnDuty::ReportRelayed);
-    assert!(jobs.attempt(3).relay.starts_with("localhost[127.0.0.1]:"));
+    assert_eq!(work.attempt(3).dsn_duty, DsnDuty::ReportRelayed);
+    assert!(work.attempt(3).relay.starts_with("localhost[127.0.0.1]:"));
 }
 
 #[tokio::test]
 async fn each_recipient_gets_its_own_outcome() {
     let server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no"), ("RCPT TO:<r2@", "450 4.2.1 later")]);
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent", "bounced", "deferred", "sent"]);
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 4)]).await;
+    assert_eq!(work.dispositions(1), ["sent", "bounced", "deferred", "sent"]);
 }
 
 #[tokio::test]
@@ -35,13 +35,13 @@ async fn recipients_that_were_too_many_follow_at_once() {
     let server = Server::new(&[]);
     let mut limited = server.clone();
     limited.extensions.push("LIMITS RCPTMAX=3");
-    let jobs = deliver(&limited, TlsMode::Off, vec![job(1, 7)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"; 7]);
+    let work = deliver(&limited, TlsMode::Off, vec![lease(1, 7)]).await;
+    assert_eq!(work.dispositions(1), ["sent"; 7]);
     assert_eq!((server.count("MAIL"), server.count("RCPT")), (3, 7));
     // A server that says so only when it happens.
     let server = Server::new(&[("RCPT TO:<r5@", "452 4.5.3 too many")]);
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 6)]).await;
+    assert_eq!(work.dispositions(1), ["sent", "sent", "sent", "sent", "sent", "deferred"]);
     assert_eq!(server.count("MAIL"), 2, "it was tried alone, too");
 }
 
@@ -52,13 +52,13 @@ async fn a_transaction_has_at_most_the_announced_number_of_rcpt_commands() {
             // The limit is one of RCPT commands, not of accepted recipients (RFC 9422).
             let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
             let server = Server { answers, extensions, ..Server::new(&[]) };
-            let jobs = deliver_all(&server, vec![job(1, 7), job(2, 3)]).await;
+            let work = deliver_all(&server, vec![lease(1, 7), lease(2, 3)]).await;
             assert_eq!(
-                jobs.dispositions(1),
+                work.dispositions(1),
                 ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"],
                 "{limits}"
             );
-            assert_eq!(jobs.dispositions(2), ["sent", "bounced", "sent"], "{limits}");
+            assert_eq!(work.dispositions(2), ["sent", "bounced", "sent"], "{limits}");
             let seen = server.seen.lock().unwrap();
             let transactions = seen.split(|command| command.starts_with("MAIL"));
             let mut rcpt_counts: Vec<usize> = transactions
@@ -82,11 +82,11 @@ async fn a_connection_carries_at_most_the_announced_number_of_mail_commands() {
                     extensions,
                     ..Server::new(&[])
                 };
-                let jobs = deliver_all(&server, (0..5).map(|id| job(id, 2)).collect()).await;
+                let work = deliver_all(&server, (0..5).map(|id| lease(id, 2)).collect()).await;
                 for id in 0..5 {
-                    assert_eq!(jobs.dispositions(id), ["sent", "sent"], "{close_with} {limits}");
+                    assert_eq!(work.dispositions(id), ["sent", "sent"], "{close_with} {limits}");
                 }
-                assert!(jobs.put_back.lock().unwrap().is_empty(), "{close_with} {limits}");
+                assert!(work.returned.lock().unwrap().is_empty(), "{close_with} {limits}");
                 let counts = (server.count("EHLO"), server.count("MAIL"), server.count("QUIT"));
                 assert_eq!(counts, (3, 5, 3), "{close_with} {limits}");
             }
@@ -104,16 +104,16 @@ async fn the_transactions_of_one_message_go_over_as_many_connections_as_the_anno
             ..Server::new(&[("RCPT TO:<r1", "550 5.1.1 no")])
         };
         // r1 and r10 to r15 are refused. A MAIL command without an accepted recipient counts, too.
-        let jobs = deliver_all(&server, vec![job(1, 16), job(2, 1)]).await;
+        let work = deliver_all(&server, vec![lease(1, 16), lease(2, 1)]).await;
         let mut dispositions = vec!["sent", "bounced"];
         dispositions.extend(["sent"; 8]);
         dispositions.extend(["bounced"; 6]);
-        assert_eq!((jobs.dispositions(1), jobs.dispositions(2)), (dispositions, vec!["sent"]));
+        assert_eq!((work.dispositions(1), work.dispositions(2)), (dispositions, vec!["sent"]));
         assert_eq!((server.count("EHLO"), server.count("MAIL")), (17, 17));
         // More recipients in succession are refused than connections may be replaced without progress.
         let server = Server { answers: vec![("RCPT", "550 5.1.1 no")], ..server };
-        let jobs = deliver_all(&server, vec![job(3, 14)]).await;
-        assert_eq!(jobs.dispositions(3), ["bounced"; 14]);
+        let work = deliver_all(&server, vec![lease(3, 14)]).await;
+        assert_eq!(work.dispositions(3), ["bounced"; 14]);
     }
 }
 
@@ -122,16 +122,16 @@ async fn too_many_recipients_is_552_in_older_servers() {
     for answer in ["552 5.5.3 too many", "552 too many", "452 too many"] {
         let mut server = Server::new(&[("RCPT TO:<r0@", "550 5.1.1 no")]);
         server.too_many = Some((2, answer));
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 6)]).await;
-        assert_eq!(jobs.dispositions(1), ["bounced", "sent", "sent", "sent", "sent", "sent"], "{answer}");
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 6)]).await;
+        assert_eq!(work.dispositions(1), ["bounced", "sent", "sent", "sent", "sent", "sent"], "{answer}");
         assert_eq!(server.count("MAIL"), 3, "{answer}");
     }
     // A full mailbox is its own, and a message that is too large is so for each of them.
     for answers in [[("RCPT TO:<r1@", "552 5.2.2 full")], [(".", "552 too large")]] {
         let mut server = Server::new(&answers);
         server.answers.push(("RCPT TO:<r0@", "550 5.1.1 no"));
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
-        assert_eq!(jobs.dispositions(1), ["bounced", "bounced"], "{answers:?}");
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 2)]).await;
+        assert_eq!(work.dispositions(1), ["bounced", "bounced"], "{answers:?}");
         assert_eq!(server.count("MAIL"), 1, "{answers:?}");
     }
 }
@@ -139,8 +139,8 @@ async fn too_many_recipients_is_552_in_older_servers() {
 #[tokio::test]
 async fn a_message_to_many_goes_in_transactions_of_the_configured_number_of_recipients() {
     let server = Server::new(&[]);
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 250)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"; 250]);
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 250)]).await;
+    assert_eq!(work.dispositions(1), ["sent"; 250]);
     assert_eq!((server.count("MAIL"), server.count("RCPT"), server.count("EHLO")), (3, 250, 1));
 }
 
@@ -149,15 +149,15 @@ async fn too_many_recipients_in_any_form_splits_the_job() {
     for answer in ["550 5.5.3 too many", "554 5.5.3 too many", "550 4.5.3 too many", "451 4.5.3 too many"] {
         for extensions in [vec!["PIPELINING"], vec![]] {
             let server = Server { too_many: Some((2, answer)), extensions, ..Server::new(&[]) };
-            let jobs = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
-            assert_eq!(jobs.dispositions(1), ["sent"; 5], "{answer}");
+            let work = deliver(&server, TlsMode::Off, vec![lease(1, 5)]).await;
+            assert_eq!(work.dispositions(1), ["sent"; 5], "{answer}");
             assert_eq!((server.count("MAIL"), server.count("EHLO")), (3, 1), "{answer}");
         }
     }
     // Said of one recipient alone it is temporary.
     let server = Server::new(&[("RCPT TO:<r0@", "554 5.5.3 too many")]);
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-    let settled = jobs.settled.lock().unwrap();
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 1)]).await;
+    let settled = work.completed.lock().unwrap();
     assert_eq!(
         (settled[0].1[0].1.disposition, settled[0].1[0].1.status),
         (Disposition::Deferred, mail::Enhanced(4, 5, 3))
@@ -176,12 +176,12 @@ async fn too_many_recipients_at_data_or_at_the_end_of_the_content_halves_the_tra
             let refuses_larger = Some((3, at, answer));
             let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
             let server = Server { answers, refuses_larger, extensions, ..Server::new(&[]) };
-            let jobs = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
+            let work = deliver(&server, TlsMode::Off, vec![lease(1, 14), lease(2, 4)]).await;
             let mut dispositions = ["sent"; 14];
             dispositions[1] = "bounced";
-            assert_eq!(jobs.dispositions(1), dispositions, "{answer} at {at}");
-            assert_eq!(jobs.dispositions(2), dispositions[..4], "{answer} at {at}");
-            // 13 recipients, 6, 3, 3, 3, 3 and 1. The second job has 3, in one transaction if it began before the limit
+            assert_eq!(work.dispositions(1), dispositions, "{answer} at {at}");
+            assert_eq!(work.dispositions(2), dispositions[..4], "{answer} at {at}");
+            // 13 recipients, 6, 3, 3, 3, 3 and 1. The second lease has 3, in one transaction if it began before the limit
             // was known.
             assert_eq!(server.count("EHLO"), 1, "{answer} at {at}");
             assert!((8..=9).contains(&server.count("MAIL")), "{} {answer} at {at}", server.count("MAIL"));
@@ -207,9 +207,9 @@ async fn a_server_that_ends_the_connection_behind_too_many_recipients_gets_fewer
                     transactions_max: 1,
                     ..Server::new(&[])
                 };
-                let jobs = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
-                assert_eq!(jobs.dispositions(1), ["sent"; 5], "{answer} at {at}");
-                assert!(jobs.put_back.lock().unwrap().is_empty());
+                let work = deliver(&server, TlsMode::Off, vec![lease(1, 5)]).await;
+                assert_eq!(work.dispositions(1), ["sent"; 5], "{answer} at {at}");
+                assert!(work.returned.lock().unwrap().is_empty());
             }
         }
     }
@@ -221,9 +221,9 @@ async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
         let refusing = |answer| Server { refuses_larger: Some((0, at, answer)), ..Server::new(&[]) };
         for answer in ["452 4.5.3 too many", "452 too many", "552 4.5.3 too many"] {
             let server = refusing(answer);
-            let jobs = deliver(&server, TlsMode::Off, vec![job(1, 8)]).await;
+            let work = deliver(&server, TlsMode::Off, vec![lease(1, 8)]).await;
             let disposition = if answer.starts_with('4') { "deferred" } else { "bounced" };
-            assert_eq!(jobs.dispositions(1), [disposition; 8], "{answer} at {at}");
+            assert_eq!(work.dispositions(1), [disposition; 8], "{answer} at {at}");
             // 8, 4, 2 and 1 recipients: then it is clear that the number is not the cause. What is final is asked
             // for each recipient.
             let count = if disposition == "deferred" { 4 } else { 3 + 8 };
@@ -231,12 +231,12 @@ async fn a_refusal_of_one_recipient_alone_counts_as_the_server_says() {
         }
         // What was only possible is not remembered for other messages, because it was not so.
         let server = Server { extensions: vec![], ..refusing("452 busy") };
-        deliver(&server, TlsMode::Off, vec![job(1, 4), job(2, 4)]).await;
+        deliver(&server, TlsMode::Off, vec![lease(1, 4), lease(2, 4)]).await;
         assert_eq!(server.count("RCPT"), 2 * (4 + 2 + 1));
         // It is remembered once a smaller transaction was accepted.
         let refuses_larger = Some((3, at, "452 too many"));
         let server = Server { refuses_larger, extensions: vec![], ..Server::new(&[]) };
-        deliver(&server, TlsMode::Off, vec![job(1, 6), job(2, 6)]).await;
+        deliver(&server, TlsMode::Off, vec![lease(1, 6), lease(2, 6)]).await;
         assert_eq!(server.count("RCPT"), 6 + 6 + 6);
     }
 }
@@ -256,22 +256,22 @@ async fn a_refusal_at_data_for_another_reason_splits_nothing() {
             ("451 later", "deferred"),
         ] {
             let server = Server { refuses_larger: Some((3, at, answer)), ..Server::new(&[]) };
-            let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
+            let work = deliver(&server, TlsMode::Off, vec![lease(1, 4)]).await;
             assert_eq!(
-                (jobs.dispositions(1), server.count("MAIL")),
+                (work.dispositions(1), server.count("MAIL")),
                 (vec![disposition; 4], 1),
                 "{answer} at {at}"
             );
         }
         // What a server says while it takes the content is no refusal.
         let server = Server::new(&[(".", "250 2.5.3 taken")]);
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-        assert_eq!((jobs.dispositions(1), server.count("MAIL")), (vec!["sent"; 4], 1));
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 4)]).await;
+        assert_eq!((work.dispositions(1), server.count("MAIL")), (vec!["sent"; 4], 1));
     }
     // LMTP answers for each recipient.
     let server = Server { lmtp: true, ..Server::new(&[(".", "452 4.5.3 a\r\n452 4.5.3 b")]) };
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
-    assert_eq!((jobs.dispositions(1), server.count("MAIL")), (vec!["deferred"; 2], 1));
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 2)]).await;
+    assert_eq!((work.dispositions(1), server.count("MAIL")), (vec!["deferred"; 2], 1));
 }
 
 #[tokio::test]
@@ -279,16 +279,16 @@ async fn a_server_that_closes_behind_its_limit_of_recipients_gets_fewer_over_the
     for answer in ["421 4.5.3 too many", "421 too many", "CLOSE"] {
         for extensions in [vec!["PIPELINING"], vec![]] {
             let server = Server { too_many: Some((3, answer)), extensions, ..Server::new(&[]) };
-            let jobs = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
-            assert_eq!(jobs.dispositions(1), ["sent"; 7], "{answer}");
+            let work = deliver(&server, TlsMode::Off, vec![lease(1, 7)]).await;
+            assert_eq!(work.dispositions(1), ["sent"; 7], "{answer}");
             assert_eq!((server.count("EHLO"), server.count("MAIL")), (2, 4), "{answer}");
-            assert!(jobs.put_back.lock().unwrap().is_empty());
+            assert!(work.returned.lock().unwrap().is_empty());
         }
     }
     // One that takes none is tried again later.
     let server = Server { too_many: Some((0, "421 too many")), ..Server::new(&[]) };
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 7)]).await;
-    assert_eq!((jobs.dispositions(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 7)]).await;
+    assert_eq!((work.dispositions(1), server.count("EHLO")), (vec!["deferred"; 7], 1));
 }
 
 #[tokio::test]
@@ -296,31 +296,31 @@ async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the
     for extensions in [vec!["PIPELINING"], vec![]] {
         let refuses_larger = Some((3, "DATA", "CLOSE"));
         let server = Server { refuses_larger, extensions: extensions.clone(), ..Server::new(&[]) };
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 14), job(2, 4)]).await;
-        assert_eq!((jobs.dispositions(1), jobs.dispositions(2)), (vec!["sent"; 14], vec!["sent"; 4]));
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 14), lease(2, 4)]).await;
+        assert_eq!((work.dispositions(1), work.dispositions(2)), (vec!["sent"; 14], vec!["sent"; 4]));
         // 14, 7, and then 3, 3, 3, 3 and 2 recipients. The smaller transaction was accepted, so 4 go as 3 and 1. With
-        // pipelining the second job begins before that, and the server closes once more.
+        // pipelining the second lease begins before that, and the server closes once more.
         let connection_count = if extensions.is_empty() { 3 } else { 4 };
         assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (connection_count, 7));
-        assert!(jobs.put_back.lock().unwrap().is_empty());
+        assert!(work.returned.lock().unwrap().is_empty());
 
         // Recipients that were refused for their number follow, and recipients that were refused for another reason
         // do not.
         let answers = vec![("RCPT TO:<r1@", "550 5.1.1 no")];
         let too_many = Some((4, "452 4.5.3 too many"));
         let server = Server { answers, too_many, refuses_larger, ..server };
-        let jobs = deliver(&server, TlsMode::Off, vec![job(3, 7)]).await;
-        assert_eq!(jobs.dispositions(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
+        let work = deliver(&server, TlsMode::Off, vec![lease(3, 7)]).await;
+        assert_eq!(work.dispositions(3), ["sent", "bounced", "sent", "sent", "sent", "sent", "sent"]);
 
         // On a used connection the close may have another cause: the next connection begins with the same recipients.
         let server = Server { refuses_larger, extensions, ..Server::new(&[]) };
-        let jobs = deliver(&server, TlsMode::Off, vec![job(4, 1), job(5, 4), job(6, 1)]).await;
+        let work = deliver(&server, TlsMode::Off, vec![lease(4, 1), lease(5, 4), lease(6, 1)]).await;
         assert_eq!(
-            (jobs.dispositions(4), jobs.dispositions(5), jobs.dispositions(6)),
+            (work.dispositions(4), work.dispositions(5), work.dispositions(6)),
             (vec!["sent"], vec!["sent"; 4], vec!["sent"])
         );
         assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (3, 4));
-        assert!(jobs.put_back.lock().unwrap().is_empty());
+        assert!(work.returned.lock().unwrap().is_empty());
     }
 }
 
@@ -328,22 +328,22 @@ async fn a_server_that_closes_in_reply_to_data_gets_half_the_recipients_over_the
 async fn a_server_that_always_closes_in_reply_to_data_ends_in_a_deferral() {
     for extensions in [vec!["PIPELINING"], vec![]] {
         let server = Server { extensions, ..Server::new(&[("DATA", "CLOSE")]) };
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 100)]).await;
-        assert_eq!(jobs.dispositions(1), ["deferred"; 100]);
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 100)]).await;
+        assert_eq!(work.dispositions(1), ["deferred"; 100]);
         // 100, 50, 25, 12, 6, 3 and 1 recipients. A close behind one recipient is not about the number.
         assert_eq!((server.count("EHLO"), server.count("MAIL")), (7, 7));
-        let text = jobs.settled.lock().unwrap()[0].1[0].1.text.clone();
+        let text = work.completed.lock().unwrap()[0].1[0].1.text.clone();
         assert!(text.contains("while the reply to DATA was awaited"), "{text}");
         // The server closes in reply to the first DATA of one recipient as well: no other connection is made.
         let server = Server::new(&[("DATA", "CLOSE")]);
-        let jobs = deliver(&server, TlsMode::Off, vec![job(2, 1)]).await;
-        assert_eq!((jobs.dispositions(2), server.count("EHLO")), (vec!["deferred"], 1));
+        let work = deliver(&server, TlsMode::Off, vec![lease(2, 1)]).await;
+        assert_eq!((work.dispositions(2), server.count("EHLO")), (vec!["deferred"], 1));
     }
     // A server that takes one transaction on each connection, and closes in reply to the next DATA, gets all mail.
     let server = Server { data_max: 1, ..Server::new(&[]) };
-    let jobs = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 5)).collect()).await;
+    let work = deliver(&server, TlsMode::Off, (0..4).map(|id| lease(id, 5)).collect()).await;
     for id in 0..4 {
-        assert_eq!(jobs.dispositions(id), ["sent"; 5]);
+        assert_eq!(work.dispositions(id), ["sent"; 5]);
     }
     assert_eq!((server.count("EHLO"), server.contents.lock().unwrap().len()), (4, 4));
 }
@@ -353,8 +353,8 @@ async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
     for close_with in [None, Some("421 4.7.0 enough"), Some("451 4.3.0 enough")] {
         for extensions in [vec!["PIPELINING", "LIMITS RCPTMAX=2"], vec!["LIMITS RCPTMAX=2"]] {
             let server = Server { transactions_max: 2, close_with, extensions, ..Server::new(&[]) };
-            let jobs = deliver(&server, TlsMode::Off, vec![job(1, 9)]).await;
-            assert_eq!(jobs.dispositions(1), ["sent"; 9], "{close_with:?}");
+            let work = deliver(&server, TlsMode::Off, vec![lease(1, 9)]).await;
+            assert_eq!(work.dispositions(1), ["sent"; 9], "{close_with:?}");
             assert_eq!(server.count("EHLO"), 3, "{close_with:?}");
         }
     }
@@ -364,25 +364,25 @@ async fn a_job_that_a_connection_leaves_unfinished_goes_on_over_the_next_one() {
         extensions: vec!["PIPELINING", "LIMITS RCPTMAX=2"],
         ..Server::new(&[])
     };
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 5)]).await;
-    assert_eq!((jobs.dispositions(1), server.count("EHLO")), (vec!["sent"; 5], 3));
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 5)]).await;
+    assert_eq!((work.dispositions(1), server.count("EHLO")), (vec!["sent"; 5], 3));
     // A message whose recipients are delivered in part waits with the others when no connection can be made.
     let server = Server { transactions_max: 1, extensions: vec!["LIMITS RCPTMAX=2"], ..Server::new(&[]) };
     let once = Server { connections_max: 1, ..server };
-    let jobs = deliver(&once, TlsMode::Off, vec![job(1, 3)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent", "sent", "deferred"]);
-    let attempt = jobs.attempt(1);
+    let work = deliver(&once, TlsMode::Off, vec![lease(1, 3)]).await;
+    assert_eq!(work.dispositions(1), ["sent", "sent", "deferred"]);
+    let attempt = work.attempt(1);
     assert!(attempt.relay.starts_with("localhost["), "{}", attempt.relay);
     assert_eq!(attempt.dsn_duty, DsnDuty::ReportRelayed, "nobody else reports");
-    assert_eq!(jobs.unreachable.lock().unwrap().len(), 1);
+    assert_eq!(work.unreachable.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_server_that_refuses_ehlo_with_a_policy_code_is_greeted_with_helo() {
     for answer in ["550 5.7.1 EHLO is not allowed", "554 no", "502 what", "504 no"] {
         let server = Server::new(&[("EHLO", answer)]);
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 2)]).await;
-        assert_eq!((jobs.dispositions(1), server.count("HELO")), (vec!["sent"; 2], 1), "{answer}");
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 2)]).await;
+        assert_eq!((work.dispositions(1), server.count("HELO")), (vec!["sent"; 2], 1), "{answer}");
     }
 }
 
@@ -393,9 +393,9 @@ async fn server_that_is_replaced_behind_two_messages(
     extensions: Vec<&'static str>,
 ) -> Server {
     let server = Server { close_with: Some(close_with), transactions_max: 2, extensions, ..Server::new(&[]) };
-    let jobs = deliver(&server, TlsMode::Off, (0..4).map(|id| job(id, 2)).collect()).await;
-    assert_eq!((jobs.dispositions(0), jobs.dispositions(1)), (vec!["sent"; 2], vec!["sent"; 2]));
-    assert_eq!((jobs.put_back.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
+    let work = deliver(&server, TlsMode::Off, (0..4).map(|id| lease(id, 2)).collect()).await;
+    assert_eq!((work.dispositions(0), work.dispositions(1)), (vec!["sent"; 2], vec!["sent"; 2]));
+    assert_eq!((work.returned.lock().unwrap().clone(), server.count("MAIL")), (vec![2], 3));
     server
 }
 
@@ -407,11 +407,11 @@ async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
         // It may be about the sender, whom another connection would not help; and to the first message it is
         // about the host or the message.
         let server = Server { close_with: Some("451 4.1.8 no such domain"), ..server };
-        let jobs = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
-        assert_eq!(jobs.dispositions(2), ["deferred"]);
+        let work = deliver(&server, TlsMode::Off, (0..3).map(|id| lease(id, 1)).collect()).await;
+        assert_eq!(work.dispositions(2), ["deferred"]);
         let server = Server { close_with: Some("451 4.3.0 busy"), transactions_max: 0, ..server };
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-        assert_eq!(jobs.dispositions(1), ["deferred"]);
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 1)]).await;
+        assert_eq!(work.dispositions(1), ["deferred"]);
     }
 }
 
@@ -419,13 +419,13 @@ async fn a_connection_that_says_451_to_mail_after_some_messages_is_replaced() {
 async fn a_connection_lost_in_the_first_transaction_defers_and_later_gives_back() {
     let mut server = Server::new(&[]);
     server.transactions_max = 0;
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-    assert_eq!(jobs.dispositions(1), ["deferred"]);
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 1)]).await;
+    assert_eq!(work.dispositions(1), ["deferred"]);
     let mut server = Server::new(&[]);
     server.transactions_max = 2;
-    let jobs = deliver(&server, TlsMode::Off, (0..3).map(|id| job(id, 1)).collect()).await;
-    assert_eq!((jobs.dispositions(0), jobs.dispositions(1)), (vec!["sent"], vec!["sent"]));
-    assert_eq!(*jobs.put_back.lock().unwrap(), [2], "no attempt was made of it");
+    let work = deliver(&server, TlsMode::Off, (0..3).map(|id| lease(id, 1)).collect()).await;
+    assert_eq!((work.dispositions(0), work.dispositions(1)), (vec!["sent"], vec!["sent"]));
+    assert_eq!(*work.returned.lock().unwrap(), [2], "no attempt was made of it");
 }
 
 #[tokio::test]
@@ -438,17 +438,17 @@ async fn what_a_server_that_says_421_after_some_messages_did_not_take_goes_by_an
         .await;
         // To the first it is about the host, or the mail: without a pause it would be said again.
         let server = Server { transactions_max: 0, ..server };
-        let jobs = deliver(&server, TlsMode::Off, vec![job(1, 1)]).await;
-        assert_eq!(jobs.dispositions(1), ["deferred"]);
+        let work = deliver(&server, TlsMode::Off, vec![lease(1, 1)]).await;
+        assert_eq!(work.dispositions(1), ["deferred"]);
     }
 }
 
 #[tokio::test]
 async fn a_lost_reply_to_the_content_defers_and_never_bounces() {
-    let jobs = deliver(&Server::new(&[(".", "CLOSE")]), TlsMode::Off, vec![job(1, 2)]).await;
-    assert_eq!(jobs.dispositions(1), ["deferred", "deferred"]);
-    let jobs = deliver(&Server::new(&[(".", "nonsense")]), TlsMode::Off, vec![job(1, 1)]).await;
-    assert_eq!(jobs.dispositions(1), ["deferred"]);
+    let work = deliver(&Server::new(&[(".", "CLOSE")]), TlsMode::Off, vec![lease(1, 2)]).await;
+    assert_eq!(work.dispositions(1), ["deferred", "deferred"]);
+    let work = deliver(&Server::new(&[(".", "nonsense")]), TlsMode::Off, vec![lease(1, 1)]).await;
+    assert_eq!(work.dispositions(1), ["deferred"]);
 }
 
 #[tokio::test]
@@ -467,10 +467,10 @@ async fn content_that_is_refused_before_its_end_is_refused_as_the_server_says() 
         say(&mut stream, "552 5.3.4 too large").await.unwrap();
     });
     let large = Content::from_bytes("a line of the content\r\n".repeat(1_000_000));
-    let jobs = TestJobs::with([job_of(1, 2, large)]);
+    let work = TestWork::with([lease_of(1, 2, large)]);
     let (courier, destination) = courier(port, TlsMode::Off, false, None);
-    courier.serve(&destination, &Queue(jobs.clone())).await;
-    let settled = jobs.settled.lock().unwrap();
+    courier.serve(&destination, &Queue(work.clone())).await;
+    let settled = work.completed.lock().unwrap();
     let said: Vec<&str> = settled[0].1.iter().map(|(_, outcome)| &*outcome.text).collect();
     assert_eq!(said, ["552 5.3.4 too large (in reply to end of DATA)", "550 5.1.1 no (in reply to RCPT TO)"]);
 }
@@ -479,11 +479,11 @@ async fn content_that_is_refused_before_its_end_is_refused_as_the_server_says() 
 async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_fail() {
     let refuses_both = [("EHLO", "550 go away"), ("HELO", "550 go away")];
     for answers in [&[("CONNECT", "554 no service")][..], &refuses_both, &[("CONNECT", "421 busy")]] {
-        let jobs = deliver(&Server::new(answers), TlsMode::Off, vec![job(1, 1)]).await;
-        let unreachable = jobs.unreachable.lock().unwrap();
+        let work = deliver(&Server::new(answers), TlsMode::Off, vec![lease(1, 1)]).await;
+        let unreachable = work.unreachable.lock().unwrap();
         assert_eq!(unreachable.len(), 1);
         assert_eq!(unreachable[0].disposition, Disposition::Deferred);
-        assert_eq!(jobs.waiting.lock().unwrap().len(), 1, "no message was touched");
+        assert_eq!(work.waiting.lock().unwrap().len(), 1, "no message was touched");
     }
 }
 
@@ -493,12 +493,12 @@ async fn a_server_that_closes_in_the_same_breath_as_its_welcome_is_unreachable()
         ("250 there\r\n421 4.7.0 too busy", mail::Enhanced(4, 7, 0)),
         ("250 there\r\n421 too busy", mail::Enhanced(4, 4, 2)),
     ] {
-        let jobs = deliver(&Server::new(&[("EHLO", answer)]), TlsMode::May, vec![job(1, 1)]).await;
-        let unreachable = jobs.unreachable.lock().unwrap();
+        let work = deliver(&Server::new(&[("EHLO", answer)]), TlsMode::May, vec![lease(1, 1)]).await;
+        let unreachable = work.unreachable.lock().unwrap();
         assert_eq!(unreachable.len(), 1, "else the queue would open the next connection at once");
         assert_eq!((unreachable[0].disposition, unreachable[0].status), (Disposition::Deferred, status));
         assert!(unreachable[0].text.contains("421"), "{}", unreachable[0].text);
-        assert_eq!(jobs.waiting.lock().unwrap().len(), 1, "no message was touched");
+        assert_eq!(work.waiting.lock().unwrap().len(), 1, "no message was touched");
     }
 }
 
@@ -506,9 +506,9 @@ async fn a_server_that_closes_in_the_same_breath_as_its_welcome_is_unreachable()
 async fn lmtp_answers_for_each_recipient() {
     let mut server = Server::new(&[("RCPT TO:<r1@", "550 5.1.1 no")]);
     server.lmtp = true;
-    let jobs = deliver(&server, TlsMode::Off, vec![job(1, 4)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent", "bounced", "deferred", "sent"]);
-    assert_eq!(jobs.attempt(1).dsn_duty, DsnDuty::ReportDelivered);
+    let work = deliver(&server, TlsMode::Off, vec![lease(1, 4)]).await;
+    assert_eq!(work.dispositions(1), ["sent", "bounced", "deferred", "sent"]);
+    assert_eq!(work.attempt(1).dsn_duty, DsnDuty::ReportDelivered);
 }
 
 #[tokio::test]
@@ -516,25 +516,25 @@ async fn content_in_the_spool_is_read_while_it_is_sent() {
     let server = Server::new(&[]);
     let traits = mail::ContentTraits { has_dot_line: true, ..mail::ContentTraits::default() };
     let parts: Vec<Part> = (0..5).map(|n| Part::Stored { chunk_id: ChunkId(n), length_bytes: 10 }).collect();
-    let job = job_of(1, 1, Content::new(traits, parts));
-    let jobs = deliver(&server, TlsMode::Off, vec![job]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"]);
+    let lease = lease_of(1, 1, Content::new(traits, parts));
+    let work = deliver(&server, TlsMode::Off, vec![lease]).await;
+    assert_eq!(work.dispositions(1), ["sent"]);
 }
 
 /// Delivers one message with this content, some of it in the spool, to a next hop without 8BITMIME. Gives what
 /// became of it, and the content that arrived.
 async fn deliver_8bit(mode: EightBit, content: Content) -> (Outcome, Option<String>) {
-    deliver_8bit_job(mode, job_of(1, 1, content)).await
+    deliver_8bit_job(mode, lease_of(1, 1, content)).await
 }
 
-/// Delivers a job with one recipient to a next hop without 8BITMIME.
-async fn deliver_8bit_job(mode: EightBit, job: Job) -> (Outcome, Option<String>) {
+/// Delivers a lease with one recipient to a next hop without 8BITMIME.
+async fn deliver_8bit_job(mode: EightBit, lease: LeasedMessage) -> (Outcome, Option<String>) {
     let server = Server { extensions: vec!["PIPELINING", "SIZE 1000"], ..Server::new(&[]) };
     let port = server.start().await;
-    let jobs = TestJobs::with([job]);
+    let work = TestWork::with([lease]);
     let (courier, destination) = courier_for(port, TlsMode::Off, false, None, mode);
-    courier.serve(&destination, &Queue(jobs.clone())).await;
-    let outcome = jobs.settled.lock().unwrap()[0].1[0].1.clone();
+    courier.serve(&destination, &Queue(work.clone())).await;
+    let outcome = work.completed.lock().unwrap()[0].1[0].1.clone();
     let arrived = server.contents.lock().unwrap().pop().map(|bytes| String::from_utf8(bytes).unwrap());
     (outcome, arrived)
 }
@@ -588,9 +588,9 @@ async fn a_report_of_our_own_is_converted_or_sent_in_each_mode() {
     let as_it_is = format!("{unconvertible}.\r\n");
     for mode in [EightBit::Auto, EightBit::Convert, EightBit::Send, EightBit::Return] {
         for (content, want) in [(signed, encoded), (unconvertible, as_it_is.as_str())] {
-            let mut job = job_of(1, 1, Content::from_bytes(content));
-            Arc::get_mut(job.message.as_mut().unwrap()).unwrap().origin = mail::Origin::Dsn;
-            let (outcome, arrived) = deliver_8bit_job(mode, job).await;
+            let mut lease = lease_of(1, 1, Content::from_bytes(content));
+            Arc::get_mut(lease.message.as_mut().unwrap()).unwrap().origin = mail::Origin::Dsn;
+            let (outcome, arrived) = deliver_8bit_job(mode, lease).await;
             assert_eq!(
                 (outcome.disposition, arrived.as_deref()),
                 (Disposition::Delivered, Some(want)),
@@ -617,19 +617,19 @@ async fn content_in_the_spool_is_converted_piece_by_piece() {
 async fn a_resting_connection_takes_the_next_job_and_leaves_when_there_is_none() {
     let server = Server::new(&[]);
     let port = server.start().await;
-    let jobs = TestJobs::with([job(1, 1)]);
-    *jobs.closing.lock().unwrap() = false;
+    let work = TestWork::with([lease(1, 1)]);
+    *work.closing.lock().unwrap() = false;
     let (courier, destination) = courier(port, TlsMode::Off, false, None);
-    let (queue, giving) = (Queue(jobs.clone()), jobs.clone());
+    let (queue, giving) = (Queue(work.clone()), work.clone());
     let serving = courier.serve(&destination, &queue);
     let giving = async move {
-        while giving.settled.lock().unwrap().is_empty() {
+        while giving.completed.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        giving.waiting.lock().unwrap().push_back(job(2, 1));
+        giving.waiting.lock().unwrap().push_back(lease(2, 1));
         giving.more.notify_one();
     };
     tokio::join!(serving, giving);
-    assert_eq!(jobs.dispositions(2), ["sent"]);
+    assert_eq!(work.dispositions(2), ["sent"]);
     assert_eq!((server.count("EHLO"), server.count("QUIT")), (1, 1));
 }

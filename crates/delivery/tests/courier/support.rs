@@ -1,7 +1,7 @@
 //! The queue's side of a connection, and servers that follow a script.
 
 use bytes::Bytes;
-use delivery::{Courier, EightBit, Job, Jobs, Settings, TlsClient};
+use delivery::{Courier, DeliverySettings, EightBit, LeasedMessage, TlsClient, WorkSource};
 use mail::{
     Attempt, ChunkId, Content, Destination, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient,
     ReversePath, SharedMessage, TlsMode, UnixMillis,
@@ -21,58 +21,58 @@ use tokio::{
 
 // ---- the queue's side ----
 
-/// A job's id, what became of its recipients, and how.
-pub(crate) type Settled = (u64, Vec<(u32, Outcome)>, Attempt);
+/// A lease's id, what became of its recipients, and how.
+pub(crate) type Completed = (u64, Vec<(u32, Outcome)>, Attempt);
 
 #[derive(Default)]
-pub(crate) struct TestJobs {
-    pub(crate) waiting: Mutex<VecDeque<Job>>,
-    pub(crate) settled: Mutex<Vec<Settled>>,
-    pub(crate) put_back: Mutex<Vec<u64>>,
+pub(crate) struct TestWork {
+    pub(crate) waiting: Mutex<VecDeque<LeasedMessage>>,
+    pub(crate) completed: Mutex<Vec<Completed>>,
+    pub(crate) returned: Mutex<Vec<u64>>,
     pub(crate) unreachable: Mutex<Vec<Outcome>>,
     pub(crate) more: Notify,
     pub(crate) closing: Mutex<bool>,
 }
 
 /// The queue for one connection.
-pub(crate) struct Queue(pub(crate) Arc<TestJobs>);
+pub(crate) struct Queue(pub(crate) Arc<TestWork>);
 
-impl Jobs for Queue {
-    fn take(&self) -> Option<Job> {
+impl WorkSource for Queue {
+    fn next_lease(&self) -> Option<LeasedMessage> {
         self.0.waiting.lock().unwrap().pop_front()
     }
 
-    async fn ready(&self) {
+    async fn wait_for_work(&self) {
         if self.0.waiting.lock().unwrap().is_empty() {
             self.0.more.notified().await;
         }
     }
 
-    fn is_closing(&self) -> bool {
+    fn should_close(&self) -> bool {
         *self.0.closing.lock().unwrap()
     }
 
-    async fn message(&self, job: &Job) -> Result<SharedMessage, Outcome> {
-        Ok(job.message.clone().unwrap())
+    async fn message(&self, lease: &LeasedMessage) -> Result<SharedMessage, Outcome> {
+        Ok(lease.message.clone().unwrap())
     }
 
     async fn chunk(&self, chunk_id: ChunkId) -> Result<Bytes, Outcome> {
         Ok(Bytes::from(format!(".chunk {}\r\n", chunk_id.0)))
     }
 
-    fn knows(&self, recipient: &ForwardPath) -> bool {
+    fn is_local_user(&self, recipient: &ForwardPath) -> bool {
         !recipient.as_str().starts_with("nobody@")
     }
 
-    fn settle(&self, job: Job, mut results: Vec<(u32, Outcome)>, attempt: &Attempt) {
+    fn complete(&self, lease: LeasedMessage, mut results: Vec<(u32, Outcome)>, attempt: &Attempt) {
         results.sort_by_key(|row| row.0);
         let indexes: Vec<u32> = results.iter().map(|row| row.0).collect();
-        assert_eq!(indexes, job.recipients, "every recipient exactly once");
-        self.0.settled.lock().unwrap().push((job.id.0, results, attempt.clone()));
+        assert_eq!(indexes, lease.recipients, "every recipient exactly once");
+        self.0.completed.lock().unwrap().push((lease.id.0, results, attempt.clone()));
     }
 
-    fn put_back(&self, job: Job) {
-        self.0.put_back.lock().unwrap().push(job.id.0);
+    fn return_lease(&self, lease: LeasedMessage) {
+        self.0.returned.lock().unwrap().push(lease.id.0);
     }
 
     fn unreachable(&self, outcome: Outcome, _attempt: &Attempt) {
@@ -80,35 +80,35 @@ impl Jobs for Queue {
     }
 }
 
-impl TestJobs {
-    pub(crate) fn with(jobs: impl IntoIterator<Item = Job>) -> Arc<Self> {
-        let jobs = Self { waiting: Mutex::new(jobs.into_iter().collect()), ..Self::default() };
-        *jobs.closing.lock().unwrap() = true;
-        Arc::new(jobs)
+impl TestWork {
+    pub(crate) fn with(work: impl IntoIterator<Item = LeasedMessage>) -> Arc<Self> {
+        let work = Self { waiting: Mutex::new(work.into_iter().collect()), ..Self::default() };
+        *work.closing.lock().unwrap() = true;
+        Arc::new(work)
     }
 
-    /// `sent`, `deferred`, `bounced` of each recipient of a job.
+    /// `sent`, `deferred`, `bounced` of each recipient of a lease.
     pub(crate) fn dispositions(&self, id: u64) -> Vec<&'static str> {
-        let settled = self.settled.lock().unwrap();
+        let settled = self.completed.lock().unwrap();
         let row = settled.iter().find(|row| row.0 == id).unwrap_or_else(|| panic!("{id} is not settled"));
         row.1.iter().map(|(_, outcome)| outcome.disposition.as_str()).collect()
     }
 
     pub(crate) fn attempt(&self, id: u64) -> Attempt {
-        self.settled.lock().unwrap().iter().find(|row| row.0 == id).unwrap().2.clone()
+        self.completed.lock().unwrap().iter().find(|row| row.0 == id).unwrap().2.clone()
     }
 }
 
-pub(crate) fn job(id: u64, recipients: u32) -> Job {
-    job_of(id, recipients, Content::from_bytes(format!("Subject: {id}\r\n\r\n.dot\r\n")))
+pub(crate) fn lease(id: u64, recipients: u32) -> LeasedMessage {
+    lease_of(id, recipients, Content::from_bytes(format!("Subject: {id}\r\n\r\n.dot\r\n")))
 }
 
-pub(crate) fn job_of(id: u64, recipients: u32, content: Content) -> Job {
+pub(crate) fn lease_of(id: u64, recipients: u32, content: Content) -> LeasedMessage {
     let mut envelope = Envelope::new(ReversePath::parse("a@a.test", false).unwrap());
     let path = |n| ForwardPath::parse(&format!("r{n}@b.test"), false).unwrap();
     envelope.recipients = (0..recipients).map(|n| Recipient::new(path(n))).collect();
     let message = Message { id: QueueId(id), arrived: UnixMillis(0), origin: "".into(), envelope, content };
-    Job {
+    LeasedMessage {
         id: QueueId(id),
         recipients: (0..recipients).collect(),
         message: Some(Arc::new(message)),
@@ -142,7 +142,7 @@ pub(crate) fn courier_for(
     let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();
     let router =
         Router::new(dns, RouterSettings { hostname: "us.test".into(), listening: Vec::new(), mx_port: 25 });
-    let settings = Settings {
+    let settings = DeliverySettings {
         hello: "us.test".into(),
         follow_symlinks: false,
         source_address: None,
@@ -368,23 +368,23 @@ pub(crate) fn tls_server(name: &str) -> (Arc<rustls::ServerConfig>, CertificateD
     (Arc::new(config), certificate)
 }
 
-pub(crate) async fn deliver(server: &Server, tls: TlsMode, jobs: Vec<Job>) -> Arc<TestJobs> {
+pub(crate) async fn deliver(server: &Server, tls: TlsMode, work: Vec<LeasedMessage>) -> Arc<TestWork> {
     let port = server.start().await;
-    let jobs = TestJobs::with(jobs);
+    let work = TestWork::with(work);
     let (courier, destination) = courier(port, tls, server.lmtp, None);
-    courier.serve(&destination, &Queue(jobs.clone())).await;
-    jobs
+    courier.serve(&destination, &Queue(work.clone())).await;
+    work
 }
 
-/// Delivers as `deliver` does, and serves the destination again while a job waits, as the queue does.
-pub(crate) async fn deliver_all(server: &Server, jobs: Vec<Job>) -> Arc<TestJobs> {
+/// Delivers as `deliver` does, and serves the destination again while a lease waits, as the queue does.
+pub(crate) async fn deliver_all(server: &Server, work: Vec<LeasedMessage>) -> Arc<TestWork> {
     let port = server.start().await;
-    let jobs = TestJobs::with(jobs);
+    let work = TestWork::with(work);
     let (courier, destination) = courier(port, TlsMode::Off, server.lmtp, None);
-    while !jobs.waiting.lock().unwrap().is_empty() {
-        let waiting_count = jobs.waiting.lock().unwrap().len();
-        courier.serve(&destination, &Queue(jobs.clone())).await;
-        assert!(jobs.waiting.lock().unwrap().len() < waiting_count, "a connection took no job");
+    while !work.waiting.lock().unwrap().is_empty() {
+        let waiting_count = work.waiting.lock().unwrap().len();
+        courier.serve(&destination, &Queue(work.clone())).await;
+        assert!(work.waiting.lock().unwrap().len() < waiting_count, "a connection took no lease");
     }
-    jobs
+    work
 }

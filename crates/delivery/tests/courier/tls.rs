@@ -1,6 +1,6 @@
 //! TLS towards next hops: when it is used, with which certificates, and when it is given up.
 
-use crate::support::{Queue, Server, TestJobs, courier, deliver, job, tls_server};
+use crate::support::{Queue, Server, TestWork, courier, deliver, lease, tls_server};
 use aws_lc_rs::digest;
 use mail::TlsMode;
 use num_bigint::BigUint;
@@ -28,19 +28,19 @@ async fn tls_is_used_when_offered_and_given_up_only_where_that_is_allowed() {
         (&plain, TlsMode::Require, false, false),
         (&plain, TlsMode::Verify, false, false),
     ] {
-        let jobs = deliver(server, mode, vec![job(1, 1)]).await;
-        assert_eq!(jobs.unreachable.lock().unwrap().is_empty(), is_sent, "{mode:?}");
+        let work = deliver(server, mode, vec![lease(1, 1)]).await;
+        assert_eq!(work.unreachable.lock().unwrap().is_empty(), is_sent, "{mode:?}");
         if is_sent {
-            assert_eq!(jobs.dispositions(1), ["sent"], "{mode:?}");
-            assert_eq!(jobs.attempt(1).tls.starts_with("TLSv1.3:TLS_"), is_secured, "{mode:?}");
+            assert_eq!(work.dispositions(1), ["sent"], "{mode:?}");
+            assert_eq!(work.attempt(1).tls.starts_with("TLSv1.3:TLS_"), is_secured, "{mode:?}");
         }
     }
     // With its authority the host is who it says it is.
     let port = good.start().await;
-    let jobs = TestJobs::with([job(1, 1)]);
+    let work = TestWork::with([lease(1, 1)]);
     let (courier, destination) = courier(port, TlsMode::Verify, false, Some(vec![certificate]));
-    courier.serve(&destination, &Queue(jobs.clone())).await;
-    assert!(jobs.attempt(1).tls.ends_with(":verified"), "{}", jobs.attempt(1).tls);
+    courier.serve(&destination, &Queue(work.clone())).await;
+    assert!(work.attempt(1).tls.ends_with(":verified"), "{}", work.attempt(1).tls);
 }
 
 /// A server with this certificate and key, whatever rustls thinks of them.
@@ -140,14 +140,14 @@ async fn tls_that_is_not_verified_takes_any_certificate_that_tls_can_use() {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(Shows(Arc::new(shown))));
         let server = Server::with_tls(Arc::new(config));
-        let jobs = deliver(&server, TlsMode::Require, vec![job(1, 1)]).await;
-        let unreachable = jobs.unreachable.lock().unwrap();
+        let work = deliver(&server, TlsMode::Require, vec![lease(1, 1)]).await;
+        let unreachable = work.unreachable.lock().unwrap();
         assert_eq!(unreachable.is_empty(), is_good, "{version:?}: {unreachable:?}");
         if is_good {
-            assert_eq!(jobs.dispositions(1), ["sent"]);
+            assert_eq!(work.dispositions(1), ["sent"]);
             let begin =
                 if version.version == rustls::ProtocolVersion::TLSv1_3 { "TLSv1.3:" } else { "TLSv1.2:" };
-            assert!(jobs.attempt(1).tls.starts_with(begin), "{}", jobs.attempt(1).tls);
+            assert!(work.attempt(1).tls.starts_with(begin), "{}", work.attempt(1).tls);
         } else {
             assert!(unreachable[0].text.contains("BadSignature"), "{}", unreachable[0].text);
         }
@@ -167,11 +167,11 @@ async fn an_opportunistic_handshake_that_fails_goes_on_in_clear_text() {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(rustls::server::ResolvesServerCertUsingSni::new())),
     ));
-    let jobs = deliver(&no_tls, TlsMode::May, vec![job(1, 1)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"]);
-    assert_eq!(&*jobs.attempt(1).tls, "");
-    let jobs = deliver(&no_tls, TlsMode::Require, vec![job(1, 1)]).await;
-    assert_eq!(jobs.unreachable.lock().unwrap()[0].status, mail::Enhanced(4, 7, 4));
+    let work = deliver(&no_tls, TlsMode::May, vec![lease(1, 1)]).await;
+    assert_eq!(work.dispositions(1), ["sent"]);
+    assert_eq!(&*work.attempt(1).tls, "");
+    let work = deliver(&no_tls, TlsMode::Require, vec![lease(1, 1)]).await;
+    assert_eq!(work.unreachable.lock().unwrap()[0].status, mail::Enhanced(4, 7, 4));
 }
 
 #[tokio::test]
@@ -185,11 +185,11 @@ async fn opportunistic_tls_that_breaks_after_the_handshake_is_clear_text_in_the_
             let (courier, destination) = courier(port, mode, false, None);
             let mut ends = Vec::new();
             for id in 1..=3 {
-                let jobs = TestJobs::with([job(id, 1)]);
-                courier.serve(&destination, &Queue(jobs.clone())).await;
+                let work = TestWork::with([lease(id, 1)]);
+                courier.serve(&destination, &Queue(work.clone())).await;
                 let is_sent =
-                    jobs.unreachable.lock().unwrap().is_empty() && jobs.dispositions(id) == ["sent"];
-                assert!(!is_sent || jobs.attempt(id).tls.is_empty());
+                    work.unreachable.lock().unwrap().is_empty() && work.dispositions(id) == ["sent"];
+                assert!(!is_sent || work.attempt(id).tls.is_empty());
                 ends.push(is_sent);
             }
             assert_eq!(ends, [false, falls_back, falls_back], "{breaks_at} {mode:?}");
@@ -206,9 +206,9 @@ async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
     let (courier, destination) = courier(port, TlsMode::May, false, None);
     let mut secured = Vec::new();
     for id in 1..=4 {
-        let jobs = TestJobs::with([job(id, 1)]);
-        courier.serve(&destination, &Queue(jobs.clone())).await;
-        secured.push(!jobs.attempt(id).tls.is_empty());
+        let work = TestWork::with([lease(id, 1)]);
+        courier.serve(&destination, &Queue(work.clone())).await;
+        secured.push(!work.attempt(id).tls.is_empty());
     }
     assert_eq!(secured, [true, false, true, false]);
 }
@@ -217,18 +217,18 @@ async fn a_server_that_breaks_in_clear_text_too_is_tried_by_tls_again() {
 async fn a_server_that_closes_behind_its_limit_of_recipients_is_not_taken_for_broken_tls() {
     let (config, _) = tls_server("localhost");
     let server = Server { too_many: Some((3, "CLOSE")), ..Server::with_tls(config.clone()) };
-    let jobs = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"; 7]);
-    assert_eq!((server.count("STARTTLS"), jobs.attempt(1).tls.is_empty()), (2, false));
+    let work = deliver(&server, TlsMode::May, vec![lease(1, 7)]).await;
+    assert_eq!(work.dispositions(1), ["sent"; 7]);
+    assert_eq!((server.count("STARTTLS"), work.attempt(1).tls.is_empty()), (2, false));
     let refuses_larger = Some((3, "DATA", "CLOSE"));
     let server = Server { refuses_larger, ..Server::with_tls(config.clone()) };
-    let jobs = deliver(&server, TlsMode::May, vec![job(1, 7)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"; 7]);
-    assert_eq!((server.count("STARTTLS"), jobs.attempt(1).tls.is_empty()), (2, false));
+    let work = deliver(&server, TlsMode::May, vec![lease(1, 7)]).await;
+    assert_eq!(work.dispositions(1), ["sent"; 7]);
+    assert_eq!((server.count("STARTTLS"), work.attempt(1).tls.is_empty()), (2, false));
     // The server refuses a transaction for its number of recipients, and closes when the next one begins.
     let refuses_larger = Some((3, "DATA", "552 5.5.3 too many"));
     let server = Server { refuses_larger, transactions_max: 1, ..Server::with_tls(config) };
-    let jobs = deliver(&server, TlsMode::May, vec![job(1, 3 + 3)]).await;
-    assert_eq!(jobs.dispositions(1), ["sent"; 6]);
-    assert_eq!((server.count("STARTTLS"), jobs.attempt(1).tls.is_empty()), (3, false));
+    let work = deliver(&server, TlsMode::May, vec![lease(1, 3 + 3)]).await;
+    assert_eq!(work.dispositions(1), ["sent"; 6]);
+    assert_eq!((server.count("STARTTLS"), work.attempt(1).tls.is_empty()), (3, false));
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::address::{Endpoint, Family};
 use clap::{ArgAction, Args};
 use rustix::system::uname;
-use smtp::client::{Protocol, Settings};
+use smtp::client::{ClientSettings, Protocol};
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
@@ -219,7 +219,7 @@ impl SourceArgs {
         };
         Ok(Setup {
             spin: self.spin,
-            client: Settings {
+            client: ClientSettings {
                 protocol: if self.lmtp { Protocol::Lmtp } else { Protocol::Smtp },
                 hello: hostname.into(),
                 depth: self.pipeline.unwrap_or(1).into(),

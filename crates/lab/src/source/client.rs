@@ -7,7 +7,9 @@ use super::{
 };
 use bytes::Bytes;
 use memchr::memchr;
-use smtp::client::{Awaited, Connection, Event, Misbehaved, Piece, Settings, Transaction};
+use smtp::client::{
+    ClientSettings, Connection, Event, ExpectedReply, OutputPiece, ProtocolViolation, Transaction,
+};
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -42,7 +44,7 @@ pub(crate) struct ClientSession {
 
 impl ClientSession {
     /// A session on a connection that was made just now.
-    pub(crate) fn new(settings: Settings, style: Style, sinks: TranscriptSinks, now: Instant) -> Self {
+    pub(crate) fn new(settings: ClientSettings, style: Style, sinks: TranscriptSinks, now: Instant) -> Self {
         Self {
             connection: Connection::new(settings),
             style,
@@ -60,7 +62,7 @@ impl ClientSession {
 
     /// What is waited for now; none between messages.
     pub(crate) fn waits_for(&self) -> Option<Phase> {
-        self.connection.awaited().next().map(Phase::from)
+        self.connection.expected_replies().next().map(Phase::from)
     }
 
     /// May [`ClientSession::begin`] be called?
@@ -113,7 +115,7 @@ impl ClientSession {
         bytes: &[u8],
         now: Instant,
         tally: &mut Tally,
-    ) -> Result<(), Misbehaved> {
+    ) -> Result<(), ProtocolViolation> {
         let mut rest = bytes;
         while let Some(end) = end_of_reply(&self.partial, rest) {
             let (reply, behind) = rest.split_at(end);
@@ -128,14 +130,14 @@ impl ClientSession {
         }
         self.partial.extend_from_slice(rest);
         if self.partial.len() > REPLY_MAX {
-            return Err(Misbehaved::ManyLines);
+            return Err(ProtocolViolation::ManyLines);
         }
         Ok(())
     }
 
-    fn reply(&mut self, reply: &[u8], now: Instant, tally: &mut Tally) -> Result<(), Misbehaved> {
+    fn reply(&mut self, reply: &[u8], now: Instant, tally: &mut Tally) -> Result<(), ProtocolViolation> {
         self.show("<<<", reply);
-        let awaited = self.connection.awaited().next();
+        let awaited = self.connection.expected_replies().next();
         if let (Some(awaited), Some(said)) = (awaited, self.said.pop_front()) {
             let phase = Phase::from(awaited);
             tally.took(phase, now.saturating_duration_since(said));
@@ -143,7 +145,7 @@ impl ClientSession {
             if let Some(code @ 400..) = code {
                 tally.failed_in(phase, Fault::Refused(code));
             }
-            if awaited == Awaited::Hello && reply.starts_with(b"250") {
+            if awaited == ExpectedReply::Hello && reply.starts_with(b"250") {
                 let offers_tls = reply.windows(8).any(|w| w.eq_ignore_ascii_case(b"STARTTLS"));
                 // What is not heard is not used.
                 let heard = match self.style {
@@ -165,13 +167,13 @@ impl ClientSession {
     fn collect(&mut self, now: Instant) {
         while let Some(piece) = self.connection.next_piece() {
             match piece {
-                Piece::Text(text) if self.swallows(&text) => {}
-                Piece::Text(text) => self.say(text.into()),
-                Piece::Content(bytes) => self.say(bytes),
-                Piece::Load(_) => unreachable!("messages are in memory"),
+                OutputPiece::Text(text) if self.swallows(&text) => {}
+                OutputPiece::Text(text) => self.say(text.into()),
+                OutputPiece::Content(bytes) => self.say(bytes),
+                OutputPiece::Load(_) => unreachable!("messages are in memory"),
             }
         }
-        self.said.resize(self.connection.awaited().len(), now);
+        self.said.resize(self.connection.expected_replies().len(), now);
     }
 
     fn say(&mut self, bytes: Bytes) {
@@ -234,8 +236,8 @@ mod tests {
     use super::*;
     use smtp::client::Protocol;
 
-    fn settings() -> Settings {
-        Settings { protocol: Protocol::Smtp, hello: "me".into(), depth: 1, eight_bit_anyway: true }
+    fn settings() -> ClientSettings {
+        ClientSettings { protocol: Protocol::Smtp, hello: "me".into(), depth: 1, eight_bit_anyway: true }
     }
 
     /// Returns the output of the client after each reply of the server; replies come in pieces of `length`.
@@ -257,14 +259,14 @@ mod tests {
                         let message = message.clone();
                         client_session.begin(Transaction { name: 1, message, recipients: vec![0] }, now);
                     }
-                    Event::Settled(..) => client_session.quit(now),
+                    Event::TransactionEnded(..) => client_session.quit(now),
                     _ => {}
                 }
             }
             let all: Vec<u8> = client_session.output().drain(..).flatten().collect();
             said.push(String::from_utf8(all).unwrap());
         }
-        assert_eq!(client_session.said.len(), client_session.connection.awaited().len());
+        assert_eq!(client_session.said.len(), client_session.connection.expected_replies().len());
         (said, tally)
     }
 

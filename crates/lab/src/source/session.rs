@@ -279,7 +279,7 @@ impl Session {
                 Event::Hello => self.ready = true,
                 Event::StartTls => self.wants_handshake = true,
                 Event::NoTls(_) | Event::Refused(_) => self.give_up(tally),
-                Event::Settled(name, results) => {
+                Event::TransactionEnded(name, results) => {
                     self.rest_until = setup.rest().map(|rest| now + rest);
                     self.settled(name, &results, now, tally);
                 }

@@ -3,7 +3,7 @@
 use super::{client::Style, template::MessageTemplate, transcript::Transcript};
 use rustix::net::SocketAddrAny;
 use rustls::{ClientConfig, pki_types::ServerName};
-use smtp::client::Settings;
+use smtp::client::ClientSettings;
 use std::{
     io::Write as _,
     net::{IpAddr, SocketAddr},
@@ -28,7 +28,7 @@ pub(crate) enum Rest {
 pub(crate) struct Setup {
     /// Before a loop sleeps, it looks for so long.
     pub(crate) spin: Duration,
-    pub(crate) client: Settings,
+    pub(crate) client: ClientSettings,
     pub(crate) style: Style,
     /// Send the next message over the same connection (-d).
     pub(crate) keeps: bool,

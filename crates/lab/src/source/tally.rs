@@ -2,7 +2,7 @@
 //! at the end.
 
 use hdrhistogram::Histogram;
-use smtp::client::Awaited;
+use smtp::client::ExpectedReply;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// What is timed.
@@ -42,18 +42,18 @@ impl Phase {
     ];
 }
 
-impl From<Awaited> for Phase {
-    fn from(awaited: Awaited) -> Self {
+impl From<ExpectedReply> for Phase {
+    fn from(awaited: ExpectedReply) -> Self {
         match awaited {
-            Awaited::Greeting => Self::Banner,
-            Awaited::Hello => Self::Hello,
-            Awaited::StartTls => Self::Tls,
-            Awaited::Mail => Self::Mail,
-            Awaited::Rcpt => Self::Rcpt,
-            Awaited::Data => Self::Data,
-            Awaited::Final => Self::Final,
-            Awaited::Reset => Self::Rset,
-            Awaited::Quit => Self::Quit,
+            ExpectedReply::Greeting => Self::Banner,
+            ExpectedReply::Hello => Self::Hello,
+            ExpectedReply::StartTls => Self::Tls,
+            ExpectedReply::Mail => Self::Mail,
+            ExpectedReply::Rcpt => Self::Rcpt,
+            ExpectedReply::Data => Self::Data,
+            ExpectedReply::Final => Self::Final,
+            ExpectedReply::Reset => Self::Rset,
+            ExpectedReply::Quit => Self::Quit,
         }
     }
 }

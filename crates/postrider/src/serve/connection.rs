@@ -2,7 +2,7 @@
 
 use super::driver::{Driver, Leased};
 use bytes::Bytes;
-use delivery::{Job, Jobs};
+use delivery::{LeasedMessage, WorkSource};
 use engine::{ConnectionId, Event};
 use mail::{Attempt, ChunkId, Destination, Enhanced, ForwardPath, Outcome, SharedMessage};
 use spool::SpoolFailure;
@@ -45,11 +45,11 @@ impl DestinationWork {
         self.leased.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn find(leased: &[Leased], job: &Job) -> Option<usize> {
-        let first = job.recipients.first();
-        leased
-            .iter()
-            .position(|one| one.lease.id == job.id && one.lease.recipients.as_slice().first() == first)
+    fn find(leased: &[Leased], leased_message: &LeasedMessage) -> Option<usize> {
+        let first = leased_message.recipients.first();
+        leased.iter().position(|one| {
+            one.lease.id == leased_message.id && one.lease.recipients.as_slice().first() == first
+        })
     }
 
     /// At shutdown, a connection that still looks for a host that answers has nothing to finish.
@@ -61,27 +61,27 @@ impl DestinationWork {
         }
     }
 
-    fn take_leased(&self, job: &Job) -> Option<Leased> {
+    fn take_leased(&self, leased_message: &LeasedMessage) -> Option<Leased> {
         let mut leased = self.leased();
-        Self::find(&leased, job).map(|at| leased.swap_remove(at))
+        Self::find(&leased, leased_message).map(|at| leased.swap_remove(at))
     }
 }
 
-impl Jobs for DestinationWork {
-    fn take(&self) -> Option<Job> {
+impl WorkSource for DestinationWork {
+    fn next_lease(&self) -> Option<LeasedMessage> {
         self.has_begun.store(true, Ordering::Relaxed);
         let leased = self.driver.handle(Event::ConnectionReady(self.connection))?;
-        let job = Job {
+        let leased_message = LeasedMessage {
             id: leased.lease.id,
             recipients: leased.lease.recipients.as_slice().to_vec(),
             message: leased.message.clone(),
             queued_ms: leased.lease.queued_ms,
         };
         self.leased().push(leased);
-        Some(job)
+        Some(leased_message)
     }
 
-    async fn ready(&self) {
+    async fn wait_for_work(&self) {
         let mut idle = Idle { work: self, is_woken: false };
         let woken = Arc::new(Notify::new());
         self.driver.idle(self.connection, woken.clone());
@@ -89,17 +89,17 @@ impl Jobs for DestinationWork {
         idle.is_woken = true;
     }
 
-    fn is_closing(&self) -> bool {
+    fn should_close(&self) -> bool {
         self.driver.lock().engine.should_close(self.connection)
     }
 
-    async fn message(&self, job: &Job) -> Result<SharedMessage, Outcome> {
-        let message = match &job.message {
+    async fn message(&self, leased_message: &LeasedMessage) -> Result<SharedMessage, Outcome> {
+        let message = match &leased_message.message {
             Some(message) => message.clone(),
-            None => self.driver.read(job.id).await.map_err(|e| unreadable(&e))?,
+            None => self.driver.read(leased_message.id).await.map_err(|e| unreadable(&e))?,
         };
         let mut leased = self.leased();
-        if let Some(at) = Self::find(&leased, job) {
+        if let Some(at) = Self::find(&leased, leased_message) {
             leased[at].message = Some(message.clone());
         }
         drop(leased);
@@ -110,26 +110,26 @@ impl Jobs for DestinationWork {
         self.driver.load(chunk_id).await.map_err(|e| unreadable(&e))
     }
 
-    fn knows(&self, recipient: &ForwardPath) -> bool {
+    fn is_local_user(&self, recipient: &ForwardPath) -> bool {
         self.driver.current().policy.knows(recipient)
     }
 
-    fn settle(&self, job: Job, results: Vec<(u32, Outcome)>, attempt: &Attempt) {
-        let Some(Leased { lease, message }) = self.take_leased(&job) else {
-            debug_assert!(false, "settled twice: {}", job.id);
+    fn complete(&self, leased_message: LeasedMessage, results: Vec<(u32, Outcome)>, attempt: &Attempt) {
+        let Some(Leased { lease, message }) = self.take_leased(&leased_message) else {
+            debug_assert!(false, "settled twice: {}", leased_message.id);
             return;
         };
         self.driver.handle(Event::AttemptFinished {
             connection: self.connection,
             lease,
-            message: message.or(job.message),
+            message: message.or(leased_message.message),
             results,
             attempt: attempt.clone(),
         });
     }
 
-    fn put_back(&self, job: Job) {
-        if let Some(Leased { lease, .. }) = self.take_leased(&job) {
+    fn return_lease(&self, leased_message: LeasedMessage) {
+        if let Some(Leased { lease, .. }) = self.take_leased(&leased_message) {
             self.driver.handle(Event::LeaseReturned { connection: self.connection, lease });
         }
     }

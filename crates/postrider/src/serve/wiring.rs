@@ -154,9 +154,9 @@ fn courier(settings: &Settings) -> Result<Courier, String> {
     Ok(Courier::new(router, delivery_settings(settings), client))
 }
 
-fn delivery_settings(settings: &Settings) -> delivery::Settings {
+fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
     let d = &settings.delivery;
-    delivery::Settings {
+    delivery::DeliverySettings {
         hello: d.ehlo_name.0.clone().into(),
         follow_symlinks: settings.local.follow_symlinks,
         source_address: d.source_address,

@@ -5,7 +5,7 @@ use crate::seed::Rng;
 use engine::{ConnectionId, Event, Lease};
 use mail::{Attempt, DsnDuty, Enhanced, Outcome, SharedMessage};
 use queue::Millis;
-use smtp::client::{self, Piece, Protocol, Settings, Transaction};
+use smtp::client::{self, ClientSettings, OutputPiece, Protocol, Transaction};
 use spool::Spool as _;
 
 /// Longer than any reply may take.
@@ -42,8 +42,12 @@ fn attempt() -> Attempt {
 
 impl Connection {
     pub(super) fn new(id: ConnectionId, host: Box<str>, is_well: bool, now: Millis, rng: &mut Rng) -> Self {
-        let settings =
-            Settings { protocol: Protocol::Smtp, hello: "mx.test".into(), depth: 2, eight_bit_anyway: true };
+        let settings = ClientSettings {
+            protocol: Protocol::Smtp,
+            hello: "mx.test".into(),
+            depth: 2,
+            eight_bit_anyway: true,
+        };
         Self {
             id,
             is_idle: false,
@@ -78,9 +82,9 @@ impl Connection {
         }
         while let Some(piece) = self.client.next_piece() {
             match piece {
-                Piece::Text(bytes) => self.hop.receive(&bytes, now, rng, truth),
-                Piece::Content(bytes) => self.hop.receive(&bytes, now, rng, truth),
-                Piece::Load(chunk_id) => match driver.spool.load(chunk_id) {
+                OutputPiece::Text(bytes) => self.hop.receive(&bytes, now, rng, truth),
+                OutputPiece::Content(bytes) => self.hop.receive(&bytes, now, rng, truth),
+                OutputPiece::Load(chunk_id) => match driver.spool.load(chunk_id) {
                     Ok(bytes) => self.client.loaded(bytes),
                     Err(_) => return Next::Breaks("the spool cannot be read"),
                 },
@@ -96,7 +100,7 @@ impl Connection {
             match event {
                 client::Event::Hello => self.is_greeted = true,
                 client::Event::Refused(_) => return Next::Breaks("refused"),
-                client::Event::Settled(name, results) => {
+                client::Event::TransactionEnded(name, results) => {
                     let results = results.into_iter().map(Into::into).collect();
                     self.finish(name, results, driver, truth, rng);
                 }

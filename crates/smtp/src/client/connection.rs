@@ -6,9 +6,11 @@
 //! 3. write what [`Connection::next_piece`] yields, then read again.
 
 use super::{
-    Capabilities, Misbehaved, RecipientResult, ReplyReader, Stage, Transaction,
+    Capabilities, ProtocolViolation, RecipientResult, ReplyReader, Stage, Transaction,
     replies::to_reply,
-    transaction::{Answer, Carrier, Progress, answer_to, carrier, write_mail, write_rcpt},
+    transaction::{
+        Answer, ContentCommand, TransactionState, answer_to, content_command, write_mail, write_rcpt,
+    },
 };
 use bytes::Bytes;
 use mail::{
@@ -29,7 +31,7 @@ pub enum Protocol {
 
 /// What a connection is told at its start.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ClientSettings {
     /// SMTP or LMTP.
     pub protocol: Protocol,
     /// Our name in EHLO.
@@ -44,7 +46,7 @@ pub struct Settings {
 
 /// Something to write, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum OutputPiece {
     /// Commands, or content that had to be changed.
     Text(Vec<u8>),
     /// Content as it is in memory.
@@ -63,7 +65,7 @@ pub enum Event {
     /// The server does not want TLS now.
     NoTls(Reply),
     /// A transaction ended: its name, and an outcome for each recipient by index.
-    Settled(u64, Vec<RecipientResult>),
+    TransactionEnded(u64, Vec<RecipientResult>),
     /// The greeting or EHLO was refused: this server takes no mail now.
     Refused(Reply),
     /// The server closes (421, or the answer to QUIT): no further transaction can begin.
@@ -87,7 +89,7 @@ pub enum Phase {
 
 /// What a reply will be to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Awaited {
+pub enum ExpectedReply {
     /// The connection itself.
     Greeting,
     /// EHLO, HELO or LHLO.
@@ -108,25 +110,25 @@ pub enum Awaited {
     Quit,
 }
 
-impl From<Expect> for Awaited {
-    fn from(expect: Expect) -> Self {
+impl From<Expected> for ExpectedReply {
+    fn from(expect: Expected) -> Self {
         match expect {
-            Expect::Greeting => Self::Greeting,
-            Expect::Ehlo | Expect::Helo => Self::Hello,
-            Expect::StartTls => Self::StartTls,
-            Expect::Mail => Self::Mail,
-            Expect::Rcpt(_) => Self::Rcpt,
-            Expect::Data => Self::Data,
-            Expect::Final | Expect::FinalFor(_) => Self::Final,
-            Expect::Rset => Self::Reset,
-            Expect::Quit => Self::Quit,
+            Expected::Greeting => Self::Greeting,
+            Expected::Ehlo | Expected::Helo => Self::Hello,
+            Expected::StartTls => Self::StartTls,
+            Expected::Mail => Self::Mail,
+            Expected::Rcpt(_) => Self::Rcpt,
+            Expected::Data => Self::Data,
+            Expected::Final | Expected::FinalFor(_) => Self::Final,
+            Expected::Rset => Self::Reset,
+            Expected::Quit => Self::Quit,
         }
     }
 }
 
 /// What a broken connection leaves of a transaction.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostTransaction {
     /// The name of the transaction.
     pub name: u64,
     /// The content was sent, whole or nearly: the server may have taken it (RFC 1047).
@@ -145,7 +147,7 @@ pub struct Lost {
 
 /// What waits to be written.
 #[derive(Debug)]
-enum Queued {
+enum QueuedOutput {
     Text(Vec<u8>),
     /// Content begins; whether its dots are stuffed, and how it is converted.
     Begin(bool, Option<Arc<Plan>>),
@@ -157,7 +159,7 @@ enum Queued {
 
 /// The commands that are waiting for their reply, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expect {
+enum Expected {
     Greeting,
     Ehlo,
     Helo,
@@ -176,22 +178,22 @@ enum Expect {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Connection {
-    settings: Settings,
+    settings: ClientSettings,
     reader: ReplyReader,
-    expected: VecDeque<Expect>,
+    expected: VecDeque<Expected>,
     events: VecDeque<Event>,
-    output: VecDeque<Queued>,
+    output: VecDeque<QueuedOutput>,
     capabilities: Capabilities,
     /// Transactions whose content is sent, oldest first, and behind them the one whose commands are.
-    transactions: VecDeque<Progress>,
+    transactions: VecDeque<TransactionState>,
     /// The last of the transactions has not sent its content yet.
     opening: bool,
     /// MAIL commands that were queued, whatever their replies.
     mail_count: usize,
     /// How the opening transaction's content travels.
-    carrier: Carrier,
+    content_command: ContentCommand,
     needs_reset: bool,
-    stuffer: Stuffer,
+    dot_stuffer: DotStuffer,
     /// Converts the content that is written now.
     converter: Option<Box<Converter>>,
     ready: bool,
@@ -200,20 +202,20 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that was just made: the greeting is expected.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ClientSettings) -> Self {
         Self {
             settings,
             reader: ReplyReader::default(),
-            expected: VecDeque::from([Expect::Greeting]),
+            expected: VecDeque::from([Expected::Greeting]),
             events: VecDeque::new(),
             output: VecDeque::new(),
             capabilities: Capabilities::default(),
             transactions: VecDeque::new(),
             opening: false,
             mail_count: 0,
-            carrier: Carrier::Data,
+            content_command: ContentCommand::Data,
             needs_reset: false,
-            stuffer: Stuffer::default(),
+            dot_stuffer: DotStuffer::default(),
             converter: None,
             ready: false,
             closing: false,
@@ -234,15 +236,15 @@ impl Connection {
     pub fn phase(&self) -> Phase {
         match self.expected.front() {
             None => Phase::Idle,
-            Some(Expect::Greeting) => Phase::Greeting,
-            Some(Expect::Data) => Phase::Data,
-            Some(Expect::Final | Expect::FinalFor(_)) => Phase::Final,
+            Some(Expected::Greeting) => Phase::Greeting,
+            Some(Expected::Data) => Phase::Data,
+            Some(Expected::Final | Expected::FinalFor(_)) => Phase::Final,
             Some(_) => Phase::Command,
         }
     }
 
     /// What each reply still to come will be to, in order; for those who time replies.
-    pub fn awaited(&self) -> impl ExactSizeIterator<Item = Awaited> {
+    pub fn expected_replies(&self) -> impl ExactSizeIterator<Item = ExpectedReply> {
         self.expected.iter().map(|expect| (*expect).into())
     }
 
@@ -274,7 +276,7 @@ impl Connection {
     ///
     /// # Errors
     /// The server does not keep to the protocol: close, and see [`Connection::lost`].
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), Misbehaved> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolViolation> {
         self.reader.receive(bytes);
         let mut reader = std::mem::take(&mut self.reader);
         let result = self.read_replies(&mut reader);
@@ -282,26 +284,26 @@ impl Connection {
         result
     }
 
-    fn read_replies(&mut self, reader: &mut ReplyReader) -> Result<(), Misbehaved> {
+    fn read_replies(&mut self, reader: &mut ReplyReader) -> Result<(), ProtocolViolation> {
         while let Some((code, raw)) = reader.next_raw()? {
             let Some(expected) = self.expected.pop_front() else {
                 return self.unasked(code, raw);
             };
             self.reply(expected, code, raw)?;
-            if expected == Expect::StartTls
+            if expected == Expected::StartTls
                 && self.events.back() == Some(&Event::StartTls)
                 && !reader.is_empty()
             {
-                return Err(Misbehaved::Injection);
+                return Err(ProtocolViolation::Injection);
             }
         }
         Ok(())
     }
 
     /// Between transactions a server may only say that it closes (RFC 5321 §3.8).
-    fn unasked(&mut self, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
+    fn unasked(&mut self, code: u16, raw: &[u8]) -> Result<(), ProtocolViolation> {
         if code != 421 {
-            return Err(Misbehaved::Unasked);
+            return Err(ProtocolViolation::Unasked);
         }
         self.close(code, raw);
         Ok(())
@@ -315,64 +317,64 @@ impl Connection {
     // ---- what we say ----
 
     fn text(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.output.back(), Some(Queued::Text(_))) {
-            self.output.push_back(Queued::Text(Vec::with_capacity(128)));
+        if !matches!(self.output.back(), Some(QueuedOutput::Text(_))) {
+            self.output.push_back(QueuedOutput::Text(Vec::with_capacity(128)));
         }
         match self.output.back_mut() {
-            Some(Queued::Text(text)) => text,
+            Some(QueuedOutput::Text(text)) => text,
             _ => unreachable!("it was just pushed"),
         }
     }
 
-    fn command(&mut self, line: &str, expected: Expect) {
+    fn command(&mut self, line: &str, expected: Expected) {
         self.text().extend_from_slice(line.as_bytes());
         self.text().extend_from_slice(b"\r\n");
         self.expected.push_back(expected);
     }
 
     /// The next piece to write; none when everything is written.
-    pub fn next_piece(&mut self) -> Option<Piece> {
+    pub fn next_piece(&mut self) -> Option<OutputPiece> {
         loop {
             return match self.output.pop_front()? {
-                Queued::Text(text) => Some(Piece::Text(text)),
-                Queued::Content(bytes) => match &mut self.converter {
-                    None => Some(self.stuffer.pass(bytes)),
+                QueuedOutput::Text(text) => Some(OutputPiece::Text(text)),
+                QueuedOutput::Content(bytes) => match &mut self.converter {
+                    None => Some(self.dot_stuffer.pass(bytes)),
                     Some(converter) => match converter.push(&bytes) {
                         // A header or a line is not whole yet.
                         none if none.is_empty() => continue,
-                        converted => Some(self.stuffer.pass(converted.into())),
+                        converted => Some(self.dot_stuffer.pass(converted.into())),
                     },
                 },
-                Queued::Begin(active, conversion) => {
-                    self.stuffer = Stuffer { active, in_line: false };
+                QueuedOutput::Begin(active, conversion) => {
+                    self.dot_stuffer = DotStuffer { active, in_line: false };
                     self.converter = conversion.map(|plan| Box::new(Converter::new(plan)));
                     continue;
                 }
-                Queued::End => match self.converter.take().map(|converter| converter.finish()) {
-                    Some(rest) if !rest.is_empty() => Some(self.stuffer.pass(rest.into())),
+                QueuedOutput::End => match self.converter.take().map(|converter| converter.finish()) {
+                    Some(rest) if !rest.is_empty() => Some(self.dot_stuffer.pass(rest.into())),
                     _ => continue,
                 },
-                Queued::Load(chunk_id) => {
-                    self.output.push_front(Queued::Load(chunk_id));
-                    Some(Piece::Load(chunk_id))
+                QueuedOutput::Load(chunk_id) => {
+                    self.output.push_front(QueuedOutput::Load(chunk_id));
+                    Some(OutputPiece::Load(chunk_id))
                 }
             };
         }
     }
 
-    /// The bytes that [`Piece::Load`] asked for.
+    /// The bytes that [`OutputPiece::Load`] asked for.
     pub fn loaded(&mut self, bytes: Bytes) {
         let front = self.output.front_mut();
-        debug_assert!(matches!(front, Some(Queued::Load(_))), "nothing is to be loaded");
+        debug_assert!(matches!(front, Some(QueuedOutput::Load(_))), "nothing is to be loaded");
         if let Some(front) = front {
-            *front = Queued::Content(bytes);
+            *front = QueuedOutput::Content(bytes);
         }
     }
 
     /// Asks for TLS; [`Event::StartTls`] or [`Event::NoTls`] follows.
     pub fn start_tls(&mut self) {
         self.ready = false;
-        self.command("STARTTLS", Expect::StartTls);
+        self.command("STARTTLS", Expected::StartTls);
     }
 
     /// The handshake is done: everything said before is forgotten (RFC 3207 §4.2), EHLO goes out again.
@@ -385,7 +387,7 @@ impl Connection {
     fn hello(&mut self) {
         let verb = if self.settings.protocol == Protocol::Lmtp { "LHLO" } else { "EHLO" };
         let line = format!("{verb} {}", self.settings.hello);
-        self.command(&line, Expect::Ehlo);
+        self.command(&line, Expected::Ehlo);
     }
 
     /// Sends a message. What the server cannot take is settled at once, without a word to it.
@@ -397,46 +399,46 @@ impl Connection {
     pub fn begin_converted(&mut self, transaction: Transaction, conversion: Option<Arc<Plan>>) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
-        let carrier = carrier(&transaction, &self.capabilities, is_converted, anyway);
-        let progress = Progress::new(transaction, &self.capabilities, conversion);
-        match carrier {
-            Ok(carrier) => {
-                self.carrier = carrier;
-                self.open(progress);
+        let content_command = content_command(&transaction, &self.capabilities, is_converted, anyway);
+        let state = TransactionState::new(transaction, &self.capabilities, conversion);
+        match content_command {
+            Ok(content_command) => {
+                self.content_command = content_command;
+                self.open(state);
             }
-            Err(outcome) => self.settle(progress, outcome),
+            Err(outcome) => self.end_unsent(state, outcome),
         }
     }
 
-    fn open(&mut self, progress: Progress) {
+    fn open(&mut self, state: TransactionState) {
         let resets = std::mem::take(&mut self.needs_reset);
         if resets {
-            self.command("RSET", Expect::Rset);
+            self.command("RSET", Expected::Rset);
         }
         // Without PIPELINING the reply to RSET comes first.
         if !resets || self.capabilities.pipelining {
-            self.send_commands(&progress);
+            self.send_commands(&state);
         }
-        self.transactions.push_back(progress);
+        self.transactions.push_back(state);
         self.opening = true;
     }
 
-    fn send_commands(&mut self, progress: &Progress) {
-        let (capabilities, carrier) = (self.capabilities.clone(), self.carrier);
-        write_mail(self.text(), progress, &capabilities, carrier);
+    fn send_commands(&mut self, state: &TransactionState) {
+        let (capabilities, content_command) = (self.capabilities.clone(), self.content_command);
+        write_mail(self.text(), state, &capabilities, content_command);
         self.mail_count += 1;
-        self.expected.push_back(Expect::Mail);
+        self.expected.push_back(Expected::Mail);
         if capabilities.pipelining {
             let mut from = 0;
-            while let Some(i) = progress.next_open(from) {
+            while let Some(i) = state.next_open(from) {
                 from = i + 1;
-                let Transaction { message, recipients, .. } = &progress.transaction;
+                let Transaction { message, recipients, .. } = &state.transaction;
                 let recipient = &message.envelope.recipients[recipients[i] as usize];
                 write_rcpt(self.text(), recipient, &capabilities);
-                self.expected.push_back(Expect::Rcpt(i));
+                self.expected.push_back(Expected::Rcpt(i));
             }
-            if carrier == Carrier::Data {
-                self.command("DATA", Expect::Data);
+            if content_command == ContentCommand::Data {
+                self.command("DATA", Expected::Data);
             }
         }
     }
@@ -445,49 +447,49 @@ impl Connection {
     pub fn quit(&mut self) {
         if !self.closing {
             self.closing = true;
-            self.command("QUIT", Expect::Quit);
+            self.command("QUIT", Expected::Quit);
         }
     }
 
     // ---- what the server says ----
 
-    fn reply(&mut self, expected: Expect, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
+    fn reply(&mut self, expected: Expected, code: u16, raw: &[u8]) -> Result<(), ProtocolViolation> {
         if code == 421 {
             self.close(code, raw);
         }
         let is_ok = (200..300).contains(&code);
         match expected {
-            Expect::Greeting if code == 220 => self.hello(),
-            Expect::Ehlo if is_ok => {
+            Expected::Greeting if code == 220 => self.hello(),
+            Expected::Ehlo if is_ok => {
                 self.capabilities = Capabilities::parse(&to_reply(code, raw));
                 self.hello_done();
             }
             // Older servers know HELO only (RFC 5321 §3.2), and some policies refuse EHLO alone with 550 or 554;
             // LMTP has no such past.
-            Expect::Ehlo if (500..600).contains(&code) && self.settings.protocol == Protocol::Smtp => {
+            Expected::Ehlo if (500..600).contains(&code) && self.settings.protocol == Protocol::Smtp => {
                 let line = format!("HELO {}", self.settings.hello);
-                self.command(&line, Expect::Helo);
+                self.command(&line, Expected::Helo);
             }
-            Expect::Helo if is_ok => self.hello_done(),
-            Expect::Greeting | Expect::Ehlo | Expect::Helo => {
+            Expected::Helo if is_ok => self.hello_done(),
+            Expected::Greeting | Expected::Ehlo | Expected::Helo => {
                 self.events.push_back(Event::Refused(to_reply(code, raw)));
             }
-            Expect::StartTls if code == 220 => self.events.push_back(Event::StartTls),
-            Expect::StartTls => {
+            Expected::StartTls if code == 220 => self.events.push_back(Event::StartTls),
+            Expected::StartTls => {
                 self.ready = true;
                 self.events.push_back(Event::NoTls(to_reply(code, raw)));
             }
-            Expect::Mail => self.mail_reply(is_ok, code, raw),
-            Expect::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
-            Expect::Data => self.data_reply(code, raw)?,
+            Expected::Mail => self.mail_reply(is_ok, code, raw),
+            Expected::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
+            Expected::Data => self.data_reply(code, raw)?,
             // Nobody can have taken what was not sent: a reply too many, or one that is out of step.
-            Expect::Final | Expect::FinalFor(_) if is_ok && self.has_unsent_content() => {
-                return Err(Misbehaved::WrongReply);
+            Expected::Final | Expected::FinalFor(_) if is_ok && self.has_unsent_content() => {
+                return Err(ProtocolViolation::WrongReply);
             }
-            Expect::Final => self.final_reply(None, code, raw),
-            Expect::FinalFor(i) => self.final_reply(Some(i), code, raw),
-            Expect::Rset => self.reset_reply(),
-            Expect::Quit => self.close(code, raw),
+            Expected::Final => self.final_reply(None, code, raw),
+            Expected::FinalFor(i) => self.final_reply(Some(i), code, raw),
+            Expected::Rset => self.reset_reply(),
+            Expected::Quit => self.close(code, raw),
         }
         Ok(())
     }
@@ -504,7 +506,7 @@ impl Connection {
         self.closing = true;
     }
 
-    fn opening(&mut self) -> &mut Progress {
+    fn opening(&mut self) -> &mut TransactionState {
         debug_assert!(self.opening, "a transaction is opening");
         self.transactions.back_mut().expect("the opening transaction is the last")
     }
@@ -513,9 +515,9 @@ impl Connection {
         if self.capabilities.pipelining {
             return;
         }
-        if let Some(progress) = self.transactions.pop_back() {
-            self.send_commands(&progress);
-            self.transactions.push_back(progress);
+        if let Some(state) = self.transactions.pop_back() {
+            self.send_commands(&state);
+            self.transactions.push_back(state);
         }
     }
 
@@ -524,17 +526,17 @@ impl Connection {
             self.opening().is_open = true;
         } else {
             let outcome = refusal(code, raw, Stage::Mail);
-            self.opening().settle_rest(&outcome);
+            self.opening().answer_rest(&outcome);
         }
         self.next_in_lock_step(0);
     }
 
     fn rcpt_reply(&mut self, i: usize, is_ok: bool, code: u16, raw: &[u8]) {
-        let progress = self.opening();
+        let state = self.opening();
         if is_ok {
-            progress.accepted_count += 1;
-        } else if progress.answers[i].is_none() {
-            progress.answers[i] = Some(refusal(code, raw, Stage::Rcpt));
+            state.accepted_count += 1;
+        } else if state.answers[i].is_none() {
+            state.answers[i] = Some(refusal(code, raw, Stage::Rcpt));
         }
         self.next_in_lock_step(i + 1);
     }
@@ -542,20 +544,20 @@ impl Connection {
     /// Without PIPELINING, and for BDAT, the next command goes when the last one's reply is there.
     fn next_in_lock_step(&mut self, rcpt: usize) {
         let capabilities = self.capabilities.clone();
-        let carrier = self.carrier;
-        let progress = self.opening();
-        let next = progress.next_open(rcpt);
+        let content_command = self.content_command;
+        let state = self.opening();
+        let next = state.next_open(rcpt);
         if capabilities.pipelining {
-            let are_answered = !matches!(self.expected.front(), Some(Expect::Rcpt(_)));
-            if carrier == Carrier::Bdat && are_answered {
+            let are_answered = !matches!(self.expected.front(), Some(Expected::Rcpt(_)));
+            if content_command == ContentCommand::Bdat && are_answered {
                 self.after_recipients();
             }
             return;
         }
         if let Some(i) = next {
-            let (message, index) = (progress.transaction.message.clone(), progress.transaction.recipients[i]);
+            let (message, index) = (state.transaction.message.clone(), state.transaction.recipients[i]);
             write_rcpt(self.text(), &message.envelope.recipients[index as usize], &capabilities);
-            self.expected.push_back(Expect::Rcpt(i));
+            self.expected.push_back(Expected::Rcpt(i));
         } else {
             self.after_recipients();
         }
@@ -565,17 +567,17 @@ impl Connection {
     fn after_recipients(&mut self) {
         if self.opening().open_count() == 0 {
             self.fail_opening();
-        } else if self.carrier == Carrier::Bdat {
+        } else if self.content_command == ContentCommand::Bdat {
             let size = self.opening().transaction.message.content.size_bytes();
             let line = format!("BDAT {size} LAST\r\n");
             self.text().extend_from_slice(line.as_bytes());
             self.send_content();
         } else {
-            self.command("DATA", Expect::Data);
+            self.command("DATA", Expected::Data);
         }
     }
 
-    fn data_reply(&mut self, code: u16, raw: &[u8]) -> Result<(), Misbehaved> {
+    fn data_reply(&mut self, code: u16, raw: &[u8]) -> Result<(), ProtocolViolation> {
         match code {
             354 if self.opening().open_count() > 0 => self.send_content(),
             354 => {
@@ -585,15 +587,15 @@ impl Connection {
                     // No recipient, no reply (RFC 2033 §4.2).
                     self.fail_opening();
                 } else {
-                    self.expected.push_back(Expect::Final);
+                    self.expected.push_back(Expected::Final);
                     self.opening().content_sent = true;
                     self.opening = false;
                 }
             }
-            200..=399 => return Err(Misbehaved::WrongReply),
+            200..=399 => return Err(ProtocolViolation::WrongReply),
             _ => {
                 let outcome = refusal(code, raw, Stage::Data);
-                self.opening().settle_rest(&outcome);
+                self.opening().answer_rest(&outcome);
                 self.fail_opening();
             }
         }
@@ -602,78 +604,78 @@ impl Connection {
 
     /// The opening transaction ends without content.
     fn fail_opening(&mut self) {
-        let progress = self.transactions.pop_back().expect("a transaction is opening");
+        let state = self.transactions.pop_back().expect("a transaction is opening");
         self.opening = false;
         // The server still holds what MAIL began.
-        self.needs_reset = progress.is_open;
-        self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
+        self.needs_reset = state.is_open;
+        self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
     }
 
     fn send_content(&mut self) {
-        let carrier = self.carrier;
-        let progress = self.opening();
-        progress.content_sent = true;
-        let content = progress.transaction.message.content.clone();
-        let conversion = progress.conversion.take();
+        let content_command = self.content_command;
+        let state = self.opening();
+        state.content_sent = true;
+        let content = state.transaction.message.content.clone();
+        let conversion = state.conversion.take();
         let mut open = Vec::new();
         let mut from = 0;
-        while let Some(i) = progress.next_open(from) {
+        while let Some(i) = state.next_open(from) {
             open.push(i);
             from = i + 1;
         }
         self.opening = false;
         let is_converted = conversion.is_some();
-        let stuffs = carrier == Carrier::Data && (content.traits.has_dot_line || is_converted);
-        self.output.push_back(Queued::Begin(stuffs, conversion));
+        let stuffs = content_command == ContentCommand::Data && (content.traits.has_dot_line || is_converted);
+        self.output.push_back(QueuedOutput::Begin(stuffs, conversion));
         self.output.extend(content.parts().iter().map(|part| match part {
-            Part::Memory(bytes) => Queued::Content(bytes.clone()),
-            Part::Stored { chunk_id, .. } => Queued::Load(*chunk_id),
+            Part::Memory(bytes) => QueuedOutput::Content(bytes.clone()),
+            Part::Stored { chunk_id, .. } => QueuedOutput::Load(*chunk_id),
         }));
         if is_converted {
-            self.output.push_back(Queued::End);
+            self.output.push_back(QueuedOutput::End);
         }
-        if carrier == Carrier::Data {
+        if content_command == ContentCommand::Data {
             let end: &[u8] =
                 if content.traits.lacks_final_crlf && !is_converted { b"\r\n.\r\n" } else { b".\r\n" };
-            self.output.push_back(Queued::Text(end.to_vec()));
+            self.output.push_back(QueuedOutput::Text(end.to_vec()));
         }
         match self.settings.protocol {
-            Protocol::Smtp => self.expected.push_back(Expect::Final),
-            Protocol::Lmtp => self.expected.extend(open.into_iter().map(Expect::FinalFor)),
+            Protocol::Smtp => self.expected.push_back(Expected::Final),
+            Protocol::Lmtp => self.expected.extend(open.into_iter().map(Expected::FinalFor)),
         }
     }
 
     /// Of the oldest transaction: the next one's begins when that is answered for.
     fn has_unsent_content(&self) -> bool {
-        self.output.iter().any(|queued| !matches!(queued, Queued::Text(_)))
+        self.output.iter().any(|queued| !matches!(queued, QueuedOutput::Text(_)))
     }
 
     fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
-        let Some(progress) = self.transactions.front_mut() else { return };
+        let Some(state) = self.transactions.front_mut() else { return };
         let answer = answer_to(&to_reply(code, raw), Stage::Content);
         match recipient {
-            None => progress.settle_rest(&answer),
-            Some(i) => progress.answers[i] = Some(answer),
+            None => state.answer_rest(&answer),
+            Some(i) => state.answers[i] = Some(answer),
         }
-        if progress.open_count() == 0 {
-            let progress = self.transactions.pop_front().expect("it was there");
-            self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
+        if state.open_count() == 0 {
+            let state = self.transactions.pop_front().expect("it was there");
+            self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
         }
     }
 
-    fn settle(&mut self, mut progress: Progress, outcome: Outcome) {
-        progress.settle_rest(&outcome.into());
-        self.events.push_back(Event::Settled(progress.transaction.name, progress.results()));
+    fn end_unsent(&mut self, mut state: TransactionState, outcome: Outcome) {
+        state.answer_rest(&outcome.into());
+        self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
     }
 
     /// The connection is gone: what is left of each transaction.
-    pub fn lost(&mut self) -> Vec<Lost> {
+    pub fn lost(&mut self) -> Vec<LostTransaction> {
         let mut left = Vec::new();
-        let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expect::Rcpt(_)));
-        let lacks_data_reply = matches!(self.expected.front(), Some(Expect::Data));
-        for progress in std::mem::take(&mut self.transactions) {
+        let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expected::Rcpt(_)));
+        let lacks_data_reply = matches!(self.expected.front(), Some(Expected::Data));
+        for state in std::mem::take(&mut self.transactions) {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
-            for (index, answer) in progress.transaction.recipients.iter().zip(progress.answers) {
+            for (index, answer) in state.transaction.recipients.iter().zip(state.answers) {
                 match answer {
                     Some(Answer { outcome, reply }) => {
                         refused.push(RecipientResult { index: *index, outcome, reply });
@@ -681,14 +683,14 @@ impl Connection {
                     None => open.push(*index),
                 }
             }
-            left.push(Lost {
-                name: progress.transaction.name,
-                content_sent: progress.content_sent,
+            left.push(LostTransaction {
+                name: state.transaction.name,
+                content_sent: state.content_sent,
                 refused,
                 open,
-                accepted_count: progress.accepted_count,
-                lacks_rcpt_reply: lacks_rcpt_reply && !progress.content_sent,
-                lacks_data_reply: lacks_data_reply && !progress.content_sent,
+                accepted_count: state.accepted_count,
+                lacks_rcpt_reply: lacks_rcpt_reply && !state.content_sent,
+                lacks_data_reply: lacks_data_reply && !state.content_sent,
             });
         }
         left
@@ -708,15 +710,15 @@ fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
 
 /// Puts a second dot before each line that begins with one (RFC 5321 §4.5.2), across pieces.
 #[derive(Debug, Default)]
-struct Stuffer {
+struct DotStuffer {
     active: bool,
     in_line: bool,
 }
 
-impl Stuffer {
-    fn pass(&mut self, bytes: Bytes) -> Piece {
+impl DotStuffer {
+    fn pass(&mut self, bytes: Bytes) -> OutputPiece {
         if !self.active {
-            return Piece::Content(bytes);
+            return OutputPiece::Content(bytes);
         }
         let mut out = Vec::with_capacity(bytes.len() + 16);
         let mut rest = &bytes[..];
@@ -729,6 +731,6 @@ impl Stuffer {
             self.in_line = rest[end - 1] != b'\n';
             rest = &rest[end..];
         }
-        Piece::Text(out)
+        OutputPiece::Text(out)
     }
 }

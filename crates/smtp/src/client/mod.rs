@@ -1,6 +1,6 @@
 //! The client side of SMTP and LMTP, without I/O.
 //!
-//! [`Connection`] is what a driver holds: the server's bytes go in, [`Event`]s and [`Piece`]s to write
+//! [`Connection`] is what a driver holds: the server's bytes go in, [`Event`]s and [`OutputPiece`]s to write
 //! come out. Messages are [`Transaction`]s; the commands of the next one travel behind the content of
 //! the last (RFC 2920 §3.1), so that a kept connection needs one write and one read a message.
 
@@ -10,6 +10,8 @@ pub mod replies;
 pub mod transaction;
 
 pub use capabilities::Capabilities;
-pub use connection::{Awaited, Connection, Event, Lost, Phase, Piece, Protocol, Settings};
-pub use replies::{Misbehaved, ReplyReader};
+pub use connection::{
+    ClientSettings, Connection, Event, ExpectedReply, LostTransaction, OutputPiece, Phase, Protocol,
+};
+pub use replies::{ProtocolViolation, ReplyReader};
 pub use transaction::{RecipientResult, ReplyTo, Stage, Transaction};

@@ -11,7 +11,7 @@ const LINES_MAX: usize = 200;
 
 /// A server that does not speak the language. The connection is of no use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misbehaved {
+pub enum ProtocolViolation {
     /// A line over 2,048 octets.
     LongLine,
     /// A reply of more than 200 lines.
@@ -26,7 +26,7 @@ pub enum Misbehaved {
     WrongReply,
 }
 
-impl std::fmt::Display for Misbehaved {
+impl std::fmt::Display for ProtocolViolation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::LongLine => "the server sent an over-long line",
@@ -70,28 +70,28 @@ impl ReplyReader {
     ///
     /// # Errors
     /// What the server did wrong.
-    pub fn next_raw(&mut self) -> Result<Option<(u16, &[u8])>, Misbehaved> {
+    pub fn next_raw(&mut self) -> Result<Option<(u16, &[u8])>, ProtocolViolation> {
         loop {
             let rest = &self.buffer[self.looked..];
             let Some(lf) = memchr(b'\n', rest) else {
                 if rest.len() > LINE_MAX {
-                    return Err(Misbehaved::LongLine);
+                    return Err(ProtocolViolation::LongLine);
                 }
                 self.forget_used();
                 return Ok(None);
             };
             if lf > LINE_MAX {
-                return Err(Misbehaved::LongLine);
+                return Err(ProtocolViolation::LongLine);
             }
             let (code, more) = read_code(&rest[..lf])?;
             if self.lines > 0 && code != self.code {
-                return Err(Misbehaved::BadCode);
+                return Err(ProtocolViolation::BadCode);
             }
             self.code = code;
             self.lines += 1;
             self.looked += lf + 1;
             if self.lines > LINES_MAX {
-                return Err(Misbehaved::ManyLines);
+                return Err(ProtocolViolation::ManyLines);
             }
             if !more {
                 let (start, end) = (self.start, self.looked);
@@ -112,16 +112,16 @@ impl ReplyReader {
 }
 
 /// `250-text` or `250 text` or `250`: the code, and whether more lines follow.
-fn read_code(line: &[u8]) -> Result<(u16, bool), Misbehaved> {
+fn read_code(line: &[u8]) -> Result<(u16, bool), ProtocolViolation> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let [a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] = line else {
-        return Err(Misbehaved::BadCode);
+        return Err(ProtocolViolation::BadCode);
     };
     let code = [a, b, c].iter().fold(0, |sum, d| sum * 10 + u16::from(**d - b'0'));
     match rest.first() {
         None | Some(b' ') => Ok((code, false)),
         Some(b'-') => Ok((code, true)),
-        Some(_) => Err(Misbehaved::BadCode),
+        Some(_) => Err(ProtocolViolation::BadCode),
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn all(pieces: &[&[u8]]) -> Result<Vec<Reply>, Misbehaved> {
+    fn all(pieces: &[&[u8]]) -> Result<Vec<Reply>, ProtocolViolation> {
         let (mut reader, mut replies) = (ReplyReader::default(), Vec::new());
         for piece in pieces {
             reader.receive(piece);
@@ -180,15 +180,15 @@ mod tests {
         let long = vec![b'2'; LINE_MAX + 2];
         let many = b"250-x\r\n".repeat(LINES_MAX + 1);
         for (wire, why) in [
-            (&b"25\r\n"[..], Misbehaved::BadCode),
-            (b"abc\r\n", Misbehaved::BadCode),
-            (b"150 x\r\n", Misbehaved::BadCode),
-            (b"650 x\r\n", Misbehaved::BadCode),
-            (b"250x\r\n", Misbehaved::BadCode),
-            (b"250-a\r\n251 b\r\n", Misbehaved::BadCode),
-            (b"\r\n", Misbehaved::BadCode),
-            (&long, Misbehaved::LongLine),
-            (&many, Misbehaved::ManyLines),
+            (&b"25\r\n"[..], ProtocolViolation::BadCode),
+            (b"abc\r\n", ProtocolViolation::BadCode),
+            (b"150 x\r\n", ProtocolViolation::BadCode),
+            (b"650 x\r\n", ProtocolViolation::BadCode),
+            (b"250x\r\n", ProtocolViolation::BadCode),
+            (b"250-a\r\n251 b\r\n", ProtocolViolation::BadCode),
+            (b"\r\n", ProtocolViolation::BadCode),
+            (&long, ProtocolViolation::LongLine),
+            (&many, ProtocolViolation::ManyLines),
         ] {
             assert_eq!(all(&[wire]), Err(why));
         }

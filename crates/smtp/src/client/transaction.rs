@@ -86,7 +86,7 @@ impl From<Outcome> for Answer {
 
 /// What became of each recipient so far.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct TransactionState {
     pub(super) transaction: Transaction,
     /// Parallel to the recipients: the answer once it is known.
     pub(super) answers: Vec<Option<Answer>>,
@@ -99,18 +99,18 @@ pub(super) struct Progress {
     pub(super) accepted_count: usize,
 }
 
-impl Progress {
+impl TransactionState {
     pub(super) fn new(
         transaction: Transaction,
         capabilities: &Capabilities,
         conversion: Option<Arc<Plan>>,
     ) -> Self {
-        let answers = unspeakable(&transaction, capabilities);
+        let answers = unsupported_recipients(&transaction, capabilities);
         Self { transaction, answers, is_open: false, content_sent: false, conversion, accepted_count: 0 }
     }
 
     /// Gives all recipients without an answer this answer.
-    pub(super) fn settle_rest(&mut self, answer: &Answer) {
+    pub(super) fn answer_rest(&mut self, answer: &Answer) {
         for slot in self.answers.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(answer.clone());
         }
@@ -136,7 +136,7 @@ impl Progress {
 
 /// How the content travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Carrier {
+pub(super) enum ContentCommand {
     Data,
     /// One chunk, for content DATA cannot carry.
     Bdat,
@@ -144,12 +144,12 @@ pub(super) enum Carrier {
 
 /// How the message can travel to this server, or why it cannot (RFC 1870 §6.3, RFC 3030 §3, RFC 6152 §3,
 /// RFC 6531 §3.5). Content that is converted travels as text of 7 bits.
-pub(super) fn carrier(
+pub(super) fn content_command(
     t: &Transaction,
     c: &Capabilities,
     is_converted: bool,
     eight_bit_anyway: bool,
-) -> Result<Carrier, Outcome> {
+) -> Result<ContentCommand, Outcome> {
     let fail = |status, text: &str| Err(Outcome::failed(status, text));
     let (content, e) = (&t.message.content, &t.message.envelope);
     if let Some(Some(max)) = c.size
@@ -168,11 +168,11 @@ pub(super) fn carrier(
         return fail(Enhanced(5, 6, 7), "the next hop does not offer SMTPUTF8, which the message needs");
     }
     if is_converted {
-        return Ok(Carrier::Data);
+        return Ok(ContentCommand::Data);
     }
     if is_binary {
         return if c.takes_binary() {
-            Ok(Carrier::Bdat)
+            Ok(ContentCommand::Bdat)
         } else {
             fail(Enhanced(5, 6, 3), "the next hop does not offer BINARYMIME, which the message needs")
         };
@@ -181,11 +181,11 @@ pub(super) fn carrier(
     if is_8bit && !c.eight_bit && !eight_bit_anyway && !t.message.is_report() {
         return fail(Enhanced(5, 6, 3), "the next hop does not offer 8BITMIME, which the message needs");
     }
-    Ok(Carrier::Data)
+    Ok(ContentCommand::Data)
 }
 
 /// Outcomes of those recipients that this server cannot be told of; the message goes to the others.
-pub(super) fn unspeakable(t: &Transaction, c: &Capabilities) -> Vec<Option<Answer>> {
+pub(super) fn unsupported_recipients(t: &Transaction, c: &Capabilities) -> Vec<Option<Answer>> {
     let outcome = |index: &u32| {
         let text = "the next hop does not offer SMTPUTF8, which the address needs";
         (!c.smtputf8 && needs_smtputf8(t, *index)).then(|| Outcome::failed(Enhanced(5, 6, 7), text).into())
@@ -199,17 +199,22 @@ fn needs_smtputf8(t: &Transaction, index: u32) -> bool {
 }
 
 /// Appends MAIL with the parameters that the server offers. The size of converted content is not known yet.
-pub(super) fn write_mail(out: &mut Vec<u8>, progress: &Progress, c: &Capabilities, carrier: Carrier) {
-    let t = &progress.transaction;
+pub(super) fn write_mail(
+    out: &mut Vec<u8>,
+    state: &TransactionState,
+    c: &Capabilities,
+    content_command: ContentCommand,
+) {
+    let t = &state.transaction;
     let (e, traits) = (&t.message.envelope, t.message.content.traits);
-    let is_converted = progress.conversion.is_some();
+    let is_converted = state.conversion.is_some();
     let _ = write!(out, "MAIL FROM:<{}>", e.reverse_path);
     if c.size.is_some() && !is_converted {
         let _ = write!(out, " SIZE={}", t.message.content.size_bytes());
     }
     if is_converted {
         // BODY=7BIT is the default.
-    } else if carrier == Carrier::Bdat {
+    } else if content_command == ContentCommand::Bdat {
         out.extend_from_slice(b" BODY=BINARYMIME");
     } else if c.eight_bit && (traits.is_8bit || e.body == BodyType::EightBit) {
         out.extend_from_slice(b" BODY=8BITMIME");

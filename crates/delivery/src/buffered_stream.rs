@@ -75,15 +75,15 @@ impl AsyncWrite for Stream {
 }
 
 /// A stream, what waits to be written to it, and what was read last.
-pub(crate) struct Link {
-    pub(crate) stream: Stream,
+pub(crate) struct BufferedStream {
+    pub(crate) inner: Stream,
     unsent: VecDeque<Bytes>,
     buffer: Vec<u8>,
 }
 
-impl Link {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, unsent: VecDeque::new(), buffer: Vec::with_capacity(READ_BYTES) }
+impl BufferedStream {
+    pub(crate) fn new(inner: Stream) -> Self {
+        Self { inner, unsent: VecDeque::new(), buffer: Vec::with_capacity(READ_BYTES) }
     }
 
     /// Puts bytes behind those that wait to be written.
@@ -98,8 +98,8 @@ impl Link {
         self.unsent.len()
     }
 
-    /// Writes what waits; `patience` bounds each wait for the peer to take some of it.
-    pub(crate) async fn flush(&mut self, patience: Duration) -> io::Result<()> {
+    /// Writes what waits; `time_limit` bounds each wait for the peer to take some of it.
+    pub(crate) async fn flush(&mut self, time_limit: Duration) -> io::Result<()> {
         if self.unsent.is_empty() {
             return Ok(());
         }
@@ -110,14 +110,14 @@ impl Link {
                 *slice = IoSlice::new(bytes);
                 count += 1;
             }
-            let written = within(patience, self.stream.write_vectored(&slices[..count])).await?;
+            let written = within(time_limit, self.inner.write_vectored(&slices[..count])).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             self.written(written);
         }
-        if matches!(self.stream, Stream::Tls(_)) {
-            within(patience, self.stream.flush()).await?;
+        if matches!(self.inner, Stream::Tls(_)) {
+            within(time_limit, self.inner.flush()).await?;
         }
         Ok(())
     }
@@ -134,9 +134,9 @@ impl Link {
     }
 
     /// Returns the octets that came; the end of the stream is an error. Nothing is lost when the wait is given up.
-    pub(crate) async fn read(&mut self, patience: Duration) -> io::Result<&[u8]> {
+    pub(crate) async fn read(&mut self, time_limit: Duration) -> io::Result<&[u8]> {
         self.buffer.clear();
-        within(patience, self.stream.read_buf(&mut self.buffer)).await?;
+        within(time_limit, self.inner.read_buf(&mut self.buffer)).await?;
         if self.buffer.is_empty() {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
         }
@@ -144,14 +144,14 @@ impl Link {
     }
 
     /// Says goodbye to the stream.
-    pub(crate) async fn shutdown(&mut self, patience: Duration) {
+    pub(crate) async fn shutdown(&mut self, time_limit: Duration) {
         // The peer may be gone already; there is nothing left to lose.
-        let _ = within(patience, self.stream.shutdown()).await;
+        let _ = within(time_limit, self.inner.shutdown()).await;
     }
 }
 
-async fn within<T>(patience: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(patience, work)
+async fn within<T>(time_limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(time_limit, work)
         .await
         .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "timed out")))
 }
