@@ -277,7 +277,7 @@ impl Engine {
             effects.push(Effect::Answer { request, result: Err(failure) });
         }
         if completion.last {
-            effects.push(Effect::Log(LogEvent::Removed(id)));
+            effects.push(Effect::Log(LogEvent::Completed(id)));
         }
         self.on_cancelled(completion.cancelled, effects);
     }
@@ -343,7 +343,7 @@ impl Engine {
             _ => LogEvent::Attempt { message, results, attempt },
         }));
         if completion.last {
-            effects.push(Effect::Log(LogEvent::Removed(id)));
+            effects.push(Effect::Log(LogEvent::Completed(id)));
         }
         if !completion.cancelled.is_empty() {
             self.on_cancelled(completion.cancelled, effects);

@@ -85,7 +85,7 @@ pub enum LogEvent {
         results: Vec<(u32, Outcome)>,
     },
     /// Nothing is left to do for a message.
-    Removed(QueueId),
+    Completed(QueueId),
     /// A destination is suspended.
     Suspended {
         /// The destination.

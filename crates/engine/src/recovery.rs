@@ -87,7 +87,7 @@ impl Engine {
             _ => None,
         };
         self.submit(None, vec![entry], effects);
-        effects.extend(removed.map(|id| Effect::Log(crate::LogEvent::Removed(id))));
+        effects.extend(removed.map(|id| Effect::Log(crate::LogEvent::Completed(id))));
     }
 
     /// A time of the wall clock on the monotonic clock, negative before the start; not one to come: a clock that was

@@ -29,7 +29,7 @@ fn beginning(comment: &str) -> Option<&'static str> {
         let rest = comment.strip_prefix(words);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ':', ';']))
     };
-    BEGINNINGS.iter().copied().find(|words| follows(&words))
+    BEGINNINGS.iter().copied().find(|words| follows(words))
 }
 
 #[cfg(test)]

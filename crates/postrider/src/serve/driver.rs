@@ -1,7 +1,10 @@
 //! Drives the message engine: hands it what happens, and performs what it asks for. One lock guards the engine; the
 //! spool and the delivery log have their own.
 
-use super::{clock::Clock, journal::Journal, phases::Phase, snapshot::Current, wiring, workers};
+use super::{
+    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, snapshot::ConfigSnapshot, wiring,
+    workers,
+};
 use bytes::Bytes;
 use engine::{
     Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed, TaskId,
@@ -61,7 +64,7 @@ impl State {
 pub(crate) struct Driver {
     pub(crate) spool: Arc<dyn Spool>,
     pub(crate) ids: Arc<IdSource>,
-    pub(crate) journal: Journal,
+    pub(crate) delivery_log: DeliveryLog,
     pub(crate) closing: watch::Sender<bool>,
     /// The spool can promise nothing any more, or the engine panicked: the process must end.
     pub(crate) failed: Notify,
@@ -72,8 +75,8 @@ pub(crate) struct Driver {
     state: Mutex<State>,
     conflicts: AtomicU64,
     /// From handing a message to the spool until it is durable.
-    pub(crate) queue_create: Phase,
-    current: RwLock<Arc<Current>>,
+    pub(crate) accept_latency: LatencyCounter,
+    current: RwLock<Arc<ConfigSnapshot>>,
     timer: Notify,
     /// When the engine wants its next tick.
     timer_at: AtomicI64,
@@ -91,15 +94,15 @@ impl Driver {
         spool: Arc<dyn Spool>,
         engine: Engine,
         ids: Arc<IdSource>,
-        current: Arc<Current>,
-        journal: Journal,
+        current: Arc<ConfigSnapshot>,
+        delivery_log: DeliveryLog,
         clock: Clock,
         open_connection: OpenConnection,
     ) -> Self {
         Self {
             spool,
             ids,
-            journal,
+            delivery_log,
             closing: watch::Sender::new(false),
             failed: Notify::new(),
             failure: OnceLock::new(),
@@ -107,7 +110,7 @@ impl Driver {
             open_connection,
             state: Mutex::new(State::new(engine)),
             conflicts: AtomicU64::new(0),
-            queue_create: Phase::default(),
+            accept_latency: LatencyCounter::default(),
             current: RwLock::new(current),
             timer: Notify::new(),
             timer_at: AtomicI64::new(Millis::MAX),
@@ -118,7 +121,7 @@ impl Driver {
         }
     }
 
-    pub(crate) fn current(&self) -> Arc<Current> {
+    pub(crate) fn current(&self) -> Arc<ConfigSnapshot> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -231,7 +234,7 @@ impl Driver {
                         woken.notify_one();
                     }
                 }
-                Effect::Log(LogEvent::Accepted(message)) => self.journal.accepted(message),
+                Effect::Log(LogEvent::Accepted(message)) => self.delivery_log.accepted(message),
                 _ => {}
             }
             at += 1;
@@ -290,12 +293,12 @@ impl Driver {
         match event {
             LogEvent::Accepted(_) => {} // done
             LogEvent::Attempt { message, results, attempt } => {
-                self.journal.attempt(message, results, attempt);
+                self.delivery_log.attempt(message, results, attempt);
             }
-            LogEvent::Deleted { message, results } => self.journal.deleted(message, results),
-            LogEvent::Removed(id) => self.journal.removed(*id),
+            LogEvent::Deleted { message, results } => self.delivery_log.deleted(message, results),
+            LogEvent::Completed(id) => self.delivery_log.completed(*id),
             LogEvent::Suspended { destination, outcome, until } => {
-                self.journal.suspended(destination, outcome, *until);
+                self.delivery_log.suspended(destination, outcome, *until);
             }
             LogEvent::Unreadable(id, failure) => tracing::error!("read {id} from the spool: {failure}"),
             LogEvent::Rerouted(count) => tracing::info!("{count} messages follow new routes"),
@@ -306,7 +309,7 @@ impl Driver {
 
     /// New settings, routes and couriers for what begins from now on. With `is_rerouted` queued messages are routed
     /// again.
-    pub(crate) fn replace(self: &Arc<Self>, current: Current, is_rerouted: bool) {
+    pub(crate) fn replace(self: &Arc<Self>, current: ConfigSnapshot, is_rerouted: bool) {
         let current = Arc::new(current);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current.clone();
         let settings = wiring::engine_settings(&current.settings);
@@ -369,7 +372,7 @@ impl Driver {
 
     /// Logs and queues a message that is durable.
     pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage) {
-        self.journal.accepted(&message);
+        self.delivery_log.accepted(&message);
         self.enqueue(message);
     }
 

@@ -1,12 +1,12 @@
-//! The daemon: everything wired together, started in order, and stopped without a loss.
+//! The daemon: starts its parts in order, and stops them without losing messages.
 
+mod active;
 mod clock;
 mod connection;
+mod delivery_log;
 mod driver;
-mod held;
-mod journal;
+mod latency;
 mod operator;
-mod phases;
 pub(crate) mod queue_run;
 mod recovery;
 mod service;
@@ -23,13 +23,13 @@ use inbound::Inbound;
 use service::Acceptor;
 use std::{path::PathBuf, sync::Arc};
 
-/// The running daemon, as operators reach it.
+/// The running daemon, as the control socket uses it.
 pub(crate) struct Daemon {
     driver: Arc<Driver>,
     acceptor: Arc<Acceptor>,
     inbound: Arc<Inbound<Acceptor>>,
     /// The configuration file, read again at a reload; none for the embedded default.
     source: Option<PathBuf>,
-    /// What it was started with: a reload keeps what takes a restart.
+    /// The settings of the start: a reload keeps those that need a restart.
     started: config::Settings,
 }

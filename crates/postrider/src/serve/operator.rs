@@ -1,6 +1,6 @@
 //! What operators and local users may ask of the running daemon.
 
-use super::{Daemon, driver::Driver, snapshot::Current};
+use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
 use crate::control::{
     Action, Failure, Gauges, Id, Listed, ListedRecipient, Meant, RecipientCounters, Refusal, Status,
     Submission, Target,
@@ -106,7 +106,7 @@ fn command(action: Action, meant: &Meant) -> Command {
 /// Speed, room and health of the spool.
 pub(super) fn gauges(driver: &Driver) -> Gauges {
     let pressure = driver.spool.pressure();
-    let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.queue_create.sums();
+    let (accept_latency_count, accept_latency_mean_us, accept_latency_max_us) = driver.accept_latency.sums();
     Gauges {
         failure: driver.spool_failure(),
         faults: driver.spool.faults(),
@@ -159,13 +159,13 @@ async fn listed(driver: &Arc<Driver>, id: QueueId) -> Option<Listed> {
 }
 
 fn describe(
-    current: &Current,
+    current: &ConfigSnapshot,
     engine: &Engine,
     message: &SharedMessage,
     view: &MessageView,
     notes: &[LastOutcome],
 ) -> Listed {
-    let recipients = (0..).zip(&message.envelope.recipients).zip(current.ways(&message.envelope));
+    let recipients = (0..).zip(&message.envelope.recipients).zip(current.destinations(&message.envelope));
     let recipients = recipients.map(|((index, recipient), (destination, _))| {
         let address = recipient.path.as_str().to_owned();
         match described(engine, view, notes, index) {

@@ -1,18 +1,18 @@
 //! `postrider queue run`: one pass over the queue from a cold start, as `sendmail -q` makes it. Every
 //! message is read, sorted, and tried once; what the phases took is told.
 
-mod feed;
-mod gather;
+mod collect;
+mod loader;
 
 use super::{
-    clock::Clock, connection, driver::Driver, journal::Journal, recovery::Recovery, snapshot::Current, start,
-    wiring,
+    clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, recovery::Recovery,
+    snapshot::ConfigSnapshot, start, wiring,
 };
 use crate::sysexits::Exit;
+use collect::{Items, Source};
 use config::Settings;
 use engine::{Engine, Event, RetryAt};
-use feed::Feed;
-use gather::{Items, Source};
+use loader::Feed;
 use mail::{Disposition, IdSource};
 use queue::SortOrder;
 use serde::Serialize;
@@ -57,14 +57,14 @@ pub(crate) struct Report {
 }
 
 /// Outcomes as they come, counted and timed from the start of the run.
-struct Watch {
+struct RunStats {
     begun: Instant,
     first_us: AtomicU64,
     last_us: AtomicU64,
     by_fate: [AtomicU64; 3],
 }
 
-impl Watch {
+impl RunStats {
     fn new(begun: Instant) -> Self {
         Self { begun, first_us: AtomicU64::new(0), last_us: AtomicU64::new(0), by_fate: Default::default() }
     }
@@ -102,7 +102,7 @@ pub(crate) fn run(
     let current = wiring::current(settings.clone())?;
     let begun = Instant::now();
     probe::probe!(postrider, queue_read_start);
-    let (mut items, source) = gather::read(settings, options, &current)?;
+    let (mut items, source) = collect::read(settings, options, &current)?;
     let read = begun.elapsed();
     probe::probe!(postrider, queue_read_done, items.len());
     probe::probe!(postrider, queue_sort_start);
@@ -133,17 +133,17 @@ pub(crate) fn run(
 fn deliver(
     runtime: &tokio::runtime::Runtime,
     settings: &Settings,
-    current: Current,
+    current: ConfigSnapshot,
     source: Source,
     items: Items,
     options: Options,
     begun: Instant,
     report: &mut Report,
 ) -> Result<(), String> {
-    let watch = Arc::new(Watch::new(begun));
+    let watch = Arc::new(RunStats::new(begun));
     let (watching, log) = (watch.clone(), wiring::log(settings)?);
-    let journal =
-        Journal::observed(log, move |results| watching.note(results.iter().map(|r| r.1.disposition)));
+    let delivery_log =
+        DeliveryLog::observed(log, move |results| watching.note(results.iter().map(|r| r.1.disposition)));
     let mut engine_settings = wiring::engine_settings(settings);
     engine_settings.retry_at = RetryAt::Now;
     engine_settings.queue.connections_max = options.runners;
@@ -172,7 +172,8 @@ fn deliver(
         }
         _ => return Ok(()), // only looked at
     };
-    let driver = Arc::new(Driver::new(spool.clone(), engine, ids, current, journal, clock, connection::open));
+    let driver =
+        Arc::new(Driver::new(spool.clone(), engine, ids, current, delivery_log, clock, connection::open));
     drop(context);
     runtime.block_on(async {
         let mut spool_failed = driver.spool.failed();

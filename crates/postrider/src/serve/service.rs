@@ -4,8 +4,8 @@
 mod tests;
 
 use super::{
+    active::{ActiveCount, ActiveGuard},
     driver::Driver,
-    held::{Held, Hold},
     wiring::CHUNK_BYTES,
 };
 use crate::{control::Refusal, own_address};
@@ -31,12 +31,12 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Acceptor {
     pub(crate) driver: Arc<Driver>,
     /// Messages whose clients were told to try again and that may still be stored.
-    late: Held,
+    late: ActiveCount,
 }
 
 impl Acceptor {
     pub(crate) fn new(driver: Arc<Driver>) -> Self {
-        Self { driver, late: Held::default() }
+        Self { driver, late: ActiveCount::default() }
     }
 
     fn patience(&self) -> Duration {
@@ -44,9 +44,9 @@ impl Acceptor {
     }
 
     /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
-    fn late(&self, id: QueueId) -> Hold {
+    fn late(&self, id: QueueId) -> ActiveGuard {
         tracing::warn!("{id}: the disk does not say that it is stored: its sender is told to try again");
-        let late = self.late.hold();
+        let late = self.late.guard();
         if self.late.count() == 1 {
             tracing::error!("the disk has not answered for {:?}: no mail is taken", self.patience());
         }
@@ -252,7 +252,7 @@ impl Service for Acceptor {
             }
         }
         probe::probe!(postrider, queue_create_done, id);
-        self.driver.queue_create.note(begun.elapsed());
+        self.driver.accept_latency.record(begun.elapsed());
         let queued_as = message.id;
         self.driver.accept(message);
         probe::probe!(postrider, message_accepted, id, size_bytes);
@@ -260,6 +260,6 @@ impl Service for Acceptor {
     }
 
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
-        self.driver.journal.refused(client, stage, envelope, reply);
+        self.driver.delivery_log.rejected(client, stage, envelope, reply);
     }
 }

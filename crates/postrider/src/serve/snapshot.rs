@@ -10,14 +10,14 @@ use route::Table;
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
 /// The settings and everything made of them; a reload replaces it as a whole.
-pub(crate) struct Current {
+pub(crate) struct ConfigSnapshot {
     pub(crate) settings: config::Settings,
     pub(crate) table: Arc<Table>,
     pub(crate) courier: Arc<Courier>,
     pub(crate) policy: Policy,
 }
 
-impl Current {
+impl ConfigSnapshot {
     /// Rewrites recipients of a client: "postmaster" becomes the configured mailbox (RFC 5321 §4.5.1), and an address
     /// literal of this machine becomes the host name. `connected_to` is the
     /// address at which the client reached us.
@@ -64,7 +64,7 @@ impl Current {
     }
 
     /// Where each recipient goes, and in which queue group.
-    pub(crate) fn ways(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
+    pub(crate) fn destinations(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
         let sender = if self.settings.queue_groups.is_empty() { None } else { sender_key(envelope) };
         envelope.recipients.iter().map(move |recipient| {
             let key = domain_key(&recipient.path);
@@ -74,9 +74,9 @@ impl Current {
     }
 }
 
-impl Routing for Current {
+impl Routing for ConfigSnapshot {
     fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
-        self.ways(envelope).collect()
+        self.destinations(envelope).collect()
     }
 
     fn address_report(&self, envelope: &mut Envelope) {

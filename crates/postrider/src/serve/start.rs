@@ -4,8 +4,8 @@ use super::{
     Daemon,
     clock::Clock,
     connection,
+    delivery_log::DeliveryLog,
     driver::Driver,
-    journal::Journal,
     recovery::Recovery,
     service::Acceptor,
     tls, wiring,
@@ -130,7 +130,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let control_mode = if settings.control.group.is_some() { 0o660 } else { 0o600 };
     let control = local_socket(control, control_mode, settings.control.group)?;
     let submit = local_socket(submit, 0o666, None)?;
-    let journal = Journal::new(wiring::log(&settings)?);
+    let delivery_log = DeliveryLog::new(wiring::log(&settings)?);
     let server_tls = tls::server_config(&settings)?;
 
     let (current, clock, ids) = {
@@ -149,7 +149,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
         tracing::error!("{problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
-    let mut driver = Driver::new(spool.clone(), engine, ids, current, journal, clock, connection::open);
+    let mut driver = Driver::new(spool.clone(), engine, ids, current, delivery_log, clock, connection::open);
     let shard_count = spool.shard_count();
     driver.commit_waiters = CommitWaiters::new(workers.handles().len(), shard_count);
     let driver = Arc::new(driver);
@@ -208,7 +208,7 @@ fn watching(e: &io::Error) -> String {
 
 /// The allocator looks for memory to give back to the system when something large is freed: a daemon with
 /// a long queue and little to do would keep what reading it took.
-async fn give_memory_back() {
+async fn trim_allocator() {
     tokio::time::sleep(MEMORY_KEPT).await;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
 }
@@ -284,7 +284,7 @@ impl Daemon {
             PickUp::new(settings.control.drop_dir.clone(), settings.limits.message_bytes, self.clone());
         tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
         tokio::spawn(self.driver.clone().run_timer());
-        tokio::spawn(give_memory_back());
+        tokio::spawn(trim_allocator());
         self.driver.handle(Event::Started);
         let mut spool_failed = self.driver.spool.failed();
         let mut exit = loop {
@@ -356,7 +356,7 @@ impl Daemon {
     /// # Errors
     /// Everything stays as it was.
     pub(crate) fn reload_configuration(&self) -> Result<Vec<String>, Failure> {
-        self.driver.journal.reopen();
+        self.driver.delivery_log.reopen();
         let Some(source) = &self.source else {
             return Ok(vec!["there is no configuration file: logs were opened again".to_owned()]);
         };

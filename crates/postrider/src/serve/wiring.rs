@@ -1,7 +1,7 @@
 //! The configuration's terms turned into each part's own.
 
 use super::{
-    snapshot::{Current, domain_key, sender_key},
+    snapshot::{ConfigSnapshot, domain_key, sender_key},
     tls,
 };
 use crate::sysexits::Exit;
@@ -122,11 +122,11 @@ fn tls_mode(tls: RouteTls) -> TlsMode {
 ///
 /// # Errors
 /// In words.
-pub(crate) fn current(settings: Settings) -> Result<Current, String> {
+pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
     let table = Arc::new(table(&settings));
     let courier = Arc::new(courier(&settings)?);
     let policy = policy(&settings);
-    Ok(Current { settings, table, courier, policy })
+    Ok(ConfigSnapshot { settings, table, courier, policy })
 }
 
 fn courier(settings: &Settings) -> Result<Courier, String> {

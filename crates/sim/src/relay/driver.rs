@@ -231,7 +231,7 @@ impl Driver {
                 truth.deleted.extend(results.iter().filter_map(|(index, _)| truth::who_of(message, *index)));
                 truth.report_lost(message.id);
             }
-            LogEvent::Removed(id) => {
+            LogEvent::Completed(id) => {
                 if !self.removed.insert(*id) {
                     truth.violations.push(format!("{id} was removed twice"));
                 }

@@ -4,10 +4,10 @@ use super::{Acceptor, CHUNK_BYTES, Service};
 use crate::serve::{
     clock::Clock,
     connection,
+    delivery_log::DeliveryLog,
     driver::{Answer, Driver, Leased},
-    journal::Journal,
     operator,
-    snapshot::Current,
+    snapshot::ConfigSnapshot,
     wiring,
 };
 use bytes::Bytes;
@@ -138,11 +138,11 @@ fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Acceptor {
     let settings = config::load(Some(&path)).unwrap();
     let mut engine_settings = wiring::engine_settings(&settings);
     engine_settings.cache_bytes = 0;
-    let journal = Journal::new(wiring::log(&settings).unwrap());
+    let delivery_log = DeliveryLog::new(wiring::log(&settings).unwrap());
     let current = Arc::new(wiring::current(settings).unwrap());
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());
-    Acceptor::new(Arc::new(Driver::new(spool, engine, ids, current, journal, clock, connection::open)))
+    Acceptor::new(Arc::new(Driver::new(spool, engine, ids, current, delivery_log, clock, connection::open)))
 }
 
 fn counters(driver: &Driver) -> engine::RecipientCounters {
@@ -301,7 +301,7 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
 }
 
 /// Mail for these domains goes there.
-fn routed(dir: &std::path::Path, domains: &str, target: &str) -> Current {
+fn routed(dir: &std::path::Path, domains: &str, target: &str) -> ConfigSnapshot {
     let path = dir.join("postrider.toml");
     let text = format!(
         "hostname = \"host.test\"\ndata_dir = \"data\"\n[[route]]\ndomains = [\"{domains}\"]\n{target}\n\

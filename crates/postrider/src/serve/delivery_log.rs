@@ -1,4 +1,4 @@
-//! The delivery log, in the daemon's own terms.
+//! The delivery log of the daemon.
 
 use inbound::Client;
 use mail::{Attempt, Destination, Envelope, Message, Outcome, QueueId, Reply, UnixMillis};
@@ -7,16 +7,16 @@ use report::{
     line::{Event, Rejected},
 };
 
-/// Is told of every attempt's outcomes.
+/// Called with the outcomes of every attempt.
 type Observer = Box<dyn Fn(&[(u32, Outcome)]) + Send + Sync>;
 
-/// Tells the log what happened.
-pub(crate) struct Journal {
+/// Writes events of messages and clients to the log.
+pub(crate) struct DeliveryLog {
     log: Log,
     observer: Option<Observer>,
 }
 
-impl Journal {
+impl DeliveryLog {
     pub(crate) fn new(log: Log) -> Self {
         Self { log, observer: None }
     }
@@ -26,12 +26,12 @@ impl Journal {
         Self { log, observer: Some(Box::new(observer)) }
     }
 
-    /// A message is durable and queued.
+    /// Logs that a message is durable and queued.
     pub(crate) fn accepted(&self, message: &Message) {
         self.log.write(&Event::Accepted(message));
     }
 
-    /// What became of recipients in one attempt.
+    /// Logs the outcomes of one attempt.
     pub(crate) fn attempt(&self, message: &Message, results: &[(u32, Outcome)], attempt: &Attempt) {
         if let Some(observer) = &self.observer {
             observer(results);
@@ -41,32 +41,32 @@ impl Journal {
         }
     }
 
-    /// An operator threw these recipients of it away.
+    /// Logs that an operator deleted these recipients.
     pub(crate) fn deleted(&self, message: &Message, results: &[(u32, Outcome)]) {
         for (recipient, _) in results {
             self.log.write(&Event::Deleted { message, recipient: *recipient });
         }
     }
 
-    /// Nothing is left to do for it.
-    pub(crate) fn removed(&self, id: QueueId) {
+    /// Logs that all recipients of a message are finished.
+    pub(crate) fn completed(&self, id: QueueId) {
         self.log.write(&Event::Completed(id));
     }
 
-    /// A client was refused.
-    pub(crate) fn refused(&self, client: &Client, stage: &str, envelope: Option<&Envelope>, reply: &Reply) {
+    /// Logs that a client's command was rejected.
+    pub(crate) fn rejected(&self, client: &Client, stage: &str, envelope: Option<&Envelope>, reply: &Reply) {
         let reply = reply.to_string();
         let from = envelope.map(|e| e.reverse_path.as_str());
         let to = envelope.and_then(|e| e.recipients.last()).map(|r| r.path.as_str());
         self.log.write(&Event::Rejected(Rejected { client: client.peer, stage, from, to, reply: &reply }));
     }
 
-    /// A destination is left alone until then.
+    /// Logs that a destination is suspended.
     pub(crate) fn suspended(&self, destination: &Destination, outcome: &Outcome, until: Option<UnixMillis>) {
         self.log.write(&Event::Suspended { destination, outcome, until });
     }
 
-    /// After a log rotation.
+    /// Opens the file again after a log rotation.
     pub(crate) fn reopen(&self) {
         self.log.reopen();
     }

@@ -1,6 +1,6 @@
 //! Opens envelopes when their turn comes, as fast as messages leave.
 
-use super::gather::tell_damage;
+use super::collect::tell_damage;
 use crate::serve::driver::Driver;
 use engine::Event;
 use mail::QueueId;

@@ -1,7 +1,7 @@
-//! Reads the queue and sorts it: whole envelopes, or only their names where the order needs no more.
+//! Reads and sorts the queue: whole envelopes, or only file names where the order needs no more.
 
 use super::Options;
-use crate::serve::{snapshot::Current, wiring};
+use crate::serve::{snapshot::ConfigSnapshot, wiring};
 use config::{Backend, Settings};
 use mail::Destination;
 use queue::{SortFacts, SortOrder};
@@ -22,17 +22,17 @@ pub(super) struct Item {
     destination: Option<u32>,
 }
 
-/// Destinations by which was met first.
+/// Numbers destinations in the order in which they occur first.
 #[derive(Default)]
-struct Met(HashMap<Destination, u32>);
+struct Interner(HashMap<Destination, u32>);
 
-impl Met {
+impl Interner {
     fn number(&mut self, destination: Destination) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(destination).or_insert(next)
     }
 
-    /// Numbers become ranks.
+    /// Replaces the numbers by ranks.
     fn rank(self, items: &mut [Item]) {
         let mut ranks = vec![0; self.0.len()];
         let in_order: BTreeMap<Destination, u32> = self.0.into_iter().collect();
@@ -67,7 +67,7 @@ pub(super) enum Source {
 pub(super) fn read(
     settings: &Settings,
     options: Options,
-    current: &Current,
+    current: &ConfigSnapshot,
 ) -> Result<(Items, Source), String> {
     let is_one = settings.spools().len() == 1;
     let of_names = is_one && settings.spool.backend == Backend::QueueDirs && !needs_envelopes(options.order);
@@ -85,9 +85,9 @@ pub(super) fn read(
         return Ok((Items::Listed(listed), Source::Listed(Arc::new(spool))));
     }
     let by_host = options.order == SortOrder::Host;
-    let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Met::default());
+    let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Interner::default());
     let mut take = |found: Recovered| {
-        let first = || current.ways(&found.message.envelope).map(|way| way.0).min();
+        let first = || current.destinations(&found.message.envelope).map(|way| way.0).min();
         let first = if by_host { first() } else { None };
         items.push(Item { found, destination: first.map(|first| met.number(first)) });
     };
