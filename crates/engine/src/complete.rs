@@ -11,7 +11,7 @@ use crate::{
 };
 use mail::{Attempt, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
 use queue::{CancelAs, Completion, DestinationId, Overdue};
-use spool::{Change, Entry, SpoolFailure, Transaction};
+use spool::{ControlOp, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
 
 /// Why jobs end, or their attempt does.
@@ -56,7 +56,7 @@ fn expired(last: Option<&Outcome>) -> Outcome {
 /// The entry for the spool.
 fn ending(id: QueueId, cause: EndCause, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
     match (cause, last) {
-        (EndCause::Deleted, true) => Entry::Amend { id, change: Change::Delete },
+        (EndCause::Deleted, true) => Entry::Control { id, op: ControlOp::Delete },
         _ => Entry::Outcome { id, results, last },
     }
 }

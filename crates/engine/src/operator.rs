@@ -3,7 +3,7 @@
 use crate::{Command, Effect, Engine, RequestId, event::Context, task::Task};
 use mail::QueueId;
 use queue::CancelAs;
-use spool::{Change, Entry};
+use spool::{ControlOp, Entry};
 
 impl Engine {
     pub(crate) fn on_command(
@@ -19,8 +19,8 @@ impl Engine {
                 self.queue.flush(context.now);
                 true
             }
-            Command::Hold(id) => return self.change(context, request, id, Change::Hold, effects),
-            Command::Release(id) => return self.change(context, request, id, Change::Release, effects),
+            Command::Hold(id) => return self.change(context, request, id, ControlOp::Hold, effects),
+            Command::Release(id) => return self.change(context, request, id, ControlOp::Release, effects),
             Command::Cancel { id, recipients, cancel_as } => {
                 return self.cancel(context, request, id, recipients.as_deref(), cancel_as, effects);
             }
@@ -35,13 +35,13 @@ impl Engine {
         context: Context,
         request: RequestId,
         id: QueueId,
-        change: Change,
+        change: ControlOp,
         effects: &mut Vec<Effect>,
     ) {
         let is_found = match change {
-            Change::Hold => self.queue.hold(id),
-            Change::Release => self.queue.release(id, context.now),
-            Change::Delete => false,
+            ControlOp::Hold => self.queue.hold(id),
+            ControlOp::Release => self.queue.release(id, context.now),
+            ControlOp::Delete => false,
         };
         if !is_found {
             return effects.push(Effect::Answer { request, result: Ok(false) });
@@ -51,7 +51,7 @@ impl Engine {
             return effects.push(Effect::Answer { request, result: Ok(true) });
         }
         let task = self.tasks.add(Task::Answer(request));
-        self.submit(Some(task), vec![Entry::Amend { id, change }], effects);
+        self.submit(Some(task), vec![Entry::Control { id, op: change }], effects);
     }
 
     fn cancel(

@@ -21,8 +21,8 @@ pub(crate) struct RefusedTransactions {
 fn id_of(entry: &Entry) -> QueueId {
     match entry {
         Entry::Accept(message) => message.id,
-        Entry::Adopt(recovered) => recovered.message.id,
-        Entry::Outcome { id, .. } | Entry::Amend { id, .. } => *id,
+        Entry::Import(recovered) => recovered.message.id,
+        Entry::Outcome { id, .. } | Entry::Control { id, .. } => *id,
     }
 }
 
@@ -93,15 +93,15 @@ impl RefusedTransactions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spool::Change;
+    use spool::ControlOp;
 
-    fn amend(id: u64, change: Change) -> Transaction {
-        vec![Entry::Amend { id: QueueId(id), change }]
+    fn amend(id: u64, change: ControlOp) -> Transaction {
+        vec![Entry::Control { id: QueueId(id), op: change }]
     }
 
-    fn shown(due: &[(Option<TaskId>, Transaction)]) -> Vec<(u64, Change)> {
+    fn shown(due: &[(Option<TaskId>, Transaction)]) -> Vec<(u64, ControlOp)> {
         let one = |transaction: &Transaction| match &transaction[0] {
-            Entry::Amend { id, change } => (id.0, *change),
+            Entry::Control { id, op: change } => (id.0, *change),
             other => panic!("{other:?}"),
         };
         due.iter().map(|(_, transaction)| one(transaction)).collect()
@@ -110,18 +110,21 @@ mod tests {
     #[test]
     fn the_transactions_of_a_message_keep_their_order_however_often_they_are_refused() {
         let mut refused = RefusedTransactions::default();
-        refused.push_refused(None, amend(1, Change::Hold), 0);
-        assert!(refused.is_before(&amend(1, Change::Release)) && !refused.is_before(&amend(2, Change::Hold)));
-        refused.push_behind(None, amend(1, Change::Release));
+        refused.push_refused(None, amend(1, ControlOp::Hold), 0);
+        assert!(
+            refused.is_before(&amend(1, ControlOp::Release))
+                && !refused.is_before(&amend(2, ControlOp::Hold))
+        );
+        refused.push_behind(None, amend(1, ControlOp::Release));
         assert_eq!(shown(&refused.take_due(99)), []);
         let due = refused.take_due(100);
-        assert_eq!(shown(&due), [(1, Change::Hold)]);
+        assert_eq!(shown(&due), [(1, ControlOp::Hold)]);
         for (task, transaction) in due {
             refused.push_refused(task, transaction, 100);
         }
         refused.check_invariants();
-        assert_eq!(shown(&refused.take_due(200)), [(1, Change::Hold)]);
-        assert_eq!(shown(&refused.take_due(300)), [(1, Change::Release)]);
+        assert_eq!(shown(&refused.take_due(200)), [(1, ControlOp::Hold)]);
+        assert_eq!(shown(&refused.take_due(300)), [(1, ControlOp::Release)]);
         assert_eq!((refused.len(), refused.retry_at()), (0, None));
     }
 }

@@ -6,7 +6,7 @@ use mail::{
     Recipient, ReversePath, SharedMessage, TlsMode, Transport, UnixMillis,
 };
 use queue::{CancelAs, GroupId, JobStatus, Millis};
-use spool::{Change, Entry, RecipientState, Recovered, Refused, Transaction};
+use spool::{ControlOp, Entry, RecipientState, Recovered, Refused, Transaction};
 use std::sync::Arc;
 
 const WALL: u64 = 1_800_000_000_000;
@@ -169,9 +169,9 @@ impl Bench {
         self.handle(Event::Operator { request: RequestId(id), command });
     }
 
-    fn amendments(&self) -> Vec<Change> {
+    fn amendments(&self) -> Vec<ControlOp> {
         let amendment = |entry: &Entry| match entry {
-            Entry::Amend { change, .. } => Some(*change),
+            Entry::Control { op: change, .. } => Some(*change),
             _ => None,
         };
         self.stored.iter().flatten().filter_map(amendment).collect()
@@ -262,7 +262,7 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
         bench.now = bench.wake_at.unwrap();
         bench.handle(Event::Tick);
     }
-    assert_eq!(bench.amendments(), [Change::Hold, Change::Release, Change::Hold]);
+    assert_eq!(bench.amendments(), [ControlOp::Hold, ControlOp::Release, ControlOp::Hold]);
     assert_eq!(bench.answers, [1, 2, 3].map(|request| (RequestId(request), Some(true))));
 }
 

@@ -244,7 +244,7 @@ fn the_next_attempt_of_an_old_message_is_counted_from_its_last_one() {
     }];
     let message = message(id, arrived).into();
     let found = spool::Recovered { message, recipients, held: false };
-    before.submit(vec![Entry::Adopt(Box::new(found))]).unwrap();
+    before.submit(vec![Entry::Import(Box::new(found))]).unwrap();
     before.close();
     drop(before);
     let sink = defers();

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Order};
 use bytes::Bytes;
 use hurt::Hurt;
 use mail::{Disposition, Outcome, Part, QueueId, SharedMessage};
-use spool::{Change, CommitSeq, Entry, RecipientState, Spool, Transaction};
+use spool::{CommitSeq, ControlOp, Entry, RecipientState, Spool, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A live message's state, without the times at which the spool noted it.
@@ -67,19 +67,19 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
                 let recipients = vec![Past::default(); message.envelope.recipients.len()];
                 queue.insert(message.id.0, Live { recipients, held: false });
             }
-            Entry::Adopt(found) => {
+            Entry::Import(found) => {
                 queue.insert(found.message.id.0, Live::recovered(&found.recipients, found.held));
             }
-            Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+            Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
                 queue.remove(&id.0);
             }
             Entry::Outcome { id, results, last: false } => {
                 let Some(live) = queue.get_mut(&id.0) else { continue };
                 results.iter().for_each(|(index, outcome)| live.recipients[*index as usize].note(outcome));
             }
-            Entry::Amend { id, change } => {
+            Entry::Control { id, op: change } => {
                 if let Some(live) = queue.get_mut(&id.0) {
-                    live.held = *change == Change::Hold;
+                    live.held = *change == ControlOp::Hold;
                 }
             }
         }
@@ -90,15 +90,15 @@ fn apply(queue: &mut Queue, transaction: &Transaction) {
 fn accepted(entry: &Entry) -> Option<u64> {
     match entry {
         Entry::Accept(message) => Some(message.id.0),
-        Entry::Adopt(found) => Some(found.message.id.0),
-        Entry::Outcome { .. } | Entry::Amend { .. } => None,
+        Entry::Import(found) => Some(found.message.id.0),
+        Entry::Outcome { .. } | Entry::Control { .. } => None,
     }
 }
 
 /// The message that ends here.
 fn ended(entry: &Entry) -> Option<u64> {
     match entry {
-        Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => Some(id.0),
+        Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => Some(id.0),
         _ => None,
     }
 }

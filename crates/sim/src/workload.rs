@@ -6,7 +6,7 @@ use mail::{
     ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId,
     Recipient, ReversePath, SharedMessage, UnixMillis,
 };
-use spool::{Change, CommitSeq, Entry, Refused, Spool, Transaction};
+use spool::{CommitSeq, ControlOp, Entry, Refused, Spool, Transaction};
 
 /// Above so many live messages they are finished rather than accepted.
 const LIVE_MAX: usize = 14;
@@ -296,7 +296,7 @@ impl Workload {
             let size_bytes = self.rng.index(1500);
             entries.push(match self.some(ledger) {
                 Some(other) if other != id && self.rng.chance(50) => {
-                    Entry::Amend { id: other, change: Change::Hold }
+                    Entry::Control { id: other, op: ControlOp::Hold }
                 }
                 _ => self.mail(ledger, "", size_bytes),
             });
@@ -317,7 +317,7 @@ impl Workload {
                 let size_bytes = self.rng.index(1500);
                 entries.push(self.mail(ledger, "", size_bytes));
             }
-            3 => entries = vec![Entry::Amend { id, change: Change::Delete }],
+            3 => entries = vec![Entry::Control { id, op: ControlOp::Delete }],
             _ => {}
         }
         Self::submit(spool, ledger, entries)
@@ -325,7 +325,7 @@ impl Workload {
 
     fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
         let Some(id) = self.some(ledger) else { return Ok(None) };
-        let change = if self.rng.chance(50) { Change::Hold } else { Change::Release };
-        Self::submit(spool, ledger, vec![Entry::Amend { id, change }])
+        let change = if self.rng.chance(50) { ControlOp::Hold } else { ControlOp::Release };
+        Self::submit(spool, ledger, vec![Entry::Control { id, op: change }])
     }
 }

@@ -7,7 +7,7 @@ use sim::{
     seed::Rng,
 };
 use spool::{
-    Change, Entry, LogSettings, LogSpool, RecoveryReport, Spool, SpoolFailure, WorkStep, disk::Disk,
+    ControlOp, Entry, LogSettings, LogSpool, RecoveryReport, Spool, SpoolFailure, WorkStep, disk::Disk,
 };
 use std::sync::Arc;
 
@@ -225,14 +225,14 @@ fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
     let name =
         disk.list().unwrap().into_iter().find(|name| disk.synced(name).get(4096) == Some(&b'P')).unwrap();
     pass(2, 3);
-    let held = |change| vec![Entry::Amend { id: QueueId(1), change }];
-    commit(&spool, held(Change::Hold));
+    let held = |change| vec![Entry::Control { id: QueueId(1), op: change }];
+    commit(&spool, held(ControlOp::Hold));
     disk.decay(&name, 4200, Decay::Garbage, &mut Rng::new(1));
     pass(100, 100);
     // Only a start quarantines.
     assert_eq!((set_aside(&disk), segments() < 13), (0, true), "{:?}", disk.list());
     // Nor does what an operator decides after its segment was parked.
-    commit(&spool, held(Change::Release));
+    commit(&spool, held(ControlOp::Release));
     pass(300, 100);
     assert!(segments() < 13, "{:?}", disk.list());
 }

@@ -9,14 +9,14 @@ use std::{
 #[derive(Default)]
 pub(crate) struct Closing {
     is_closing: Mutex<bool>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 impl Closing {
     /// Ends all waits.
     pub(crate) fn begin(&self) {
         *self.is_closing.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.bell.notify_all();
+        self.wakeup.notify_all();
     }
 
     /// Is the spool being closed?
@@ -27,7 +27,7 @@ impl Closing {
     /// Waits so long; `false` when the spool is being closed.
     pub(crate) fn wait(&self, most: Duration) -> bool {
         let guard = self.is_closing.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.bell.wait_timeout_while(guard, most, |is_closing| !*is_closing);
+        let waited = self.wakeup.wait_timeout_while(guard, most, |is_closing| !*is_closing);
         !*waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }

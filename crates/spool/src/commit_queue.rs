@@ -69,9 +69,9 @@ pub(crate) fn classify(transaction: &[Entry]) -> (bool, Urgency) {
     let of = |entry: &Entry| match entry {
         // Reports on what leaves may use the reserve; null senders from elsewhere may not.
         Entry::Accept(message) => (message.is_report(), Urgency::OnWait),
-        Entry::Adopt(_) => (false, Urgency::OnWait),
+        Entry::Import(_) => (false, Urgency::OnWait),
         Entry::Outcome { .. } => (!entry.is_in_vain(), Urgency::Lazy),
-        Entry::Amend { .. } => (true, Urgency::Immediate),
+        Entry::Control { .. } => (true, Urgency::Immediate),
     };
     let classes = transaction.iter().map(of);
     classes.fold((true, Urgency::Lazy), |all, one| (all.0 && one.0, all.1.max(one.1)))

@@ -8,7 +8,7 @@ use crate::format::{
 };
 use mail::QueueId;
 
-const KINDS: [Kind; 5] = [Kind::Message, Kind::Outcome, Kind::Done, Kind::Hold, Kind::Chunk];
+const KINDS: [Kind; 5] = [Kind::Message, Kind::Outcome, Kind::Tombstone, Kind::Hold, Kind::Chunk];
 
 /// The segment header, batches and records: whatever is read lies within what was there.
 pub fn framing(bytes: &[u8], position: u64, seed: u64) {

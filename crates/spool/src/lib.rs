@@ -5,7 +5,6 @@
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
 
-mod carry;
 mod closing;
 mod commit_progress;
 mod commit_queue;
@@ -18,21 +17,22 @@ pub mod fuzz;
 mod group_commit;
 mod inspect;
 mod log;
+mod migrate;
 mod mutant;
 mod null;
 mod parallel;
 mod sched;
 mod sharded;
 
-pub use carry::carry;
 pub use commit_waiters::CommitWaiters;
 pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{
     LogSettings, LogSpool, WorkStep,
-    examine::{Said, Seen, examine},
+    dump::{LogItem, RecordBody, dump_log},
     salvage::{SalvageReport, Salvaged, salvage},
 };
+pub use migrate::migrate_message;
 #[cfg(feature = "mutants")]
 pub use mutant::Mutant;
 pub use null::NullSpool;
@@ -51,9 +51,9 @@ pub struct CommitSeq(pub u64);
 pub enum Entry {
     /// A new message. Parts of its content that are [`mail::Part::Stored`] came from [`Spool::store`].
     Accept(SharedMessage),
-    /// A message from another spool with what became of it there, by [`carry`]. Parts of its content that
+    /// A message from another spool with what became of it there, by [`migrate_message`]. Parts of its content that
     /// are stored came from this spool's [`Spool::store`].
-    Adopt(Box<Recovered>),
+    Import(Box<Recovered>),
     /// Results of attempts: `(recipient index, outcome)`. With `last`, no recipient is left and the
     /// message's space may be freed once this is durable.
     Outcome {
@@ -65,11 +65,11 @@ pub enum Entry {
         last: bool,
     },
     /// An operator's decision.
-    Amend {
+    Control {
         /// The message.
         id: QueueId,
-        /// What changes.
-        change: Change,
+        /// The decision.
+        op: ControlOp,
     },
 }
 
@@ -83,10 +83,10 @@ impl Entry {
 
 /// What an operator may change of a queued message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ControlOp {
     /// Keep it, try nothing.
     Hold,
-    /// Undo [`Change::Hold`].
+    /// Undo [`ControlOp::Hold`].
     Release,
     /// Forget it; its space may be freed once this is durable.
     Delete,

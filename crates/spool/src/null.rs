@@ -1,7 +1,7 @@
 //! Keeps everything in memory and calls it durable at once: the laboratory's ceiling, never for mail.
 
 use crate::{
-    Change, CommitSeq, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool,
+    CommitSeq, ControlOp, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, Spool,
     SpoolFailure, Transaction,
 };
 use bytes::Bytes;
@@ -17,19 +17,19 @@ use std::{
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct NullSpool {
-    kept: Mutex<Kept>,
+    contents: Mutex<Contents>,
     commit_seq: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Contents {
     messages: HashMap<QueueId, SharedMessage>,
     chunks: HashMap<ChunkId, Bytes>,
     next_place: u64,
     closed: bool,
 }
 
-impl Kept {
+impl Contents {
     fn forget(&mut self, id: QueueId) {
         let Some(message) = self.messages.remove(&id) else { return };
         for part in message.content.parts() {
@@ -41,41 +41,41 @@ impl Kept {
 }
 
 impl NullSpool {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Spool for NullSpool {
     fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
-        let mut kept = self.kept();
-        if kept.closed {
+        let mut contents = self.contents();
+        if contents.closed {
             return Err(Refused::Poisoned);
         }
         for entry in transaction {
             match entry {
-                Entry::Accept(message) => drop(kept.messages.insert(message.id, message)),
-                Entry::Adopt(found) => drop(kept.messages.insert(found.message.id, found.message)),
-                Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
-                    kept.forget(id);
+                Entry::Accept(message) => drop(contents.messages.insert(message.id, message)),
+                Entry::Import(found) => drop(contents.messages.insert(found.message.id, found.message)),
+                Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
+                    contents.forget(id);
                 }
-                Entry::Outcome { .. } | Entry::Amend { .. } => {}
+                Entry::Outcome { .. } | Entry::Control { .. } => {}
             }
         }
         Ok(CommitSeq(self.commit_seq.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
-        let mut kept = self.kept();
-        kept.next_place += 1;
-        let chunk_id = ChunkId(kept.next_place);
-        kept.chunks.insert(chunk_id, chunk);
+        let mut contents = self.contents();
+        contents.next_place += 1;
+        let chunk_id = ChunkId(contents.next_place);
+        contents.chunks.insert(chunk_id, chunk);
         Ok(chunk_id)
     }
 
     fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
-        let mut kept = self.kept();
-        chunk_ids.iter().for_each(|chunk_id| drop(kept.chunks.remove(chunk_id)));
+        let mut contents = self.contents();
+        chunk_ids.iter().for_each(|chunk_id| drop(contents.chunks.remove(chunk_id)));
     }
 
     fn durable(&self, _: CommitSeq) -> Durable {
@@ -91,11 +91,11 @@ impl Spool for NullSpool {
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
-        self.kept().messages.get(&id).cloned().ok_or(SpoolFailure::Missing)
+        self.contents().messages.get(&id).cloned().ok_or(SpoolFailure::Missing)
     }
 
     fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
-        self.kept().chunks.get(&chunk_id).cloned().ok_or(SpoolFailure::Missing)
+        self.contents().chunks.get(&chunk_id).cloned().ok_or(SpoolFailure::Missing)
     }
 
     fn recover(&mut self, _: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
@@ -103,12 +103,12 @@ impl Spool for NullSpool {
     }
 
     fn pressure(&self) -> Pressure {
-        let message_count = self.kept().messages.len() as u64;
+        let message_count = self.contents().messages.len() as u64;
         let transaction_count = self.commit_seq.load(Ordering::Relaxed);
         Pressure { message_count, transaction_count, free_bytes: u64::MAX, ..Pressure::default() }
     }
 
     fn close(&self) {
-        self.kept().closed = true;
+        self.contents().closed = true;
     }
 }

@@ -36,10 +36,10 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// What the threads and the taker share.
-struct Line<R> {
+/// What the threads and the consumer share.
+struct OrderedResults<R> {
     state: Mutex<State<R>>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 struct State<R> {
@@ -48,11 +48,11 @@ struct State<R> {
     /// All before this were taken.
     taken: usize,
     done: BTreeMap<usize, R>,
-    /// A thread has panicked, or the taker wants no more.
+    /// A thread has panicked, or the consumer wants no more.
     is_over: bool,
 }
 
-impl<R> Line<R> {
+impl<R> OrderedResults<R> {
     fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -61,7 +61,7 @@ impl<R> Line<R> {
     fn begin(&self, count: usize, ahead: usize) -> Option<usize> {
         let mut state = self.lock();
         while !state.is_over && state.next < count && state.next >= state.taken + ahead {
-            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.is_over || state.next >= count {
             return None;
@@ -72,7 +72,7 @@ impl<R> Line<R> {
 
     fn end(&self, number: usize, result: R) {
         self.lock().done.insert(number, result);
-        self.bell.notify_all();
+        self.wakeup.notify_all();
     }
 
     fn take(&self, number: usize) -> Option<R> {
@@ -81,24 +81,24 @@ impl<R> Line<R> {
             if let Some(result) = state.done.remove(&number) {
                 state.taken = number + 1;
                 drop(state);
-                self.bell.notify_all();
+                self.wakeup.notify_all();
                 return Some(result);
             }
             if state.is_over {
                 return None;
             }
-            state = self.bell.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wakeup.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn stop(&self) {
         self.lock().is_over = true;
-        self.bell.notify_all();
+        self.wakeup.notify_all();
     }
 }
 
-/// Tells the taker when a thread panics, and the threads when the taker returns early.
-struct Stop<'a, R>(&'a Line<R>, bool);
+/// Tells the consumer when a thread panics, and the threads when the consumer returns early.
+struct Stop<'a, R>(&'a OrderedResults<R>, bool);
 
 impl<R> Drop for Stop<'_, R> {
     fn drop(&mut self) {
@@ -124,15 +124,15 @@ pub(crate) fn in_order<T: Sync, R: Send, E>(
         return items.iter().try_for_each(|item| take(work(item)));
     }
     let state = State { next: 0, taken: 0, done: BTreeMap::new(), is_over: false };
-    let line = Line { state: Mutex::new(state), bell: Condvar::new() };
+    let results = OrderedResults { state: Mutex::new(state), wakeup: Condvar::new() };
     let run = || {
-        let _stop = Stop(&line, false);
-        while let Some(number) = line.begin(items.len(), 2 * threads) {
-            line.end(number, work(&items[number]));
+        let _stop = Stop(&results, false);
+        while let Some(number) = results.begin(items.len(), 2 * threads) {
+            results.end(number, work(&items[number]));
         }
     };
     thread::scope(|scope| {
-        let _stop = Stop(&line, true);
+        let _stop = Stop(&results, true);
         let spawned: Vec<_> = (0..threads)
             .map(|_| thread::Builder::new().name("spool-read".to_owned()).spawn_scoped(scope, run))
             .collect();
@@ -141,7 +141,7 @@ pub(crate) fn in_order<T: Sync, R: Send, E>(
             return items.iter().try_for_each(|item| take(work(item)));
         }
         for number in 0..items.len() {
-            let Some(result) = line.take(number) else { break };
+            let Some(result) = results.take(number) else { break };
             take(result)?;
         }
         for thread in spawned.into_iter().flatten() {

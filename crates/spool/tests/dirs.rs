@@ -257,7 +257,7 @@ fn what_finds_no_room_waits_for_it_and_mail_is_refused_meanwhile() {
         let (spool, ..) = recovered_with_faults(dir.path(), &faults);
         commit(&spool, small(1));
         let names = || fs::read_dir(dir.path()).unwrap().count();
-        let held = Entry::Amend { id: QueueId(1), change: spool::Change::Hold };
+        let held = Entry::Control { id: QueueId(1), op: spool::ControlOp::Hold };
         // New files, a line, and an intent over several messages.
         for transaction in [vec![small(2)], vec![held], vec![small(3), small(4)]] {
             let before = names();
@@ -350,18 +350,19 @@ fn no_number_in_a_line_or_name_stops_a_start_or_a_commit() {
             let commit_seq = spool.submit(vec![small(3 + 2 * start), small(4 + 2 * start)]).unwrap();
             wait(spool.durable(commit_seq)).unwrap();
             for id in [1, 2] {
-                let change = if is_held && id == 1 { spool::Change::Hold } else { spool::Change::Release };
-                commit(&spool, Entry::Amend { id: QueueId(id), change });
+                let change =
+                    if is_held && id == 1 { spool::ControlOp::Hold } else { spool::ControlOp::Release };
+                commit(&spool, Entry::Control { id: QueueId(id), op: change });
             }
         }
         // What is noted behind such a line counts.
         let (spool, ..) = recovered(dir.path());
-        commit(&spool, Entry::Amend { id: QueueId(1), change: spool::Change::Release });
+        commit(&spool, Entry::Control { id: QueueId(1), op: spool::ControlOp::Release });
         drop(spool);
         let mut spool = opened(dir.path());
         spool.recover_listed(false).unwrap();
         assert!(spool.open_listed(&[QueueId(1)]).unwrap().0.iter().all(|one| !one.held), "{line}");
-        commit(&spool, Entry::Amend { id: QueueId(2), change: spool::Change::Hold });
+        commit(&spool, Entry::Control { id: QueueId(2), op: spool::ControlOp::Hold });
         drop(spool);
         let (spool, found, _) = recovered(dir.path());
         assert_eq!((found.len(), spool.pressure().poisoned), (6, false));

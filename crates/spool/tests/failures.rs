@@ -9,7 +9,7 @@ use mail::{
     SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Choice, DirSettings, DirSpool, Entry, LogSettings, LogSpool, QueueDirectory, Refused, Spool,
+    Choice, ControlOp, DirSettings, DirSpool, Entry, LogSettings, LogSpool, QueueDirectory, Refused, Spool,
     disk::RealDisk,
 };
 use std::{
@@ -77,7 +77,7 @@ impl Injected {
         let fault = *self.fault.lock().unwrap();
         let current = std::thread::current();
         let name = current.name().unwrap_or_default();
-        for known in ["spool-commit", "spool-prepare", "spool-room", "spool-clean"] {
+        for known in ["spool-commit", "spool-prepare", "spool-room", "spool-compact"] {
             if name == known && fault == Some(call(known)) {
                 panic!("the test makes {known} panic");
             }
@@ -210,7 +210,7 @@ fn what_waits_for_the_commit_thread_when_another_thread_fails_is_not_called_dura
         let first = spool.submit(accept(1, 100)).unwrap();
         let asked = spool.durable(first);
         faults.await_sync();
-        let held = vec![Entry::Amend { id: QueueId(1), change: Change::Hold }];
+        let held = vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold }];
         let second = [accept(2, 100), held].map(|entries| spool.submit(entries).unwrap());
         faults.is_replaced.store(true, Ordering::Relaxed);
         wait(spool.failed()).expect("no failure is reported");
@@ -318,17 +318,17 @@ fn a_panic_of_the_thread_that_looks_for_room_is_reported() {
 }
 
 #[test]
-fn a_panic_of_the_cleaning_thread_is_reported() {
+fn a_panic_of_the_compaction_thread_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, faults) = log(dir.path());
-    faults.set(Fault::PanicInRead("spool-clean"));
+    faults.set(Fault::PanicInRead("spool-compact"));
     // One message stays in the oldest segment, and the log grows beyond several times what lives in it.
     let chunk = Bytes::from(vec![b'x'; 100_000]);
     let commit_seq = spool.submit(accept(1, 100)).unwrap();
     wait(spool.durable(commit_seq)).unwrap().unwrap();
     let begun = std::time::Instant::now();
     while !spool.pressure().poisoned {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the log is not cleaned");
+        assert!(begun.elapsed() < Duration::from_secs(60), "the log is not compacted");
         if let Ok(chunk_id) = spool.store(chunk.clone()) {
             spool.discard_chunks(&[chunk_id]);
         }
@@ -336,5 +336,5 @@ fn a_panic_of_the_cleaning_thread_is_reported() {
             let _ = wait(spool.durable(commit_seq)).expect("the wait does not end");
         }
     }
-    ends(&*spool, "the spool-clean thread panicked");
+    ends(&*spool, "the spool-compact thread panicked");
 }

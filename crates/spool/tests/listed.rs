@@ -4,7 +4,7 @@ use mail::{
     Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
     SharedMessage, UnixMillis,
 };
-use spool::{Change, DirSettings, DirSpool, Entry, Layout, Recovered, Spool, list};
+use spool::{ControlOp, DirSettings, DirSpool, Entry, Layout, Recovered, Spool, list};
 use std::{fs, path::Path};
 
 fn message(id: u64) -> SharedMessage {
@@ -53,8 +53,8 @@ fn fill(dir: &Path) {
     for id in [3, 5] {
         spool.submit(vec![outcome(id, 1, deferred())]).unwrap();
     }
-    spool.submit(vec![Entry::Amend { id: QueueId(7), change: Change::Hold }]).unwrap();
-    spool.submit(vec![Entry::Amend { id: QueueId(40), change: Change::Delete }]).unwrap();
+    spool.submit(vec![Entry::Control { id: QueueId(7), op: ControlOp::Hold }]).unwrap();
+    spool.submit(vec![Entry::Control { id: QueueId(40), op: ControlOp::Delete }]).unwrap();
     spool.close();
 }
 

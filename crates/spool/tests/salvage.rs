@@ -6,7 +6,7 @@ use mail::{
     ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
-    Entry, LogSettings, LogSpool, SalvageReport, Salvaged, Seen, Spool, SpoolFailure, examine, salvage,
+    Entry, LogItem, LogSettings, LogSpool, SalvageReport, Salvaged, Spool, SpoolFailure, dump_log, salvage,
 };
 use std::{
     fs::{self, OpenOptions},
@@ -253,11 +253,13 @@ fn everything_that_was_written_is_seen() {
     (1..=3).for_each(|id| commit(&spool, vec![Entry::Accept(small(id))]));
     drop(spool);
     let (mut batches, mut records, mut others) = (0, 0, 0);
-    examine(dir.path(), &mut |seen| match seen {
-        Seen::Batch { .. } => batches += 1,
-        Seen::Record { is_loose: false, .. } => records += 1,
-        Seen::Segment { .. } | Seen::Empty { .. } => {}
-        Seen::Record { .. } | Seen::Damage { .. } | Seen::Torn { .. } | Seen::Unread { .. } => others += 1,
+    dump_log(dir.path(), &mut |seen| match seen {
+        LogItem::Batch { .. } => batches += 1,
+        LogItem::Record { is_loose: false, .. } => records += 1,
+        LogItem::Segment { .. } | LogItem::Empty { .. } => {}
+        LogItem::Record { .. } | LogItem::Damage { .. } | LogItem::Torn { .. } | LogItem::Unread { .. } => {
+            others += 1
+        }
     })
     .unwrap();
     assert_eq!((batches, records, others), (3, 3, 0));

@@ -12,8 +12,8 @@ const TRIES_MAX: u32 = 1_000_000;
 fn named(transaction: &Transaction) -> BTreeSet<u64> {
     let id = |entry: &Entry| match entry {
         Entry::Accept(message) => message.id.0,
-        Entry::Adopt(found) => found.message.id.0,
-        Entry::Outcome { id, .. } | Entry::Amend { id, .. } => id.0,
+        Entry::Import(found) => found.message.id.0,
+        Entry::Outcome { id, .. } | Entry::Control { id, .. } => id.0,
     };
     transaction.iter().map(id).collect()
 }

@@ -11,7 +11,7 @@ use crate::{
     survey::{self, Spot, What},
 };
 use mail::QueueId;
-use spool::{Change, Entry, RecoveryReport, WorkStep};
+use spool::{ControlOp, Entry, RecoveryReport, WorkStep};
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
@@ -93,7 +93,7 @@ fn finish(id: &u64) -> Entry {
 }
 
 fn delete(id: &u64) -> Entry {
-    Entry::Amend { id: QueueId(*id), change: Change::Delete }
+    Entry::Control { id: QueueId(*id), op: ControlOp::Delete }
 }
 
 impl Run {

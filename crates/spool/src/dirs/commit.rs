@@ -1,17 +1,18 @@
-//! The commit thread: takes everything that waits, round by round. What a crash may leave of a round
+//! The commit thread: takes everything that waits, batch by batch. What a crash may leave of a batch
 //! is in the module's text.
 
 use super::{
-    Shared, Work, intent,
+    Shared, Work,
+    commit_batch::{ChangedMessage, CommitBatch},
+    intent,
     names::Named,
     pending_sync::{Unwritten, Written},
-    round::{ChangedMessage, Round},
 };
 use crate::{CommitSeq, SpoolFailure, disk::File, mutant::Mutant};
 use mail::Part;
 use std::{sync::Arc, time::Instant};
 
-/// What the thread holds between its rounds.
+/// What the thread holds between its batches.
 pub(super) struct Committer {
     shared: Arc<Shared>,
     next: Next,
@@ -21,7 +22,7 @@ pub(super) struct Committer {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Next {
     pub(super) intent: u64,
-    pub(super) round: u64,
+    pub(super) batch: u64,
 }
 
 impl Committer {
@@ -42,50 +43,50 @@ impl Committer {
             self.shared.group_commit.progress.publish(last);
         }
         let mut commit_seq = CommitSeq(last.0 - works.len() as u64);
-        let mut round = self.begin();
+        let mut batch = self.begin();
         for (work, blocks) in works {
-            round.blocks += blocks;
+            batch.blocks += blocks;
             commit_seq.0 += 1;
             match work {
-                Work::Transaction(entries) => round.transaction(&self.shared, entries),
-                Work::Chunk(chunk_id, bytes) => round.chunk(&self.shared, chunk_id, bytes),
-                Work::Forget(chunk_id, dir) => round.forgotten.push((chunk_id, dir)),
+                Work::Transaction(entries) => batch.transaction(&self.shared, entries),
+                Work::Chunk(chunk_id, bytes) => batch.chunk(&self.shared, chunk_id, bytes),
+                Work::Forget(chunk_id, dir) => batch.forgotten.push((chunk_id, dir)),
             }
-            if commit_seq == last || round.is_full() {
-                if let Err(failure) = self.commit(std::mem::replace(&mut round, Round::new(0))) {
+            if commit_seq == last || batch.is_full() {
+                if let Err(failure) = self.commit(std::mem::replace(&mut batch, CommitBatch::new(0))) {
                     self.shared.poison(failure);
                     return false;
                 }
                 self.shared.group_commit.progress.publish(commit_seq);
-                round = self.begin();
+                batch = self.begin();
             }
         }
         true
     }
 
-    fn begin(&mut self) -> Round {
-        let number = self.shared.round_after(self.next.round);
-        self.next.round = number.saturating_add(1);
-        Round::new(number)
+    fn begin(&mut self) -> CommitBatch {
+        let number = self.shared.batch_after(self.next.batch);
+        self.next.batch = number.saturating_add(1);
+        CommitBatch::new(number)
     }
 
-    fn commit(&mut self, round: Round) -> Result<(), SpoolFailure> {
-        if round.is_empty() {
-            self.shared.room.settle(round.blocks);
+    fn commit(&mut self, batch: CommitBatch) -> Result<(), SpoolFailure> {
+        if batch.is_empty() {
+            self.shared.room.settle(batch.blocks);
             return Ok(());
         }
         if self.shared.mutant.is(Mutant::ReuseEarly) {
-            round.touched.iter().filter(|t| t.ends).for_each(|t| self.remove_content(t));
+            batch.changed.iter().filter(|t| t.ends).for_each(|t| self.remove_content(t));
         }
         let started = Instant::now();
-        self.write_new(&round)?;
-        let intent = self.write_intent(&round)?;
-        self.apply(&round)?;
+        self.write_new(&batch)?;
+        let intent = self.write_intent(&batch)?;
+        self.apply(&batch)?;
         let took_us = started.elapsed().as_micros() as u64;
-        probe::probe!(postrider, commit, round.touched.len(), round.blocks, took_us);
+        probe::probe!(postrider, commit, batch.changed.len(), batch.blocks, took_us);
         self.shared.group_commit.note_commit();
-        let blocks = round.blocks;
-        self.note(round);
+        let blocks = batch.blocks;
+        self.note(batch);
         if let Some(number) = intent {
             self.tidy(self.shared.queues.first(), Named::Intent(number));
         }
@@ -99,9 +100,9 @@ impl Committer {
     }
 
     /// Chunks, content and unfinished envelopes; afterwards their bytes and names are durable.
-    fn write_new(&self, round: &Round) -> Result<(), SpoolFailure> {
+    fn write_new(&self, batch: &CommitBatch) -> Result<(), SpoolFailure> {
         self.when_there_is_room(|written| {
-            Self::create_all(written, round)?;
+            Self::create_all(written, batch)?;
             written.sync()
         })
         .map(drop)
@@ -122,14 +123,14 @@ impl Committer {
         }
     }
 
-    fn create_all(written: &mut Written<'_>, round: &Round) -> Result<(), Unwritten> {
-        for chunk in &round.chunks {
+    fn create_all(written: &mut Written<'_>, batch: &CommitBatch) -> Result<(), Unwritten> {
+        for chunk in &batch.chunks {
             written.create(chunk.dir, Named::Chunk(chunk.chunk_id), |file| file.write_at(0, &chunk.bytes))?;
         }
-        for touched in round.touched.iter().filter(|t| t.is_new()) {
-            let Some(message) = &touched.accepted else { continue };
-            if super::round::memory_bytes(message) > 0 {
-                written.create(touched.dir, Named::Content(touched.id.0), |file| {
+        for changed in batch.changed.iter().filter(|t| t.is_new()) {
+            let Some(message) = &changed.accepted else { continue };
+            if super::commit_batch::memory_bytes(message) > 0 {
+                written.create(changed.dir, Named::Content(changed.id.0), |file| {
                     let mut at = 0;
                     for part in message.content.parts() {
                         let Part::Memory(bytes) = part else { continue };
@@ -139,22 +140,22 @@ impl Committer {
                     Ok(())
                 })?;
             }
-            let write = |file: &dyn File| file.write_at(0, &touched.lines);
-            written.create(touched.dir, Named::Unfinished(touched.id.0), write)?;
+            let write = |file: &dyn File| file.write_at(0, &changed.lines);
+            written.create(changed.dir, Named::Unfinished(changed.id.0), write)?;
         }
         Ok(())
     }
 
     /// What happens to several messages is written down before it happens to the first.
-    fn write_intent(&mut self, round: &Round) -> Result<Option<u64>, SpoolFailure> {
-        let steps = round.joint_steps();
+    fn write_intent(&mut self, batch: &CommitBatch) -> Result<Option<u64>, SpoolFailure> {
+        let steps = batch.joint_steps();
         if steps.is_empty() {
             return Ok(None);
         }
         let number = self.next.intent;
         self.next.intent += 1;
         let mut bytes = Vec::new();
-        intent::write(&mut bytes, self.shared.seal(number), number, &steps);
+        intent::write(&mut bytes, self.shared.checksum_of(number), number, &steps);
         let first = self.shared.queues.first();
         let mut written = self.when_there_is_room(|written| {
             written.create(first, Named::Draft(number), |file| file.write_at(0, &bytes))?;
@@ -166,13 +167,13 @@ impl Committer {
     }
 
     /// Appends lines, gives names, takes names; afterwards all of it is durable.
-    fn apply(&self, round: &Round) -> Result<(), SpoolFailure> {
+    fn apply(&self, batch: &CommitBatch) -> Result<(), SpoolFailure> {
         let old = |t: &&ChangedMessage| t.accepted.is_none();
         let append = || {
             let mut written = Written::new(&self.shared);
-            for touched in round.touched.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
-                let write = |file: &dyn File| file.write_at(touched.base, &touched.lines);
-                written.change(touched.dir, Named::Envelope(touched.id.0), write)?;
+            for changed in batch.changed.iter().filter(old).filter(|t| !t.ends && !t.lines.is_empty()) {
+                let write = |file: &dyn File| file.write_at(changed.base, &changed.lines);
+                written.change(changed.dir, Named::Envelope(changed.id.0), write)?;
             }
             written.sync_files()?;
             Ok(written)
@@ -185,21 +186,21 @@ impl Committer {
                 Err(unwritten) => self.shared.await_room(unwritten)?,
             }
         };
-        for touched in round.touched.iter().filter(|t| t.is_new()) {
-            written.rename(touched.dir, Named::Unfinished(touched.id.0), Named::Envelope(touched.id.0))?;
+        for changed in batch.changed.iter().filter(|t| t.is_new()) {
+            written.rename(changed.dir, Named::Unfinished(changed.id.0), Named::Envelope(changed.id.0))?;
         }
-        for touched in round.touched.iter().filter(old).filter(|t| t.ends) {
-            written.remove(touched.dir, Named::Envelope(touched.id.0))?;
+        for changed in batch.changed.iter().filter(old).filter(|t| t.ends) {
+            written.remove(changed.dir, Named::Envelope(changed.id.0))?;
         }
         written.sync().map_err(|unwritten| unwritten.failure)
     }
 
     /// Tells the index, and removes what nobody needs any more: only now is its end durable.
-    fn note(&self, round: Round) {
-        let mut freed = round.forgotten;
+    fn note(&self, batch: CommitBatch) {
+        let mut freed = batch.forgotten;
         let dirs = &self.shared.queues.dirs;
         let mut index = self.shared.index();
-        for chunk in round.chunks {
+        for chunk in batch.chunks {
             // Abandoned while it was written?
             if let Some(known) = index.take_chunk(chunk.chunk_id) {
                 index.add_chunk(chunk.chunk_id, super::index::Chunk { dir: Some(chunk.dir), ..known });
@@ -208,36 +209,36 @@ impl Committer {
             }
         }
         let mut ended = Vec::new();
-        for touched in &round.touched {
-            let slot = match &touched.accepted {
-                Some(message) => Some(touched.slot(message)),
-                None => index.take(dirs, touched.id.0),
+        for changed in &batch.changed {
+            let slot = match &changed.accepted {
+                Some(message) => Some(changed.slot(message)),
+                None => index.take(dirs, changed.id.0),
             };
             let Some(mut slot) = slot else { continue };
-            if touched.ends {
+            if changed.ends {
                 for chunk_id in &slot.chunks {
                     let chunk = index.take_chunk(*chunk_id);
                     freed.extend(chunk.and_then(|chunk| Some((*chunk_id, chunk.dir?))));
                 }
-                ended.push((touched, slot.content_bytes));
+                ended.push((changed, slot.content_bytes));
             } else {
-                slot.envelope_bytes = touched.base + touched.lines.len() as u64;
-                index.add(dirs, touched.id.0, slot);
+                slot.envelope_bytes = changed.base + changed.lines.len() as u64;
+                index.add(dirs, changed.id.0, slot);
             }
         }
         drop(index);
         for (chunk_id, dir) in freed {
             self.tidy(dir, Named::Chunk(chunk_id));
         }
-        for (touched, content_bytes) in ended {
-            if touched.accepted.is_none() && content_bytes > 0 && !self.shared.mutant.is(Mutant::ReuseEarly) {
-                self.remove_content(touched);
+        for (changed, content_bytes) in ended {
+            if changed.accepted.is_none() && content_bytes > 0 && !self.shared.mutant.is(Mutant::ReuseEarly) {
+                self.remove_content(changed);
             }
         }
     }
 
-    fn remove_content(&self, touched: &ChangedMessage) {
-        self.tidy(touched.dir, Named::Content(touched.id.0));
+    fn remove_content(&self, changed: &ChangedMessage) {
+        self.tidy(changed.dir, Named::Content(changed.id.0));
     }
 
     /// Removes a file nobody needs. What stays is garbage, which the next start removes.

@@ -67,9 +67,14 @@ impl fmt::Display for Unreadable {
 }
 
 /// Writes the lines of a message that is accepted. `sum_of` knows the checksums of its chunks.
-pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, message: &Message, sum_of: impl Fn(u64) -> u32) {
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    checksum: LineChecksum,
+    message: &Message,
+    sum_of: impl Fn(u64) -> u32,
+) {
     let e = &message.envelope;
-    let mut to = Lines::new(out, seal, 0);
+    let mut to = Lines::new(out, checksum, 0);
     to.line(MAGIC, |w| {
         w.word(VERSION).word(message.id);
     });

@@ -52,16 +52,19 @@ impl DirSpool {
             // The folder's lock keeps the other engine out, too.
             RealDisk::new(path).map_err(failed)?;
             for number in 0..layout.directories.max(1) {
-                let home = path.join(format!("q{number:02}"));
-                if !found.contains(&home) {
-                    found.push(home);
+                let queue_dir = path.join(format!("q{number:02}"));
+                if !found.contains(&queue_dir) {
+                    found.push(queue_dir);
                 }
             }
         }
-        let is_open =
-            |home: &Path| split_pattern(path).is_some() || number_of(home) < layout.directories.max(1);
-        let queues: io::Result<Vec<_>> =
-            found.iter().map(|home| queue(home, is_open(home).then_some(layout.hashed))).collect();
+        let is_open = |queue_dir: &Path| {
+            split_pattern(path).is_some() || number_of(queue_dir) < layout.directories.max(1)
+        };
+        let queues: io::Result<Vec<_>> = found
+            .iter()
+            .map(|queue_dir| queue(queue_dir, is_open(queue_dir).then_some(layout.hashed)))
+            .collect();
         let queues = queues.map_err(failed)?;
         warn_of_file_systems(&found).map_err(failed)?;
         let mut spool = Self::on(queues, settings)?;
@@ -82,10 +85,10 @@ impl DirSpool {
 }
 
 /// Once for each file system.
-fn warn_of_file_systems(homes: &[PathBuf]) -> io::Result<()> {
+fn warn_of_file_systems(queue_dirs: &[PathBuf]) -> io::Result<()> {
     let mut seen = BTreeSet::new();
-    for home in homes {
-        let disk = RealDisk::new(home)?;
+    for queue_dir in queue_dirs {
+        let disk = RealDisk::new(queue_dir)?;
         if seen.insert(disk.device()?) {
             disk.durability_warning().iter().for_each(|warning| tracing::warn!("{warning}"));
         }
@@ -95,7 +98,7 @@ fn warn_of_file_systems(homes: &[PathBuf]) -> io::Result<()> {
 
 /// For a reader that makes and changes nothing.
 pub(crate) fn to_inspect(path: &Path) -> io::Result<Vec<QueueDirectory>> {
-    existing(path)?.iter().map(|home| queue(home, Some(0))).collect()
+    existing(path)?.iter().map(|queue_dir| queue(queue_dir, Some(0))).collect()
 }
 
 /// Are there segments of a log?
@@ -145,16 +148,17 @@ fn is_number(text: &str) -> bool {
     text.len() >= 2 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn number_of(home: &Path) -> usize {
-    let name = home.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+fn number_of(queue_dir: &Path) -> usize {
+    let name = queue_dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.strip_prefix('q').and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX)
 }
 
 /// A queue directory with what is below it. With `hashed` it takes new files at that level, whose
 /// directories are made.
-fn queue(home: &Path, hashed: Option<u8>) -> io::Result<QueueDirectory> {
-    let mut level = vec![home.to_owned()];
-    let mut queue = QueueDirectory { name: home.display().to_string(), disks: Vec::new(), open: Vec::new() };
+fn queue(queue_dir: &Path, hashed: Option<u8>) -> io::Result<QueueDirectory> {
+    let mut level = vec![queue_dir.to_owned()];
+    let mut queue =
+        QueueDirectory { name: queue_dir.display().to_string(), disks: Vec::new(), open: Vec::new() };
     for depth in 0..=LEVELS_MAX {
         let mut below = Vec::new();
         for dir in level {
@@ -200,7 +204,8 @@ mod tests {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let spool = opened(&pattern, 9, 0).unwrap();
-        let names: Vec<_> = spool.shared.queues.homes().map(|home| home.name.clone()).collect();
+        let names: Vec<_> =
+            spool.shared.queues.queue_dirs().map(|queue_dir| queue_dir.name.clone()).collect();
         assert!(names[0].ends_with("/mqa") && names[1].ends_with("/mqb") && names.len() == 2, "{names:?}");
         assert!(opened(&pattern, 9, 0).is_err(), "a second process");
     }

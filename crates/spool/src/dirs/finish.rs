@@ -60,14 +60,14 @@ pub(super) fn finish(
     }
     sync(shared, &dirs)?;
     if may_go && undone.is_empty() {
-        let mut homes = BTreeSet::new();
+        let mut queue_dirs = BTreeSet::new();
         for (number, dir) in std::mem::take(&mut listing.intents) {
             let named = Named::Intent(number);
             let removed = shared.queues.dir(dir).disk.remove(&named.file());
             removed.map_err(|e| failed(shared, "remove", dir, named, &e))?;
-            homes.insert(dir);
+            queue_dirs.insert(dir);
         }
-        sync(shared, &homes)?;
+        sync(shared, &queue_dirs)?;
     }
     Ok(undone)
 }

@@ -12,14 +12,14 @@ const NUMBER: u64 = 1;
 
 /// An envelope file: what is read accounts for every byte, and is written and read as the same again.
 pub(crate) fn envelope(bytes: &[u8]) {
-    let seal = LineChecksum::of(NUMBER, ActiveMutant::default());
-    for file in [bytes.to_vec(), sealed(bytes, seal)] {
-        let Ok(filed) = envelope::read(QueueId(NUMBER), &file, seal) else { continue };
+    let checksum = LineChecksum::of(NUMBER, ActiveMutant::default());
+    for file in [bytes.to_vec(), with_checksums(bytes, checksum)] {
+        let Ok(filed) = envelope::read(QueueId(NUMBER), &file, checksum) else { continue };
         assert_eq!(filed.end + filed.torn_bytes, file.len() as u64);
         assert_eq!(filed.states.len(), filed.message.envelope.recipients.len());
         let mut out = Vec::new();
-        envelope::write(&mut out, seal, &filed.message, |_| 0);
-        let again = envelope::read(QueueId(NUMBER), &out, seal).expect("it was just written");
+        envelope::write(&mut out, checksum, &filed.message, |_| 0);
+        let again = envelope::read(QueueId(NUMBER), &out, checksum).expect("it was just written");
         assert_eq!(again.message.envelope, filed.message.envelope);
         assert_eq!(
             (again.message.origin, again.message.arrived),
@@ -31,21 +31,21 @@ pub(crate) fn envelope(bytes: &[u8]) {
 
 /// An intent is read as it would be written, or not at all.
 pub(crate) fn intent(bytes: &[u8]) {
-    let seal = LineChecksum::of(NUMBER, ActiveMutant::default());
-    for file in [bytes.to_vec(), sealed(bytes, seal)] {
-        let Ok(steps) = intent::read(NUMBER, &file, seal) else { continue };
+    let checksum = LineChecksum::of(NUMBER, ActiveMutant::default());
+    for file in [bytes.to_vec(), with_checksums(bytes, checksum)] {
+        let Ok(steps) = intent::read(NUMBER, &file, checksum) else { continue };
         let mut out = Vec::new();
-        intent::write(&mut out, seal, NUMBER, &steps);
-        assert_eq!(intent::read(NUMBER, &out, seal), Ok(steps));
+        intent::write(&mut out, checksum, NUMBER, &steps);
+        assert_eq!(intent::read(NUMBER, &out, checksum), Ok(steps));
     }
 }
 
 /// Each line with the checksum it should have.
-fn sealed(bytes: &[u8], seal: LineChecksum) -> Vec<u8> {
+fn with_checksums(bytes: &[u8], checksum: LineChecksum) -> Vec<u8> {
     let mut out = Vec::new();
     for line in bytes.split(|b| *b == b'\n') {
         let text = String::from_utf8_lossy(line);
-        Lines::new(&mut out, seal, 0).line(&text, |_| {});
+        Lines::new(&mut out, checksum, 0).line(&text, |_| {});
     }
     out
 }

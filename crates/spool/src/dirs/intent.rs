@@ -29,8 +29,8 @@ impl Step {
 }
 
 /// The bytes of the intent with this number.
-pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, number: u64, steps: &[Step]) {
-    let mut to = Lines::new(out, seal, 0);
+pub(super) fn write(out: &mut Vec<u8>, checksum: LineChecksum, number: u64, steps: &[Step]) {
+    let mut to = Lines::new(out, checksum, 0);
     to.line(MAGIC, |w| {
         w.word(VERSION).word(format_args!("{number:016x}"));
     });
@@ -53,9 +53,9 @@ pub(super) fn write(out: &mut Vec<u8>, seal: LineChecksum, number: u64, steps: &
 }
 
 /// The steps of a whole intent.
-pub(super) fn read(name: u64, bytes: &[u8], seal: LineChecksum) -> Result<Vec<Step>, Malformed> {
+pub(super) fn read(name: u64, bytes: &[u8], checksum: LineChecksum) -> Result<Vec<Step>, Malformed> {
     let mut steps = Vec::new();
-    for (count, line) in lines(bytes, seal).enumerate() {
+    for (count, line) in lines(bytes, checksum).enumerate() {
         let text = line.text.ok_or(Malformed("wrong checksum"))?;
         let mut words = text.split(' ');
         let mut next = || words.next().ok_or(Malformed("a word is missing"));

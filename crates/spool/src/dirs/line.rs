@@ -36,14 +36,14 @@ impl LineChecksum {
 /// Lines to be written at an offset of a file.
 pub(super) struct Lines<'a> {
     out: &'a mut Vec<u8>,
-    seal: LineChecksum,
+    checksum: LineChecksum,
     base: u64,
 }
 
 impl<'a> Lines<'a> {
     /// `out` begins at `base` in its file.
-    pub(super) fn new(out: &'a mut Vec<u8>, seal: LineChecksum, base: u64) -> Self {
-        Self { out, seal, base }
+    pub(super) fn new(out: &'a mut Vec<u8>, checksum: LineChecksum, base: u64) -> Self {
+        Self { out, checksum, base }
     }
 
     /// A line whose first word is given and whose others `write` makes.
@@ -51,7 +51,7 @@ impl<'a> Lines<'a> {
         let start = self.out.len();
         self.out.extend_from_slice(first.as_bytes());
         write(&mut Words(self.out));
-        let sum = self.seal.checksum(self.base + start as u64, &self.out[start..]);
+        let sum = self.checksum.checksum(self.base + start as u64, &self.out[start..]);
         self.out.extend_from_slice(format!(" {sum:08x}\n").as_bytes());
     }
 }
@@ -154,19 +154,19 @@ pub(super) struct Line<'a> {
 }
 
 /// The lines of a file, good and bad.
-pub(super) fn lines(bytes: &[u8], seal: LineChecksum) -> impl Iterator<Item = Line<'_>> {
+pub(super) fn lines(bytes: &[u8], checksum: LineChecksum) -> impl Iterator<Item = Line<'_>> {
     let mut offset = 0;
     bytes.split_inclusive(|b| *b == b'\n').map(move |line| {
         let at = offset;
         offset += line.len() as u64;
-        Line { offset: at, length: line.len() as u64, text: checked(line, at, seal) }
+        Line { offset: at, length: line.len() as u64, text: checked(line, at, checksum) }
     })
 }
 
-fn checked(line: &[u8], offset: u64, seal: LineChecksum) -> Option<&str> {
+fn checked(line: &[u8], offset: u64, checksum: LineChecksum) -> Option<&str> {
     let (text, end) = line.split_at_checked(line.len().checked_sub(END_BYTES)?)?;
     let (space, digits, feed) = (end[0], &end[1..END_BYTES - 1], end[END_BYTES - 1]);
-    let is_right = (space, feed) == (b' ', b'\n') && sum_of(digits) == Some(seal.checksum(offset, text));
+    let is_right = (space, feed) == (b' ', b'\n') && sum_of(digits) == Some(checksum.checksum(offset, text));
     if is_right { std::str::from_utf8(text).ok() } else { None }
 }
 

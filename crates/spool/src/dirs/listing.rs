@@ -107,8 +107,8 @@ impl Listing {
         let is_beside_content = |dir: &u16| dirs(content).any(|other| other == *dir);
         let best = |named| dirs(named).find(is_beside_content).or_else(|| dirs(named).next());
         let (accepted, waiting) = (best(envelope), best(unfinished));
-        let home = accepted.or(waiting);
-        let filled = home.filter(is_beside_content).or_else(|| dirs(content).next());
+        let queue_dir = accepted.or(waiting);
+        let filled = queue_dir.filter(is_beside_content).or_else(|| dirs(content).next());
         self.envelopes.extend(accepted.map(|dir| (id, (dir, envelope))));
         self.unfinished.extend(waiting.map(|dir| (id, dir)));
         self.contents.extend(filled.map(|dir| (id, dir)));
@@ -146,11 +146,11 @@ impl Listing {
                     continue;
                 }
             }
-            let seal = LineChecksum::of(*number, mutant);
-            let mut read = intent::read(*number, &bytes, seal);
+            let checksum = LineChecksum::of(*number, mutant);
+            let mut read = intent::read(*number, &bytes, checksum);
             // Perhaps only memory has it wrong.
             if read.is_err() && dir.disk.read_uncached(&name, INTENT_MAX, &mut bytes).is_ok() {
-                read = intent::read(*number, &bytes, seal);
+                read = intent::read(*number, &bytes, checksum);
             }
             match read {
                 Ok(more) => steps.extend(more),

@@ -1,11 +1,11 @@
 //! Queue directories: two files a message in directories of an operator's choosing, as Sendmail keeps
-//! them, made durable in rounds. docs/spool-directories.md has the bytes.
+//! them, made durable in batches. docs/spool-directories.md has the bytes.
 //!
 //! A message is `ID.env`, its envelope and what became of it, and `ID.msg`, its content. It is accepted
 //! when its envelope file has that name, and gone when the file is: both are one change of one name. What
 //! happens in between is appended to the envelope file, line by line, each with a checksum.
 //!
-//! A round commits what waits:
+//! A batch commits what waits:
 //!
 //! 1. Chunks, content and envelopes are written, the envelopes as `ID.new`; every file is synced, then
 //!    every directory with new files. A crash until here leaves files that nobody names.
@@ -18,13 +18,14 @@
 //!    back, nobody names the ones, and the others change nothing.
 //!
 //! A write that finds no room is final only when the spool is being closed: until then new files are removed,
-//! mail is refused, and the round is written again when the disk may have room. A failed sync is final.
+//! mail is refused, and the batch is written again when the disk may have room. A failed sync is final.
 //!
 //! A crash in the third step leaves some of what was not acknowledged: of one message what came first,
 //! and of what an intent names all. That is less than the log promises, where transactions survive in
 //! the order of their commit numbers, and as much as [`Spool`] does.
 
 mod commit;
+mod commit_batch;
 mod envelope;
 pub(crate) mod find;
 mod finish;
@@ -40,7 +41,6 @@ mod pending_sync;
 mod queues;
 mod recover;
 mod room;
-mod round;
 mod shared;
 mod space_monitor;
 mod stepper;
@@ -201,9 +201,9 @@ impl DirSpool {
         if !may_use_all && self.shared.room.free() < blocks {
             return Err(Refused::Full);
         }
-        let line = self.shared.group_commit.queue.admit(bytes, internal)?;
+        let pending = self.shared.group_commit.queue.admit(bytes, internal)?;
         self.shared.room.promise(blocks);
-        Ok(line)
+        Ok(pending)
     }
 }
 
@@ -211,8 +211,8 @@ impl DirSpool {
 fn size(entry: &Entry) -> (u64, u64) {
     match entry {
         Entry::Accept(message) => message_size(message, &[]),
-        Entry::Adopt(found) => message_size(&found.message, &found.recipients),
-        Entry::Outcome { last: true, .. } | Entry::Amend { .. } => (64, 0),
+        Entry::Import(found) => message_size(&found.message, &found.recipients),
+        Entry::Outcome { last: true, .. } | Entry::Control { .. } => (64, 0),
         Entry::Outcome { results, .. } => {
             let bytes = 64 + results.iter().map(|r| 32 + r.1.text.len() as u64).sum::<u64>();
             (bytes, blocks([bytes]))
@@ -228,7 +228,7 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
     let past: usize = states.iter().map(past).sum();
     let envelope =
         512 + 3 * message.origin.text_bytes_max() + names + past + 64 * message.content.parts().len();
-    let content = round::memory_bytes(message) as u64;
+    let content = commit_batch::memory_bytes(message) as u64;
     (envelope as u64 + content, blocks([envelope as u64, content]))
 }
 
@@ -240,10 +240,10 @@ impl Spool for DirSpool {
             let (more_bytes, more_blocks) = size(entry);
             (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
         }
-        let line = self.admit(bytes, blocks, internal)?;
+        let pending = self.admit(bytes, blocks, internal)?;
         self.shared.group_commit.note_transaction();
         Ok(self.shared.group_commit.queue.push(
-            line,
+            pending,
             (Work::Transaction(transaction), blocks),
             bytes,
             urgency,
@@ -253,13 +253,13 @@ impl Spool for DirSpool {
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         let length = chunk.len() as u64;
         let blocks = blocks([length]);
-        let line = self.admit(length, blocks, false)?;
-        let chunk_id = self.shared.new_place();
+        let pending = self.admit(length, blocks, false)?;
+        let chunk_id = self.shared.new_chunk_id();
         let known = Chunk { dir: None, length_bytes: chunk.len() as u32, sum: crc32c::crc32c(&chunk) };
         self.shared.index().chunks.insert(chunk_id, known);
         // Written behind the others, so that memory is not needed longer than the disk needs.
         self.shared.group_commit.queue.push(
-            line,
+            pending,
             (Work::Chunk(chunk_id, chunk), blocks),
             length,
             Urgency::Immediate,
@@ -275,10 +275,10 @@ impl Spool for DirSpool {
             let chunk = self.shared.index().take_chunk(chunk_id.0);
             // One that is not written yet will not be, or goes when it is.
             if let Some(dir) = chunk.and_then(|chunk| chunk.dir)
-                && let Ok(line) = self.shared.group_commit.queue.admit(0, true)
+                && let Ok(pending) = self.shared.group_commit.queue.admit(0, true)
             {
                 self.shared.group_commit.queue.push(
-                    line,
+                    pending,
                     (Work::Forget(chunk_id.0, dir), 0),
                     0,
                     Urgency::Lazy,

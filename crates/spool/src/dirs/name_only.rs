@@ -2,7 +2,7 @@
 //! envelope is opened when its message's turn has come.
 //!
 //! What a start does for all messages at once is done for each when it is opened: its torn end is cut,
-//! its last append is written again. The rounds of the others are not known, so new ones are numbered by
+//! its last append is written again. The batches of the others are not known, so new ones are numbered by
 //! the clock, far above those that were counted, and so are chunks; and chunks that nobody names wait for
 //! the next start.
 
@@ -60,12 +60,12 @@ impl DirSpool {
             scan.read_one(&self.shared, listing, (id.0, dir, named), &mut |one| found.push(one))?;
         }
         scan.mend(&self.shared)?;
-        self.shared.outbid_round(scan.last_round());
+        self.shared.reserve_batches_above(scan.last_round());
         Ok((found, scan.into_report()))
     }
 }
 
-/// A number above that of every round so far: those were counted, or are from an earlier time.
+/// A number above that of every batch so far: those were counted, or are from an earlier time.
 pub(super) fn round_by_clock(shared: &Shared) -> u64 {
     shared.clock().as_nanos() as u64
 }

@@ -1,6 +1,6 @@
 //! What is noted behind an envelope: outcomes, holds, releases. Each line says where the append began
-//! that wrote it, so that a torn append can be told from damage before a later one, and in which round:
-//! all rounds but the last are proven.
+//! that wrote it, so that a torn append can be told from damage before a later one, and in which batch:
+//! all batches but the last are proven.
 
 use super::line::{Lines, Words, number, unescape_text};
 use crate::{
@@ -23,8 +23,8 @@ pub(super) enum Note {
 pub(super) struct Append {
     /// Where in the file it began.
     pub(super) base: u64,
-    /// The round it was part of, over all messages and lives of the spool.
-    pub(super) round: u64,
+    /// The batch it was part of, over all messages and lives of the spool.
+    pub(super) batch: u64,
 }
 
 /// Writes the line of a note.
@@ -36,7 +36,7 @@ pub(super) fn write(to: &mut Lines<'_>, append: Append, note: &Note) {
         Note::Past(..) => "past",
     };
     to.line(word, |w| {
-        w.word(format_args!("@{}", append.base)).word(format_args!("#{}", append.round));
+        w.word(format_args!("@{}", append.base)).word(format_args!("#{}", append.batch));
         match note {
             Note::Outcomes(at, results) => {
                 w.word(at.0);
@@ -78,7 +78,7 @@ pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
     let mut next = || words.next().ok_or(Malformed("a word is missing"));
     let first = next()?;
     let base = number(next()?.strip_prefix('@').ok_or(Malformed("no base"))?)?;
-    let round = number(next()?.strip_prefix('#').ok_or(Malformed("no round"))?)?;
+    let batch = number(next()?.strip_prefix('#').ok_or(Malformed("no batch"))?)?;
     let note = match first {
         "hold" => Note::Held(true),
         "release" => Note::Held(false),
@@ -103,7 +103,7 @@ pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
         }
         _ => return Err(Malformed("unknown line")),
     };
-    Ok((Append { base, round }, note))
+    Ok((Append { base, batch }, note))
 }
 
 fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {

@@ -85,7 +85,7 @@ impl<'a> Written<'a> {
         removed.map_err(|e| self.failed("remove", dir, named, &e))
     }
 
-    /// One by one: a sync of the whole file system was measured for rounds of 10 and of 64 messages, is
+    /// One by one: a sync of the whole file system was measured for batches of 10 and of 64 messages, is
     /// about as fast (within a fifth), and waits for what other programs wrote.
     pub(super) fn sync_files(&mut self) -> Result<(), Unwritten> {
         let started = Instant::now();

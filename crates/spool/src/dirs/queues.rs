@@ -50,7 +50,7 @@ pub(super) struct Queues {
     /// Of each queue directory, the directories that take new files.
     open: Vec<Vec<u16>>,
     /// Of each queue directory, its own directory.
-    homes: Vec<u16>,
+    queue_dirs: Vec<u16>,
     choice: Choice,
     turn: AtomicUsize,
 }
@@ -58,14 +58,19 @@ pub(super) struct Queues {
 impl Queues {
     /// Refuses a second process in any of them.
     pub(super) fn new(queues: Vec<QueueDirectory>, choice: Choice) -> Result<Self, SpoolFailure> {
-        let mut all =
-            Self { dirs: Vec::new(), open: Vec::new(), homes: Vec::new(), choice, turn: AtomicUsize::new(0) };
+        let mut all = Self {
+            dirs: Vec::new(),
+            open: Vec::new(),
+            queue_dirs: Vec::new(),
+            choice,
+            turn: AtomicUsize::new(0),
+        };
         for (number, queue) in queues.into_iter().enumerate() {
             let first = all.dirs.len();
             if first + queue.disks.len() > usize::from(u16::MAX) {
                 return Err(SpoolFailure::Unusable("there are more than 65,000 directories".to_owned()));
             }
-            all.homes.push(first as u16);
+            all.queue_dirs.push(first as u16);
             all.open.push(queue.open.iter().map(|index| (first + index) as u16).collect());
             all.dirs.extend(queue.disks.into_iter().map(|(name, disk)| Dir { name, disk, queue: number }));
         }
@@ -76,7 +81,7 @@ impl Queues {
     }
 
     pub(super) fn lock(&self) -> Result<(), SpoolFailure> {
-        self.homes().try_for_each(|dir| {
+        self.queue_dirs().try_for_each(|dir| {
             dir.disk.lock().map_err(|e| {
                 let text = format!("lock {}: {e}: is another process using it?", dir.name);
                 SpoolFailure::Unusable(text)
@@ -85,12 +90,12 @@ impl Queues {
     }
 
     /// The queue directories themselves.
-    pub(super) fn homes(&self) -> impl Iterator<Item = &Dir> {
-        self.homes.iter().map(|home| self.dir(*home))
+    pub(super) fn queue_dirs(&self) -> impl Iterator<Item = &Dir> {
+        self.queue_dirs.iter().map(|queue_dir| self.dir(*queue_dir))
     }
 
     pub(super) fn queue_count(&self) -> usize {
-        self.homes.len()
+        self.queue_dirs.len()
     }
 
     pub(super) fn dir(&self, dir: u16) -> &Dir {
@@ -102,7 +107,7 @@ impl Queues {
         self.open.iter().flatten().next().copied().unwrap_or_default()
     }
 
-    /// The queue directory for a round that begins with `number`, a queue id or a place. `pending`
+    /// The queue directory for a batch that begins with `number`, a queue id or a place. `pending`
     /// counts what each has.
     pub(super) fn choose(&self, number: u64, pending: &[u64]) -> usize {
         let open: Vec<usize> = (0..self.open.len()).filter(|queue| !self.open[*queue].is_empty()).collect();

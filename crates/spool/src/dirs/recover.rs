@@ -27,7 +27,7 @@ pub(super) struct Scan {
     report: RecoveryReport,
     /// Envelope files with a torn end: where it begins.
     torn: Vec<(u64, u16, u64)>,
-    /// The last append of every file that was written in the last round: to what offset.
+    /// The last append of every file that was written in the last batch: to what offset.
     unproven: Vec<(u64, u16, Append, u64)>,
     chunks: HashSet<u64>,
     /// An envelope cannot be read: nobody knows which chunks are its own.
@@ -75,13 +75,13 @@ fn read_one(
         }
         Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), chunk_ids: Vec::new() })),
     }
-    let seal = shared.seal(id);
-    let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer), seal);
+    let checksum = shared.checksum_of(id);
+    let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer), checksum);
     // Perhaps only memory has it wrong.
     if filed.is_err() && disk.read_uncached(&named.file(), ENVELOPE_MAX, buffer).is_ok() {
-        filed = envelope::read(QueueId(id), patched(listing, id, buffer), seal);
+        filed = envelope::read(QueueId(id), patched(listing, id, buffer), checksum);
     }
-    let chunk_ids = if filed.is_err() { envelope::chunk_ids(buffer, seal).collect() } else { Vec::new() };
+    let chunk_ids = if filed.is_err() { envelope::chunk_ids(buffer, checksum).collect() } else { Vec::new() };
     Ok(Some(One { file, filed: filed.map_err(Unfiled::Unreadable), chunk_ids }))
 }
 
@@ -106,10 +106,10 @@ pub(super) fn recover(
     scan.read_all(shared, &listing, visit)?;
     scan.mend(shared)?;
     scan.tidy(shared, &listing, keep_unfinished)?;
-    shared.begin_places();
-    // From the last number of all there is no going on: all rounds have it then, and none is proven.
-    let round = scan.last_round().saturating_add(1);
-    Ok((scan.report, Next { intent, round }))
+    shared.begin_chunk_ids();
+    // From the last number of all there is no going on: all batches have it then, and none is proven.
+    let batch = scan.last_round().saturating_add(1);
+    Ok((scan.report, Next { intent, batch }))
 }
 
 /// Lists the messages by file names, without reading envelopes.
@@ -118,10 +118,10 @@ pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), S
     // Whose chunks they are is in the envelopes.
     scan.lost_chunks = true;
     scan.tidy(shared, &listing, keep_unfinished)?;
-    shared.begin_places();
+    shared.begin_chunk_ids();
     scan.report.message_count = listing.envelopes.len() as u64;
     scan.report.corrupt.extend(listing.twice.iter().cloned());
-    Ok((listing, scan.report, Next { intent, round: round_by_clock(shared) }))
+    Ok((listing, scan.report, Next { intent, batch: round_by_clock(shared) }))
 }
 
 /// What comes before the first envelope is read.
@@ -136,8 +136,11 @@ struct Begun {
 fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     // Whoever wrote this may have been killed before it was durable: what is told from here on is.
     if !shared.mutant.is(Mutant::SkipTailRewrite) {
-        for home in shared.queues.homes() {
-            home.disk.sync_all().map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", home.name)))?;
+        for queue_dir in shared.queues.queue_dirs() {
+            queue_dir
+                .disk
+                .sync_all()
+                .map_err(|e| SpoolFailure::Io(format!("sync {}: {e}", queue_dir.name)))?;
         }
     }
     let mut listing = Listing::of(&shared.queues)?;
@@ -168,7 +171,7 @@ fn outbid_unfinished(shared: &Shared, listing: &Listing) {
     for (id, dir) in &listing.unfinished {
         let name = Named::Unfinished(*id).file();
         if shared.queues.dir(*dir).disk.read(&name, ENVELOPE_MAX, &mut buffer).is_ok() {
-            envelope::chunk_ids(&buffer, shared.seal(*id))
+            envelope::chunk_ids(&buffer, shared.checksum_of(*id))
                 .for_each(|chunk_id| shared.reserve_chunk_ids_above(chunk_id));
         }
     }
@@ -269,7 +272,7 @@ impl Scan {
         let Some(one) = read_one(shared, listing, file, &mut Vec::new())? else { return Ok(()) };
         let unproven = std::mem::take(&mut self.unproven);
         self.take(shared, listing, one, visit)?;
-        // Which round was the last is not known: any may have been.
+        // Which batch was the last is not known: any may have been.
         self.unproven.extend(unproven);
         Ok(())
     }
@@ -283,7 +286,7 @@ impl Scan {
     ) -> Result<(), SpoolFailure> {
         let (id, dir, named) = one.file;
         let name = || format!("{}/{}", shared.queues.dir(dir).name, named.file());
-        one.chunk_ids.iter().for_each(|chunk_id| shared.outbid_named(*chunk_id));
+        one.chunk_ids.iter().for_each(|chunk_id| shared.reserve_named_chunk_id(*chunk_id));
         match one.filed {
             Ok(filed) => self.take_filed(shared, listing, (id, dir), filed, name, visit),
             Err(Unfiled::Unreadable(version @ Unreadable::Version(_))) => {
@@ -312,7 +315,7 @@ impl Scan {
     ) {
         let (content_bytes, chunks) = content_of(&filed.pieces);
         self.chunks.extend(chunks.iter().copied());
-        chunks.iter().for_each(|chunk_id| shared.outbid_named(*chunk_id));
+        chunks.iter().for_each(|chunk_id| shared.reserve_named_chunk_id(*chunk_id));
         let damaged = filed.damaged.iter().map(|at| format!("{}: byte {at}: a line cannot be read", name()));
         self.report.corrupt.extend(damaged);
         // Half a message must not be delivered.
@@ -333,10 +336,10 @@ impl Scan {
             self.torn.push((id, dir, filed.end));
         }
         if let Some(append) = filed.last {
-            if append.round > self.last_round() {
+            if append.batch > self.last_round() {
                 self.unproven.clear();
             }
-            if append.round >= self.last_round() {
+            if append.batch >= self.last_round() {
                 self.unproven.push((id, dir, append, filed.end));
             }
         }
@@ -358,10 +361,10 @@ impl Scan {
     }
 
     pub(super) fn last_round(&self) -> u64 {
-        self.unproven.iter().map(|(_, _, append, _)| append.round).max().unwrap_or(0)
+        self.unproven.iter().map(|(_, _, append, _)| append.batch).max().unwrap_or(0)
     }
 
-    /// When the sync of the last round failed, what it appended can still be read and is not on the disk,
+    /// When the sync of the last batch failed, what it appended can still be read and is not on the disk,
     /// and no sync brings it there: only writing it again does.
     fn write_again(&self, shared: &Shared) -> Result<(), SpoolFailure> {
         // One sync for many files; for few it would wait for what other programs wrote.

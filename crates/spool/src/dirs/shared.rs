@@ -57,8 +57,8 @@ pub(super) struct Shared {
     next_chunk: AtomicU64,
     /// What it was when the start was over.
     first_chunk: AtomicU64,
-    /// The last round of every message that was opened later than at the start.
-    opened_round: AtomicU64,
+    /// The last batch of every message that was opened later than at the start.
+    opened_batch: AtomicU64,
     pub(super) mutant: ActiveMutant,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
             looking: Mutex::default(),
             next_chunk: AtomicU64::new(0),
             first_chunk: AtomicU64::new(0),
-            opened_round: AtomicU64::new(0),
+            opened_batch: AtomicU64::new(0),
             mutant,
         }
     }
@@ -83,7 +83,7 @@ impl Shared {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn seal(&self, number: u64) -> LineChecksum {
+    pub(super) fn checksum_of(&self, number: u64) -> LineChecksum {
         LineChecksum::of(number, self.mutant)
     }
 
@@ -96,19 +96,19 @@ impl Shared {
     }
 
     /// Reserves numbers above that of a chunk that an envelope names.
-    pub(super) fn outbid_named(&self, chunk_id: u64) {
+    pub(super) fn reserve_named_chunk_id(&self, chunk_id: u64) {
         if !self.mutant.is(Mutant::ReuseChunkId) {
             self.reserve_chunk_ids_above(chunk_id);
         }
     }
 
     /// Everything that may name a chunk was looked at, as far as it can be.
-    pub(super) fn begin_places(&self) {
+    pub(super) fn begin_chunk_ids(&self) {
         self.first_chunk.store(self.next_chunk.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// The number of a new chunk.
-    pub(super) fn new_place(&self) -> u64 {
+    pub(super) fn new_chunk_id(&self) -> u64 {
         self.next_chunk.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -118,23 +118,23 @@ impl Shared {
         chunk_id.wrapping_sub(self.first_chunk.load(Ordering::Relaxed))
     }
 
-    /// Rounds to come have higher numbers than this one.
-    pub(super) fn outbid_round(&self, round: u64) {
-        self.opened_round.fetch_max(round, Ordering::Relaxed);
+    /// Batches to come have higher numbers than this one.
+    pub(super) fn reserve_batches_above(&self, batch: u64) {
+        self.opened_batch.fetch_max(batch, Ordering::Relaxed);
     }
 
-    /// Returns this number, unless a round had a higher one.
-    pub(super) fn round_after(&self, next: u64) -> u64 {
-        next.max(self.opened_round.load(Ordering::Relaxed).saturating_add(1))
+    /// Returns this number, unless a batch had a higher one.
+    pub(super) fn batch_after(&self, next: u64) -> u64 {
+        next.max(self.opened_batch.load(Ordering::Relaxed).saturating_add(1))
     }
 
     /// Asks the disks of the queue directories; the fullest counts.
     pub(super) fn look_for_room(&self) -> io::Result<()> {
         let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free_bytes = u64::MAX;
-        for home in self.queues.homes() {
-            free_bytes = free_bytes.min(home.disk.free_bytes()?);
-            if home.disk.free_files()? < FREE_FILES_MIN {
+        for queue_dir in self.queues.queue_dirs() {
+            free_bytes = free_bytes.min(queue_dir.disk.free_bytes()?);
+            if queue_dir.disk.free_files()? < FREE_FILES_MIN {
                 free_bytes = 0;
             }
         }
@@ -148,7 +148,7 @@ impl Shared {
 
     /// The wall clock of the first queue directory's disk.
     pub(super) fn clock(&self) -> Duration {
-        self.queues.homes().next().map_or(Duration::ZERO, |home| home.disk.clock())
+        self.queues.queue_dirs().next().map_or(Duration::ZERO, |queue_dir| queue_dir.disk.clock())
     }
 
     pub(super) fn now(&self) -> UnixMillis {
@@ -167,7 +167,7 @@ impl Shared {
         let name = Named::Envelope(id.0).file();
         let corrupt = |why| SpoolFailure::Corrupt(format!("{}/{name}: {why}", dir.name));
         let filed = read_checked(dir, &name, ENVELOPE_MAX, |bytes| {
-            envelope::read(id, &bytes, self.seal(id.0)).map_err(corrupt)
+            envelope::read(id, &bytes, self.checksum_of(id.0)).map_err(corrupt)
         })?;
         let disputed = self.index().disputed(&filed.pieces).next();
         if let Some((chunk_id, _)) = disputed {

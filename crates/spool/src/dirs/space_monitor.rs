@@ -30,7 +30,7 @@ impl Shared {
         // All of them in turn: there may be thousands.
         let first = look_count * PLACES_A_LOOK % dirs.len();
         let some = dirs.iter().skip(first).take(PLACES_A_LOOK);
-        self.queues.homes().chain(some).try_for_each(|dir| {
+        self.queues.queue_dirs().chain(some).try_for_each(|dir| {
             dir.disk.check_place().map_err(|e| SpoolFailure::Io(format!("look for {}: {e}", dir.name)))
         })
     }

@@ -69,7 +69,7 @@ pub(crate) fn batch() -> Vec<u8> {
     put(Kind::Message, ID.0, &|out| write_message(out, &message(), Some((&states(), true))));
     put(Kind::Outcome, ID.0, &|out| write_results(out, UnixMillis(1_795_255_202_000), &results()));
     put(Kind::Hold, ID.0, &|out| out.push(0));
-    put(Kind::Done, ID.0, &|_| {});
+    put(Kind::Tombstone, ID.0, &|_| {});
     end_batch(&mut out, FIRST_BATCH, HEADER.seed, BATCH, chain);
     out
 }

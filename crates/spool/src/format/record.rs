@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     /// Outcomes. The name is the message's queue id.
     Outcome = 2,
     /// Nothing is left of the message.
-    Done = 3,
+    Tombstone = 3,
     /// Held or released.
     Hold = 4,
     /// A chunk of content. The name is the id of the chunk.
@@ -28,7 +28,7 @@ impl Kind {
         Some(match byte {
             1 => Self::Message,
             2 => Self::Outcome,
-            3 => Self::Done,
+            3 => Self::Tombstone,
             4 => Self::Hold,
             5 => Self::Chunk,
             _ => return None,

@@ -7,7 +7,7 @@ use super::{
     index::{Location, Segment, chunk_ids},
 };
 use crate::{
-    Change, CommitSeq, Entry, SpoolFailure,
+    CommitSeq, ControlOp, Entry, SpoolFailure,
     disk::lacks_room,
     format::{
         block::{ALIGN, Chain, FIRST_BATCH, begin_batch, end_batch},
@@ -80,9 +80,9 @@ impl Committer {
         first_bytes: u64,
     ) -> Result<Self, SpoolFailure> {
         let segment = if first_bytes > shared.record_bytes_max() {
-            shared.pool.take_large(first_bytes + ALIGN as u64)
+            shared.allocator.take_large(first_bytes + ALIGN as u64)
         } else {
-            shared.pool.take_first()
+            shared.allocator.take_first()
         };
         let segment = segment.map_err(SpoolFailure::Io)?;
         let current = Current::of(&segment);
@@ -93,7 +93,10 @@ impl Committer {
     }
 
     /// Writes records again that were found behind the last proven batch.
-    pub(crate) fn write_again(&mut self, records: &[super::recover::Unproven]) -> Result<(), SpoolFailure> {
+    pub(crate) fn write_again(
+        &mut self,
+        records: &[super::recover::UnsyncedRecord],
+    ) -> Result<(), SpoolFailure> {
         self.begin();
         for r in records {
             let view = record::Record { kind: r.kind, name: r.name, body: &r.body };
@@ -123,7 +126,7 @@ impl Committer {
             return false;
         }
         self.shared.group_commit.progress.publish(commit_seq);
-        self.shared.give_back_dead();
+        self.shared.recycle_dead();
         true
     }
 
@@ -135,13 +138,13 @@ impl Committer {
             for entry in entries {
                 if let Entry::Outcome { id, last: true, .. } = entry {
                     let nowhere = Location { segment: 0, offset: 0, length: 0 };
-                    index.apply(Kind::Done, id.0, nowhere, &[]);
+                    index.apply(Kind::Tombstone, id.0, nowhere, &[]);
                 }
             }
         }
         drop(index);
-        self.shared.give_back_dead();
-        while !self.shared.pool.is_idle() && self.shared.pool.work() {}
+        self.shared.recycle_dead();
+        while !self.shared.allocator.is_idle() && self.shared.allocator.work() {}
     }
 
     fn write_works(&mut self, works: Vec<Work>) -> Result<(), SpoolFailure> {
@@ -161,7 +164,7 @@ impl Committer {
                     self.settle_index_of(moved.name)?;
                     let size = super::message_bytes(&moved.folded.message)
                         + super::states_bytes(&moved.folded.states);
-                    let is_still = self.shared.index().messages.get(&moved.name) == Some(&moved.slot);
+                    let is_still = self.shared.index().messages.get(&moved.name) == Some(&moved.entry);
                     if is_still && self.make_room_for_move(size)? {
                         self.moved(&moved);
                     }
@@ -212,14 +215,14 @@ impl Committer {
     fn make_room_for_move(&mut self, size: usize) -> Result<bool, SpoolFailure> {
         if size as u64 <= self.shared.record_bytes_max() {
             // A move waits for no segment: what it is done for may be the only thing that gives one.
-            if !self.fits(self.buffer.len() + size) && !self.shared.pool.has_next() {
+            if !self.fits(self.buffer.len() + size) && !self.shared.allocator.has_next() {
                 return Ok(false);
             }
             return self.make_room(size).map(|()| true);
         }
         self.commit()?;
         self.begin();
-        let Ok(segment) = self.shared.pool.take_large((size + ALIGN) as u64) else { return Ok(false) };
+        let Ok(segment) = self.shared.allocator.take_large((size + ALIGN) as u64) else { return Ok(false) };
         self.current = Current::of(&segment);
         self.shared.index().write_to(self.current.number, segment);
         Ok(true)
@@ -230,7 +233,7 @@ impl Committer {
     }
 
     fn next_segment(&mut self) -> Result<(), SpoolFailure> {
-        let segment = self.shared.pool.take().map_err(SpoolFailure::Io)?;
+        let segment = self.shared.allocator.take().map_err(SpoolFailure::Io)?;
         self.current = Current::of(&segment);
         self.shared.index().write_to(self.current.number, segment);
         super::compact::start_compaction_if_due(&self.shared);
@@ -267,7 +270,7 @@ impl Committer {
                 let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| write_message(out, message, None));
             }
-            Entry::Adopt(found) => {
+            Entry::Import(found) => {
                 let (message, past) = (&found.message, (&found.recipients[..], found.held));
                 let chunks = chunk_ids(&message.content);
                 self.record(Kind::Message, message.id.0, chunks, |out| {
@@ -275,26 +278,26 @@ impl Committer {
                 });
             }
             Entry::Outcome { .. } if self.shared.mutant.is(Mutant::DropOutcome) => {}
-            Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
-                self.record(Kind::Done, id.0, Vec::new(), |_| {});
+            Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
+                self.record(Kind::Tombstone, id.0, Vec::new(), |_| {});
             }
             Entry::Outcome { id, results, last: false } => {
                 let now = self.now();
                 self.record(Kind::Outcome, id.0, Vec::new(), |out| write_results(out, now, results));
             }
-            Entry::Amend { id, change } => {
-                let held = u8::from(*change == Change::Hold);
+            Entry::Control { id, op: change } => {
+                let held = u8::from(*change == ControlOp::Hold);
                 self.record(Kind::Hold, id.0, Vec::new(), |out| out.push(held));
             }
         }
     }
 
     fn now(&self) -> UnixMillis {
-        UnixMillis(self.shared.pool.disk().clock().as_millis() as u64)
+        UnixMillis(self.shared.allocator.disk().clock().as_millis() as u64)
     }
 
     fn moved(&mut self, moved: &super::compact::Relocated) {
-        let chunks = moved.slot.more.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
+        let chunks = moved.entry.extras.as_ref().map(|more| more.chunks.clone()).unwrap_or_default();
         let past = (&moved.folded.states[..], moved.folded.held);
         self.record(Kind::Message, moved.name, chunks, |out| {
             write_message(out, &moved.folded.message, Some(past));
@@ -310,7 +313,7 @@ impl Committer {
             }
         }
         if moved.kept.done.is_some() {
-            self.record(Kind::Done, moved.id, Vec::new(), |_| {});
+            self.record(Kind::Tombstone, moved.id, Vec::new(), |_| {});
         }
         if let Some(first) = self.written.get_mut(first) {
             first.replaces_kept = true;
@@ -370,9 +373,9 @@ impl Committer {
         drop(index);
         self.shared.current_free.store(free, Ordering::Relaxed);
         if free < current.size / 2 {
-            self.shared.pool.press();
+            self.shared.allocator.request_next();
         }
-        if is_further && self.shared.pool.spare() == 0 {
+        if is_further && self.shared.allocator.usable_count() == 0 {
             super::compact::start_compaction_if_due(&self.shared);
         }
         Ok(())
@@ -393,8 +396,8 @@ fn write_durably(current: &Current, batch: &[u8]) -> Result<u64, (&'static str, 
 pub(super) fn entry_bytes(entry: &Entry) -> usize {
     match entry {
         Entry::Accept(message) => super::message_bytes(message),
-        Entry::Adopt(found) => super::message_bytes(&found.message) + super::states_bytes(&found.recipients),
+        Entry::Import(found) => super::message_bytes(&found.message) + super::states_bytes(&found.recipients),
         Entry::Outcome { results, .. } => 64 + results.iter().map(|r| 32 + r.1.text.len()).sum::<usize>(),
-        Entry::Amend { .. } => 64,
+        Entry::Control { .. } => 64,
     }
 }

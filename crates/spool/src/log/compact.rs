@@ -4,9 +4,9 @@
 
 use super::{
     Folded, Shared, Work,
-    index::{Index, Kept, Location, Slot},
-    pool::RESERVE,
+    index::{Index, Location, MessageEntry, RetainedRecords},
     retain::each_record,
+    segment_allocator::RESERVE,
     segment_index,
 };
 use crate::{
@@ -37,7 +37,7 @@ const TOGETHER_BYTES: u64 = 1024 * 1024;
 /// A message to be written again, as it was when it was read: if it changed since, the move is off.
 pub(crate) struct Relocated {
     pub(crate) name: u64,
-    pub(crate) slot: Slot,
+    pub(crate) entry: MessageEntry,
     pub(crate) folded: Folded,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct RelocatedNotes {
     pub(crate) id: u64,
     /// The message is live, and these are its notes.
     pub(crate) is_live: bool,
-    pub(crate) kept: Kept,
+    pub(crate) kept: RetainedRecords,
     /// Of its notes; those that come again later are left out.
     pub(crate) bodies: Vec<Option<Vec<u8>>>,
 }
@@ -89,10 +89,10 @@ fn is_due(shared: &Shared) -> bool {
     if used > ROOM_RATIO * live.iter().sum::<u64>() + SLACK_SEGMENTS * size {
         return true;
     }
-    if shared.pool.spare() > 0 {
+    if shared.allocator.usable_count() > 0 {
         return false;
     }
-    let (ready, free) = (shared.pool.ready_bytes(), shared.current_free.load(Ordering::Relaxed));
+    let (ready, free) = (shared.allocator.ready_bytes(), shared.current_free.load(Ordering::Relaxed));
     // Behind the segment in use only a part of the reserve is left: outcomes must find room.
     let is_pressed = ready < RESERVE as u64 * size || free < size / 2;
     let most = if is_pressed { PRESSED_PERCENT } else { FULL_PERCENT };
@@ -181,8 +181,9 @@ pub(super) fn goes_on(shared: &Shared, compacted: u32) -> bool {
         let index = shared.index();
         index.segments.first_key_value().map(|(number, oldest)| (*number, oldest.live_bytes))
     };
-    let is_worth_it =
-        |live_bytes| shared.pool.spare() == 0 || live_bytes * SPARSE_SHARE <= shared.settings.segment_bytes;
+    let is_worth_it = |live_bytes| {
+        shared.allocator.usable_count() == 0 || live_bytes * SPARSE_SHARE <= shared.settings.segment_bytes
+    };
     oldest.is_some_and(|(number, live_bytes)| number != compacted && is_worth_it(live_bytes))
         && is_due(shared)
 }
@@ -193,7 +194,7 @@ fn compact_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
     }
     loop {
         let compacted = compact(shared)?;
-        shared.give_back_dead();
+        shared.recycle_dead();
         if shared.group_commit.queue.is_drained() || !goes_on(shared, compacted) {
             return Ok(());
         }
@@ -203,26 +204,26 @@ fn compact_while_due(shared: &Shared) -> Result<(), SpoolFailure> {
 /// Starts a thread that cleans the oldest segment and makes the indexes that are due, unless one is at
 /// it or there is no need.
 pub(crate) fn start_compaction_if_due(shared: &Arc<Shared>) {
-    if shared.cleaning.load(Ordering::Relaxed) {
+    if shared.compacting.load(Ordering::Relaxed) {
         return;
     }
-    let is_wanted = is_due(shared) || !shared.pool.is_single_stepped() && segment_index::is_due(shared);
-    if !is_wanted || shared.cleaning.swap(true, Ordering::Relaxed) || shared.pool.is_single_stepped() {
+    let is_wanted = is_due(shared) || !shared.allocator.is_single_stepped() && segment_index::is_due(shared);
+    if !is_wanted || shared.compacting.swap(true, Ordering::Relaxed) || shared.allocator.is_single_stepped() {
         return;
     }
     let own = shared.clone();
     let run = move || {
         own.note_compaction(compact_while_due(&own));
         while !own.group_commit.queue.is_drained() && segment_index::make_one(&own, false) {}
-        own.cleaning.store(false, Ordering::Relaxed);
+        own.compacting.store(false, Ordering::Relaxed);
     };
     let poisoned = shared.clone();
-    match crate::parallel::start_thread("spool-clean", run, move |failure| poisoned.poison(failure)) {
+    match crate::parallel::start_thread("spool-compact", run, move |failure| poisoned.poison(failure)) {
         // The one before has said that it is through.
-        Ok(thread) => *shared.cleaner() = Some(thread),
+        Ok(thread) => *shared.compactor() = Some(thread),
         Err(failure) => {
             tracing::warn!("{failure}");
-            shared.cleaning.store(false, Ordering::Relaxed);
+            shared.compacting.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -233,15 +234,15 @@ fn warn(failure: &SpoolFailure) {
 
 /// Compacts the oldest segment; its number.
 fn compact(shared: &Shared) -> Result<u32, SpoolFailure> {
-    let mut cleaning = Compaction::of_oldest(shared)?;
-    while let Some(commit_seq) = cleaning.next(shared)? {
+    let mut compaction = Compaction::of_oldest(shared)?;
+    while let Some(commit_seq) = compaction.next(shared)? {
         shared.group_commit.progress.wait_blocking(commit_seq)?;
     }
-    Ok(cleaning.segment)
+    Ok(compaction.segment)
 }
 
 impl Shared {
-    /// Notes why room cannot be given back now, and tells when that changes. It is tried again when more was
+    /// Notes why room cannot be recycled now, and tells when that changes. It is tried again when more was
     /// written.
     pub(super) fn note_compaction(&self, done: Result<(), SpoolFailure>) {
         let why = done.err().map(|failure| failure.to_string());
@@ -259,17 +260,17 @@ impl Shared {
     ///
     /// # Errors
     /// When something is left that could not be read for another reason, or a later segment cannot be read.
-    fn park_damaged(&self, cleaning: &mut Compaction) -> Result<(), SpoolFailure> {
-        let number = cleaning.segment;
+    fn park_damaged(&self, compaction: &mut Compaction) -> Result<(), SpoolFailure> {
+        let number = compaction.segment;
         let (name, count) = {
             let mut index = self.index();
             let is_oldest = index.segments.first_key_value().is_some_and(|(oldest, _)| *oldest == number);
             let left = records_in(&index, number);
-            if let Some(failure) = cleaning.failed.take() {
+            if let Some(failure) = compaction.failed.take() {
                 return Err(failure);
             }
             // One that has become too large for a segment stays, and is whole.
-            let is_lost = |(kind, name): &(Kind, u64)| cleaning.corrupt.contains(&(*kind as u8, *name));
+            let is_lost = |(kind, name): &(Kind, u64)| compaction.corrupt.contains(&(*kind as u8, *name));
             if !is_oldest || number == index.current || !left.iter().all(is_lost) {
                 return Ok(());
             }
@@ -285,7 +286,7 @@ impl Shared {
             "{name} is damaged: {count} messages, or parts of some, cannot be read; it is left as it is until the \
              next start reads it again"
         );
-        self.give_back_dead();
+        self.recycle_dead();
         Ok(())
     }
 }
@@ -306,17 +307,18 @@ pub(crate) struct Compaction {
 
 /// All that still lives in a segment, as the index knows it.
 fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
-    let messages = index.messages.iter().filter(|(_, slot)| slot.at.segment == segment);
+    let messages = index.messages.iter().filter(|(_, entry)| entry.at.segment == segment);
     let chunks = index.chunks.iter().filter(|(_, at)| at.segment == segment);
     let records = messages.map(|(id, _)| (Kind::Message, *id));
-    let is_here = |kept: &Kept| kept.locations().any(|at| at.segment == segment);
-    let is_note_here = |slot: &Slot| {
-        let notes = slot.more.iter().flat_map(|more| &more.notes);
-        index.parked.contains_key(&slot.at.segment) && notes.into_iter().any(|at| at.segment == segment)
+    let is_here = |kept: &RetainedRecords| kept.locations().any(|at| at.segment == segment);
+    let is_note_here = |entry: &MessageEntry| {
+        let notes = entry.extras.iter().flat_map(|more| &more.notes);
+        index.parked.contains_key(&entry.at.segment) && notes.into_iter().any(|at| at.segment == segment)
     };
     let noted = index.messages.iter().filter(|_| !index.parked.is_empty());
-    let noted = noted.filter(|(_, slot)| is_note_here(slot)).map(|(id, _)| (Kind::Outcome, *id));
-    let kept = index.retention.kept.iter().filter(|(_, kept)| is_here(kept)).map(|(id, _)| (Kind::Done, *id));
+    let noted = noted.filter(|(_, entry)| is_note_here(entry)).map(|(id, _)| (Kind::Outcome, *id));
+    let kept =
+        index.retention.kept.iter().filter(|(_, kept)| is_here(kept)).map(|(id, _)| (Kind::Tombstone, *id));
     let mut all: Vec<_> = records
         .chain(chunks.map(|(chunk_id, _)| (Kind::Chunk, *chunk_id)))
         .chain(noted)
@@ -383,7 +385,7 @@ impl Compaction {
         while let Some((kind, name)) = self.records.pop_front() {
             let moved = match kind {
                 Kind::Chunk => move_chunk(shared, self.segment, name),
-                Kind::Done => move_kept(shared, name),
+                Kind::Tombstone => move_kept(shared, name),
                 Kind::Outcome => move_notes(shared, name),
                 _ => move_message(shared, self.segment, name),
             };
@@ -406,15 +408,15 @@ impl Compaction {
 
 /// Writes a message again, and returns its commit number and size; nothing when it is not there any more.
 fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
-    let slot = shared.index().messages.get(&name).filter(|slot| slot.at.segment == segment).cloned();
-    let Some(slot) = slot else { return Ok(None) };
-    let mut folded = shared.fold(QueueId(name), &slot, true)?;
+    let entry = shared.index().messages.get(&name).filter(|entry| entry.at.segment == segment).cloned();
+    let Some(entry) = entry else { return Ok(None) };
+    let mut folded = shared.fold(QueueId(name), &entry, true)?;
     // Written now, the message would be without what only cannot be read for the moment.
     if let Some(failure) = folded.lost.take_if(|failure| matches!(failure, SpoolFailure::Io(_))) {
         return Err(failure);
     }
-    let bytes = u64::from(slot.at.length);
-    let moved = Relocated { name, slot, folded };
+    let bytes = u64::from(entry.at.length);
+    let moved = Relocated { name, entry, folded };
     let commit_seq = shared.group_commit.queue.push(
         shared.group_commit.queue.lock(),
         Work::Move(Box::new(moved)),
@@ -453,9 +455,9 @@ fn move_kept(shared: &Shared, id: u64) -> Result<Option<(CommitSeq, u64)>, Spool
 
 /// The notes of a message whose own record stays in a parked segment.
 fn move_notes(shared: &Shared, id: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
-    let slot = shared.index().messages.get(&id).cloned();
-    let Some(more) = slot.and_then(|slot| slot.more) else { return Ok(None) };
-    let (mut kept, mut bodies) = (Kept::default(), Vec::new());
+    let entry = shared.index().messages.get(&id).cloned();
+    let Some(more) = entry.and_then(|entry| entry.extras) else { return Ok(None) };
+    let (mut kept, mut bodies) = (RetainedRecords::default(), Vec::new());
     for at in &more.notes {
         let (kind, body) = shared.any_record(*at, id)?;
         kept.notes.push((kind, *at));

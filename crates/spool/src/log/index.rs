@@ -17,9 +17,9 @@ use std::{
 /// Mixes an id. Ids and places are our own, made one after the other: nobody can choose them so that
 /// they meet, and the start of a full spool looks up millions.
 #[derive(Debug, Default)]
-pub(crate) struct Mix(u64);
+pub(crate) struct IdHasher(u64);
 
-impl Hasher for Mix {
+impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
@@ -35,7 +35,7 @@ impl Hasher for Mix {
 }
 
 /// By id or place.
-pub(crate) type ById<T> = HashMap<u64, T, BuildHasherDefault<Mix>>;
+pub(crate) type IdMap<T> = HashMap<u64, T, BuildHasherDefault<IdHasher>>;
 
 /// A record's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,15 @@ pub(crate) struct Location {
 
 /// A live message: its record, and what else belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct MessageEntry {
     pub(crate) at: Location,
     /// Most messages have neither outcomes nor chunks.
-    pub(crate) more: Option<Box<More>>,
+    pub(crate) extras: Option<Box<MessageExtras>>,
 }
 
 /// The parts of an index entry that few messages have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct More {
+pub(crate) struct MessageExtras {
     /// Outcome and hold records, in order.
     pub(crate) notes: Vec<Location>,
     /// Places of its chunks.
@@ -108,7 +108,7 @@ pub(crate) struct Retention {
     /// Records in that segment need not be kept, since they come back with the message.
     pub(crate) ids: HashMap<u64, u32>,
     /// The records that are kept, by queue id.
-    pub(crate) kept: HashMap<u64, Kept>,
+    pub(crate) kept: HashMap<u64, RetainedRecords>,
 }
 
 /// The number of no segment.
@@ -116,14 +116,14 @@ pub(crate) const NOWHERE: u32 = 0;
 
 /// The records that are kept of one message which is not live.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct RetainedRecords {
     /// Outcomes and holds, in order.
     pub(crate) notes: Vec<(Kind, Location)>,
     /// The tombstone of the message.
     pub(crate) done: Option<Location>,
 }
 
-impl Kept {
+impl RetainedRecords {
     pub(crate) fn locations(&self) -> impl Iterator<Item = Location> + '_ {
         self.notes.iter().map(|(_, at)| *at).chain(self.done)
     }
@@ -160,8 +160,8 @@ pub(crate) struct Index {
     pub(crate) retention: Retention,
     /// The highest queue id that any record names.
     pub(crate) highest_id: u64,
-    pub(crate) messages: ById<Slot>,
-    pub(crate) chunks: ById<Location>,
+    pub(crate) messages: IdMap<MessageEntry>,
+    pub(crate) chunks: IdMap<Location>,
     /// Chunks nobody wants any more that still wait to be written.
     abandoned: HashSet<u64>,
     /// The segment that is written to.
@@ -209,19 +209,19 @@ impl Index {
     }
 
     /// Are these still the records of a message beside its own?
-    pub(crate) fn has_records(&self, id: u64, is_live: bool, records: &Kept) -> bool {
+    pub(crate) fn has_records(&self, id: u64, is_live: bool, records: &RetainedRecords) -> bool {
         if !is_live {
             return self.retention.kept.get(&id) == Some(records);
         }
-        let more = self.messages.get(&id).and_then(|slot| slot.more.as_ref());
-        more.is_some_and(|more| more.notes.iter().eq(records.notes.iter().map(|(_, at)| at)))
+        let extras = self.messages.get(&id).and_then(|entry| entry.extras.as_ref());
+        extras.is_some_and(|extras| extras.notes.iter().eq(records.notes.iter().map(|(_, at)| at)))
     }
 
     /// Lets go of the records of a message beside its own, which were written again.
     pub(crate) fn forget_records(&mut self, id: u64) {
         self.forget_kept(id);
-        let more = self.messages.get_mut(&id).and_then(|slot| slot.more.as_mut());
-        let notes = more.map(|more| std::mem::take(&mut more.notes)).unwrap_or_default();
+        let extras = self.messages.get_mut(&id).and_then(|entry| entry.extras.as_mut());
+        let notes = extras.map(|extras| std::mem::take(&mut extras.notes)).unwrap_or_default();
         notes.iter().for_each(|at| self.release(*at));
     }
 
@@ -229,7 +229,7 @@ impl Index {
     pub(crate) fn retain(&mut self, kind: Kind, id: u64, at: Location) {
         let kept = self.retention.kept.entry(id).or_default();
         let replaced = match kind {
-            Kind::Done => kept.done.replace(at),
+            Kind::Tombstone => kept.done.replace(at),
             Kind::Outcome | Kind::Hold => {
                 kept.notes.push((kind, at));
                 None
@@ -252,24 +252,24 @@ impl Index {
                 }
                 // A message that was moved: what is left at its old place is not needed any more.
                 if let Some(old) = self.messages.remove(&name) {
-                    self.release_slot(old, false);
+                    self.release_entry(old, false);
                 }
                 self.keep(at);
-                let more = (!chunks.is_empty())
-                    .then(|| Box::new(More { chunks: chunks.to_vec(), ..More::default() }));
-                self.messages.insert(name, Slot { at, more });
+                let extras = (!chunks.is_empty())
+                    .then(|| Box::new(MessageExtras { chunks: chunks.to_vec(), ..MessageExtras::default() }));
+                self.messages.insert(name, MessageEntry { at, extras });
             }
             Kind::Outcome | Kind::Hold => {
-                if let Some(slot) = self.messages.get_mut(&name) {
-                    slot.more.get_or_insert_default().notes.push(at);
+                if let Some(entry) = self.messages.get_mut(&name) {
+                    entry.extras.get_or_insert_default().notes.push(at);
                     self.keep(at);
                 } else if self.retention.covers(name) {
                     self.retain(kind, name, at);
                 }
             }
-            Kind::Done => {
-                if let Some(slot) = self.messages.remove(&name) {
-                    self.release_slot(slot, true);
+            Kind::Tombstone => {
+                if let Some(entry) = self.messages.remove(&name) {
+                    self.release_entry(entry, true);
                 }
                 if self.retention.covers(name) {
                     self.retain(kind, name, at);
@@ -287,9 +287,9 @@ impl Index {
         }
     }
 
-    fn release_slot(&mut self, slot: Slot, with_chunks: bool) {
-        self.release(slot.at);
-        if let Some(more) = slot.more {
+    fn release_entry(&mut self, entry: MessageEntry, with_chunks: bool) {
+        self.release(entry.at);
+        if let Some(more) = entry.extras {
             more.notes.iter().for_each(|at| self.release(*at));
             if with_chunks {
                 more.chunks.iter().for_each(|chunk_id| self.forget_chunk(*chunk_id));
@@ -317,7 +317,7 @@ impl Index {
         let named: HashSet<u64> = self
             .messages
             .values()
-            .filter_map(|s| s.more.as_ref())
+            .filter_map(|s| s.extras.as_ref())
             .flat_map(|m| m.chunks.iter().copied())
             .collect();
         let orphans: Vec<u64> =

@@ -8,9 +8,9 @@
 
 use super::{
     epoch,
-    pool::{DAMAGED, Mark, mark_of},
     recover::follows,
     scan_range::RecordRef,
+    segment_allocator::{DAMAGED, Mark, mark_of},
     segment_index,
 };
 use crate::{disk::Disk, format::record::Kind};
@@ -48,14 +48,14 @@ impl Orphan {
             ids,
             is_known: names.contains(&mark_of(segment, Mark::Damaged)),
         };
-        let ended = read.rows.iter().filter(|row| row.kind == Kind::Done);
+        let ended = read.rows.iter().filter(|row| row.kind == Kind::Tombstone);
         ended.for_each(|row| orphan.note(row));
         Some(orphan)
     }
 
     /// Takes note of a record that was read from the log.
     pub(super) fn note(&mut self, row: &RecordRef) {
-        if matches!(row.kind, Kind::Done | Kind::Message) {
+        if matches!(row.kind, Kind::Tombstone | Kind::Message) {
             self.left.remove(&row.name);
         }
     }
@@ -116,7 +116,7 @@ mod tests {
     fn the_oldest_segment_is_missing_when_all_behind_it_was_read_and_a_message_is_nowhere() {
         let mut orphan = orphan();
         orphan.note(&row(Kind::Outcome, 1));
-        orphan.note(&row(Kind::Done, 2));
+        orphan.note(&row(Kind::Tombstone, 2));
         for behind in
             [vec![(21, 30)], vec![(21, 25), (26, 30)], vec![(21, 30), (epoch::first(1), epoch::first(1) + 5)]]
         {
@@ -127,7 +127,7 @@ mod tests {
         for behind in [vec![(22, 30)], vec![(21, 25), (27, 30)], vec![(1, 10), (22, 30)]] {
             assert!(!orphan.is_missing(&behind, false), "{behind:?}");
         }
-        for kind in [Kind::Done, Kind::Message] {
+        for kind in [Kind::Tombstone, Kind::Message] {
             let mut freed = self::orphan();
             freed.note(&row(kind, 1));
             assert!(!freed.is_missing(&[(21, 30)], false));
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_newest_segment_is_missing_when_its_batches_follow_the_last_that_was_read() {
         let mut orphan = orphan();
-        orphan.note(&row(Kind::Done, 1));
+        orphan.note(&row(Kind::Tombstone, 1));
         assert!(orphan.is_missing(&[(1, 10)], false) && orphan.is_missing(&[], false));
         assert!(!orphan.is_missing(&[(1, 9)], false));
         assert!(!orphan.is_missing(&[(1, 10)], true));

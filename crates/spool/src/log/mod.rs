@@ -3,8 +3,8 @@
 
 mod commit;
 mod compact;
+pub(crate) mod dump;
 mod epoch;
-pub(crate) mod examine;
 mod header;
 mod index;
 mod missing;
@@ -12,19 +12,19 @@ mod newest;
 mod open;
 #[cfg(test)]
 mod parallel_tests;
-mod pool;
-#[cfg(test)]
-mod pool_tests;
 mod read;
+mod read_ahead;
 mod recover;
 mod replay;
 mod retain;
 pub(crate) mod salvage;
 mod scan_range;
+mod segment_allocator;
+#[cfg(test)]
+mod segment_allocator_tests;
 pub(crate) mod segment_index;
 mod stepper;
 pub(crate) mod tolerant;
-mod window;
 
 use crate::{
     CommitSeq, Durable, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
@@ -42,11 +42,11 @@ use crate::{
 };
 use bytes::Bytes;
 use commit::Committer;
-use index::{Index, Location, Slot};
+use index::{Index, Location, MessageEntry};
 use mail::{ChunkId, Message, Part, QueueId, SharedMessage};
-use pool::{Mark, Pool, Room};
 use read::{Note, ReadNote, Source, is_repeated, read_record};
-use recover::{Last, Reading};
+use recover::{Reading, TailBatch};
+use segment_allocator::{Mark, SegmentAllocator, SpaceLimits};
 use std::{
     path::Path,
     sync::{
@@ -111,13 +111,13 @@ struct Faults {
 
 pub(crate) struct Shared {
     settings: LogSettings,
-    pool: Arc<Pool>,
+    allocator: Arc<SegmentAllocator>,
     group_commit: GroupCommit<Work>,
     index: Mutex<Index>,
     next_chunk: AtomicU64,
     current_free: AtomicU64,
-    cleaning: AtomicBool,
-    cleaner: Mutex<Option<JoinHandle<()>>>,
+    compacting: AtomicBool,
+    compactor: Mutex<Option<JoinHandle<()>>>,
     round: Mutex<compact::Round>,
     faults: Mutex<Faults>,
     /// A commit found no room, although its segment was prepared: the file system takes new blocks for what is
@@ -140,8 +140,8 @@ impl Shared {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cleaner(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.cleaner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn compactor(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.compactor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn round(&self) -> MutexGuard<'_, compact::Round> {
@@ -195,8 +195,8 @@ impl Shared {
     }
 
     fn message(&self, source: Source, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
-        let slot = self.slot(id)?;
-        let body = self.record_from(source, slot.at, Kind::Message, id.0)?;
+        let entry = self.entry(id)?;
+        let body = self.record_from(source, entry.at, Kind::Message, id.0)?;
         let stored = read_message(id, &body, true);
         let stored = stored.map_err(|m| SpoolFailure::Corrupt(format!("{id}: {}", m.0)))?;
         Ok(SharedMessage::new(stored.message))
@@ -208,18 +208,18 @@ impl Shared {
     }
 
     /// A message with the outcomes noted since it was written, and whether it is held.
-    fn fold(&self, id: QueueId, slot: &Slot, with_content: bool) -> Result<Folded, SpoolFailure> {
-        let body = self.record(slot.at, Kind::Message, id.0)?;
+    fn fold(&self, id: QueueId, entry: &MessageEntry, with_content: bool) -> Result<Folded, SpoolFailure> {
+        let body = self.record(entry.at, Kind::Message, id.0)?;
         let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
-        Ok(self.fold_stored(id, slot, read_message(id, &body, with_content).map_err(bad)?))
+        Ok(self.fold_stored(id, entry, read_message(id, &body, with_content).map_err(bad)?))
     }
 
     /// Folds the notes of a message into its recipient states; `stored` is the message as it was read.
-    fn fold_stored(&self, id: QueueId, slot: &Slot, stored: Stored) -> Folded {
+    fn fold_stored(&self, id: QueueId, entry: &MessageEntry, stored: Stored) -> Folded {
         let fresh = || vec![RecipientState::default(); stored.message.envelope.recipients.len()];
         let (mut states, mut held) = (stored.states.unwrap_or_else(fresh), stored.held);
         let mut lost = None;
-        for at in self.latest_notes(id, slot) {
+        for at in self.latest_notes(id, entry) {
             let bad = |m: Malformed| SpoolFailure::Corrupt(m.0.to_owned());
             let (at, read) = at;
             let read = read.and_then(|(kind, body)| match kind {
@@ -228,7 +228,7 @@ impl Shared {
                     let (when, results) = read_results(&body).map_err(bad)?;
                     Ok(Note::Outcome(when, results))
                 }
-                Kind::Message | Kind::Done | Kind::Chunk => Err(self.unexpected(at)),
+                Kind::Message | Kind::Tombstone | Kind::Chunk => Err(self.unexpected(at)),
             });
             match read {
                 Ok(Note::Hold(is_held)) => held = is_held,
@@ -258,8 +258,8 @@ impl Shared {
 
     /// Reads the notes of a message. Notes of a message whose own record is parked are written again as they
     /// were: of copies the last counts.
-    fn latest_notes(&self, id: QueueId, slot: &Slot) -> Vec<ReadNote> {
-        let notes = slot.more.iter().flat_map(|more| &more.notes);
+    fn latest_notes(&self, id: QueueId, entry: &MessageEntry) -> Vec<ReadNote> {
+        let notes = entry.extras.iter().flat_map(|more| &more.notes);
         let mut read: Vec<ReadNote> = notes.map(|at| (*at, self.any_record(*at, id.0))).collect();
         if read.len() > 1 {
             let later: Vec<bool> = (0..read.len()).map(|n| is_repeated(&read, n)).collect();
@@ -269,35 +269,35 @@ impl Shared {
         read
     }
 
-    fn slot(&self, id: QueueId) -> Result<Slot, SpoolFailure> {
+    fn entry(&self, id: QueueId) -> Result<MessageEntry, SpoolFailure> {
         self.index().messages.get(&id.0).cloned().ok_or(SpoolFailure::Missing)
     }
 
     /// Segments in which nothing lives any more are free for another life.
-    fn give_back_dead(&self) {
+    fn recycle_dead(&self) {
         // The index is not let go of between the two: what another thread finds dead afterwards may hold what
         // ended messages in these, and must not come before them.
         let mut index = self.index();
         let dead = index.take_dead();
-        self.pool.give_back(dead);
+        self.allocator.recycle(dead);
     }
 
     /// How long outcomes may wait for a commit. Each commit takes a block of the reserve while nothing else is left.
     fn outcome_delay(&self) -> Duration {
         let usual = self.settings.outcome_delay;
-        if self.pool.spare() > 0 { usual } else { usual.max(FULL_OUTCOME_DELAY) }
+        if self.allocator.usable_count() > 0 { usual } else { usual.max(FULL_OUTCOME_DELAY) }
     }
 
     /// Ends the log. Only the first failure is reported. The allocator of segments is closed, so that a commit thread that
     /// waits for a segment ends.
     fn poison(&self, failure: SpoolFailure) {
-        self.group_commit.poison(failure, || self.pool.close());
+        self.group_commit.poison(failure, || self.allocator.close());
     }
 
     /// The thread: until closed or failed.
     fn watch_place(&self) {
         while self.group_commit.closing.wait(LOOK_EVERY) {
-            if let Err(e) = self.pool.disk().check_place() {
+            if let Err(e) = self.allocator.disk().check_place() {
                 self.poison(SpoolFailure::Io(format!("look for the spool: {e}")));
                 return;
             }
@@ -312,7 +312,7 @@ impl Shared {
         if !self.lacks_room.swap(true, Ordering::Relaxed) {
             tracing::error!("{doing} the log: {e}: no mail is taken until the disk has room");
         }
-        let may_retry = !self.pool.is_single_stepped()
+        let may_retry = !self.allocator.is_single_stepped()
             && self.group_commit.closing.wait(LOOK_EVERY)
             && !self.group_commit.is_poisoned();
         if may_retry { Ok(()) } else { Err(SpoolFailure::Io(format!("{doing} the log: {e}"))) }
@@ -412,23 +412,23 @@ impl LogSpool {
         single_stepped: bool,
         found: &mut recover::Found,
     ) -> Shared {
-        let room = Room {
+        let limits = SpaceLimits {
             segment_bytes: settings.segment_bytes,
             max_bytes: settings.max_bytes,
             min_free_bytes: settings.min_free_bytes,
         };
         let old = std::mem::take(&mut found.empty);
         let next = (found.next_sequence, found.next_number);
-        let pool = Pool::new(disk, room, single_stepped, found.segment_count, next, old);
+        let allocator = SegmentAllocator::new(disk, limits, single_stepped, found.segment_count, next, old);
         Shared {
             group_commit: GroupCommit::new(settings.queued_bytes_max),
             settings,
-            pool: Arc::new(pool),
+            allocator: Arc::new(allocator),
             index: Mutex::new(std::mem::take(&mut found.index)),
             next_chunk: AtomicU64::new(found.next_chunk),
             current_free: AtomicU64::new(0),
-            cleaning: AtomicBool::new(false),
-            cleaner: Mutex::default(),
+            compacting: AtomicBool::new(false),
+            compactor: Mutex::default(),
             round: Mutex::default(),
             faults: Mutex::default(),
             lacks_room: AtomicBool::new(false),
@@ -440,7 +440,7 @@ impl LogSpool {
     /// pauses that leave the disk to mail. For measurements that are to begin as a daemon is after a
     /// while; after [`Spool::recover`].
     pub fn make_segments_ready(&self) {
-        self.shared.pool.hurry();
+        self.shared.allocator.fill_now();
     }
 
     fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), SpoolFailure> {
@@ -453,7 +453,7 @@ impl LogSpool {
     /// Writes the batch again that was written last and perhaps never synced, in a fresh segment.
     fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
         let sequence = found.last.as_ref().map_or(1, |last| last.sequence);
-        let tail_bytes = found.last.as_ref().map_or(0, Last::bytes);
+        let tail_bytes = found.last.as_ref().map_or(0, TailBatch::bytes);
         let mut committer = Committer::new(self.shared.clone(), sequence, tail_bytes)?;
         // In an epoch of its own nothing has a number that something had that could not be read.
         let first = if found.begins_epoch { epoch::first(found.epoch) } else { 0 };
@@ -464,9 +464,9 @@ impl LogSpool {
             return Ok(committer.at_sequence(first.max(sequence + 1)));
         }
         let has_tail = found.last.is_some();
-        let records = found.last.take().map_or(Vec::new(), Last::into_records);
+        let records = found.last.take().map_or(Vec::new(), TailBatch::into_records);
         committer.write_again(&records)?;
-        self.shared.pool.give_back(found.take_superseded(&mut self.shared.index()));
+        self.shared.allocator.recycle(found.take_superseded(&mut self.shared.index()));
         Ok(committer.at_sequence(first.max(sequence + u64::from(has_tail))))
     }
 
@@ -478,7 +478,7 @@ impl LogSpool {
         found.epoch += 1;
         found.begins_epoch = true;
         let failed = |e: std::io::Error| SpoolFailure::Io(format!("begin an epoch of the log: {e}"));
-        self.shared.pool.begin_epoch(found.epoch, &found.markers).map_err(failed)?;
+        self.shared.allocator.begin_epoch(found.epoch, &found.markers).map_err(failed)?;
         if !self.shared.mutant.is(Mutant::ReuseChunkId) {
             self.shared.next_chunk.fetch_max(epoch::first_chunk(found.epoch), Ordering::Relaxed);
         }
@@ -487,9 +487,9 @@ impl LogSpool {
 
     /// Takes damaged segments in which nothing is left out of the log.
     fn quarantine(&self, dead: Vec<index::Segment>, report: &mut RecoveryReport) -> Result<(), SpoolFailure> {
-        let set_aside = self.shared.pool.quarantine(dead);
+        let quarantine_one = self.shared.allocator.quarantine(dead);
         let failed = |e: std::io::Error| SpoolFailure::Io(format!("set a damaged segment aside: {e}"));
-        report.quarantined.extend(set_aside.map_err(failed)?);
+        report.quarantined.extend(quarantine_one.map_err(failed)?);
         Ok(())
     }
 
@@ -505,7 +505,7 @@ impl LogSpool {
             // The segment may be restored.
             segment.ids.iter().for_each(|id| index.retention.add(*id, index::NOWHERE));
         }
-        retain::begin_at_start(self.shared.pool.disk(), &mut index, &mut found.report, tail);
+        retain::begin_at_start(self.shared.allocator.disk(), &mut index, &mut found.report, tail);
     }
 
     /// A record may move between looking it up and reading it: then it is looked up again.
@@ -516,15 +516,15 @@ impl LogSpool {
 
     fn admit(&self, bytes: u64, internal: bool) -> Result<MutexGuard<'_, Pending<Work>>, Refused> {
         let may_use_all = internal || self.shared.mutant.is(Mutant::SpendReserve);
-        let spare = if may_use_all { u64::MAX } else { self.shared.pool.spare() };
+        let usable_count = if may_use_all { u64::MAX } else { self.shared.allocator.usable_count() };
         let lacks_room = !internal && self.shared.lacks_room.load(Ordering::Relaxed);
-        if spare == 0 || lacks_room || bytes > self.shared.record_bytes_max() {
+        if usable_count == 0 || lacks_room || bytes > self.shared.record_bytes_max() {
             compact::start_compaction_if_due(&self.shared);
             return Err(Refused::Full);
         }
         // What waits, and as much again that is being written, must find room besides the reserve; a third is for
         // what stays empty at the end of segments.
-        let room_bytes = spare.saturating_mul(self.shared.settings.segment_bytes);
+        let room_bytes = usable_count.saturating_mul(self.shared.settings.segment_bytes);
         self.shared.group_commit.queue.admit_within(room_bytes / 3, bytes, internal)
     }
 }
@@ -590,7 +590,7 @@ impl Spool for LogSpool {
         chunk_ids.iter().for_each(|chunk_id| index.abandon_chunk(chunk_id.0));
         drop(index);
         // A full log commits nothing that would do it.
-        self.shared.give_back_dead();
+        self.shared.recycle_dead();
     }
 
     fn durable(&self, commit_seq: CommitSeq) -> Durable {
@@ -624,16 +624,17 @@ impl Spool for LogSpool {
     fn room_bytes(&self) -> u64 {
         match self.pressure().free_bytes {
             0 => 0,
-            prepared => prepared.saturating_add(self.shared.pool.unmade_bytes()),
+            prepared => prepared.saturating_add(self.shared.allocator.unmade_bytes()),
         }
     }
 
     fn recover(&mut self, visit: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
         let mut found =
             self.found.take().ok_or_else(|| SpoolFailure::Unusable("recovered already".to_owned()))?;
-        let pool = self.shared.pool.clone();
-        let single_stepped = pool.is_single_stepped();
-        pool.tidy_names(&found.unfinished)
+        let allocator = self.shared.allocator.clone();
+        let single_stepped = allocator.is_single_stepped();
+        allocator
+            .tidy_names(&found.unfinished)
             .map_err(|e| SpoolFailure::Io(format!("tidy the spool's directory: {e}")))?;
         // Before anything is written, and before anything is freed.
         self.begin_epoch(&mut found)?;
@@ -641,12 +642,12 @@ impl Spool for LogSpool {
         let mut unread = found.unopened.clone();
         unread.extend(self.shared.index().parked.values().map(|segment| segment.name.clone()));
         self.shared
-            .pool
+            .allocator
             .mark_parked(unread.iter().map(String::as_str), Mark::Unread)
             .and_then(|()| {
                 // Segments behind a missing one may be freed before it is restored.
                 let missing = found.missing.iter().map(|segment| segment.segment.as_str());
-                self.shared.pool.mark_parked(missing, Mark::Damaged)
+                self.shared.allocator.mark_parked(missing, Mark::Damaged)
             })
             .map_err(|e| SpoolFailure::Io(format!("mark what cannot be read: {e}")))?;
         let dead = found.take_dead(&mut self.shared.index());
@@ -654,9 +655,9 @@ impl Spool for LogSpool {
         if !single_stepped {
             let shared = self.shared.clone();
             self.start("spool-prepare", move || {
-                pool.run();
+                allocator.run();
                 // No commit may come for a segment and meet the failure.
-                if let Some(failure) = pool.failure()
+                if let Some(failure) = allocator.failure()
                     && !shared.group_commit.closing.is_begun()
                 {
                     shared.poison(SpoolFailure::Io(failure));
@@ -666,7 +667,7 @@ impl Spool for LogSpool {
             self.start("spool-watch", move || shared.watch_place())?;
         }
         // Who prepares segments must not outlive a start that failed.
-        let committer = self.rewrite_tail(&mut found).inspect_err(|_| self.shared.pool.close())?;
+        let committer = self.rewrite_tail(&mut found).inspect_err(|_| self.shared.allocator.close())?;
         // A message that names a chunk may be where nothing can be read.
         if found.report.unread.is_empty() || self.shared.mutant.is(Mutant::DropTombstones) {
             self.shared.index().forget_orphans();
@@ -678,7 +679,7 @@ impl Spool for LogSpool {
             self.start("spool-commit", move || {
                 crate::sched::raise();
                 committer.run();
-                shared.pool.close();
+                shared.allocator.close();
             })?;
         }
         self.shared.replay_live(&mut found, visit);
@@ -715,11 +716,12 @@ impl Spool for LogSpool {
 
     fn pressure(&self) -> Pressure {
         let shared = &self.shared;
-        let free_bytes = if shared.pool.spare() == 0 || shared.lacks_room.load(Ordering::Relaxed) {
+        let free_bytes = if shared.allocator.usable_count() == 0 || shared.lacks_room.load(Ordering::Relaxed)
+        {
             0
         } else {
             // While segments are being prepared there is room for one at least.
-            let ready_bytes = shared.pool.ready_bytes().max(shared.settings.segment_bytes);
+            let ready_bytes = shared.allocator.ready_bytes().max(shared.settings.segment_bytes);
             ready_bytes + shared.current_free.load(Ordering::Relaxed)
         };
         Pressure {
@@ -734,19 +736,19 @@ impl Spool for LogSpool {
         // First: what the threads end with from now on is no failure.
         self.shared.group_commit.closing.begin();
         self.shared.group_commit.queue.close();
-        self.shared.pool.end();
+        self.shared.allocator.end();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A thread that panicked has poisoned the log.
             let _ = thread.join();
         }
-        // The cleaner, too: it holds the disk, and with it the lock. Nothing it waits for comes any more.
-        let cleaner = self.shared.cleaner().take();
-        cleaner.into_iter().for_each(|thread| drop(thread.join()));
+        // The compaction thread, too: it holds the disk, and with it the lock. Nothing it waits for comes any more.
+        let compactor = self.shared.compactor().take();
+        compactor.into_iter().for_each(|thread| drop(thread.join()));
         let shared = &self.shared;
         // Without a commit nobody has written the last batch again that was found.
         let is_sound = !shared.group_commit.is_poisoned() && shared.group_commit.has_committed();
-        while is_sound && !shared.pool.is_single_stepped() && segment_index::make_one(shared, true) {}
+        while is_sound && !shared.allocator.is_single_stepped() && segment_index::make_one(shared, true) {}
     }
 }
 

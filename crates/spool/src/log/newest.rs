@@ -1,8 +1,8 @@
 //! Looks for batches behind the end of the log.
 
 use super::{
+    read_ahead::ReadAhead,
     recover::{Found, io_error, take_batch_at},
-    window::Window,
 };
 use crate::{
     SpoolFailure,
@@ -23,7 +23,7 @@ pub(super) fn scan_rest(found: &mut Found, whole: bool) -> Result<(), SpoolFailu
     let (seed, name) = (segment.header.seed, &segment.name);
     let failed = |e: io::Error| io_error("read", name, &e);
     let end = segment.header.end().min(segment.file.len().map_err(failed)?);
-    let mut window = Window::new(segment.file.clone(), end, Vec::new());
+    let mut window = ReadAhead::new(segment.file.clone(), end, Vec::new());
     while let Some(next) = next_anywhere(&mut window, at, seed, found.last_sequence()).map_err(failed)? {
         if !found.is_unread(number, at, next) {
             found
@@ -42,7 +42,7 @@ pub(super) fn scan_rest(found: &mut Found, whole: bool) -> Result<(), SpoolFailu
 }
 
 /// Returns the offset of a batch with a higher number anywhere behind an offset.
-fn next_anywhere(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
+fn next_anywhere(window: &mut ReadAhead, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
     let mut at = from + ALIGN as u64;
     while at < window.end() {
         if read_head(window.slice(at, ALIGN)?, at, seed).is_ok_and(|head| head.sequence > last) {

@@ -5,8 +5,8 @@ use super::{
     header::{FoundHeader, find_header},
     index::Segment,
     missing::Orphan,
-    pool::{DAMAGED, Mark, UNFINISHED, parse_mark},
     recover::{Found, io_error},
+    segment_allocator::{DAMAGED, Mark, UNFINISHED, parse_mark},
     segment_index,
     tolerant::{FaultTolerantFile, with_retries},
 };

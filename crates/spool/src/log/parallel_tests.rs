@@ -5,7 +5,7 @@ use super::{
     index::Segment,
     recover::{Found, Reading, scan, settle_last},
 };
-use crate::{Change, Entry, Recovered, Spool, WorkStep, disk::RealDisk, mutant::ActiveMutant};
+use crate::{ControlOp, Entry, Recovered, Spool, WorkStep, disk::RealDisk, mutant::ActiveMutant};
 use bytes::Bytes;
 use mail::{
     Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId, Recipient,
@@ -117,7 +117,7 @@ fn write(dir: &Path, steps: &[Step], closes: bool) {
                 let outcome = Outcome::deferred(Enhanced(4, 2, 1), "mailbox busy");
                 Entry::Outcome { id, results: vec![(0, outcome)], last: false }
             }),
-            Step::Hold(at) => some(&live, at).map(|id| Entry::Amend { id, change: Change::Hold }),
+            Step::Hold(at) => some(&live, at).map(|id| Entry::Control { id, op: ControlOp::Hold }),
             Step::Done(at) => some(&live, at).map(|id| {
                 live.retain(|other| *other != id.0);
                 Entry::Outcome { id, results: Vec::new(), last: true }

@@ -11,10 +11,10 @@ use super::{
     newest,
     open::open_segments,
     read::{Source, read_record},
-    scan_range::{Kept, ReadContext, RecordRef, ScanRange, ScanResult, split_segment},
+    read_ahead::ReadAhead,
+    scan_range::{CachedEnvelopes, ReadContext, RecordRef, ScanRange, ScanResult, split_segment},
     segment_index::{self, EnvelopeTable},
     tolerant::FaultTolerantFile,
-    window::Window,
 };
 use crate::{
     RecoveryReport, SpoolFailure,
@@ -52,14 +52,14 @@ impl Reading {
 }
 
 /// A record that was in the unproven batch.
-pub(crate) struct Unproven {
+pub(crate) struct UnsyncedRecord {
     pub(crate) kind: Kind,
     pub(crate) name: u64,
     pub(crate) body: Vec<u8>,
 }
 
 /// The last batch: written, and perhaps not synced.
-pub(crate) struct Last {
+pub(crate) struct TailBatch {
     pub(crate) sequence: u64,
     segment: u32,
     /// Not in the index.
@@ -68,16 +68,16 @@ pub(crate) struct Last {
     bodies: Option<Vec<Vec<u8>>>,
 }
 
-impl Last {
+impl TailBatch {
     /// The bytes of the records.
     pub(crate) fn bytes(&self) -> u64 {
         self.rows.iter().map(|row| u64::from(row.length)).sum()
     }
 
-    pub(crate) fn into_records(self) -> Vec<Unproven> {
+    pub(crate) fn into_records(self) -> Vec<UnsyncedRecord> {
         let bodies = self.bodies.unwrap_or_default();
         let rows = self.rows.into_iter().zip(bodies);
-        rows.map(|(row, body)| Unproven { kind: row.kind, name: row.name, body }).collect()
+        rows.map(|(row, body)| UnsyncedRecord { kind: row.kind, name: row.name, body }).collect()
     }
 }
 
@@ -89,9 +89,9 @@ pub(crate) struct Found {
     pub(crate) empty: Vec<Segment>,
     /// Names of segments nobody finished making, and of indexes whose segments are gone.
     pub(crate) unfinished: Vec<String>,
-    pub(crate) last: Option<Last>,
+    pub(crate) last: Option<TailBatch>,
     /// EnvelopeTable that need not be read again, by segment.
-    pub(crate) kept: HashMap<u32, Vec<Kept>>,
+    pub(crate) kept: HashMap<u32, Vec<CachedEnvelopes>>,
     /// EnvelopeTable in indexes, by segment.
     pub(crate) envelopes: HashMap<u32, EnvelopeTable>,
     /// The number of the first batch that could be read.
@@ -230,7 +230,7 @@ pub(super) fn io_error(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
 }
 
 /// Reads the bytes of a batch a second time, past the page cache, into the window.
-pub(super) fn refresh(window: &mut Window, at: u64, seed: u64) -> io::Result<()> {
+pub(super) fn refresh(window: &mut ReadAhead, at: u64, seed: u64) -> io::Result<()> {
     let head = window.refresh(at, ALIGN)?;
     if let Ok(head) = read_head(head, at, seed)
         && head.length > ALIGN
@@ -247,7 +247,7 @@ pub(super) fn refresh(window: &mut Window, at: u64, seed: u64) -> io::Result<()>
 /// When the segment cannot be read.
 pub(super) fn take_batch_at(
     found: &mut Found,
-    window: &mut Window,
+    window: &mut ReadAhead,
     at: u64,
     (number, name, seed): (u32, &str, u64),
     whole: bool,
@@ -271,7 +271,7 @@ fn scan_segment(
 ) -> Result<Vec<u8>, SpoolFailure> {
     let length = segment.file.len().map_err(|e| io_error("read", &segment.name, &e))?;
     let end = segment.header.end().min(length);
-    let mut window = Window::new(segment.file.clone(), end, buffer);
+    let mut window = ReadAhead::new(segment.file.clone(), end, buffer);
     let (number, seed, name) = (segment.number, segment.header.seed, segment.name.clone());
     let failed = |e: io::Error| io_error("read", &name, &e);
     found.index.segments.insert(number, segment);
@@ -354,7 +354,7 @@ pub(super) const UNUSED_BYTES: u64 = 512 * 1024;
 const DAMAGE_BYTES: u64 = 5 * 1024 * 1024;
 
 /// A batch of a later number behind damage.
-pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
+pub(super) fn next_in(window: &mut ReadAhead, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
     let mut unused = is_zero(window.slice(from, ALIGN)?);
     let mut at = from + ALIGN as u64;
     while at < window.end().min(from + DAMAGE_BYTES) {
@@ -372,7 +372,12 @@ pub(super) fn next_in(window: &mut Window, from: u64, seed: u64, last: u64) -> i
 }
 
 /// Looks for a later batch a second time, past the page cache, where something else than unused blocks follows.
-pub(super) fn next_or_again(window: &mut Window, from: u64, seed: u64, last: u64) -> io::Result<Option<u64>> {
+pub(super) fn next_or_again(
+    window: &mut ReadAhead,
+    from: u64,
+    seed: u64,
+    last: u64,
+) -> io::Result<Option<u64>> {
     let next = next_in(window, from, seed, last)?;
     // A batch that is found may have others before it that only memory has wrong.
     if next.is_none() && is_zero(window.slice(from, ALIGN)?) {
@@ -397,7 +402,7 @@ pub(crate) fn next_batch(bytes: &[u8], from: usize, seed: u64, last: u64) -> Opt
 
 /// Counts the bytes of a torn tail, without the zeros behind it. Counts no more bytes than a batch mostly has, since
 /// remains of an earlier generation may stand behind the tail.
-pub(super) fn torn_bytes(window: &mut Window, from: u64) -> io::Result<u64> {
+pub(super) fn torn_bytes(window: &mut ReadAhead, from: u64) -> io::Result<u64> {
     let mut at = from;
     while at < window.end().min(from + UNUSED_BYTES) {
         let block = window.slice(at, ALIGN)?;
@@ -491,7 +496,7 @@ fn take_batch(
     let behind = chunks.map(|chunk_id| chunk_id.saturating_add(1)).max();
     found.next_chunk = found.next_chunk.max(behind.unwrap_or(0));
     found.epoch = found.epoch.max(epoch::of(sequence)).max(epoch::of_chunk(found.next_chunk));
-    found.last = Some(Last { sequence, segment, rows, bodies });
+    found.last = Some(TailBatch { sequence, segment, rows, bodies });
 }
 
 #[cfg(test)]
@@ -538,7 +543,7 @@ impl Found {
     fn apply(&mut self, row: &RecordRef, segment: u32) {
         let at = Location { segment, offset: row.offset, length: row.length };
         // Only after a start that could not read everything a batch may stand behind later ones.
-        if row.kind == Kind::Done && self.epoch > 0 {
+        if row.kind == Kind::Tombstone && self.epoch > 0 {
             self.ended.insert(row.name);
         }
         self.missing.iter_mut().for_each(|orphan| orphan.note(row));
@@ -553,7 +558,7 @@ impl Found {
             Kind::Message => self.index.messages.contains_key(&row.name) || self.ended.contains(&row.name),
             Kind::Chunk => self.index.chunks.contains_key(&row.name),
             Kind::Outcome | Kind::Hold => true,
-            Kind::Done => false,
+            Kind::Tombstone => false,
         };
         if !is_known {
             self.apply(row, segment);

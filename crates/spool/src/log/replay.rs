@@ -2,11 +2,11 @@
 
 use super::{
     Folded, Shared,
-    index::Slot,
+    index::MessageEntry,
+    read_ahead::ReadAhead,
     recover::Found,
     scan_range::{self, ReadContext},
     segment_index::EnvelopeTable,
-    window::Window,
 };
 use crate::{
     Recovered, SpoolFailure,
@@ -28,11 +28,11 @@ const READ_BYTES: u64 = 512 * 1024;
 const PIECE: usize = 512;
 
 /// A live message.
-type Live = (u64, Slot);
-/// EnvelopeTable of a segment that need not be looked for in it.
+type Live = (u64, MessageEntry);
+/// Envelopes of a segment that need not be read from it.
 #[derive(Clone, Copy)]
-struct Kept<'a> {
-    memory: &'a [scan_range::Kept],
+struct SegmentEnvelopes<'a> {
+    memory: &'a [scan_range::CachedEnvelopes],
     index_file: Option<&'a EnvelopeTable>,
 }
 /// A message that was read, with the failure to read its notes, if there was one; or why it could not be read.
@@ -42,8 +42,10 @@ impl Shared {
     /// Passes each live message to `visit`. Messages that cannot be read are reported.
     pub(super) fn replay_live(&self, found: &mut Found, visit: &mut dyn FnMut(Recovered)) {
         let mut live: Vec<Live> =
-            self.index().messages.iter().map(|(id, slot)| (*id, slot.clone())).collect();
-        live.sort_unstable_by_key(|(_, slot)| u64::from(slot.at.segment) << 32 | u64::from(slot.at.offset));
+            self.index().messages.iter().map(|(id, entry)| (*id, entry.clone())).collect();
+        live.sort_unstable_by_key(|(_, entry)| {
+            u64::from(entry.at.segment) << 32 | u64::from(entry.at.offset)
+        });
         let (context, report) = (ReadContext::default(), &mut found.report);
         let mut take = |replayed: Replayed| match replayed {
             Ok((recovered, lost)) => {
@@ -54,7 +56,7 @@ impl Shared {
             Err(failure) => report.note(&failure),
         };
         let segments = live.chunk_by(|a, b| a.1.at.segment == b.1.at.segment);
-        let kept = |segment: &[Live]| Kept {
+        let kept = |segment: &[Live]| SegmentEnvelopes {
             memory: found.kept.get(&segment[0].1.at.segment).map_or(&[], Vec::as_slice),
             index_file: found.envelopes.get(&segment[0].1.at.segment),
         };
@@ -79,7 +81,7 @@ impl Shared {
     fn replay_segment(
         &self,
         live: &[Live],
-        kept: Kept<'_>,
+        kept: SegmentEnvelopes<'_>,
         context: &ReadContext,
         take: &mut dyn FnMut(Replayed),
     ) {
@@ -89,13 +91,13 @@ impl Shared {
                 |id: &u64| Err(SpoolFailure::Corrupt(format!("{}: its segment is gone", QueueId(*id))));
             return live.iter().for_each(|(id, _)| take(gone(id)));
         };
-        let mut window = Window::new(file, header.size_bytes, context.buffer());
+        let mut window = ReadAhead::new(file, header.size_bytes, context.buffer());
         let mut index_file = kept.index_file.map(|index_file| index_file.open(context.buffer()));
-        let last = live.last().map_or(0, |(_, slot)| slot.at.offset);
-        for (number, (id, slot)) in live.iter().enumerate() {
-            let (id, at) = (QueueId(*id), slot.at);
+        let last = live.last().map_or(0, |(_, entry)| entry.at.offset);
+        for (number, (id, entry)) in live.iter().enumerate() {
+            let (id, at) = (QueueId(*id), entry.at);
             let bad = |m: Malformed| SpoolFailure::Corrupt(format!("{id}: {}", m.0));
-            let stored = self.has_chunks(id, slot).and_then(|()| {
+            let stored = self.has_chunks(id, entry).and_then(|()| {
                 let in_memory = kept.memory.iter().find_map(|kept| kept.get(at.offset));
                 let abridged = in_memory.or_else(|| index_file.as_mut()?.get(at.offset, last));
                 if let Some(envelope) = abridged {
@@ -113,7 +115,7 @@ impl Shared {
                 }
             });
             take(stored.map(|stored| {
-                let Folded { message, states, held, lost } = self.fold_stored(id, slot, stored);
+                let Folded { message, states, held, lost } = self.fold_stored(id, entry, stored);
                 (Recovered { message: SharedMessage::new(message), recipients: states, held }, lost)
             }));
         }
@@ -122,13 +124,13 @@ impl Shared {
     }
 
     fn read_threads(&self) -> usize {
-        if self.pool.is_single_stepped() { 1 } else { self.settings.read_threads }
+        if self.allocator.is_single_stepped() { 1 } else { self.settings.read_threads }
     }
 
     /// Fails when a part of a message's content is lost: the message must not be delivered without that part.
     /// Such a message comes back when its tombstone is damaged and the chunks were freed long before.
-    fn has_chunks(&self, id: QueueId, slot: &Slot) -> Result<(), SpoolFailure> {
-        let Some(more) = &slot.more else { return Ok(()) };
+    fn has_chunks(&self, id: QueueId, entry: &MessageEntry) -> Result<(), SpoolFailure> {
+        let Some(more) = &entry.extras else { return Ok(()) };
         let index = self.index();
         match more.chunks.iter().find(|chunk_id| !index.chunks.contains_key(chunk_id)) {
             // Perhaps it lies where nothing can be read now.
@@ -147,7 +149,7 @@ impl Shared {
 fn ahead(live: &[Live]) -> usize {
     let start = u64::from(live[0].1.at.offset);
     let mut end = start;
-    for (_, Slot { at, .. }) in live {
+    for (_, MessageEntry { at, .. }) in live {
         let (from, to) = (u64::from(at.offset), u64::from(at.offset) + u64::from(at.length));
         if from > end + GAP_BYTES || to > start + READ_BYTES {
             break;

@@ -5,9 +5,9 @@
 use super::{
     Shared,
     header::{FoundHeader, find_header},
-    index::{Index, Kept, Location, NOWHERE, Segment},
-    pool::Mark,
+    index::{Index, Location, NOWHERE, RetainedRecords, Segment},
     recover::{is_zero, next_batch},
+    segment_allocator::Mark,
     tolerant::FaultTolerantFile,
 };
 use crate::{
@@ -62,7 +62,7 @@ pub(super) fn each_record(segment: &Segment, mut each: impl FnMut(Placed)) -> Re
             let at = Location { segment: *number, offset: offset as u32, length };
             let sum = match record.kind {
                 Kind::Outcome => crc32c::crc32c(record.body),
-                Kind::Message | Kind::Done | Kind::Hold | Kind::Chunk => 0,
+                Kind::Message | Kind::Tombstone | Kind::Hold | Kind::Chunk => 0,
             };
             each(Placed { kind: record.kind, name: record.name, at, batch: head.sequence, sum });
         }
@@ -109,7 +109,7 @@ fn collect(
     for segment in segments {
         each_record(segment, |record| {
             let is_kept = match record.kind {
-                Kind::Done | Kind::Outcome | Kind::Hold => {
+                Kind::Tombstone | Kind::Outcome | Kind::Hold => {
                     index.retention.covers_beside(record.name, segment.number)
                 }
                 Kind::Message | Kind::Chunk => false,
@@ -142,8 +142,9 @@ fn keep(index: &mut Index, collected: Vec<Placed>) {
     let collected = latest(collected);
     let mut later = std::mem::take(&mut index.retention.kept);
     for Placed { kind, name, at, .. } in collected {
-        let is_known =
-            |kept: &Kept| kept.done == Some(at) || kept.notes.iter().any(|(_, known)| *known == at);
+        let is_known = |kept: &RetainedRecords| {
+            kept.done == Some(at) || kept.notes.iter().any(|(_, known)| *known == at)
+        };
         if index.segments.contains_key(&at.segment)
             && !index.messages.contains_key(&name)
             && !later.get(&name).is_some_and(is_known)
@@ -208,13 +209,13 @@ impl Shared {
         let mut collected = Vec::new();
         for segment in &segments {
             each_record(segment, |record| {
-                if matches!(record.kind, Kind::Done | Kind::Outcome | Kind::Hold) {
+                if matches!(record.kind, Kind::Tombstone | Kind::Outcome | Kind::Hold) {
                     collected.push(record);
                 }
             })?;
         }
         let name = segment_name(&self.index(), number);
-        let marked = self.pool.mark_parked(name.iter().map(String::as_str), Mark::Damaged);
+        let marked = self.allocator.mark_parked(name.iter().map(String::as_str), Mark::Damaged);
         marked.map_err(|e| SpoolFailure::Io(format!("mark a segment as parked: {e}")))?;
         let mut index = self.index();
         if !self.mutant.is(Mutant::DropTombstones) {

@@ -3,7 +3,7 @@
 
 use super::{
     LogSpool,
-    examine::{Said, Seen, examine},
+    dump::{LogItem, RecordBody, dump_log},
 };
 use crate::{RecipientState, RecoveryReport, SpoolFailure, disk::RealDisk, format::message::fold};
 use mail::{Content, Disposition, Message, Outcome, Part, QueueId, UnixMillis};
@@ -44,7 +44,7 @@ pub struct SalvageReport {
 /// may have been in it, too.
 ///
 /// # Errors
-/// As for [`examine`].
+/// As for [`dump_log`].
 pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageReport, SpoolFailure> {
     // A disk would make it.
     if !dir.is_dir() {
@@ -58,14 +58,14 @@ pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageRepo
     let take_torn = !recovery.corrupt.is_empty();
     let mut heap = Heap::new(live, take_torn);
     heap.report.recovery = recovery;
-    examine(dir, &mut |seen| heap.see(seen))?;
+    dump_log(dir, &mut |item| heap.see(item))?;
     let mut chunks = heap.wanted_chunks();
     if !chunks.is_empty() {
-        examine(dir, &mut |seen| {
-            if let Seen::Record { said: Said::Chunk { chunk_id, bytes }, .. } = seen
-                && let Some(slot) = chunks.get_mut(&chunk_id.0)
+        dump_log(dir, &mut |item| {
+            if let LogItem::Record { body: RecordBody::Chunk { chunk_id, bytes }, .. } = item
+                && let Some(entry) = chunks.get_mut(&chunk_id.0)
             {
-                *slot = Some(bytes);
+                *entry = Some(bytes);
             }
         })?;
     }
@@ -153,30 +153,30 @@ impl Heap {
         }
     }
 
-    fn see(&mut self, seen: Seen<'_>) {
-        match seen {
-            Seen::Segment { name, .. } => (self.segment, self.in_tail) = (name.to_owned(), false),
-            Seen::Empty { .. } | Seen::Batch { .. } => self.in_tail = false,
-            Seen::Torn { .. } => self.in_tail = true,
-            Seen::Unread { name, why } => self.report.damage.push(format!("{name}: {why}")),
-            Seen::Damage { from, to, why } => {
+    fn see(&mut self, item: LogItem<'_>) {
+        match item {
+            LogItem::Segment { name, .. } => (self.segment, self.in_tail) = (name.to_owned(), false),
+            LogItem::Empty { .. } | LogItem::Batch { .. } => self.in_tail = false,
+            LogItem::Torn { .. } => self.in_tail = true,
+            LogItem::Unread { name, why } => self.report.damage.push(format!("{name}: {why}")),
+            LogItem::Damage { from, to, why } => {
                 self.in_tail = false;
                 self.report.damage.push(format!("{}: bytes {from} to {to}: {why}", self.segment));
             }
-            Seen::Record { is_loose, said, .. } => {
+            LogItem::Record { is_loose, body, .. } => {
                 if is_loose && self.in_tail && !self.take_torn {
-                    self.report.torn_count += u64::from(matches!(said, Said::Message { .. }));
+                    self.report.torn_count += u64::from(matches!(body, RecordBody::Message { .. }));
                     return;
                 }
                 self.report.loose_count += u64::from(is_loose);
-                self.take(said);
+                self.take(body);
             }
         }
     }
 
-    fn take(&mut self, said: Said) {
-        match said {
-            Said::Message { message, states, .. } if self.is_missing(message.id) => {
+    fn take(&mut self, body: RecordBody) {
+        match body {
+            RecordBody::Message { message, states, .. } if self.is_missing(message.id) => {
                 let id = message.id.0;
                 let fresh = || vec![RecipientState::default(); message.envelope.recipients.len()];
                 let recipients = states.unwrap_or_else(fresh);
@@ -184,19 +184,19 @@ impl Heap {
                     self.order.push(id);
                 }
             }
-            Said::Outcome { id, at, results } if self.is_missing(id) => {
+            RecordBody::Outcome { id, at, results } if self.is_missing(id) => {
                 self.noted.entry(id.0).or_default().push((at, results));
             }
-            Said::Done { id } => {
+            RecordBody::Tombstone { id } => {
                 self.done.insert(id.0);
                 self.candidates.remove(&id.0);
                 self.noted.remove(&id.0);
             }
-            Said::Message { .. }
-            | Said::Outcome { .. }
-            | Said::Hold { .. }
-            | Said::Chunk { .. }
-            | Said::Nonsense { .. } => {}
+            RecordBody::Message { .. }
+            | RecordBody::Outcome { .. }
+            | RecordBody::Hold { .. }
+            | RecordBody::Chunk { .. }
+            | RecordBody::Nonsense { .. } => {}
         }
     }
 

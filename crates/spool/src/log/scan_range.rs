@@ -4,9 +4,9 @@
 
 use super::{
     index::Segment,
+    read_ahead::ReadAhead,
     recover::{is_zero, next_or_again, refresh, torn_bytes},
     segment_index::EnvelopeTable,
-    window::Window,
 };
 use crate::{
     disk::File,
@@ -76,21 +76,21 @@ pub(super) struct ScanResult {
     pub(super) bodies: Option<Vec<Vec<u8>>>,
     /// Nothing follows but so many torn bytes.
     pub(super) torn_bytes: Option<u64>,
-    pub(super) kept: Kept,
+    pub(super) kept: CachedEnvelopes,
     /// In place of what is kept: where it can be read.
     pub(super) envelopes: Option<EnvelopeTable>,
 }
 
 /// Abridged envelopes of a range.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct CachedEnvelopes {
     bytes: Vec<u8>,
     /// By offset of the message's record in the segment: where its envelope begins. They end where the
     /// next begins.
     begins: Vec<(u32, u32)>,
 }
 
-impl Kept {
+impl CachedEnvelopes {
     /// The envelope of the record at an offset.
     pub(super) fn get(&self, offset: u32) -> Option<&[u8]> {
         if self.begins.last()?.0 < offset {
@@ -154,7 +154,7 @@ impl ScanRange {
     /// Scans from the first batch of the range up to a batch that begins behind the range, or cannot be read.
     /// What looks damaged is read a second time, past the page cache.
     pub(super) fn read(&self, context: &ReadContext, whole: bool) -> io::Result<ScanResult> {
-        let mut window = Window::new(self.file.clone(), self.end, context.buffer());
+        let mut window = ReadAhead::new(self.file.clone(), self.end, context.buffer());
         let mut read = ScanResult { start: self.from, end: self.from, ..ScanResult::default() };
         if let Some(start) = self.first(&mut window)? {
             (read.start, read.end) = (start, start);
@@ -167,7 +167,7 @@ impl ScanRange {
     }
 
     /// Finds where the first batch of the range begins.
-    fn first(&self, window: &mut Window) -> io::Result<Option<u64>> {
+    fn first(&self, window: &mut ReadAhead) -> io::Result<Option<u64>> {
         if self.from == FIRST_BATCH {
             return Ok(Some(FIRST_BATCH));
         }
@@ -189,7 +189,7 @@ impl ScanRange {
     fn fill(
         &self,
         read: &mut ScanResult,
-        window: &mut Window,
+        window: &mut ReadAhead,
         context: &ReadContext,
         whole: bool,
     ) -> io::Result<()> {
@@ -253,7 +253,7 @@ impl ScanResult {
     }
 }
 
-impl Kept {
+impl CachedEnvelopes {
     /// The ids of its chunks; none when it makes no sense, which is told when it is visited.
     fn add(&mut self, offset: u32, body: &[u8]) -> Vec<u64> {
         let begin = self.bytes.len();

@@ -6,9 +6,9 @@
 use super::{
     Shared,
     index::Segment,
-    pool::done_before,
+    read_ahead::ReadAhead,
     scan_range::{Batch, ReadContext, RecordRef, ScanResult, split_segment},
-    window::Window,
+    segment_allocator::done_before,
 };
 use crate::{
     disk::{Disk, File},
@@ -123,7 +123,7 @@ struct Begin {
 
 impl EnvelopeTable {
     pub(super) fn open(&self, buffer: Vec<u8>) -> Opened<'_> {
-        Opened { envelopes: self, next: 0, window: Window::new(self.file.clone(), u64::MAX, buffer) }
+        Opened { envelopes: self, next: 0, window: ReadAhead::new(self.file.clone(), u64::MAX, buffer) }
     }
 
     fn find(&self, record: u32) -> Option<usize> {
@@ -136,7 +136,7 @@ pub(super) struct Opened<'a> {
     envelopes: &'a EnvelopeTable,
     /// Behind the one that was asked for last: mostly the next that is.
     next: usize,
-    window: Window,
+    window: ReadAhead,
 }
 
 impl Opened<'_> {
@@ -328,14 +328,14 @@ pub(super) fn is_due(shared: &Shared) -> bool {
 /// Makes one that is due; `false` when none is. Of a log that is closed nobody writes to any segment,
 /// and by hand whatever lives in one is worth it.
 pub(super) fn make_one(shared: &Shared, is_closed: bool) -> bool {
-    let (young, share) = match (is_closed, shared.pool.is_single_stepped()) {
+    let (young, share) = match (is_closed, shared.allocator.is_single_stepped()) {
         (true, true) => (0, ANY_SHARE),
         (false, true) => (1, ANY_SHARE),
         (true, false) => (0, CLOSED_SHARE),
         (false, false) => (YOUNG, OPEN_SHARE),
     };
     let Some((number, segment)) = due(shared, young, share) else { return false };
-    if let Err(e) = write(shared.pool.disk(), &segment) {
+    if let Err(e) = write(shared.allocator.disk(), &segment) {
         tracing::debug!("write the index file of {}: {e}; a start will read all of it", segment.name);
     }
     // Made or not, it is not tried again.
@@ -388,7 +388,7 @@ mod tests {
         let rows = vec![
             stored(Kind::Chunk, 7, 4120, &[]),
             stored(Kind::Message, 1, 4300, &[7, 8]),
-            stored(Kind::Done, 2, 8216, &[]),
+            stored(Kind::Tombstone, 2, 8216, &[]),
         ];
         let batches = vec![Batch { sequence: 11, count: 2 }, Batch { sequence: 12, count: 1 }];
         let read = ScanResult {

@@ -29,14 +29,14 @@ pub enum WorkStep {
 /// What the threads hold between their rounds.
 pub(super) struct Stepper {
     committer: Committer,
-    cleaning: Option<Compaction>,
+    compaction: Option<Compaction>,
     /// The move that is under way.
     moving: Option<CommitSeq>,
 }
 
 impl Stepper {
     pub(super) fn new(committer: Committer) -> Self {
-        Self { committer, cleaning: None, moving: None }
+        Self { committer, compaction: None, moving: None }
     }
 
     fn compact(&mut self, shared: &Shared) -> Result<bool, SpoolFailure> {
@@ -47,11 +47,11 @@ impl Stepper {
                 Poll::Ready(moved) => moved?,
             }
         }
-        let cleaning = match &mut self.cleaning {
-            Some(cleaning) => cleaning,
-            None => self.cleaning.insert(Compaction::of_oldest(shared)?),
+        let compaction = match &mut self.compaction {
+            Some(compaction) => compaction,
+            None => self.compaction.insert(Compaction::of_oldest(shared)?),
         };
-        self.moving = cleaning.next(shared)?;
+        self.moving = compaction.next(shared)?;
         Ok(self.moving.is_some())
     }
 }
@@ -69,35 +69,35 @@ impl LogSpool {
     /// Does one round of a thread's work; `false` when there was none, or no room for it. Only for a
     /// log [`LogSpool::single_stepped`], after its recovery.
     pub fn step(&self, step: WorkStep) -> bool {
-        let mut slot = self.stepper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entry = self.stepper.lock().unwrap_or_else(PoisonError::into_inner);
         if step == WorkStep::Index {
             let is_over = self.shared.group_commit.queue.is_drained();
             // Nobody may write to a segment that has one.
-            slot.take_if(|_| is_over);
+            entry.take_if(|_| is_over);
             return segment_index::make_one(&self.shared, is_over);
         }
-        let Some(stepper) = slot.as_mut() else { return false };
+        let Some(stepper) = entry.as_mut() else { return false };
         match step {
-            WorkStep::Prepare => !self.shared.pool.is_idle() && self.shared.pool.work(),
+            WorkStep::Prepare => !self.shared.allocator.is_idle() && self.shared.allocator.work(),
             WorkStep::Commit => {
                 let Some((works, commit_seq)) = self.shared.group_commit.queue.take_all() else {
                     return false;
                 };
                 if !stepper.committer.serve(works, commit_seq) {
-                    self.shared.pool.close();
-                    *slot = None;
+                    self.shared.allocator.close();
+                    *entry = None;
                 }
                 true
             }
-            WorkStep::Compact if !self.shared.cleaning.load(Ordering::Relaxed) => false,
+            WorkStep::Compact if !self.shared.compacting.load(Ordering::Relaxed) => false,
             WorkStep::Compact => {
                 let moved = stepper.compact(&self.shared);
                 if moved.is_err() || stepper.moving.is_none() {
-                    let compacted = stepper.cleaning.take().map(|cleaning| cleaning.segment);
+                    let compacted = stepper.compaction.take().map(|compaction| compaction.segment);
                     stepper.moving = None;
-                    self.shared.give_back_dead();
+                    self.shared.recycle_dead();
                     let goes_on = compacted.is_some_and(|number| compact::goes_on(&self.shared, number));
-                    self.shared.cleaning.store(moved.is_ok() && goes_on, Ordering::Relaxed);
+                    self.shared.compacting.store(moved.is_ok() && goes_on, Ordering::Relaxed);
                 }
                 let has_moved = matches!(moved, Ok(true));
                 if stepper.moving.is_none() {

@@ -8,7 +8,7 @@
 mod shard_ids;
 
 use crate::{
-    Change, CommitSeq, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy,
+    CommitSeq, ControlOp, Durable, Entry, Failed, Pressure, Recovered, RecoveryReport, Refused, SecondCopy,
     Spool, SpoolFailure, Transaction, commit_progress::block_on,
 };
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
     /// The first one has all mail that none of the others is for.
     stores: Vec<Box<S>>,
     choose: ShardSelector,
-    homes: Mutex<Placement>,
+    placement: Mutex<Placement>,
     /// What the stores are called in messages.
     names: Vec<String>,
 }
@@ -46,7 +46,7 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
             "a chunk_id has no more room for its store"
         );
         let names = (0..stores.len()).map(|number| format!("spool {number}")).collect();
-        Self { stores, choose, homes: Mutex::default(), names }
+        Self { stores, choose, placement: Mutex::default(), names }
     }
 
     /// Gives the stores the names they have in messages, such as their paths.
@@ -62,30 +62,30 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
         &self.stores
     }
 
-    fn homes(&self) -> MutexGuard<'_, Placement> {
-        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn placement(&self) -> MutexGuard<'_, Placement> {
+        self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The one store that a transaction goes to.
-    fn home(&self, transaction: &[Entry]) -> usize {
-        let homes = self.homes();
-        let mut bound = transaction.iter().filter_map(|entry| homes.bound(entry));
-        if let Some(home) = bound.next() {
+    fn shard_for(&self, transaction: &[Entry]) -> usize {
+        let placement = self.placement();
+        let mut bound = transaction.iter().filter_map(|entry| placement.bound(entry));
+        if let Some(shard) = bound.next() {
             // A transaction is a message, or what became of one together with the reports on it.
-            assert!(bound.all(|other| other == home), "a transaction names what two stores keep");
-            return home;
+            assert!(bound.all(|other| other == shard), "a transaction names what two stores keep");
+            return shard;
         }
         let message = transaction.iter().find_map(message_of);
         message.map_or(0, |message| (self.choose)(&message.envelope))
     }
 
     fn store_of(&self, chunk_id: ChunkId) -> Option<(&S, ChunkId)> {
-        let home = shard_ids::home(chunk_id);
-        Some((self.stores.get(home)?, shard_ids::inner(chunk_id, home)?))
+        let shard = shard_ids::shard_of(chunk_id);
+        Some((self.stores.get(shard)?, shard_ids::inner(chunk_id, shard)?))
     }
 
-    fn store_in(&self, home: usize, chunk: Bytes) -> Result<ChunkId, Refused> {
-        self.stores[home].store(chunk).map(|chunk_id| shard_ids::outer(chunk_id, home))
+    fn store_in(&self, shard: usize, chunk: Bytes) -> Result<ChunkId, Refused> {
+        self.stores[shard].store(chunk).map(|chunk_id| shard_ids::outer(chunk_id, shard))
     }
 }
 
@@ -135,13 +135,13 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
     /// Ends copies in their stores, so that they do not come back at the next start.
     fn end_copies(&self, copies: &[(usize, QueueId)]) -> Result<(), SpoolFailure> {
         let mut last = HashMap::new();
-        for (home, id) in copies {
+        for (shard, id) in copies {
             loop {
                 let ended = Entry::Outcome { id: *id, results: Vec::new(), last: true };
-                match self.stores[*home].submit(vec![ended]) {
-                    Ok(commit_seq) => drop(last.insert(*home, commit_seq)),
-                    Err(Refused::Busy) if last.contains_key(home) => {
-                        block_on(self.stores[*home].durable(last[home]))?;
+                match self.stores[*shard].submit(vec![ended]) {
+                    Ok(commit_seq) => drop(last.insert(*shard, commit_seq)),
+                    Err(Refused::Busy) if last.contains_key(shard) => {
+                        block_on(self.stores[*shard].durable(last[shard]))?;
                         continue;
                     }
                     Err(refused) => return Err(SpoolFailure::Io(format!("end the copy of {id}: {refused}"))),
@@ -156,29 +156,29 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
 fn message_of(entry: &Entry) -> Option<&SharedMessage> {
     match entry {
         Entry::Accept(message) => Some(message),
-        Entry::Adopt(found) => Some(&found.message),
-        Entry::Outcome { .. } | Entry::Amend { .. } => None,
+        Entry::Import(found) => Some(&found.message),
+        Entry::Outcome { .. } | Entry::Control { .. } => None,
     }
 }
 
 impl Placement {
-    fn home_of(&self, id: QueueId) -> usize {
-        self.0.get(&id).map_or(0, |home| usize::from(*home))
+    fn shard_of_message(&self, id: QueueId) -> usize {
+        self.0.get(&id).map_or(0, |shard| usize::from(*shard))
     }
 
     /// The store an entry has to go to; none when it may go to any.
     fn bound(&self, entry: &Entry) -> Option<usize> {
         match entry {
-            Entry::Outcome { id, .. } | Entry::Amend { id, .. } => Some(self.home_of(*id)),
-            Entry::Accept(message) => shard_ids::home_of(message),
-            Entry::Adopt(found) => shard_ids::home_of(&found.message),
+            Entry::Outcome { id, .. } | Entry::Control { id, .. } => Some(self.shard_of_message(*id)),
+            Entry::Accept(message) => shard_ids::shard_of_message(message),
+            Entry::Import(found) => shard_ids::shard_of_message(&found.message),
         }
     }
 
     /// A store has taken a transaction that did this.
-    fn note(&mut self, home: usize, (id, what): (QueueId, Step)) {
+    fn note(&mut self, shard: usize, (id, what): (QueueId, Step)) {
         match what {
-            Step::Begins if home > 0 => drop(self.0.insert(id, home as u8)),
+            Step::Begins if shard > 0 => drop(self.0.insert(id, shard as u8)),
             Step::Begins => {}
             Step::Ends => drop(self.0.remove(&id)),
         }
@@ -194,25 +194,25 @@ enum Step {
 
 fn step(entry: &Entry) -> Option<(QueueId, Step)> {
     match entry {
-        Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+        Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
             Some((*id, Step::Ends))
         }
-        Entry::Outcome { .. } | Entry::Amend { .. } => None,
-        Entry::Accept(_) | Entry::Adopt(_) => message_of(entry).map(|message| (message.id, Step::Begins)),
+        Entry::Outcome { .. } | Entry::Control { .. } => None,
+        Entry::Accept(_) | Entry::Import(_) => message_of(entry).map(|message| (message.id, Step::Begins)),
     }
 }
 
 impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
     fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
-        let home = self.home(&transaction);
+        let shard = self.shard_for(&transaction);
         let steps: Vec<_> = transaction.iter().filter_map(step).collect();
-        let inner = transaction.into_iter().map(|entry| shard_ids::inner_entry(entry, home)).collect();
-        let own = self.stores[home].submit(inner)?;
+        let inner = transaction.into_iter().map(|entry| shard_ids::inner_entry(entry, shard)).collect();
+        let own = self.stores[shard].submit(inner)?;
         if !steps.is_empty() {
-            let mut homes = self.homes();
-            steps.into_iter().for_each(|step| homes.note(home, step));
+            let mut placement = self.placement();
+            steps.into_iter().for_each(|step| placement.note(shard, step));
         }
-        Ok(shard_ids::outer_ticket(own, home))
+        Ok(shard_ids::outer_commit_seq(own, shard))
     }
 
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
@@ -224,9 +224,9 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
     }
 
     fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
-        for (home, store) in self.stores.iter().enumerate() {
+        for (shard, store) in self.stores.iter().enumerate() {
             let own: Vec<ChunkId> =
-                chunk_ids.iter().filter_map(|chunk_id| shard_ids::inner(*chunk_id, home)).collect();
+                chunk_ids.iter().filter_map(|chunk_id| shard_ids::inner(*chunk_id, shard)).collect();
             if !own.is_empty() {
                 store.discard_chunks(&own);
             }
@@ -238,17 +238,17 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
     }
 
     fn shard(&self, commit_seq: CommitSeq) -> usize {
-        shard_ids::inner_ticket(commit_seq).0
+        shard_ids::inner_commit_seq(commit_seq).0
     }
 
     fn durable(&self, commit_seq: CommitSeq) -> Durable {
-        let (home, own) = shard_ids::inner_ticket(commit_seq);
-        self.stores[home].durable(own)
+        let (shard, own) = shard_ids::inner_commit_seq(commit_seq);
+        self.stores[shard].durable(own)
     }
 
     fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
-        let (home, own) = shard_ids::inner_ticket(commit_seq);
-        self.stores[home].poll_durable(own)
+        let (shard, own) = shard_ids::inner_commit_seq(commit_seq);
+        self.stores[shard].poll_durable(own)
     }
 
     /// The failure of the first store that fails.
@@ -264,13 +264,13 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
     }
 
     fn read(&self, id: QueueId) -> Result<SharedMessage, SpoolFailure> {
-        let home = self.homes().home_of(id);
-        Ok(shard_ids::outer_message(self.stores[home].read(id)?, home))
+        let shard = self.placement().shard_of_message(id);
+        Ok(shard_ids::outer_message(self.stores[shard].read(id)?, shard))
     }
 
     fn read_cached(&self, id: QueueId) -> Option<SharedMessage> {
-        let home = self.homes().home_of(id);
-        Some(shard_ids::outer_message(self.stores[home].read_cached(id)?, home))
+        let shard = self.placement().shard_of_message(id);
+        Some(shard_ids::outer_message(self.stores[shard].read_cached(id)?, shard))
     }
 
     fn load(&self, chunk_id: ChunkId) -> Result<Bytes, SpoolFailure> {
@@ -284,28 +284,28 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
 
     fn recover(&mut self, found: &mut dyn FnMut(Recovered)) -> Result<RecoveryReport, SpoolFailure> {
         let mut whole = RecoveryReport::default();
-        let homes = self.homes.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let placement = self.placement.get_mut().unwrap_or_else(PoisonError::into_inner);
         let names = &self.names;
         let mut copies = Vec::new();
         // The first store comes last: the ids of the others are kept anyway, and tell what is there twice.
-        for home in (1..self.stores.len()).chain([0]) {
-            let (before, rest) = self.stores.split_at_mut(home);
+        for shard in (1..self.stores.len()).chain([0]) {
+            let (before, rest) = self.stores.split_at_mut(shard);
             let Some((store, behind)) = rest.split_first_mut() else { continue };
             let mut twice = Twice::default();
             let mut report = store.recover(&mut |one| {
                 let id = one.message.id;
-                if let Some(first) = homes.0.get(&id).copied().map(usize::from) {
-                    let earlier = if first < home { &before[first] } else { &behind[first - home - 1] };
+                if let Some(first) = placement.0.get(&id).copied().map(usize::from) {
+                    let earlier = if first < shard { &before[first] } else { &behind[first - shard - 1] };
                     let is_copy = earlier.read(id).is_ok_and(|message| is_same(&message, &one.message));
-                    twice.note(is_copy, one, &names[first], &names[home]);
+                    twice.note(is_copy, one, &names[first], &names[shard]);
                     return;
                 }
-                homes.note(home, (id, Step::Begins));
-                found(Recovered { message: shard_ids::outer_message(one.message, home), ..one });
+                placement.note(shard, (id, Step::Begins));
+                found(Recovered { message: shard_ids::outer_message(one.message, shard), ..one });
             })?;
             report.message_count = report.message_count.saturating_sub(twice.count);
             report.corrupt.extend(twice.told);
-            copies.extend(twice.copies.iter().map(|copy| (home, copy.id)));
+            copies.extend(twice.copies.iter().map(|copy| (shard, copy.id)));
             report.copies = twice.copies;
             whole.add(report);
         }

@@ -10,39 +10,39 @@ const OWN_MASK: u64 = (1 << OWN_BITS) - 1;
 /// The last number of all would make a place of [`NOWHERE`].
 pub(super) const STORES_MAX: usize = (1 << (u64::BITS - OWN_BITS)) - 1;
 
-pub(super) fn outer(chunk_id: ChunkId, home: usize) -> ChunkId {
+pub(super) fn outer(chunk_id: ChunkId, shard: usize) -> ChunkId {
     if chunk_id == NOWHERE {
         return chunk_id; // what recovery leaves on the disk
     }
     debug_assert!(chunk_id.0 >> OWN_BITS == 0, "a store counts its chunk_ids from 0");
-    ChunkId(chunk_id.0 | (home as u64) << OWN_BITS)
+    ChunkId(chunk_id.0 | (shard as u64) << OWN_BITS)
 }
 
-pub(super) fn outer_ticket(own: CommitSeq, home: usize) -> CommitSeq {
+pub(super) fn outer_commit_seq(own: CommitSeq, shard: usize) -> CommitSeq {
     debug_assert!(own.0 >> OWN_BITS == 0, "a store counts its commit_seqs from 0");
-    CommitSeq(own.0 | (home as u64) << OWN_BITS)
+    CommitSeq(own.0 | (shard as u64) << OWN_BITS)
 }
 
 /// The store that gave it, and its own commit number.
-pub(super) fn inner_ticket(commit_seq: CommitSeq) -> (usize, CommitSeq) {
+pub(super) fn inner_commit_seq(commit_seq: CommitSeq) -> (usize, CommitSeq) {
     ((commit_seq.0 >> OWN_BITS) as usize, CommitSeq(commit_seq.0 & OWN_MASK))
 }
 
-pub(super) fn home(chunk_id: ChunkId) -> usize {
+pub(super) fn shard_of(chunk_id: ChunkId) -> usize {
     (chunk_id.0 >> OWN_BITS) as usize
 }
 
 /// As its store knows it, if it is one of this store.
 pub(super) fn inner(chunk_id: ChunkId, of: usize) -> Option<ChunkId> {
-    (home(chunk_id) == of).then_some(ChunkId(chunk_id.0 & OWN_MASK))
+    (shard_of(chunk_id) == of).then_some(ChunkId(chunk_id.0 & OWN_MASK))
 }
 
 /// Where a message's chunks lie, if it has any.
-pub(super) fn home_of(message: &Message) -> Option<usize> {
-    let mut homes = message.content.parts().iter().filter_map(Part::chunk_id).map(home);
-    let first = homes.next()?;
+pub(super) fn shard_of_message(message: &Message) -> Option<usize> {
+    let mut shards = message.content.parts().iter().filter_map(Part::chunk_id).map(shard_of);
+    let first = shards.next()?;
     // All were stored for one envelope.
-    assert!(homes.all(|other| other == first), "a message's chunks lie in two stores");
+    assert!(shards.all(|other| other == first), "a message's chunks lie in two stores");
     Some(first)
 }
 
@@ -51,11 +51,11 @@ pub(super) fn inner_entry(entry: Entry, of: usize) -> Entry {
     let own = |chunk_id| inner(chunk_id, of).unwrap_or(chunk_id);
     match entry {
         Entry::Accept(message) => Entry::Accept(with_places(message, of, own)),
-        Entry::Adopt(found) => {
+        Entry::Import(found) => {
             let message = with_places(found.message, of, own);
-            Entry::Adopt(Box::new(Recovered { message, ..*found }))
+            Entry::Import(Box::new(Recovered { message, ..*found }))
         }
-        Entry::Outcome { .. } | Entry::Amend { .. } => entry,
+        Entry::Outcome { .. } | Entry::Control { .. } => entry,
     }
 }
 

@@ -11,8 +11,8 @@ use mail::{
     ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
-    Change, Choice, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, NullSpool, Recovered,
-    RecoveryReport, Refused, ShardedSpool, Spool, SpoolFailure, WorkStep, carry, inspect,
+    Choice, ControlOp, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, NullSpool, Recovered,
+    RecoveryReport, Refused, ShardedSpool, Spool, SpoolFailure, WorkStep, inspect, migrate_message,
 };
 use std::{
     path::Path,
@@ -167,7 +167,7 @@ fn what_is_accepted_can_be_read_and_what_is_done_is_gone() {
         assert_eq!(spool.pressure().message_count, 2);
         commit(spool, vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0)], last: true }]);
         assert!(spool.read(QueueId(1)).is_err());
-        commit(spool, vec![Entry::Amend { id: QueueId(2), change: Change::Delete }]);
+        commit(spool, vec![Entry::Control { id: QueueId(2), op: ControlOp::Delete }]);
         assert_eq!(spool.pressure().message_count, 0);
     });
 }
@@ -254,7 +254,7 @@ fn recovery_gives_back_every_message_with_its_recipients_past() {
         );
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(2), results: vec![], last: true }]);
-        commit(&*spool, vec![Entry::Amend { id: QueueId(3), change: Change::Hold }]);
+        commit(&*spool, vec![Entry::Control { id: QueueId(3), op: ControlOp::Hold }]);
         drop(spool);
         for _ in 0..3 {
             let (spool, found, report) = engine.open(dir);
@@ -294,7 +294,7 @@ fn segments_are_used_again_and_leftovers_are_moved() {
         &*spool,
         vec![Entry::Outcome { id: QueueId(1), results: vec![delivered(0), deferred(1)], last: false }],
     );
-    commit(&*spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
+    commit(&*spool, vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold }]);
     for id in 2..400 {
         commit(&*spool, vec![Entry::Accept(message(id, 1, Content::from_bytes(body.clone())))]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(id), results: vec![delivered(0)], last: true }]);
@@ -555,14 +555,14 @@ fn a_message_is_carried_from_each_engine_to_each_other() {
         let results = vec![delivered(0), deferred(1)];
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: results.clone(), last: false }]);
         commit(&*spool, vec![Entry::Outcome { id: QueueId(1), results: vec![deferred(1)], last: false }]);
-        commit(&*spool, vec![Entry::Amend { id: QueueId(1), change: Change::Hold }]);
+        commit(&*spool, vec![Entry::Control { id: QueueId(1), op: ControlOp::Hold }]);
         commit(&*spool, vec![Entry::Accept(small(2))]);
         drop(spool);
         let (spool, found, _) = from.open(old.path());
         let (other, ..) = to.open(new.path());
         for found in &found {
             let mut busy = || panic!("little waits");
-            let commit_seq = carry(&*spool, found, &*other, &mut busy).unwrap().unwrap();
+            let commit_seq = migrate_message(&*spool, found, &*other, &mut busy).unwrap().unwrap();
             block_on(other.durable(commit_seq)).unwrap();
         }
         drop(other);
@@ -610,7 +610,7 @@ fn a_message_that_is_larger_than_the_line_is_carried_as_the_line_moves() {
         assert!(turns % 2 == 1 || to.step(WorkStep::Commit));
         Ok(())
     };
-    carry(&from, &found, &to, &mut busy).unwrap().unwrap();
+    migrate_message(&from, &found, &to, &mut busy).unwrap().unwrap();
     assert!(to.step(WorkStep::Commit));
     assert!(turns >= 18, "{turns}");
     let content = to.read(QueueId(1)).unwrap().content.clone();
@@ -627,6 +627,6 @@ fn pieces_of_a_message_that_is_not_carried_to_the_end_are_abandoned() {
         to.step(WorkStep::Commit);
         if stored_count() < 5 { Ok(()) } else { Err(SpoolFailure::Io("enough".into())) }
     };
-    assert!(carry(&from, &found, &to, &mut busy).is_err());
+    assert!(migrate_message(&from, &found, &to, &mut busy).is_err());
     assert_eq!(stored_count(), 0);
 }

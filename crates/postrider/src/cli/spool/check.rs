@@ -3,7 +3,7 @@
 use super::Ending;
 use crate::sysexits::Exit;
 use serde::Serialize;
-use spool::{RecoveryReport, Said, Seen, examine, inspect_all};
+use spool::{LogItem, RecordBody, RecoveryReport, dump_log, inspect_all};
 use std::{
     io::{self, Write},
     path::Path,
@@ -74,30 +74,32 @@ pub(super) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Ending {
 fn count(dir: &Path) -> Result<Count, super::CliError> {
     let mut count = Count::default();
     let mut segment = String::new();
-    let seen = examine(dir, &mut |seen| match seen {
-        Seen::Segment { name, .. } => {
+    let item = dump_log(dir, &mut |item| match item {
+        LogItem::Segment { name, .. } => {
             name.clone_into(&mut segment);
             count.segments += 1;
             count.quarantined_segments += u64::from(name.ends_with(".bad"));
         }
-        Seen::Empty { .. } => count.empty_segments += 1,
-        Seen::Batch { .. } => count.batches += 1,
-        Seen::Unread { name, why } => count.unread.push(format!("{name}: {why}")),
-        Seen::Torn { length, .. } => count.torn_bytes += length,
-        Seen::Damage { from, to, why } => {
+        LogItem::Empty { .. } => count.empty_segments += 1,
+        LogItem::Batch { .. } => count.batches += 1,
+        LogItem::Unread { name, why } => count.unread.push(format!("{name}: {why}")),
+        LogItem::Torn { length, .. } => count.torn_bytes += length,
+        LogItem::Damage { from, to, why } => {
             count.damage.push(format!("{segment}: bytes {from} to {to}: {why}"));
         }
-        Seen::Record { is_loose: true, .. } => {}
-        Seen::Record { said, offset, .. } => match said {
-            Said::Message { .. } => count.messages += 1,
-            Said::Outcome { .. } => count.outcomes += 1,
-            Said::Done { .. } => count.tombstones += 1,
-            Said::Hold { .. } => count.holds += 1,
-            Said::Chunk { .. } => count.chunks += 1,
-            Said::Nonsense { why } => count.damage.push(format!("{segment}: record at {offset}: {why}")),
+        LogItem::Record { is_loose: true, .. } => {}
+        LogItem::Record { body, offset, .. } => match body {
+            RecordBody::Message { .. } => count.messages += 1,
+            RecordBody::Outcome { .. } => count.outcomes += 1,
+            RecordBody::Tombstone { .. } => count.tombstones += 1,
+            RecordBody::Hold { .. } => count.holds += 1,
+            RecordBody::Chunk { .. } => count.chunks += 1,
+            RecordBody::Nonsense { why } => {
+                count.damage.push(format!("{segment}: record at {offset}: {why}"))
+            }
         },
     });
-    seen?;
+    item?;
     Ok(count)
 }
 

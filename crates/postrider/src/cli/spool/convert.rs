@@ -3,7 +3,7 @@
 use super::Ending;
 use crate::{cli::CliError, control::client::Client, serve::wiring, sysexits::Exit};
 use config::{Backend, Settings};
-use spool::{CommitSeq, Recovered, Spool, SpoolFailure, carry};
+use spool::{CommitSeq, Recovered, Spool, SpoolFailure, migrate_message};
 use std::{io::Write, path::Path, time::Duration};
 
 /// A disk that is behind is asked again after this.
@@ -38,7 +38,7 @@ pub(super) fn run(
     }
     let mut last = None;
     for found in &messages {
-        last = Some(carry_one(&*from, found, &*to, last)?);
+        last = Some(migrate_one(&*from, found, &*to, last)?);
     }
     last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq))?;
     to.close();
@@ -82,7 +82,7 @@ fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), St
 
 /// Where the new spool has a full line, once what was handed over before is durable, and then once the
 /// pieces of this message are.
-fn carry_one(
+fn migrate_one(
     from: &dyn Spool,
     found: &Recovered,
     to: &dyn Spool,
@@ -95,8 +95,8 @@ fn carry_one(
             Ok(())
         }
     };
-    let carried = carry(from, found, to, &mut busy)?;
-    carried.map_err(|refused| SpoolFailure::Io(format!("the new spool: {refused}")))
+    let migrated = migrate_message(from, found, to, &mut busy)?;
+    migrated.map_err(|refused| SpoolFailure::Io(format!("the new spool: {refused}")))
 }
 
 fn wait(spool: &dyn Spool, commit_seq: CommitSeq) -> Result<(), SpoolFailure> {

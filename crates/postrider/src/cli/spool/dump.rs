@@ -6,7 +6,7 @@ use crate::{
     sysexits::Exit,
 };
 use mail::{Message, QueueId};
-use spool::{RecipientState, Said, Seen, examine};
+use spool::{LogItem, RecipientState, RecordBody, dump_log};
 use std::{
     io::{self, Write},
     path::Path,
@@ -17,12 +17,12 @@ pub(super) fn run(dir: &Path, id: Option<&str>, with_content: bool, out: &mut dy
         text.parse::<QueueId>().map_err(|why| CliError::new(Exit::Usage, format!("{text:?}: {why}")))
     };
     let mut dump = Dump { only: id.map(parse).transpose()?, with_content, out, failed: None, count: 0 };
-    let seen = examine(dir, &mut |seen| dump.see(seen));
+    let item = dump_log(dir, &mut |item| dump.see(item));
     let (broken, count) = (dump.failed.take(), dump.count);
     if let Some(error) = broken {
         return Err(error.into());
     }
-    seen?;
+    item?;
     match (id, count) {
         (Some(id), 0) => Err(CliError::new(Exit::NoInput, format!("{id}: no record of it is in the spool"))),
         _ => Ok(Exit::Ok),
@@ -38,39 +38,43 @@ struct Dump<'a> {
 }
 
 impl Dump<'_> {
-    fn see(&mut self, seen: Seen<'_>) {
+    fn see(&mut self, item: LogItem<'_>) {
         if self.failed.is_none() {
-            self.failed = self.write(seen).err();
+            self.failed = self.write(item).err();
         }
     }
 
-    fn write(&mut self, seen: Seen<'_>) -> io::Result<()> {
+    fn write(&mut self, item: LogItem<'_>) -> io::Result<()> {
         let all = self.only.is_none();
-        match seen {
-            Seen::Segment { name, sequence, size_bytes } if all => {
+        match item {
+            LogItem::Segment { name, sequence, size_bytes } if all => {
                 let sequence = sequence.map_or("unknown".to_owned(), |n| n.to_string());
                 writeln!(self.out, "segment {name} sequence {sequence} size {size_bytes}")
             }
-            Seen::Empty { name } if all => writeln!(self.out, "segment {name} empty"),
-            Seen::Batch { offset, sequence, count } if all => {
+            LogItem::Empty { name } if all => writeln!(self.out, "segment {name} empty"),
+            LogItem::Batch { offset, sequence, count } if all => {
                 writeln!(self.out, " batch {sequence} at {offset} records {count}")
             }
-            Seen::Damage { from, to, why } if all => {
+            LogItem::Damage { from, to, why } if all => {
                 writeln!(self.out, " damage from {from} to {to}: {why}")
             }
-            Seen::Unread { name, why } if all => writeln!(self.out, " unread {name}: {why}"),
-            Seen::Torn { from, length } if all => writeln!(self.out, " torn from {from} length {length}"),
-            Seen::Record { offset, length, is_loose, said } => self.record(offset, length, is_loose, &said),
-            Seen::Segment { .. } | Seen::Empty { .. } | Seen::Batch { .. } => Ok(()),
-            Seen::Damage { .. } | Seen::Unread { .. } | Seen::Torn { .. } => Ok(()),
+            LogItem::Unread { name, why } if all => writeln!(self.out, " unread {name}: {why}"),
+            LogItem::Torn { from, length } if all => writeln!(self.out, " torn from {from} length {length}"),
+            LogItem::Record { offset, length, is_loose, body } => {
+                self.record(offset, length, is_loose, &body)
+            }
+            LogItem::Segment { .. } | LogItem::Empty { .. } | LogItem::Batch { .. } => Ok(()),
+            LogItem::Damage { .. } | LogItem::Unread { .. } | LogItem::Torn { .. } => Ok(()),
         }
     }
 
-    fn record(&mut self, offset: u64, length: u32, is_loose: bool, said: &Said) -> io::Result<()> {
-        let of = match said {
-            Said::Message { message, .. } => Some(message.id),
-            Said::Outcome { id, .. } | Said::Done { id } | Said::Hold { id, .. } => Some(*id),
-            Said::Chunk { .. } | Said::Nonsense { .. } => None,
+    fn record(&mut self, offset: u64, length: u32, is_loose: bool, body: &RecordBody) -> io::Result<()> {
+        let of = match body {
+            RecordBody::Message { message, .. } => Some(message.id),
+            RecordBody::Outcome { id, .. } | RecordBody::Tombstone { id } | RecordBody::Hold { id, .. } => {
+                Some(*id)
+            }
+            RecordBody::Chunk { .. } | RecordBody::Nonsense { .. } => None,
         };
         if self.only.is_some() && of != self.only {
             return Ok(());
@@ -78,23 +82,23 @@ impl Dump<'_> {
         self.count += 1;
         let mark = if is_loose { " loose" } else { "" };
         write!(self.out, "  {offset} {length}{mark} ")?;
-        match said {
-            Said::Message { message, states, held } => self.message(message, states.as_deref(), *held),
-            Said::Outcome { id, at, results } => {
+        match body {
+            RecordBody::Message { message, states, held } => self.message(message, states.as_deref(), *held),
+            RecordBody::Outcome { id, at, results } => {
                 write!(self.out, "outcome {id} noted {}", at.rfc3339())?;
                 for (index, outcome) in results {
                     write!(self.out, "; {index}: {}", plain(&outcome.to_string()))?;
                 }
                 writeln!(self.out)
             }
-            Said::Done { id } => writeln!(self.out, "tombstone {id}"),
-            Said::Hold { id, held: true } => writeln!(self.out, "hold {id}"),
-            Said::Hold { id, held: false } => writeln!(self.out, "release {id}"),
-            Said::Chunk { chunk_id, bytes } => {
+            RecordBody::Tombstone { id } => writeln!(self.out, "tombstone {id}"),
+            RecordBody::Hold { id, held: true } => writeln!(self.out, "hold {id}"),
+            RecordBody::Hold { id, held: false } => writeln!(self.out, "release {id}"),
+            RecordBody::Chunk { chunk_id, bytes } => {
                 writeln!(self.out, "chunk {} bytes {}", chunk_id.0, bytes.len())?;
                 self.content(bytes)
             }
-            Said::Nonsense { why } => writeln!(self.out, "unreadable: {why}"),
+            RecordBody::Nonsense { why } => writeln!(self.out, "unreadable: {why}"),
         }
     }
 

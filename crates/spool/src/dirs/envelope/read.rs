@@ -18,7 +18,7 @@ use mail::{
 };
 
 /// Reads an envelope file.
-pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: LineChecksum) -> Result<Filed, Unreadable> {
+pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], checksum: LineChecksum) -> Result<Filed, Unreadable> {
     let mut filed = Filed {
         message: Message {
             id,
@@ -35,15 +35,15 @@ pub(in crate::dirs) fn read(id: QueueId, bytes: &[u8], seal: LineChecksum) -> Re
         torn_bytes: 0,
         damaged: Vec::new(),
     };
-    let mut all = lines(bytes, seal);
+    let mut all = lines(bytes, checksum);
     read_accepted(&mut filed, &mut all)?;
     read_notes(&mut filed, all);
     Ok(filed)
 }
 
 /// The chunks a file names, also one of which no more can be read.
-pub(in crate::dirs) fn chunk_ids(bytes: &[u8], seal: LineChecksum) -> impl Iterator<Item = u64> {
-    lines(bytes, seal).filter_map(|line| hex(line.text?.strip_prefix("chunk ")?.split(' ').nth(2)?).ok())
+pub(in crate::dirs) fn chunk_ids(bytes: &[u8], checksum: LineChecksum) -> impl Iterator<Item = u64> {
+    lines(bytes, checksum).filter_map(|line| hex(line.text?.strip_prefix("chunk ")?.split(' ').nth(2)?).ok())
 }
 
 /// Up to the line that says it is whole. Nothing here was ever written but before the file had its name.
@@ -171,7 +171,7 @@ fn read_traits<'a>(words: impl Iterator<Item = &'a str>) -> Result<ContentTraits
 
 /// No append begins behind its own lines, whatever one of them says. A bad line was proven when a later
 /// append stands behind it; else it, and what stands behind it, is the torn end of the last append and was
-/// never acknowledged. Rounds grow: a line of an earlier one is what is left of an append that was cut.
+/// never acknowledged. Batches grow: a line of an earlier one is what is left of an append that was cut.
 fn read_notes<'a>(filed: &mut Filed, all: impl Iterator<Item = Line<'a>>) {
     let mut open: Vec<(Line<'a>, Option<(Append, Note)>)> = Vec::new();
     for line in all {
@@ -179,7 +179,7 @@ fn read_notes<'a>(filed: &mut Filed, all: impl Iterator<Item = Line<'a>>) {
         let noted = noted.filter(|(append, _)| append.base <= line.offset);
         let is_proof = |append: &Append| {
             open.first().is_none_or(|(bad, _)| bad.offset < append.base)
-                && filed.last.is_none_or(|last| last.round <= append.round)
+                && filed.last.is_none_or(|last| last.batch <= append.batch)
         };
         if noted.as_ref().is_some_and(|(append, _)| is_proof(append)) {
             for (line, noted) in open.drain(..) {

@@ -35,13 +35,13 @@ fn file() -> (Vec<u8>, Vec<usize>) {
     let deferred = Outcome::deferred(Enhanced(4, 2, 1), "full up");
     let delivered = Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "250 ok") };
     let outcomes = Note::Outcomes(UnixMillis(1000), vec![(0, delivered), (1, deferred)]);
-    for (round, notes) in
+    for (batch, notes) in
         (7..).zip([vec![outcomes.clone()], vec![outcomes, Note::Held(true)], vec![Note::Held(false)]])
     {
         let base = out.len() as u64;
         let mut append = Vec::new();
         let mut lines = Lines::new(&mut append, LineChecksum::new(ID.0), base);
-        notes.iter().for_each(|note| note::write(&mut lines, Append { base, round }, note));
+        notes.iter().for_each(|note| note::write(&mut lines, Append { base, batch }, note));
         out.extend(append);
         ends.push(out.len());
     }
@@ -113,11 +113,11 @@ fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
     let mut out = Vec::new();
     write(&mut out, LineChecksum::new(ID.0), &message(), |_| 0);
     let base = out.len() as u64;
-    for (round, held) in [(9, false), (8, true)] {
+    for (batch, held) in [(9, false), (8, true)] {
         let (mut line, at) = (Vec::new(), out.len() as u64);
         note::write(
             &mut Lines::new(&mut line, LineChecksum::new(ID.0), at),
-            Append { base, round },
+            Append { base, batch },
             &Note::Held(held),
         );
         out.extend(line);
@@ -147,7 +147,7 @@ proptest! {
         let note = Note::Outcomes(UnixMillis(at), vec![(1, Outcome::deferred(Enhanced(4, 0, 0), text.clone()))]);
         let base = out.len() as u64;
         let mut append = Vec::new();
-        note::write(&mut Lines::new(&mut append, LineChecksum::new(ID.0), base), Append { base, round: 1 }, &note);
+        note::write(&mut Lines::new(&mut append, LineChecksum::new(ID.0), base), Append { base, batch: 1 }, &note);
         out.extend(append);
         let filed = read(ID, &out, LineChecksum::new(ID.0)).unwrap();
         prop_assert_eq!(&filed.message.envelope, &message.envelope);

@@ -1,4 +1,4 @@
-//! What one round of commits does, message by message, before any of it is done.
+//! What one batch of commits does, message by message, before any of it is done.
 
 use super::{
     Shared, envelope,
@@ -7,17 +7,17 @@ use super::{
     line::Lines,
     note::{self, Append, Note},
 };
-use crate::{Change, Entry, RecipientState, Recovered, mutant::Mutant};
+use crate::{ControlOp, Entry, RecipientState, Recovered, mutant::Mutant};
 use bytes::Bytes;
 use mail::{Message, Part, QueueId, SharedMessage};
 use std::collections::HashMap;
 
-/// More files wait for the next round: nobody should wait for a thousand others.
+/// More files wait for the next batch: nobody should wait for a thousand others.
 const FILES_MAX: usize = 512;
 /// More bytes, too.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A message the round changes.
+/// A message the batch changes.
 pub(super) struct ChangedMessage {
     pub(super) id: QueueId,
     pub(super) dir: u16,
@@ -38,11 +38,11 @@ pub(super) struct NewChunk {
     pub(super) bytes: Bytes,
 }
 
-pub(super) struct Round {
+pub(super) struct CommitBatch {
     number: u64,
     /// Where everything new goes: each directory more would be a sync more.
     queue: Option<usize>,
-    pub(super) touched: Vec<ChangedMessage>,
+    pub(super) changed: Vec<ChangedMessage>,
     by_id: HashMap<u64, usize>,
     pub(super) chunks: Vec<NewChunk>,
     /// Chunk files nobody needs any more.
@@ -52,18 +52,18 @@ pub(super) struct Round {
     pub(super) blocks: u64,
 }
 
-impl Round {
+impl CommitBatch {
     pub(super) fn new(number: u64) -> Self {
-        let (touched, by_id, chunks, forgotten) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
-        Self { number, queue: None, touched, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
+        let (changed, by_id, chunks, forgotten) = (Vec::new(), HashMap::new(), Vec::new(), Vec::new());
+        Self { number, queue: None, changed, by_id, chunks, forgotten, bytes: 0, blocks: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.touched.len() + self.chunks.len() >= FILES_MAX || self.bytes >= BYTES_MAX
+        self.changed.len() + self.chunks.len() >= FILES_MAX || self.bytes >= BYTES_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.touched.is_empty() && self.chunks.is_empty() && self.forgotten.is_empty()
+        self.changed.is_empty() && self.chunks.is_empty() && self.forgotten.is_empty()
     }
 
     fn dir_for(&mut self, number: u64, shared: &Shared, index: &Index) -> u16 {
@@ -91,7 +91,7 @@ impl Round {
         together.sort_unstable();
         together.dedup();
         if together.len() > 1 {
-            together.iter().for_each(|at| self.touched[*at].is_joint = true);
+            together.iter().for_each(|at| self.changed[*at].is_joint = true);
         }
     }
 
@@ -99,21 +99,23 @@ impl Round {
     fn entry(&mut self, shared: &Shared, entry: Entry) -> Option<usize> {
         match entry {
             Entry::Accept(message) => self.accept(shared, message),
-            Entry::Adopt(found) => {
+            Entry::Import(found) => {
                 let at = self.accept(shared, found.message.clone())?;
                 self.note(shared, found.message.id, &past(&found))?;
                 Some(at)
             }
             Entry::Outcome { .. } if shared.mutant.is(Mutant::DropOutcome) => None,
-            Entry::Outcome { id, last: true, .. } | Entry::Amend { id, change: Change::Delete } => {
+            Entry::Outcome { id, last: true, .. } | Entry::Control { id, op: ControlOp::Delete } => {
                 let at = self.touch(shared, id)?;
-                self.touched[at].ends = true;
+                self.changed[at].ends = true;
                 Some(at)
             }
             Entry::Outcome { id, results, last: false } => {
                 self.note(shared, id, &[Note::Outcomes(shared.now(), results)])
             }
-            Entry::Amend { id, change } => self.note(shared, id, &[Note::Held(change == Change::Hold)]),
+            Entry::Control { id, op: change } => {
+                self.note(shared, id, &[Note::Held(change == ControlOp::Hold)])
+            }
         }
     }
 
@@ -126,7 +128,7 @@ impl Round {
         }
         let mut lines = Vec::new();
         let sum_of = |chunk_id| index.chunks.get(&chunk_id).map_or(0, |chunk| chunk.sum);
-        envelope::write(&mut lines, shared.seal(id.0), &message, sum_of);
+        envelope::write(&mut lines, shared.checksum_of(id.0), &message, sum_of);
         let dir = self.dir_for(id.0, shared, &index);
         self.bytes += lines.len() + memory_bytes(&message);
         let accepted = Some(message);
@@ -135,7 +137,7 @@ impl Round {
 
     fn touch(&mut self, shared: &Shared, id: QueueId) -> Option<usize> {
         if let Some(at) = self.by_id.get(&id.0) {
-            return Some(*at).filter(|at| !self.touched[*at].ends);
+            return Some(*at).filter(|at| !self.changed[*at].ends);
         }
         let (dir, base) = {
             let index = shared.index();
@@ -154,25 +156,25 @@ impl Round {
         }))
     }
 
-    fn enter(&mut self, touched: ChangedMessage) -> usize {
-        let at = self.touched.len();
-        self.by_id.insert(touched.id.0, at);
-        self.touched.push(touched);
+    fn enter(&mut self, changed: ChangedMessage) -> usize {
+        let at = self.changed.len();
+        self.by_id.insert(changed.id.0, at);
+        self.changed.push(changed);
         at
     }
 
     fn note(&mut self, shared: &Shared, id: QueueId, notes: &[Note]) -> Option<usize> {
         let at = self.touch(shared, id)?;
-        let touched = &mut self.touched[at];
-        // All that the round appends is one append; what is new was never there without it.
-        let base = if touched.accepted.is_some() { touched.lines.len() as u64 } else { touched.base };
-        let append = Append { base, round: self.number };
-        let here = touched.base + touched.lines.len() as u64;
+        let changed = &mut self.changed[at];
+        // All that the batch appends is one append; what is new was never there without it.
+        let base = if changed.accepted.is_some() { changed.lines.len() as u64 } else { changed.base };
+        let append = Append { base, batch: self.number };
+        let here = changed.base + changed.lines.len() as u64;
         let mut lines = Vec::new();
-        let mut to = Lines::new(&mut lines, shared.seal(id.0), here);
+        let mut to = Lines::new(&mut lines, shared.checksum_of(id.0), here);
         notes.iter().for_each(|note| note::write(&mut to, append, note));
         self.bytes += lines.len();
-        touched.lines.extend(lines);
+        changed.lines.extend(lines);
         Some(at)
     }
 
@@ -184,7 +186,7 @@ impl Round {
             (None, true) => Some(Step::Remove(t.id)),
             (None, false) => (!t.lines.is_empty()).then(|| Step::Append(t.id, t.base, t.lines.clone())),
         };
-        let steps: Vec<Step> = self.touched.iter().filter(|t| t.is_joint).filter_map(step).collect();
+        let steps: Vec<Step> = self.changed.iter().filter(|t| t.is_joint).filter_map(step).collect();
         if steps.len() > 1 { steps } else { Vec::new() }
     }
 }

@@ -11,21 +11,21 @@ use mail::{ChunkId, Content, Message, Part, SharedMessage};
 ///
 /// # Errors
 /// When the message cannot be read, and those of `busy`. What was stored is abandoned.
-pub fn carry(
+pub fn migrate_message(
     from: &dyn Spool,
     found: &Recovered,
     to: &dyn Spool,
     busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
 ) -> Result<Result<CommitSeq, Refused>, SpoolFailure> {
     let mut chunk_ids = Vec::new();
-    let carried = hand_over(from, found, to, busy, &mut chunk_ids);
-    if !matches!(carried, Ok(Ok(_))) {
+    let migrated = copy_message(from, found, to, busy, &mut chunk_ids);
+    if !matches!(migrated, Ok(Ok(_))) {
         to.discard_chunks(&chunk_ids);
     }
-    carried
+    migrated
 }
 
-fn hand_over(
+fn copy_message(
     from: &dyn Spool,
     found: &Recovered,
     to: &dyn Spool,
@@ -40,7 +40,7 @@ fn hand_over(
             continue;
         };
         let chunk = from.load(*chunk_id)?;
-        match patiently(&mut || to.store_for(&message.envelope, chunk.clone()), busy)? {
+        match retry_while_busy(&mut || to.store_for(&message.envelope, chunk.clone()), busy)? {
             Ok(chunk_id) => {
                 chunk_ids.push(chunk_id);
                 parts.push(Part::Stored { chunk_id, length_bytes: *length_bytes });
@@ -50,12 +50,12 @@ fn hand_over(
     }
     let content = Content::new(message.content.traits, parts);
     let message = SharedMessage::new(Message { content, ..Message::clone(&message) });
-    let adopted = Recovered { message, recipients: found.recipients.clone(), held: found.held };
-    patiently(&mut || to.submit(vec![Entry::Adopt(Box::new(adopted.clone()))]), busy)
+    let imported = Recovered { message, recipients: found.recipients.clone(), held: found.held };
+    retry_while_busy(&mut || to.submit(vec![Entry::Import(Box::new(imported.clone()))]), busy)
 }
 
 /// Offers a transaction again until there is room for it.
-fn patiently<T>(
+fn retry_while_busy<T>(
     offer: &mut dyn FnMut() -> Result<T, Refused>,
     busy: &mut dyn FnMut() -> Result<(), SpoolFailure>,
 ) -> Result<Result<T, Refused>, SpoolFailure> {

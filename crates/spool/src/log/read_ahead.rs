@@ -7,7 +7,7 @@ use std::{io, sync::Arc};
 const PIECE_BYTES: usize = 512 * 1024;
 
 /// The piece of a file that was read last.
-pub(crate) struct Window {
+pub(crate) struct ReadAhead {
     file: Arc<dyn File>,
     /// Nothing behind it is read.
     end: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Window {
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl ReadAhead {
     /// `buffer` is one that is not needed any more, to save making another.
     pub(crate) fn new(file: Arc<dyn File>, end: u64, mut buffer: Vec<u8>) -> Self {
         buffer.clear();
@@ -35,7 +35,7 @@ impl Window {
         self.slice_ahead(at, length, || PIECE_BYTES)
     }
 
-    /// Returns `length` bytes from an offset, as [`Window::slice`] does. `ahead` returns how many bytes are worth
+    /// Returns `length` bytes from an offset, as [`ReadAhead::slice`] does. `ahead` returns how many bytes are worth
     /// reading when the file must be read.
     pub(crate) fn slice_ahead(
         &mut self,
@@ -61,7 +61,7 @@ impl Window {
     }
 }
 
-impl Window {
+impl ReadAhead {
     /// Reads a piece again, past the page cache, and keeps it in place of what was read before.
     pub(crate) fn refresh(&mut self, at: u64, length: usize) -> io::Result<&[u8]> {
         let left = usize::try_from(self.end.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -88,7 +88,7 @@ mod tests {
             let file = disk.create("f").unwrap();
             let content: Vec<u8> = (0..2500u32).map(|n| (n * 7 % 251) as u8).collect();
             file.write_at(0, &content).unwrap();
-            let mut window = Window::new(file, 2500, vec![9; 10]);
+            let mut window = ReadAhead::new(file, 2500, vec![9; 10]);
             for (at, length, ahead) in asks {
                 let from = (at as usize).min(content.len());
                 let to = (from + length).min(content.len());

@@ -1,5 +1,5 @@
 //! Segments made ready before they are needed: blocks written, header in place, all of it synced.
-//! A thread keeps the pool filled, from segments that were given back where there are any.
+//! A thread keeps the allocator filled, from segments that were recycled where there are any.
 
 use super::{epoch, index::Segment, recover::UNUSED_BYTES, segment_index};
 use crate::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// Ready segments the pool is kept at.
+/// Ready segments the allocator is kept at.
 const READY: usize = 3;
 /// Of them, those that only outcomes and reports may use, so that a full disk can drain.
 pub(crate) const RESERVE: usize = 2;
@@ -31,9 +31,9 @@ const PIECE_BYTES: u64 = 128 * 1024;
 const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the pool is allowed.
+/// What the allocator is allowed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct SpaceLimits {
     pub(crate) segment_bytes: u64,
     /// All segments together; zero: what the disk has.
     pub(crate) max_bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Room {
 
 struct State {
     ready: VecDeque<Segment>,
-    given_back: VecDeque<Segment>,
+    recycled: VecDeque<Segment>,
     /// Segments that exist, wherever they are.
     segment_count: u64,
     next_sequence: u64,
@@ -54,7 +54,7 @@ struct State {
     no_room: bool,
     /// More segments that there was room for when it was last looked, the one that is being made included.
     room_for: u64,
-    /// There is not even room to give the oldest of those given back a new life, or an end.
+    /// There is not even room to give the oldest of those recycled a new generation, or an end.
     is_stuck: bool,
     /// The first segment was taken.
     is_started: bool,
@@ -78,23 +78,23 @@ impl State {
     }
 
     fn is_filled(&self) -> bool {
-        self.ready.len() >= READY && self.given_back.is_empty()
+        self.ready.len() >= READY && self.recycled.is_empty()
     }
 }
 
-pub(crate) struct Pool {
+pub(crate) struct SegmentAllocator {
     disk: Arc<dyn Disk>,
-    room: Room,
+    limits: SpaceLimits,
     /// No thread prepares segments: whoever takes one does.
     single_stepped: bool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Pool {
+impl SegmentAllocator {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
-        room: Room,
+        limits: SpaceLimits,
         single_stepped: bool,
         segment_count: u64,
         (next_sequence, next_number): (u64, u32),
@@ -102,7 +102,7 @@ impl Pool {
     ) -> Self {
         let state = State {
             ready: VecDeque::new(),
-            given_back: old.into(),
+            recycled: old.into(),
             segment_count,
             next_sequence,
             next_number,
@@ -118,7 +118,7 @@ impl Pool {
             closing: false,
             failure: None,
         };
-        Self { disk, room, single_stepped, state: Mutex::new(state), changed: Condvar::new() }
+        Self { disk, limits, single_stepped, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -167,11 +167,11 @@ impl Pool {
     /// # Errors
     /// When a file cannot be renamed.
     pub(crate) fn quarantine(&self, dead: Vec<Segment>) -> io::Result<Vec<String>> {
-        let mut waiting: Vec<Segment> = self.lock().given_back.drain(..).collect();
+        let mut waiting: Vec<Segment> = self.lock().recycled.drain(..).collect();
         waiting.extend(dead);
         let (damaged, sound): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|old| old.is_damaged);
-        self.give_back(sound);
-        damaged.iter().map(|old| self.set_aside(old)).collect()
+        self.recycle(sound);
+        damaged.iter().map(|old| self.quarantine_one(old)).collect()
     }
 
     fn sync_names(&self) -> io::Result<()> {
@@ -192,7 +192,7 @@ impl Pool {
     /// The caller waits for the disk.
     ///
     /// # Errors
-    /// In words; the pool is as it was.
+    /// In words; the allocator is as it was.
     pub(crate) fn take_large(&self, bytes: u64) -> Result<Segment, String> {
         let size_bytes = bytes.next_multiple_of(ALIGN as u64) + 2 * ALIGN as u64;
         if !self.disk_bytes().is_ok_and(|free| free >= size_bytes) {
@@ -217,7 +217,7 @@ impl Pool {
             if let Some(segment) = state.ready.pop_front() {
                 if segment.number < state.last_taken {
                     // Prepared before a large one was: in the log it would come before that.
-                    state.given_back.push_back(segment);
+                    state.recycled.push_back(segment);
                     continue;
                 }
                 state.last_taken = segment.number;
@@ -240,7 +240,7 @@ impl Pool {
                 state = self.lock();
                 continue;
             }
-            let is_out_of_room = state.no_room && (state.given_back.is_empty() || state.is_stuck);
+            let is_out_of_room = state.no_room && (state.recycled.is_empty() || state.is_stuck);
             if (!there_is_room || state.is_ending) && is_out_of_room {
                 return Err(self.no_room());
             }
@@ -251,7 +251,7 @@ impl Pool {
     }
 
     fn no_room(&self) -> String {
-        let Room { segment_bytes, max_bytes, min_free_bytes } = self.room;
+        let SpaceLimits { segment_bytes, max_bytes, min_free_bytes } = self.limits;
         let limit = if max_bytes > 0 { format!(", of {max_bytes} in all") } else { String::new() };
         format!(
             "prepare a segment: the disk has no room for one: {segment_bytes} bytes{limit}, besides {min_free_bytes} \
@@ -260,7 +260,7 @@ impl Pool {
     }
 
     /// Returns when as many are ready as are kept ready, or no more can be.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn fill_now(&self) {
         let mut state = self.lock();
         state.is_hurried = true;
         self.changed.notify_all();
@@ -272,7 +272,7 @@ impl Pool {
     }
 
     /// The segment in use is half full: the next one should be ready before it is.
-    pub(crate) fn press(&self) {
+    pub(crate) fn request_next(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.is_pressed, true) {
             self.changed.notify_all();
@@ -280,15 +280,15 @@ impl Pool {
     }
 
     /// Segments nobody needs, oldest first.
-    pub(crate) fn give_back(&self, segments: Vec<Segment>) {
+    pub(crate) fn recycle(&self, segments: Vec<Segment>) {
         if !segments.is_empty() {
-            self.lock().given_back.extend(segments);
+            self.lock().recycled.extend(segments);
             self.changed.notify_all();
         }
     }
 
     /// Segments that are ready or that there is room for, besides the reserve.
-    pub(crate) fn spare(&self) -> u64 {
+    pub(crate) fn usable_count(&self) -> u64 {
         let state = self.lock();
         (state.ready.len() as u64).saturating_add(state.room_for).saturating_sub(RESERVE as u64)
     }
@@ -296,7 +296,7 @@ impl Pool {
     /// Is there a segment to take without waiting for room?
     pub(crate) fn has_next(&self) -> bool {
         let state = self.lock();
-        let is_waiting = !state.ready.is_empty() || !state.given_back.is_empty() && !state.is_stuck;
+        let is_waiting = !state.ready.is_empty() || !state.recycled.is_empty() && !state.is_stuck;
         let (no_room, count) = (state.no_room, state.segment_count);
         drop(state);
         // Without a thread that looks for room nobody has looked.
@@ -305,7 +305,7 @@ impl Pool {
 
     /// Bytes in ready segments.
     pub(crate) fn ready_bytes(&self) -> u64 {
-        self.lock().ready.len() as u64 * self.room.segment_bytes
+        self.lock().ready.len() as u64 * self.limits.segment_bytes
     }
 
     /// What is waiting to be written is all that will be: no outcome comes any more that would make room.
@@ -319,7 +319,7 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// The thread: fills the pool until closed or failed.
+    /// The thread: fills the allocator until closed or failed.
     pub(crate) fn run(&self) {
         while self.wait_for_work() {
             if !self.work() {
@@ -360,7 +360,7 @@ impl Pool {
 
     /// What the disk has, besides what must stay free.
     fn disk_bytes(&self) -> io::Result<u64> {
-        Ok(self.disk.free_bytes()?.saturating_sub(self.room.min_free_bytes))
+        Ok(self.disk.free_bytes()?.saturating_sub(self.limits.min_free_bytes))
     }
 
     /// Why no more segments are prepared, if an error ended it.
@@ -370,16 +370,16 @@ impl Pool {
 
     /// As much of it as may be used beside so many segments.
     fn allowed(&self, disk_bytes: u64, segment_count: u64) -> u64 {
-        match self.room.max_bytes {
+        match self.limits.max_bytes {
             0 => disk_bytes,
-            max => disk_bytes.min(max.saturating_sub(segment_count * self.room.segment_bytes)),
+            max => disk_bytes.min(max.saturating_sub(segment_count * self.limits.segment_bytes)),
         }
     }
 
     /// Prepares or removes one segment; `false` when there was no room for it.
     pub(crate) fn work(&self) -> bool {
         let mut state = self.lock();
-        let old = state.given_back.pop_front();
+        let old = state.recycled.pop_front();
         let (enough, count) = (state.ready.len() >= READY, state.segment_count);
         let (sequence, number) = (state.next_sequence, state.next_number);
         state.next_sequence += 1;
@@ -389,7 +389,7 @@ impl Pool {
             Some(old) if enough => self.remove(old).map(|()| None),
             Some(old) => self.renew(old, sequence, number),
             None => match self.has_room(count) {
-                Ok(true) => self.make(sequence, number, self.room.segment_bytes).map(Some),
+                Ok(true) => self.make(sequence, number, self.limits.segment_bytes).map(Some),
                 Ok(false) => {
                     self.lock().no_room = true;
                     self.changed.notify_all();
@@ -420,7 +420,7 @@ impl Pool {
                 (state.no_room, state.room_for) = (true, 0);
                 // In its place: later ones hold what ended its messages, and must not go before it.
                 state.is_stuck = old.is_some();
-                old.into_iter().for_each(|old| state.given_back.push_front(old));
+                old.into_iter().for_each(|old| state.recycled.push_front(old));
                 return false;
             }
             Err(e) => {
@@ -432,7 +432,7 @@ impl Pool {
     }
 
     fn has_room(&self, segment_count: u64) -> io::Result<bool> {
-        let size = self.room.segment_bytes;
+        let size = self.limits.segment_bytes;
         let disk_bytes = self.disk_bytes()?;
         let mut state = self.lock();
         state.room_for = self.allowed(disk_bytes, segment_count) / size;
@@ -443,7 +443,7 @@ impl Pool {
 
     fn wait_for_room(&self) {
         let state = self.lock();
-        if (state.given_back.is_empty() || state.is_stuck) && !state.closing {
+        if (state.recycled.is_empty() || state.is_stuck) && !state.closing {
             let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
@@ -497,19 +497,20 @@ impl Pool {
         !paused.unwrap_or_else(PoisonError::into_inner).0.closing
     }
 
-    /// A new life for old blocks: what stands in them does not pass the new seed's checksums.
+    /// A new generation for old blocks: what stands in them does not pass the new seed's checksums.
     fn renew(&self, old: &Segment, sequence: u64, number: u32) -> io::Result<Option<Segment>> {
-        if old.header.size_bytes != self.room.segment_bytes || old.file.len()? != self.room.segment_bytes {
+        if old.header.size_bytes != self.limits.segment_bytes || old.file.len()? != self.limits.segment_bytes
+        {
             return self.remove(old).map(|()| None);
         }
-        let header = self.header(sequence, self.room.segment_bytes)?;
+        let header = self.header(sequence, self.limits.segment_bytes)?;
         // The mark is durable before the earlier generation gets holes, and the holes are before the new generation
         // begins: of a segment without its header the first batch tells of which generation it is.
         self.mark_freed(old)?;
         self.forget_index(old);
         self.forget_mark(old);
         // A start that finds this much unused need not look through what the earlier generation left behind it.
-        let part = (self.room.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
+        let part = (self.limits.segment_bytes / 16).min(UNUSED_BYTES) / ALIGN as u64 * ALIGN as u64;
         old.file.write_zeros(FIRST_BATCH, part.max(ALIGN as u64))?;
         old.file.sync_data()?;
         write_header(&*old.file, &header)?;
@@ -536,7 +537,7 @@ impl Pool {
     }
 
     /// Under a name that is not the log's, what is in it can be rescued and does not come back.
-    fn set_aside(&self, old: &Segment) -> io::Result<String> {
+    fn quarantine_one(&self, old: &Segment) -> io::Result<String> {
         let name = old.name.replace(".seg", DAMAGED);
         tracing::warn!("{} is damaged: kept as {name}", old.name);
         self.forget_index(old);

@@ -4,8 +4,8 @@
 
 use super::{
     header::{FoundHeader, find_header},
-    pool::{DAMAGED, UNFINISHED},
     recover::next_batch,
+    segment_allocator::{DAMAGED, UNFINISHED},
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
@@ -23,7 +23,7 @@ use std::{io, path::Path, sync::Arc};
 
 /// Something in a log.
 #[derive(Debug)]
-pub enum Seen<'a> {
+pub enum LogItem<'a> {
     /// A segment begins; what follows is in it.
     Segment {
         /// The name of the file.
@@ -56,9 +56,9 @@ pub enum Seen<'a> {
         /// Not in a whole batch: found in damage or in a torn tail.
         is_loose: bool,
         /// What it says.
-        said: Said,
+        body: RecordBody,
     },
-    /// Bytes that are not what was written, with later batches behind them, or in a file set aside.
+    /// Bytes that are not what was written, with later batches behind them, or in a file quarantined.
     Damage {
         /// From this offset.
         from: u64,
@@ -85,7 +85,7 @@ pub enum Seen<'a> {
 
 /// What a record says.
 #[derive(Debug)]
-pub enum Said {
+pub enum RecordBody {
     /// A message; its content in memory, or by the ids of chunks.
     Message {
         /// The message.
@@ -105,7 +105,7 @@ pub enum Said {
         results: Vec<(u32, Outcome)>,
     },
     /// Nothing is left to do for a message.
-    Done {
+    Tombstone {
         /// Which.
         id: QueueId,
     },
@@ -130,21 +130,21 @@ pub enum Said {
     },
 }
 
-impl Said {
+impl RecordBody {
     fn of(record: &Record<'_>) -> Self {
         let id = QueueId(record.name);
-        let said = match record.kind {
+        let body = match record.kind {
             Kind::Message => read_message(id, record.body, true).map(|stored| Self::Message {
                 message: Box::new(stored.message),
                 states: stored.states,
                 held: stored.held,
             }),
             Kind::Outcome => read_results(record.body).map(|(at, results)| Self::Outcome { id, at, results }),
-            Kind::Done => Ok(Self::Done { id }),
+            Kind::Tombstone => Ok(Self::Tombstone { id }),
             Kind::Hold => Ok(Self::Hold { id, held: record.body == [1] }),
             Kind::Chunk => Ok(Self::Chunk { chunk_id: ChunkId(record.name), bytes: record.body.to_vec() }),
         };
-        said.unwrap_or_else(|malformed| Self::Nonsense { why: malformed.0 })
+        body.unwrap_or_else(|malformed| Self::Nonsense { why: malformed.0 })
     }
 }
 
@@ -152,7 +152,7 @@ impl Said {
 ///
 /// # Errors
 /// [`SpoolFailure::Unusable`] when another version wrote it, [`SpoolFailure::Io`] when it cannot be read.
-pub fn examine(dir: &Path, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFailure> {
+pub fn dump_log(dir: &Path, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
     if !dir.is_dir() {
         return Err(SpoolFailure::Unusable(format!("{}: no such folder", dir.display())));
     }
@@ -193,7 +193,7 @@ fn failed(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
 }
 
 /// All segments, those without a header last. What cannot be opened is passed on at once.
-fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(Seen<'_>)) -> Result<Vec<Opened>, SpoolFailure> {
+fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(LogItem<'_>)) -> Result<Vec<Opened>, SpoolFailure> {
     let mut names = disk.list().map_err(|e| failed("list", "the spool", &e))?;
     names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(DAMAGED)));
     names.sort_unstable();
@@ -205,7 +205,7 @@ fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(Seen<'_>)) -> Result<Vec<Opene
             // A running daemon has removed it since.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             Err(e) => {
-                each(Seen::Unread { name: &name, why: &format!("it cannot be opened: {e}") });
+                each(LogItem::Unread { name: &name, why: &format!("it cannot be opened: {e}") });
                 continue;
             }
         };
@@ -221,11 +221,11 @@ fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(Seen<'_>)) -> Result<Vec<Opene
     Ok(opened)
 }
 
-fn one_segment(opened: &Opened, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), SpoolFailure> {
+fn one_segment(opened: &Opened, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
     let Opened { name, file, size_bytes, header } = opened;
     let (seed, end) = match header {
         FoundHeader::Free => {
-            each(Seen::Empty { name });
+            each(LogItem::Empty { name });
             return Ok(());
         }
         FoundHeader::Sound(header) | FoundHeader::Copied(header) | FoundHeader::Lost { header, .. } => {
@@ -237,29 +237,29 @@ fn one_segment(opened: &Opened, each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Sp
     let read = file.read_at(0, &mut bytes).map_err(|e| failed("read", name, &e))?;
     bytes.truncate(read);
     let has_header = matches!(header, FoundHeader::Sound(_));
-    each(Seen::Segment { name, sequence: opened.sequence(), size_bytes: *size_bytes });
+    each(LogItem::Segment { name, sequence: opened.sequence(), size_bytes: *size_bytes });
     if !has_header {
-        each(Seen::Damage { from: 0, to: FIRST_BATCH, why: "segment header" });
+        each(LogItem::Damage { from: 0, to: FIRST_BATCH, why: "segment header" });
     }
     match seed {
         Some(seed) => batches(&bytes, seed, opened.is_set_aside() || opened.sequence().is_none(), each),
-        None => each(Seen::Damage { from: FIRST_BATCH, to: *size_bytes, why: "no whole batch" }),
+        None => each(LogItem::Damage { from: FIRST_BATCH, to: *size_bytes, why: "no whole batch" }),
     }
     if let Some(why) = file.unread() {
-        each(Seen::Unread { name, why: &why });
+        each(LogItem::Unread { name, why: &why });
     }
     Ok(())
 }
 
-fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(Seen<'_>)) {
+fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(LogItem<'_>)) {
     let (mut at, mut last) = (FIRST_BATCH as usize, 0);
     while at < bytes.len() {
         match read_batch(&bytes[at..], at as u64, seed, true) {
             Ok((head, records)) => {
-                each(Seen::Batch { offset: at as u64, sequence: head.sequence, count: head.count });
+                each(LogItem::Batch { offset: at as u64, sequence: head.sequence, count: head.count });
                 for (offset, length, record) in &records {
-                    let said = Said::of(record);
-                    each(Seen::Record { offset: *offset, length: *length, is_loose: false, said });
+                    let body = RecordBody::of(record);
+                    each(LogItem::Record { offset: *offset, length: *length, is_loose: false, body });
                 }
                 last = head.sequence;
                 at += head.padded() as usize;
@@ -269,9 +269,9 @@ fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(Seen<
                 let to = next.unwrap_or(bytes.len());
                 let used = bytes[at..to].iter().rposition(|b| *b != 0).map_or(0, |i| i + 1);
                 if next.is_some() || (is_damaged && used > 0) {
-                    each(Seen::Damage { from: at as u64, to: (at + used) as u64, why: why.0 });
+                    each(LogItem::Damage { from: at as u64, to: (at + used) as u64, why: why.0 });
                 } else if used > 0 {
-                    each(Seen::Torn { from: at as u64, length: used as u64 });
+                    each(LogItem::Torn { from: at as u64, length: used as u64 });
                 }
                 loose(bytes, at..at + used, seed, each);
                 at = to;
@@ -281,15 +281,15 @@ fn batches(bytes: &[u8], seed: u64, is_damaged: bool, each: &mut dyn FnMut(Seen<
 }
 
 /// Records that stand by their own checksums, wherever they begin.
-fn loose(bytes: &[u8], range: std::ops::Range<usize>, seed: u64, each: &mut dyn FnMut(Seen<'_>)) {
+fn loose(bytes: &[u8], range: std::ops::Range<usize>, seed: u64, each: &mut dyn FnMut(LogItem<'_>)) {
     let mut at = range.start;
     while at < range.end {
         let Ok((record, length, _)) = record::read(&bytes[at..range.end], at as u64, seed) else {
             at += 1;
             continue;
         };
-        let said = Said::of(&record);
-        each(Seen::Record { offset: at as u64, length: length as u32, is_loose: true, said });
+        let body = RecordBody::of(&record);
+        each(LogItem::Record { offset: at as u64, length: length as u32, is_loose: true, body });
         at += length;
     }
 }
