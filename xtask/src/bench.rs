@@ -1,4 +1,4 @@
-//! How many instructions the parts of a message's way take, counted by valgrind: the same on a busy
+//! How many instructions the parts of a message's way take, counts by valgrind: the same on a busy
 //! machine as on a quiet one. Compared with the baseline that is kept beside the parts.
 
 use crate::shell::{Done, Failure, cargo, output, program, root, target_dir};
@@ -9,7 +9,7 @@ const ROUNDS: [u64; 2] = [1_000, 3_000];
 /// More than this above the baseline is a failure, in percent.
 const WORSE_MAX: f64 = 5.0;
 const HEAD: &str = "\
-# Instructions a round, counted by `cargo xtask bench` and written by `cargo xtask bench --write`.
+# Instructions a round, counts by `cargo xtask bench` and written by `cargo xtask bench --write`.
 # A part that grows by more than 5 % fails CI, unless this file is changed in the same commit, whose
 # message says why.
 ";
@@ -18,7 +18,7 @@ fn baseline_path() -> PathBuf {
     root().join("crates/bench/baseline.txt")
 }
 
-/// Counts, prints and compares; with `write` what was counted is the new baseline.
+/// Counts, prints and compares; with `write` what was counts is the new baseline.
 pub(crate) fn run(write: bool) -> Done {
     if output(program("valgrind").arg("--version")).is_err() {
         let count = read_baseline()?.len();
@@ -62,9 +62,9 @@ fn count(part: &str, rounds: u64) -> Result<u64, Failure> {
     valgrind.args(["--quiet", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", out.display()));
     valgrind.arg(target_dir().join("release/bench")).arg(part).arg(rounds.to_string());
     output(&mut valgrind)?;
-    let counted = fs::read_to_string(&out).map_err(|e| Failure(format!("read {}: {e}", out.display())))?;
-    let total = counted.lines().find_map(|line| line.strip_prefix("totals: "));
-    let total = total.or_else(|| counted.lines().find_map(|line| line.strip_prefix("summary: ")));
+    let counts = fs::read_to_string(&out).map_err(|e| Failure(format!("read {}: {e}", out.display())))?;
+    let total = counts.lines().find_map(|line| line.strip_prefix("totals: "));
+    let total = total.or_else(|| counts.lines().find_map(|line| line.strip_prefix("summary: ")));
     let total = total.and_then(|total| total.trim().parse().ok());
     total.ok_or_else(|| Failure(format!("{} has no total", out.display())))
 }

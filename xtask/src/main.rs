@@ -4,15 +4,15 @@
 
 mod advisories;
 mod bench;
+mod crash_tests;
 mod dependencies;
 mod docs;
 mod licence;
-mod proof;
+mod pgo;
 mod setup;
 mod shell;
 mod testing;
 mod tidy;
-mod trained;
 
 use clap::{Parser, Subcommand};
 use shell::{Done, cargo};
@@ -30,9 +30,9 @@ struct Cli {
 enum Verb {
     /// Build the release binary
     Build {
-        /// Let one that counts relay mail first, and the compiler learn from it
+        /// Use profile-guided optimisation: an instrumented build relays mail first
         #[arg(long)]
-        trained: bool,
+        pgo: bool,
     },
     /// Run every test
     Test {
@@ -53,14 +53,14 @@ enum Verb {
         #[arg(long)]
         check: bool,
     },
-    /// Crash the spool on a simulated disk, at each point of a seed's choice
+    /// Crash the spool on a simulated disk, at each operation of a seed's choice
     Sim {
-        /// The first seed; one names a point
+        /// The first seed; one names a case
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Points, each of several crashes
+        /// Cases, each of several crashes
         #[arg(long, default_value_t = 10_000)]
-        points: u64,
+        cases: u64,
         /// Seeds of the whole relay, from client to next hop
         #[arg(long, default_value_t = 200)]
         relays: u64,
@@ -90,10 +90,10 @@ enum Verb {
         seed: u64,
     },
     /// Cut the power under real file systems; whatever was called durable must be there
-    Powercut(proof::PowerCut),
+    Powercut(crash_tests::PowerCut),
     /// Count the instructions of a message's way, and compare them with the baseline
     Bench {
-        /// Make what is counted the new baseline; the commit says why
+        /// Make what is counts the new baseline; the commit says why
         #[arg(long)]
         write: bool,
     },
@@ -115,18 +115,16 @@ fn main() -> ExitCode {
 
 fn run(verb: &Verb) -> Done {
     match verb {
-        Verb::Build { trained: true } => trained::build(),
-        Verb::Build { trained: false } => {
-            cargo(&["build", "--locked", "--release", "--package", "postrider"])
-        }
+        Verb::Build { pgo: true } => pgo::build(),
+        Verb::Build { pgo: false } => cargo(&["build", "--locked", "--release", "--package", "postrider"]),
         Verb::Test { filter } => testing::run(filter.as_deref()),
         Verb::Lint => lint(),
         Verb::Advisories { database } => advisories::refresh(database),
         Verb::Docs { check } => docs::run(*check),
-        Verb::Sim { seed, points, relays, backend } => proof::sim(*seed, *points, *relays, backend),
-        Verb::Kill9 { rounds, seed, release } => proof::kill9(*seed, *rounds, *release),
-        Verb::Eio { rounds, seed } => proof::eio(*seed, *rounds),
-        Verb::Powercut(options) => proof::powercut(options),
+        Verb::Sim { seed, cases, relays, backend } => crash_tests::sim(*seed, *cases, *relays, backend),
+        Verb::Kill9 { rounds, seed, release } => crash_tests::kill9(*seed, *rounds, *release),
+        Verb::Eio { rounds, seed } => crash_tests::eio(*seed, *rounds),
+        Verb::Powercut(options) => crash_tests::powercut(options),
         Verb::Bench { write } => bench::run(*write),
         Verb::Setup => setup::setup(),
         Verb::Ci => ci(),
@@ -148,7 +146,7 @@ const STEPS: [Step; 6] = [
     ("lint", lint),
     ("test", || testing::run(None)),
     ("docs", || docs::run(true)),
-    ("proof", proof::ci),
+    ("crash-tests", crash_tests::ci),
     ("bench", || bench::run(false)),
 ];
 

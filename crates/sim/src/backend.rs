@@ -1,4 +1,4 @@
-//! The backends under test, driven by hand: which, on what part of the disk, and how its work is done.
+//! The backends under test, single-stepped: which backend, on what part of the disk, and how its work is done.
 
 use crate::mutant::Mutant;
 use crate::{disk::SimDisk, seed::Rng};
@@ -20,22 +20,22 @@ pub enum Backend {
     Both,
 }
 
-/// What may be left of transactions whose durability nobody was told of.
+/// Which transactions may survive a crash of those that were not reported as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Only the first of them.
-    First,
-    /// Any, as long as of no message something is there without what came before it.
-    Some,
+pub enum Survivors {
+    /// The first ones, in the order of submission.
+    Prefix,
+    /// Any; of each message the first ones, in the order of submission.
+    Subset,
 }
 
 impl Backend {
-    /// Of each shard.
-    pub fn orders(self) -> &'static [Order] {
+    /// Returns the rule of each shard.
+    pub fn survivors(self) -> &'static [Survivors] {
         match self {
-            Self::Log => &[Order::First],
-            Self::QueueDirs => &[Order::Some],
-            Self::Both => &[Order::First, Order::Some],
+            Self::Log => &[Survivors::Prefix],
+            Self::QueueDirs => &[Survivors::Subset],
+            Self::Both => &[Survivors::Prefix, Survivors::Subset],
         }
     }
 
@@ -72,7 +72,7 @@ impl FromStr for Backend {
     }
 }
 
-/// How it is set up, from the seed.
+/// The setup of a backend, from the seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) backend: Backend,
@@ -97,7 +97,8 @@ impl Setup {
             Backend::QueueDirs => Ok(Subject::QueueDirs(Box::new(self.directories(disk)?))),
             Backend::Both => {
                 let log = self.log(&disk.directory(LOG_DIRECTORY))?;
-                let stores: Vec<Box<dyn ByHand>> = vec![Box::new(log), Box::new(self.directories(disk)?)];
+                let stores: Vec<Box<dyn SingleStepped>> =
+                    vec![Box::new(log), Box::new(self.directories(disk)?)];
                 Ok(Subject::Both(Box::new(ShardedSpool::new(stores, chooser()))))
             }
         }
@@ -158,19 +159,19 @@ impl Setup {
 /// Where the log lies when queue directories lie beside it.
 const LOG_DIRECTORY: &str = "log";
 
-/// A spool whose threads' work is done when it is called for.
-pub(crate) trait ByHand: Spool {
-    /// As the backends' own do; whether there was anything to do.
+/// A spool without threads: the caller does their work step by step.
+pub(crate) trait SingleStepped: Spool {
+    /// Does one step of work; returns whether there was anything to do.
     fn step(&self, step: WorkStep) -> bool;
 }
 
-impl ByHand for LogSpool {
+impl SingleStepped for LogSpool {
     fn step(&self, step: WorkStep) -> bool {
         Self::step(self, step)
     }
 }
 
-impl ByHand for DirSpool {
+impl SingleStepped for DirSpool {
     fn step(&self, step: WorkStep) -> bool {
         Self::step(self, step)
     }
@@ -180,7 +181,7 @@ impl ByHand for DirSpool {
 pub(crate) enum Subject {
     Log(Box<LogSpool>),
     QueueDirs(Box<DirSpool>),
-    Both(Box<ShardedSpool<dyn ByHand>>),
+    Both(Box<ShardedSpool<dyn SingleStepped>>),
 }
 
 impl Subject {

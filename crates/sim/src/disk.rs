@@ -74,16 +74,16 @@ impl NameChange {
     }
 }
 
-/// What an operation shall do.
-enum Go {
-    Do,
-    /// In part, then fail.
-    Half(io::Error),
+/// What a disk operation does.
+enum OpAction {
+    Run,
+    /// Done in part, then fails.
+    RunHalf(io::Error),
 }
 
 /// Which faults may strike an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum DiskOp {
     Write,
     Sync,
     Other,
@@ -121,15 +121,15 @@ fn not_found(name: &str) -> io::Error {
 
 impl State {
     /// Counts an operation and says what becomes of it.
-    fn begin(&mut self, deed: Deed) -> io::Result<Go> {
+    fn begin(&mut self, op: DiskOp) -> io::Result<OpAction> {
         if self.is_off {
             return Err(is_off());
         }
         self.operation_count += 1;
         let count = self.operation_count;
         let strikes = |fault: &Fault| match fault {
-            Fault::Sync => deed == Deed::Sync,
-            Fault::Short => deed == Deed::Write,
+            Fault::Sync => op == DiskOp::Sync,
+            Fault::Short => op == DiskOp::Write,
             Fault::Cut | Fault::Once(_) | Fault::ForGood(_) => true,
         };
         let due = |(at, fault): &(u64, Fault)| *at <= count && strikes(fault);
@@ -138,15 +138,15 @@ impl State {
         match fault {
             Some(Fault::Cut) => {
                 self.is_off = true;
-                return Ok(Go::Half(is_off()));
+                return Ok(OpAction::RunHalf(is_off()));
             }
-            Some(Fault::Short) => return Ok(Go::Half(io::Error::from_raw_os_error(ENOSPC))),
+            Some(Fault::Short) => return Ok(OpAction::RunHalf(io::Error::from_raw_os_error(ENOSPC))),
             Some(Fault::ForGood(error)) => self.broken = Some(error),
             Some(Fault::Once(error)) => return Err(io::Error::from_raw_os_error(error)),
             Some(Fault::Sync) => return Err(eio()),
             None => {}
         }
-        self.broken.map_or(Ok(Go::Do), |error| Err(io::Error::from_raw_os_error(error)))
+        self.broken.map_or(Ok(OpAction::Run), |error| Err(io::Error::from_raw_os_error(error)))
     }
 
     /// A file with no name left and nobody to bring it back: its blocks are free.

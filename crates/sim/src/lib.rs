@@ -1,7 +1,7 @@
 //! The real crates on a disk that fails as real disks do, replayed from a seed.
 //!
 //! [`disk::SimDisk`] keeps what was synced apart from what was only written, and loses any part of the
-//! latter; [`ledger::Ledger`] knows what may be there afterwards. [`run`] is the spool alone, [`relay`]
+//! latter; [`model::Model`] knows what may be there afterwards. [`run`] is the spool alone, [`relay`]
 //! all between a client and the next hop. The programs `kill9` and `powercut` do the same to the daemon
 //! and to file systems as they are.
 
@@ -9,7 +9,7 @@ pub mod args;
 pub mod backend;
 pub mod clock;
 pub mod disk;
-pub mod ledger;
+pub mod model;
 pub mod mutant;
 pub mod relay;
 pub mod run;
@@ -25,9 +25,9 @@ use std::fmt;
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Seeds that were run.
-    pub point_count: u64,
+    pub case_count: u64,
     /// The sum over all seeds.
-    pub tally: run::Tally,
+    pub tally: run::CaseCounts,
     /// Seeds that broke a promise, and which.
     pub violations: Vec<(u64, String)>,
 }
@@ -37,8 +37,8 @@ impl fmt::Display for Summary {
         let t = &self.tally;
         write!(
             f,
-            "{} points, {} crashes ({} in recovery, {} without room for it), {} bad places, {} messages, {} disk operations, {} violations",
-            self.point_count,
+            "{} cases, {} crashes ({} in recovery, {} without room for it), {} bad places, {} messages, {} disk operations, {} violations",
+            self.case_count,
             t.crash_count,
             t.recovery_crash_count,
             t.no_room_count,
@@ -51,7 +51,7 @@ impl fmt::Display for Summary {
 }
 
 /// Runs `count` seeds from `first` on.
-pub fn points(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
+pub fn cases(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
     summed(first, count, |seed| run::run(seed, backend, mutant))
 }
 
@@ -73,11 +73,11 @@ pub fn heals(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summar
 fn summed(
     first: u64,
     count: u64,
-    run: impl Fn(u64) -> Result<run::Tally, String> + std::panic::RefUnwindSafe,
+    run: impl Fn(u64) -> Result<run::CaseCounts, String> + std::panic::RefUnwindSafe,
 ) -> Summary {
     let mut summary = Summary::default();
     for seed in first..first + count {
-        summary.point_count += 1;
+        summary.case_count += 1;
         match std::panic::catch_unwind(|| run(seed)) {
             Ok(Ok(tally)) => summary.tally.add(&tally),
             Ok(Err(what)) => summary.violations.push((seed, what)),
@@ -89,8 +89,8 @@ fn summed(
 }
 
 /// Runs `count` seeds of the whole relay from `first` on: what they came to, and those that broke a promise.
-pub fn relays(first: u64, count: u64) -> (relay::Tally, Vec<(u64, String)>) {
-    let (mut sum, mut violations) = (relay::Tally::default(), Vec::new());
+pub fn relays(first: u64, count: u64) -> (relay::RelayCounts, Vec<(u64, String)>) {
+    let (mut sum, mut violations) = (relay::RelayCounts::default(), Vec::new());
     for seed in first..first + count {
         match relay::run(seed, Mutant::None) {
             Ok(tally) => sum.add(&tally),

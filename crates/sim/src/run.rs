@@ -1,11 +1,11 @@
-//! One seed: a spool in lives that end in power cuts, kills and errors, wherever they strike, checked
-//! against the ledger after each.
+//! One seed: a spool in runs that end in power cuts, kills and errors, wherever they strike, checked
+//! against the model after each.
 
+mod bit_flip;
 mod decay;
 mod full;
 mod heal;
-mod last;
-mod rot;
+mod last_restart;
 mod sweep;
 
 pub use decay::decay;
@@ -18,7 +18,7 @@ use crate::{
     backend::{Backend, Setup, Subject},
     clock::Skew,
     disk::{EIO, Fault, SimDisk},
-    ledger::{Ledger, Live, Queue},
+    model::{Live, Model, Queue},
     seed::Rng,
     workload::Workload,
 };
@@ -32,7 +32,7 @@ use std::{
 
 /// What one seed came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct CaseCounts {
     /// Lives that ended in a cut, a kill or an error.
     pub crash_count: u64,
     /// Of them, those that ended before recovery did.
@@ -47,7 +47,7 @@ pub struct Tally {
     pub decay_count: u64,
 }
 
-impl Tally {
+impl CaseCounts {
     /// Both together.
     pub fn add(&mut self, other: &Self) {
         self.crash_count += other.crash_count;
@@ -62,7 +62,7 @@ impl Tally {
 /// The spool and everything around it.
 struct Run {
     rng: Rng,
-    /// Which lives begin with names only. A stream of its own: the other has been counted on.
+    /// Which runs begin with names only. A stream of its own: the other has been counted on.
     listed: Rng,
     /// When segment indexes are written, in a stream of its own, too.
     indexes: Rng,
@@ -79,33 +79,33 @@ struct Run {
     skew: Skew,
     disk: SimDisk,
     setup: Setup,
-    ledger: Ledger,
+    model: Model,
     workload: Workload,
     /// Something was planned that makes the disk say EIO.
     has_errors: bool,
-    /// Of the workload in a life that nothing ends.
+    /// Of the workload in a run that nothing ends.
     steps: u64,
-    tally: Tally,
+    tally: CaseCounts,
 }
 
 /// Lives a spool one after the other.
-const LIVES: u64 = 5;
-/// Steps of the workload in a life that nothing ends.
+const RESTARTS: u64 = 5;
+/// Steps of the workload in a run that nothing ends.
 const STEPS: u64 = 150;
 
-/// Time that goes by in a life.
+/// Time that passes in a run.
 const LIFE_MS: i64 = 10_000;
 
 /// Runs a seed on an backend; an error says which promise was broken.
-pub fn run(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+pub fn run(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, String> {
     let mut run = Run::new(seed, backend, mutant);
-    for _ in 0..LIVES {
+    for _ in 0..RESTARTS {
         run.plan();
-        run.life()?;
+        run.run_until_crash()?;
         run.crash();
     }
-    if run.rng.chance(15) { run.rot() } else { run.last_life() }?;
-    run.tally.message_count = run.ledger.message_count();
+    if run.rng.chance(15) { run.flip_bit() } else { run.last_restart() }?;
+    run.tally.message_count = run.model.message_count();
     Ok(run.tally)
 }
 
@@ -136,14 +136,14 @@ impl Run {
             clocks: Rng::new(seed.rotate_left(16)),
             fills: Rng::new(!seed.rotate_left(16)),
             skew: Skew::default(),
-            ledger: Ledger::new(backend),
+            model: Model::new(backend),
             has_errors: false,
             steps: STEPS,
-            tally: Tally::default(),
+            tally: CaseCounts::default(),
         }
     }
 
-    /// What shall go wrong in the next life. Early operations belong to recovery.
+    /// What shall go wrong in the next run. Early operations belong to recovery.
     fn plan(&mut self) {
         let within = if self.rng.chance(30) { 40 } else { 400 };
         let cut = 1 + self.rng.below(within);
@@ -156,7 +156,7 @@ impl Run {
     }
 
     /// From opening the spool until its disk or the workload ends.
-    fn life(&mut self) -> Result<(), String> {
+    fn run_until_crash(&mut self) -> Result<(), String> {
         match self.recover() {
             Ok((spool, report)) => {
                 if !report.is_complete() {
@@ -210,9 +210,9 @@ impl Run {
         }
         let ids: Vec<u64> = found.keys().copied().collect();
         if !self.decayed.is_empty() {
-            self.judge_told(&found, &report).map_err(Ended::Violation)?;
+            self.check_told(&found, &report).map_err(Ended::Violation)?;
         }
-        self.ledger.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
+        self.model.settle(found).map_err(|what| Ended::Violation(format!("{what}; {report:?}")))?;
         for id in ids {
             self.read(&spool, QueueId(id)).map_err(Ended::Violation)?;
         }
@@ -221,20 +221,20 @@ impl Run {
 
     /// An error counts when the disk had no reason for it.
     fn read(&self, spool: &Subject, id: QueueId) -> Result<(), String> {
-        let compared = self.ledger.compare(&**spool, id);
+        let compared = self.model.compare(&**spool, id);
         if self.disk.is_off() || self.has_errors { Ok(()) } else { compared }
     }
 
     fn work(&mut self, spool: &Subject) -> Result<(), String> {
         self.labour(spool)?;
         self.finish_work(spool);
-        self.judge_failure(spool)
+        self.check_failure(spool)
     }
 
     /// What a mail server does to its spool, for so many steps.
     fn labour(&mut self, spool: &Subject) -> Result<(), String> {
         for _ in 0..self.steps {
-            match self.workload.step(&**spool, &mut self.ledger) {
+            match self.workload.step(&**spool, &mut self.model) {
                 Ok(_) | Err(Refused::Busy | Refused::Full) => {}
                 Err(Refused::Poisoned) => break,
             }
@@ -249,7 +249,7 @@ impl Run {
             }
             self.note_durable(spool);
             if self.rng.chance(10) {
-                let ids = self.ledger.readable();
+                let ids = self.model.readable();
                 if !ids.is_empty() {
                     let id = ids[self.rng.index(ids.len())];
                     self.read(spool, id)?;
@@ -269,7 +269,7 @@ impl Run {
     }
 
     /// The log may fail when the disk did, and for want of room, where its thread would wait.
-    fn judge_failure(&mut self, spool: &Subject) -> Result<(), String> {
+    fn check_failure(&mut self, spool: &Subject) -> Result<(), String> {
         if !spool.pressure().poisoned || self.disk.is_off() || self.has_errors {
             return Ok(());
         }
@@ -294,14 +294,14 @@ impl Run {
         let is_durable =
             |commit_seq: &CommitSeq| matches!(poll(spool.durable(*commit_seq)), Poll::Ready(Ok(())));
         for shard in 0..spool.shard_count() {
-            let commit_seqs: Vec<CommitSeq> = self.ledger.open_tickets(shard).collect();
+            let commit_seqs: Vec<CommitSeq> = self.model.open_tickets(shard).collect();
             if let Some(last) = commit_seqs.into_iter().take_while(is_durable).last() {
-                self.ledger.acknowledged(shard, last);
+                self.model.acknowledged(shard, last);
             }
         }
     }
 
-    /// The end of a life: mostly the power goes, sometimes only the process.
+    /// The end of a run: mostly the power goes, sometimes only the process.
     fn crash(&mut self) {
         self.tally.crash_count += 1;
         self.tally.operation_count += self.disk.operation_count();
@@ -326,7 +326,7 @@ fn is_no_room(failure: &SpoolFailure) -> bool {
 
 /// Why there was no recovery.
 enum Ended {
-    /// The disk had failed: another life follows.
+    /// The disk had failed: another restart follows.
     Crash,
     NoRoom,
     Violation(String),

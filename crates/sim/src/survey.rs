@@ -78,12 +78,12 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// Whatever looks like a batch, of earlier lives of the segment, too.
+/// Whatever looks like a batch, of earlier generations of the segment, too.
 fn all_batches(bytes: &[u8]) -> impl Iterator<Item = Batch> {
     (PAGE..bytes.len()).step_by(PAGE).filter_map(|at| batch(bytes, at))
 }
 
-/// The batches of a segment's present life: their numbers grow.
+/// The batches of a segment's present generation: their numbers grow.
 fn batches(bytes: &[u8]) -> Vec<Batch> {
     let mut all: Vec<Batch> = Vec::new();
     for batch in all_batches(bytes) {

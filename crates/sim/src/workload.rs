@@ -1,6 +1,6 @@
 //! What a mail server does to its spool, at random: accepts of all sizes, outcomes, holds, bounces.
 
-use crate::{ledger::Ledger, seed::Rng};
+use crate::{model::Model, seed::Rng};
 use bytes::Bytes;
 use mail::{
     ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, Message, Outcome, Part, QueueId,
@@ -79,16 +79,16 @@ impl Workload {
     }
 
     /// Mail comes, or more of what is coming.
-    pub fn offer(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+    pub fn offer(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<(), Refused> {
         let is_piece = !self.transfers.is_empty() && self.rng.chance(40);
-        if is_piece { self.go_on(spool, ledger) } else { self.accept(spool, ledger) }.map(drop)
+        if is_piece { self.go_on(spool, model) } else { self.accept(spool, model) }.map(drop)
     }
 
     /// The oldest message is delivered.
-    pub fn finish_one(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
-        let Some(id) = ledger.latest().keys().next().copied() else { return Ok(()) };
+    pub fn finish_one(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<(), Refused> {
+        let Some(id) = model.latest().keys().next().copied() else { return Ok(()) };
         let done = Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true };
-        Self::submit(spool, ledger, vec![done]).map(drop)
+        Self::submit(spool, model, vec![done]).map(drop)
     }
 
     /// The connections are gone, and with them what had come over them.
@@ -97,32 +97,32 @@ impl Workload {
     }
 
     /// One thing a mail server does, and the commit number of what it submitted.
-    pub fn step(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
+    pub fn step(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
         if !self.transfers.is_empty() && self.rng.chance(40) {
-            return self.go_on(spool, ledger);
+            return self.go_on(spool, model);
         }
-        let live = ledger.latest().len();
+        let live = model.latest().len();
         let live_max = if self.is_large { usize::MAX } else { LIVE_MAX };
         let finish = if live > live_max { 60 } else { 15 };
         match self.rng.below(100) {
-            n if n < finish || live == 0 && n < 30 => match self.some(ledger) {
-                Some(id) => self.finish(spool, ledger, id),
-                None => self.accept(spool, ledger),
+            n if n < finish || live == 0 && n < 30 => match self.some(model) {
+                Some(id) => self.finish(spool, model, id),
+                None => self.accept(spool, model),
             },
-            n if n < finish + 15 => self.outcome(spool, ledger),
-            n if n < finish + 20 => self.amend(spool, ledger),
-            n if n < finish + 28 => self.accept_chunks(spool, ledger),
-            _ => self.accept(spool, ledger),
+            n if n < finish + 15 => self.outcome(spool, model),
+            n if n < finish + 20 => self.amend(spool, model),
+            n if n < finish + 28 => self.accept_chunks(spool, model),
+            _ => self.accept(spool, model),
         }
     }
 
     /// A message for each of several spools, as [`crate::backend::chooser`] divides them.
-    pub fn one_each(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<(), Refused> {
+    pub fn one_each(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<(), Refused> {
         for recipient_count in 1..=spool.shard_count() {
             let message =
                 self.message(envelope("sender@here.test", recipient_count), Content::from_bytes("last\r\n"));
-            ledger.sent(message.clone(), "last\r\n".into());
-            Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
+            model.sent(message.clone(), "last\r\n".into());
+            Self::submit(spool, model, vec![Entry::Accept(message)])?;
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Workload {
     pub fn pass_through(
         &mut self,
         spool: &dyn Spool,
-        ledger: &mut Ledger,
+        model: &mut Model,
         step: &dyn Fn(),
     ) -> Result<(), Refused> {
         for recipient_count in 1..=spool.shard_count() {
@@ -139,33 +139,33 @@ impl Workload {
             let content = Content::from_bytes(bytes.clone());
             let message = self.message(envelope("sender@here.test", recipient_count), content);
             let id = message.id;
-            ledger.sent(message.clone(), bytes);
-            Self::submit(spool, ledger, vec![Entry::Accept(message)])?;
+            model.sent(message.clone(), bytes);
+            Self::submit(spool, model, vec![Entry::Accept(message)])?;
             step();
-            Self::submit(spool, ledger, vec![Entry::Outcome { id, results: Vec::new(), last: true }])?;
+            Self::submit(spool, model, vec![Entry::Outcome { id, results: Vec::new(), last: true }])?;
             step();
         }
         Ok(())
     }
 
-    fn some(&mut self, ledger: &Ledger) -> Option<QueueId> {
-        let count = ledger.latest().len();
+    fn some(&mut self, model: &Model) -> Option<QueueId> {
+        let count = model.latest().len();
         // The oldest often stays: it has to be moved out of segments that are used again.
         let skip = usize::from(self.rng.chance(70));
         if count <= skip {
             return None;
         }
         let at = skip + self.rng.index(count - skip);
-        ledger.latest().keys().nth(at).map(|id| QueueId(*id))
+        model.latest().keys().nth(at).map(|id| QueueId(*id))
     }
 
     fn submit(
         spool: &dyn Spool,
-        ledger: &mut Ledger,
+        model: &mut Model,
         transaction: Transaction,
     ) -> Result<Option<CommitSeq>, Refused> {
         let commit_seq = spool.submit(transaction.clone())?;
-        ledger.submitted(spool.shard(commit_seq), commit_seq, transaction);
+        model.submitted(spool.shard(commit_seq), commit_seq, transaction);
         Ok(Some(commit_seq))
     }
 
@@ -190,15 +190,15 @@ impl Workload {
         })
     }
 
-    fn mail(&mut self, ledger: &mut Ledger, sender: &str, size_bytes: usize) -> Entry {
+    fn mail(&mut self, model: &mut Model, sender: &str, size_bytes: usize) -> Entry {
         let bytes = self.bytes(size_bytes);
         let envelope = self.envelope(sender);
         let message = self.message(envelope, Content::from_bytes(bytes.clone()));
-        ledger.sent(message.clone(), bytes);
+        model.sent(message.clone(), bytes);
         Entry::Accept(message)
     }
 
-    fn accept(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
+    fn accept(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
         let size_bytes = match self.rng.below(200) {
             1.. if self.is_large => self.rng.index(30_000),
             // Some are larger than a segment.
@@ -207,21 +207,17 @@ impl Workload {
             _ => self.rng.index(900),
         };
         let count = if self.rng.chance(10) { 2 } else { 1 };
-        let entries = (0..count).map(|_| self.mail(ledger, "sender@here.test", size_bytes)).collect();
-        Self::submit(spool, ledger, entries)
+        let entries = (0..count).map(|_| self.mail(model, "sender@here.test", size_bytes)).collect();
+        Self::submit(spool, model, entries)
     }
 
     /// Content that came in pieces; now and then its sender goes away before the end.
-    fn accept_chunks(
-        &mut self,
-        spool: &dyn Spool,
-        ledger: &mut Ledger,
-    ) -> Result<Option<CommitSeq>, Refused> {
+    fn accept_chunks(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
         if self.is_slow {
             let (envelope, left) = (self.envelope("sender@here.test"), 1 + self.rng.index(4));
             let (chunk_ids, parts, all) = (Vec::new(), Vec::new(), Vec::new());
             self.transfers.push(Transfer { envelope, chunk_ids, parts, all, left });
-            return self.go_on(spool, ledger);
+            return self.go_on(spool, model);
         }
         let (mut parts, mut chunk_ids, mut all) = (Vec::new(), Vec::new(), Vec::new());
         let envelope = self.envelope("sender@here.test");
@@ -242,12 +238,12 @@ impl Workload {
         all.extend_from_slice(&tail);
         parts.push(Part::Memory(tail));
         let message = self.message(envelope, Content::new(ContentTraits::default(), parts));
-        ledger.sent(message.clone(), all.into());
-        Self::submit(spool, ledger, vec![Entry::Accept(message)])
+        model.sent(message.clone(), all.into());
+        Self::submit(spool, model, vec![Entry::Accept(message)])
     }
 
     /// The next piece of some content, or its end.
-    fn go_on(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
+    fn go_on(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
         let mut transfer = self.transfers.swap_remove(self.rng.index(self.transfers.len()));
         if self.rng.chance(5) {
             spool.discard_chunks(&transfer.chunk_ids);
@@ -267,14 +263,14 @@ impl Workload {
         }
         transfer.parts.push(Part::Memory(bytes));
         let message = self.message(transfer.envelope, Content::new(ContentTraits::default(), transfer.parts));
-        ledger.sent(message.clone(), transfer.all.into());
-        let submitted = Self::submit(spool, ledger, vec![Entry::Accept(message)]);
+        model.sent(message.clone(), transfer.all.into());
+        let submitted = Self::submit(spool, model, vec![Entry::Accept(message)]);
         submitted.inspect_err(|_| spool.discard_chunks(&transfer.chunk_ids))
     }
 
-    fn outcome(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
-        let Some(id) = self.some(ledger) else { return Ok(None) };
-        let open = ledger.latest()[&id.0].open_recipients();
+    fn outcome(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
+        let Some(id) = self.some(model) else { return Ok(None) };
+        let open = model.latest()[&id.0].open_recipients();
         let mut results = Vec::new();
         for index in open {
             // No two say the same.
@@ -294,38 +290,38 @@ impl Workload {
         let mut entries = vec![Entry::Outcome { id, results, last: false }];
         if self.is_joint && self.rng.chance(40) {
             let size_bytes = self.rng.index(1500);
-            entries.push(match self.some(ledger) {
+            entries.push(match self.some(model) {
                 Some(other) if other != id && self.rng.chance(50) => {
                     Entry::Control { id: other, op: ControlOp::Hold }
                 }
-                _ => self.mail(ledger, "", size_bytes),
+                _ => self.mail(model, "", size_bytes),
             });
         }
-        Self::submit(spool, ledger, entries)
+        Self::submit(spool, model, entries)
     }
 
     /// Delivered, or failed with a report to the sender; never the one without the other.
     fn finish(
         &mut self,
         spool: &dyn Spool,
-        ledger: &mut Ledger,
+        model: &mut Model,
         id: QueueId,
     ) -> Result<Option<CommitSeq>, Refused> {
         let mut entries = vec![Entry::Outcome { id, results: Vec::new(), last: true }];
         match self.rng.below(10) {
             0..3 => {
                 let size_bytes = self.rng.index(1500);
-                entries.push(self.mail(ledger, "", size_bytes));
+                entries.push(self.mail(model, "", size_bytes));
             }
             3 => entries = vec![Entry::Control { id, op: ControlOp::Delete }],
             _ => {}
         }
-        Self::submit(spool, ledger, entries)
+        Self::submit(spool, model, entries)
     }
 
-    fn amend(&mut self, spool: &dyn Spool, ledger: &mut Ledger) -> Result<Option<CommitSeq>, Refused> {
-        let Some(id) = self.some(ledger) else { return Ok(None) };
+    fn amend(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
+        let Some(id) = self.some(model) else { return Ok(None) };
         let change = if self.rng.chance(50) { ControlOp::Hold } else { ControlOp::Release };
-        Self::submit(spool, ledger, vec![Entry::Control { id, op: change }])
+        Self::submit(spool, model, vec![Entry::Control { id, op: change }])
     }
 }

@@ -198,7 +198,7 @@ fn damage_in_the_only_batch_of_the_oldest_segment_is_told() {
             told += usize::from(!report.corrupt.is_empty());
         }
     }
-    // One in three hundred bits is in the head of the batch: then it looks like an older life's.
+    // One in three hundred bits is in the head of the batch: then it looks like an earlier generation's.
     assert!(lost > 50 && told + 2 >= lost, "{told} of {lost}");
 }
 

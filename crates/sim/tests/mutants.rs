@@ -3,14 +3,14 @@
 use sim::{
     backend::Backend,
     mutant::{DiskMutant, Mutant},
-    run::{Tally, decay, full, heal},
+    run::{CaseCounts, decay, full, heal},
 };
 
 /// Twice what the slowest of them takes.
 const SEEDS: u64 = 3000;
 
 /// One seed of something.
-type Run = fn(u64, Backend, Mutant) -> Result<Tally, String>;
+type Run = fn(u64, Backend, Mutant) -> Result<CaseCounts, String>;
 
 /// Each is noticed; the first seed by which it shows, and how.
 fn are_noticed(run: Run, backend: Backend, mutants: &[Mutant], but: &[Mutant]) {

@@ -2,12 +2,12 @@
 
 use sim::{
     mutant::{DiskMutant, Mutant},
-    relay::{Tally, run},
+    relay::{RelayCounts, run},
 };
 
 #[test]
 fn whatever_was_answered_250_is_delivered_or_reported() {
-    let mut sum = Tally::default();
+    let mut sum = RelayCounts::default();
     for seed in 1..=60 {
         let tally = run(seed, Mutant::None).unwrap_or_else(|what| panic!("relay seed {seed}: {what}"));
         sum.add(&tally);

@@ -1,6 +1,6 @@
 //! What the spool calls.
 
-use super::{Deed, Go, NameChange, SimDisk, State, eio, not_found};
+use super::{DiskOp, NameChange, OpAction, SimDisk, State, eio, not_found};
 use crate::disk::image::{Image, SECTOR};
 use spool::disk::{Disk, File};
 use std::{io, sync::Arc, time::Duration};
@@ -9,9 +9,9 @@ impl SimDisk {
     /// A change of names: at a cut it was made or not.
     fn change<T>(&self, run: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state();
-        match state.begin(Deed::Other)? {
-            Go::Do => run(&mut state),
-            Go::Half(error) => {
+        match state.begin(DiskOp::Other)? {
+            OpAction::Run => run(&mut state),
+            OpAction::RunHalf(error) => {
                 if state.rng.chance(50) {
                     // The caller never learns of it.
                     let _ = run(&mut state);
@@ -24,9 +24,9 @@ impl SimDisk {
     /// Something that leaves no trace.
     fn look<T>(&self, run: impl FnOnce(&State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state();
-        match state.begin(Deed::Other)? {
-            Go::Do => run(&state),
-            Go::Half(error) => Err(error),
+        match state.begin(DiskOp::Other)? {
+            OpAction::Run => run(&state),
+            OpAction::RunHalf(error) => Err(error),
         }
     }
 
@@ -99,12 +99,12 @@ impl Disk for SimDisk {
 
     fn sync_dir(&self) -> io::Result<()> {
         let mut state = self.state();
-        match state.begin(Deed::Sync) {
-            Ok(Go::Do) => {
+        match state.begin(DiskOp::Sync) {
+            Ok(OpAction::Run) => {
                 state.sync_names(|path| self.own(path).is_some());
                 Ok(())
             }
-            Ok(Go::Half(error)) => Err(error),
+            Ok(OpAction::RunHalf(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
                     state.unsynced_names.retain(|change| self.own(change.name()).is_none());
@@ -116,13 +116,13 @@ impl Disk for SimDisk {
 
     fn sync_all(&self) -> io::Result<()> {
         let mut state = self.state();
-        match state.begin(Deed::Sync) {
-            Ok(Go::Do) => {
+        match state.begin(DiskOp::Sync) {
+            Ok(OpAction::Run) => {
                 state.images.values_mut().for_each(Image::sync);
                 state.sync_names(|_| true);
                 Ok(())
             }
-            Ok(Go::Half(error)) => Err(error),
+            Ok(OpAction::RunHalf(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
                     state.images.values_mut().for_each(Image::forget_unsynced);
@@ -170,7 +170,7 @@ impl State {
 impl File for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
-        let go = state.begin(Deed::Write)?;
+        let go = state.begin(DiskOp::Write)?;
         let at = offset as usize;
         if state.image(self.image)?.is_lost_at_the_ends(&(at..at + bytes.len())) {
             state.has_met_decay = true;
@@ -183,11 +183,11 @@ impl File for SimFile {
         let half = state.rng.index(bytes.len() / SECTOR * 2 + 1) * SECTOR;
         let image = state.image(self.image)?;
         match go {
-            Go::Do => {
+            OpAction::Run => {
                 image.write(at, bytes);
                 Ok(())
             }
-            Go::Half(error) => {
+            OpAction::RunHalf(error) => {
                 image.write(at, &bytes[..half.min(bytes.len())]);
                 Err(error)
             }
@@ -196,7 +196,7 @@ impl File for SimFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
-        if let Go::Half(error) = state.begin(Deed::Other)? {
+        if let OpAction::RunHalf(error) = state.begin(DiskOp::Other)? {
             return Err(error);
         }
         let (image, at) = (state.image(self.image)?, offset as usize);
@@ -207,7 +207,7 @@ impl File for SimFile {
 
     fn read_uncached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
-        if let Go::Half(error) = state.begin(Deed::Other)? {
+        if let OpAction::RunHalf(error) = state.begin(DiskOp::Other)? {
             return Err(error);
         }
         let (image, at) = (state.image(self.image)?, offset as usize);
@@ -217,9 +217,9 @@ impl File for SimFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        match state.begin(Deed::Sync) {
-            Ok(Go::Do) => state.image(self.image).map(Image::sync),
-            Ok(Go::Half(error)) => Err(error),
+        match state.begin(DiskOp::Sync) {
+            Ok(OpAction::Run) => state.image(self.image).map(Image::sync),
+            Ok(OpAction::RunHalf(error)) => Err(error),
             Err(e) => {
                 if !state.is_off {
                     state.image(self.image)?.forget_unsynced();
@@ -231,18 +231,18 @@ impl File for SimFile {
 
     fn truncate(&self, length: u64) -> io::Result<()> {
         let mut state = self.disk.state();
-        let go = state.begin(Deed::Other)?;
-        let is_done = matches!(go, Go::Do) || state.rng.chance(50);
+        let go = state.begin(DiskOp::Other)?;
+        let is_done = matches!(go, OpAction::Run) || state.rng.chance(50);
         let image = state.image(self.image)?;
         if is_done {
             image.truncate(length as usize);
         }
-        if let Go::Half(error) = go { Err(error) } else { Ok(()) }
+        if let OpAction::RunHalf(error) = go { Err(error) } else { Ok(()) }
     }
 
     fn len(&self) -> io::Result<u64> {
         let mut state = self.disk.state();
-        if let Go::Half(error) = state.begin(Deed::Other)? {
+        if let OpAction::RunHalf(error) = state.begin(DiskOp::Other)? {
             return Err(error);
         }
         Ok(state.image(self.image)?.now.len() as u64)

@@ -1,6 +1,6 @@
 //! One connection out: the real client session, and the next hop at its other end.
 
-use super::{driver::Driver, hop::Hop, truth::Truth};
+use super::{driver::Driver, next_hop::NextHop, oracle::Oracle};
 use crate::seed::Rng;
 use engine::{ConnectionId, Event, Lease};
 use mail::{Attempt, DsnDuty, Enhanced, Outcome, SharedMessage};
@@ -22,7 +22,7 @@ pub(super) struct Connection {
     id: ConnectionId,
     is_idle: bool,
     client: client::Connection,
-    hop: Hop,
+    next_hop: NextHop,
     leased: Vec<Leased>,
     next_name: u64,
     last_heard: Millis,
@@ -52,7 +52,7 @@ impl Connection {
             id,
             is_idle: false,
             client: client::Connection::new(settings),
-            hop: Hop::connected(host, is_well, now, rng),
+            next_hop: NextHop::connected(host, is_well, now, rng),
             leased: Vec::new(),
             next_name: 0,
             last_heard: now,
@@ -61,36 +61,36 @@ impl Connection {
     }
 
     /// One round of reading and writing. Gives the connection back when it goes on.
-    pub(super) fn step(mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) -> Option<Self> {
-        match self.round(driver, truth, rng) {
+    pub(super) fn step(mut self, driver: &mut Driver, oracle: &mut Oracle, rng: &mut Rng) -> Option<Self> {
+        match self.round(driver, oracle, rng) {
             Next::Stays => return Some(self),
             Next::Closes => {}
-            Next::Breaks(why) => self.give_up(why, driver, truth, rng),
+            Next::Breaks(why) => self.give_up(why, driver, oracle, rng),
         }
         let leases = self.leased.drain(..).map(|leased| leased.lease).collect();
-        driver.handle(Event::ConnectionClosed { connection: self.id, leases }, truth, rng);
+        driver.handle(Event::ConnectionClosed { connection: self.id, leases }, oracle, rng);
         None
     }
 
-    fn round(&mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) -> Next {
+    fn round(&mut self, driver: &mut Driver, oracle: &mut Oracle, rng: &mut Rng) -> Next {
         let now = driver.now();
         if self.is_idle && driver.is_woken(self.id) {
             self.is_idle = false;
         }
         if !self.is_idle {
-            self.begin(driver, truth, rng);
+            self.begin(driver, oracle, rng);
         }
         while let Some(piece) = self.client.next_piece() {
             match piece {
-                OutputPiece::Text(bytes) => self.hop.receive(&bytes, now, rng, truth),
-                OutputPiece::Content(bytes) => self.hop.receive(&bytes, now, rng, truth),
+                OutputPiece::Text(bytes) => self.next_hop.receive(&bytes, now, rng, oracle),
+                OutputPiece::Content(bytes) => self.next_hop.receive(&bytes, now, rng, oracle),
                 OutputPiece::Load(chunk_id) => match driver.spool.load(chunk_id) {
                     Ok(bytes) => self.client.loaded(bytes),
                     Err(_) => return Next::Breaks("the spool cannot be read"),
                 },
             }
         }
-        if let Some(bytes) = self.hop.heard(now) {
+        if let Some(bytes) = self.next_hop.heard(now) {
             self.last_heard = now;
             if self.client.receive(&bytes).is_err() {
                 return Next::Breaks("the next hop misbehaves");
@@ -102,16 +102,16 @@ impl Connection {
                 client::Event::Refused(_) => return Next::Breaks("refused"),
                 client::Event::TransactionEnded(name, results) => {
                     let results = results.into_iter().map(Into::into).collect();
-                    self.finish(name, results, driver, truth, rng);
+                    self.finish(name, results, driver, oracle, rng);
                 }
                 _ => {}
             }
         }
-        if self.hop.is_over() {
+        if self.next_hop.is_over() {
             return Next::Breaks("the connection was lost");
         }
         if self.client.is_idle() {
-            return self.idle(driver, truth, rng);
+            return self.idle(driver, oracle, rng);
         }
         if now - self.last_heard > REPLY_TIMEOUT { Next::Breaks("no answer in time") } else { Next::Stays }
     }
@@ -121,7 +121,7 @@ impl Connection {
         name: u64,
         results: Vec<(u32, Outcome)>,
         driver: &mut Driver,
-        truth: &mut Truth,
+        oracle: &mut Oracle,
         rng: &mut Rng,
     ) {
         let Some(at) = self.leased.iter().position(|leased| leased.name == name) else { return };
@@ -129,13 +129,13 @@ impl Connection {
         // Now and then the engine has to read the message again.
         let message = (!rng.chance(10)).then_some(message);
         let (connection, attempt) = (self.id, attempt());
-        driver.handle(Event::AttemptFinished { connection, lease, message, results, attempt }, truth, rng);
+        driver.handle(Event::AttemptFinished { connection, lease, message, results, attempt }, oracle, rng);
     }
 
-    fn begin(&mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) {
+    fn begin(&mut self, driver: &mut Driver, oracle: &mut Oracle, rng: &mut Rng) {
         while self.client.can_begin() {
             let ready = Event::ConnectionReady(self.id);
-            let Some((lease, message)) = driver.handle(ready, truth, rng) else { return };
+            let Some((lease, message)) = driver.handle(ready, oracle, rng) else { return };
             let recipients = lease.recipients.as_slice().to_vec();
             let Ok(message) = message.map_or_else(|| driver.spool.read(lease.id), Ok) else {
                 let unreadable = Outcome::deferred(Enhanced(4, 3, 0), "cannot be read");
@@ -143,7 +143,7 @@ impl Connection {
                 let (connection, message, attempt) = (self.id, None, Attempt::default());
                 driver.handle(
                     Event::AttemptFinished { connection, lease, message, results, attempt },
-                    truth,
+                    oracle,
                     rng,
                 );
                 continue;
@@ -157,42 +157,42 @@ impl Connection {
     }
 
     /// Nothing is under way: it closes, or waits to be woken.
-    fn idle(&mut self, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) -> Next {
+    fn idle(&mut self, driver: &mut Driver, oracle: &mut Oracle, rng: &mut Rng) -> Next {
         if self.client.is_closing() || rng.chance(20) || driver.engine.should_close(self.id) {
             return Next::Closes;
         }
         if self.is_idle && rng.chance(10) {
             // Its time without work is over; it looks once more.
-            driver.handle(Event::ConnectionNotIdle(self.id), truth, rng);
+            driver.handle(Event::ConnectionNotIdle(self.id), oracle, rng);
             driver.is_woken(self.id);
             self.is_idle = false;
         } else if !self.is_idle {
             self.is_idle = true;
-            driver.handle(Event::ConnectionIdle(self.id), truth, rng);
+            driver.handle(Event::ConnectionIdle(self.id), oracle, rng);
         }
         Next::Stays
     }
 
-    fn give_up(&mut self, why: &'static str, driver: &mut Driver, truth: &mut Truth, rng: &mut Rng) {
+    fn give_up(&mut self, why: &'static str, driver: &mut Driver, oracle: &mut Oracle, rng: &mut Rng) {
         let outcome = Outcome::deferred(Enhanced(4, 4, 2), why);
         for lost in self.client.lost() {
             let Some(at) = self.leased.iter().position(|leased| leased.name == lost.name) else { continue };
             if !lost.content_sent && lost.refused.is_empty() && rng.chance(50) {
                 let (connection, lease) = (self.id, self.leased.swap_remove(at).lease);
-                driver.handle(Event::LeaseReturned { connection, lease }, truth, rng);
+                driver.handle(Event::LeaseReturned { connection, lease }, oracle, rng);
                 continue;
             }
             if lost.content_sent {
                 // It may have the message, and its 250 was lost (RFC 1047).
-                truth.excuse_all(self.leased[at].lease.id, &lost.open);
+                oracle.excuse_all(self.leased[at].lease.id, &lost.open);
             }
             let open = lost.open.into_iter().map(|index| (index, outcome.clone()));
             let results = lost.refused.into_iter().map(Into::into).chain(open).collect();
-            self.finish(lost.name, results, driver, truth, rng);
+            self.finish(lost.name, results, driver, oracle, rng);
         }
         if !self.is_greeted {
             let (connection, attempt) = (self.id, Attempt::default());
-            driver.handle(Event::DestinationUnreachable { connection, outcome, attempt }, truth, rng);
+            driver.handle(Event::DestinationUnreachable { connection, outcome, attempt }, oracle, rng);
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use super::{
     connection::Connection,
+    oracle::{self, Oracle},
     routing::{Routes, groups},
     source::Source,
-    truth::{self, Truth},
 };
 use crate::seed::Rng;
 use bytes::Bytes;
@@ -134,18 +134,18 @@ impl Driver {
     pub(super) fn handle(
         &mut self,
         event: Event<'_>,
-        truth: &mut Truth,
+        oracle: &mut Oracle,
         rng: &mut Rng,
     ) -> Option<(Lease, Option<SharedMessage>)> {
         let mut effects = Vec::new();
         self.engine.handle(event, self.context, &mut effects);
-        self.perform(effects, truth, rng)
+        self.perform(effects, oracle, rng)
     }
 
     fn perform(
         &mut self,
         mut effects: Vec<Effect>,
-        truth: &mut Truth,
+        oracle: &mut Oracle,
         rng: &mut Rng,
     ) -> Option<(Lease, Option<SharedMessage>)> {
         let mut at = 0;
@@ -180,90 +180,92 @@ impl Driver {
                 Effect::Load { task, id } => self.loads.push((task, id)),
                 Effect::Compose(request) => self.compositions.push(*request),
                 Effect::OpenConnection { connection, destination } => {
-                    self.open(connection, &destination, truth, rng);
+                    self.open(connection, &destination, oracle, rng);
                 }
                 Effect::WakeConnection(connection) => {
                     if !self.woken.insert(connection) {
-                        truth.violations.push(format!("{connection:?} was woken twice"));
+                        oracle.violations.push(format!("{connection:?} was woken twice"));
                     }
                 }
                 Effect::Deliver { lease, message, .. } => {
-                    self.check_lease(&lease, truth);
+                    self.check_lease(&lease, oracle);
                     leased = Some((lease, message));
                 }
-                Effect::Log(event) => self.log(&event, truth),
-                Effect::Answer { request, result } => self.answer(request, result.ok(), truth),
+                Effect::Log(event) => self.log(&event, oracle),
+                Effect::Answer { request, result } => self.answer(request, result.ok(), oracle),
             }
         }
         leased
     }
 
-    fn check_lease(&self, lease: &Lease, truth: &mut Truth) {
+    fn check_lease(&self, lease: &Lease, oracle: &mut Oracle) {
         for index in lease.recipients.as_slice() {
             if self.cancelled.contains(&(lease.id, *index)) {
-                truth
+                oracle
                     .violations
                     .push(format!("{}: recipient {index} was cancelled, and is tried again", lease.id));
             }
         }
     }
 
-    fn log(&mut self, event: &LogEvent, truth: &mut Truth) {
+    fn log(&mut self, event: &LogEvent, oracle: &mut Oracle) {
         match event {
             LogEvent::Accepted(report) => {
                 self.reports.remove(&report.id);
             }
             LogEvent::Attempt { message, results, .. } => {
                 if self.removed.contains(&message.id) {
-                    truth.violations.push(format!("{}: an attempt after the end", message.id));
+                    oracle.violations.push(format!("{}: an attempt after the end", message.id));
                 }
                 let is_expired =
                     |(_, o): &(u32, Outcome)| o.status == EXPIRED && o.disposition == Disposition::Failed;
                 if results.iter().any(is_expired) {
                     let expire = self.settings.queue.expire.as_millis() as Millis;
-                    truth.expired(message.id, self.context.now, expire);
+                    oracle.expired(message.id, self.context.now, expire);
                 }
                 if results.iter().any(|(_, outcome)| outcome.disposition == Disposition::Failed) {
-                    truth.report_lost(message.id);
+                    oracle.report_lost(message.id);
                 }
             }
             LogEvent::Deleted { message, results } => {
-                truth.deleted.extend(results.iter().filter_map(|(index, _)| truth::who_of(message, *index)));
-                truth.report_lost(message.id);
+                oracle
+                    .deleted
+                    .extend(results.iter().filter_map(|(index, _)| oracle::who_of(message, *index)));
+                oracle.report_lost(message.id);
             }
             LogEvent::Completed(id) => {
                 if !self.removed.insert(*id) {
-                    truth.violations.push(format!("{id} was removed twice"));
+                    oracle.violations.push(format!("{id} was removed twice"));
                 }
             }
             LogEvent::Unreadable(id, _) => {
                 // What is to be returned is tried again; what is to be deleted is.
                 self.returned.remove(id);
-                let n = truth.ids.get(id).copied();
+                let n = oracle.ids.get(id).copied();
                 let queued = self.engine.queue().recipients(*id);
                 let gone = self.cancelled.iter().filter(|(other, k)| other == id && !queued.contains(k));
-                truth.deleted.extend(gone.filter_map(|(_, k)| Some((n?, *k))));
-                truth.report_lost(*id);
+                oracle.deleted.extend(gone.filter_map(|(_, k)| Some((n?, *k))));
+                oracle.report_lost(*id);
                 self.cancelled.retain(|(other, _)| other != id);
             }
             LogEvent::Suspended { .. } | LogEvent::Rerouted(_) => {}
         }
     }
 
-    fn answer(&mut self, request: RequestId, is_found: Option<bool>, truth: &mut Truth) {
+    fn answer(&mut self, request: RequestId, is_found: Option<bool>, oracle: &mut Oracle) {
         if self.requests.remove(&request).is_none() {
-            truth.violations.push(format!("{request:?} was answered twice"));
+            oracle.violations.push(format!("{request:?} was answered twice"));
         }
         if is_found == Some(true) {
-            truth.change_answered(request.0);
+            oracle.change_answered(request.0);
         }
     }
 
     /// Some of what the engine waits for happens: reads, reports, commits, the time.
-    pub(super) fn work(&mut self, sources: &mut [Source], truth: &mut Truth, rng: &mut Rng) {
+    pub(super) fn work(&mut self, sources: &mut [Source], oracle: &mut Oracle, rng: &mut Rng) {
         while self.wake_at.is_some_and(|at| at <= self.context.now) {
             self.wake_at = None;
-            self.handle(Event::Tick, truth, rng);
+            self.handle(Event::Tick, oracle, rng);
         }
         for (task, id) in std::mem::take(&mut self.loads) {
             if rng.chance(30) && !self.is_well {
@@ -272,16 +274,16 @@ impl Driver {
             }
             let result = self.read(id);
             self.has_read_error |= result.is_err();
-            self.handle(Event::Loaded { task, result }, truth, rng);
+            self.handle(Event::Loaded { task, result }, oracle, rng);
         }
         for request in std::mem::take(&mut self.compositions) {
             if rng.chance(30) && !self.is_well {
                 self.compositions.push(request);
             } else {
-                self.compose(&request, truth, rng);
+                self.compose(&request, oracle, rng);
             }
         }
-        self.poll_commits(sources, truth, rng);
+        self.poll_commits(sources, oracle, rng);
     }
 
     /// A message, from the cache or the spool.
@@ -289,7 +291,7 @@ impl Driver {
         self.engine.cached(id).map_or_else(|| self.spool.read(id), Ok)
     }
 
-    fn compose(&mut self, request: &ReportRequest, truth: &mut Truth, rng: &mut Rng) {
+    fn compose(&mut self, request: &ReportRequest, oracle: &mut Oracle, rng: &mut Rng) {
         let mut content = Vec::new();
         for part in request.message().content.parts() {
             match part {
@@ -302,31 +304,31 @@ impl Driver {
         }
         let reports = request.compose(&content, self.context.wall);
         for report in &reports {
-            self.name(report.id, truth);
+            self.name(report.id, oracle);
             self.reports.insert(report.id);
-            truth.accepted.insert(report.id, self.context.now);
+            oracle.accepted.insert(report.id, self.context.now);
             let text = report.content.in_memory().unwrap_or_default();
-            let failed = truth::reported(&String::from_utf8_lossy(&text), "failed");
+            let failed = oracle::reported(&String::from_utf8_lossy(&text), "failed");
             if !failed.is_empty() {
-                self.count_report(request.message().id, truth);
+                self.count_report(request.message().id, oracle);
             }
-            truth.reports.insert(report.id, failed);
+            oracle.reports.insert(report.id, failed);
         }
-        self.handle(Event::Composed { task: request.task(), reports }, truth, rng);
+        self.handle(Event::Composed { task: request.task(), reports }, oracle, rng);
     }
 
     /// The recipients of a message that an operator returns as a whole are in one report.
-    fn count_report(&mut self, id: QueueId, truth: &mut Truth) {
+    fn count_report(&mut self, id: QueueId, oracle: &mut Oracle) {
         if let Some(count) = self.returned.get_mut(&id) {
             *count += 1;
             if *count > 1 {
-                truth.violations.push(format!("{id}: recipients that end together are reported apart"));
+                oracle.violations.push(format!("{id}: recipients that end together are reported apart"));
             }
         }
     }
 
     /// Everything that has become durable.
-    fn poll_commits(&mut self, sources: &mut [Source], truth: &mut Truth, rng: &mut Rng) {
+    fn poll_commits(&mut self, sources: &mut [Source], oracle: &mut Oracle, rng: &mut Rng) {
         for commit in std::mem::take(&mut self.commits) {
             let durable = self.spool.durable(commit.commit_seq);
             let mut waker = std::task::Context::from_waker(Waker::noop());
@@ -338,27 +340,27 @@ impl Driver {
                 Poll::Ready(result) => result,
             };
             if result.is_ok() {
-                truth.concluded.extend(commit.settled);
+                oracle.concluded.extend(commit.settled);
             }
             match (commit.client, &result) {
                 (Some((place, turn, message)), Ok(())) => {
                     let text = format!("Ok: queued as {}", message.id);
                     sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
                     let routed = Routed::new(self.routes.clone(), &message.envelope);
-                    self.handle(Event::Accepted { message, routed }, truth, rng);
+                    self.handle(Event::Accepted { message, routed }, oracle, rng);
                 }
                 (Some((place, turn, _)), Err(_)) => sources[place].answer(turn, replies::LOCAL_ERROR),
                 (None, _) => {}
             }
             if let Some(task) = commit.task {
-                self.handle(Event::Stored { task, result }, truth, rng);
+                self.handle(Event::Stored { task, result }, oracle, rng);
             }
         }
     }
 
     // ---- in ----
 
-    pub(super) fn judge_sender(&self) -> Reply {
+    pub(super) fn check_sender(&self) -> Reply {
         if self.spool.pressure().poisoned { replies::LOCAL_ERROR } else { replies::SENDER_OK }
     }
 
@@ -379,41 +381,41 @@ impl Driver {
         envelope: Envelope,
         content: Content,
         (place, turn): (usize, u64),
-        truth: &mut Truth,
+        oracle: &mut Oracle,
     ) -> Result<QueueId, Reply> {
         let (id, arrived) = (self.ids.next(self.context.wall.0), self.context.wall);
-        self.name(id, truth);
+        self.name(id, oracle);
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         let commit_seq = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
-        truth.accepted.insert(id, self.context.now);
+        oracle.accepted.insert(id, self.context.now);
         let client = Some((place, turn, message));
         self.commits.push(Commit { commit_seq, task: None, client, settled: Vec::new() });
         Ok(id)
     }
 
     /// Hands what recovery found to the engine, before anything else.
-    pub(super) fn recover(&mut self, found: &[Recovered], truth: &mut Truth, rng: &mut Rng) {
+    pub(super) fn recover(&mut self, found: &[Recovered], oracle: &mut Oracle, rng: &mut Rng) {
         let mut effects = Vec::new();
         for recovered in found {
             self.engine.handle(Event::Recovered(recovered), self.context, &mut effects);
         }
-        self.perform(effects, truth, rng);
-        self.handle(Event::Started, truth, rng);
+        self.perform(effects, oracle, rng);
+        self.handle(Event::Started, oracle, rng);
     }
 
     /// An id is given to a message: no other that is left has it. One that has ended may have had it, before a restart
     /// with a clock that goes back.
-    fn name(&self, id: QueueId, truth: &mut Truth) {
+    fn name(&self, id: QueueId, oracle: &mut Oracle) {
         if self.engine.queue().contains(id) {
-            truth.violations.push(format!("{id} is given to two messages"));
+            oracle.violations.push(format!("{id} is given to two messages"));
         }
-        truth.forget(id);
+        oracle.forget(id);
     }
 
     // ---- connections ----
 
-    fn open(&mut self, id: ConnectionId, destination: &Destination, truth: &mut Truth, rng: &mut Rng) {
+    fn open(&mut self, id: ConnectionId, destination: &Destination, oracle: &mut Oracle, rng: &mut Rng) {
         self.woken.remove(&id);
         if rng.chance(5) && !self.is_well {
             let outcome = if rng.chance(20) {
@@ -422,8 +424,8 @@ impl Driver {
                 Outcome::deferred(Enhanced(4, 4, 1), "connection refused")
             };
             let attempt = Attempt::default();
-            self.handle(Event::DestinationUnreachable { connection: id, outcome, attempt }, truth, rng);
-            self.handle(Event::ConnectionClosed { connection: id, leases: Vec::new() }, truth, rng);
+            self.handle(Event::DestinationUnreachable { connection: id, outcome, attempt }, oracle, rng);
+            self.handle(Event::ConnectionClosed { connection: id, leases: Vec::new() }, oracle, rng);
             return;
         }
         let host = destination.target.as_ref().into();
@@ -445,39 +447,39 @@ impl Driver {
         self.context.now
     }
 
-    fn request(&mut self, command: Command, truth: &mut Truth, rng: &mut Rng) {
+    fn request(&mut self, command: Command, oracle: &mut Oracle, rng: &mut Rng) {
         self.last_request += 1;
         let request = RequestId(self.last_request);
         self.requests.insert(request, command.clone());
         match command {
-            Command::Hold(id) => truth.change_wanted(id, request.0, true),
-            Command::Release(id) => truth.change_wanted(id, request.0, false),
+            Command::Hold(id) => oracle.change_wanted(id, request.0, true),
+            Command::Release(id) => oracle.change_wanted(id, request.0, false),
             _ => {}
         }
-        self.handle(Event::Operator { request, command }, truth, rng);
+        self.handle(Event::Operator { request, command }, oracle, rng);
     }
 
     /// Something that operators do.
-    pub(super) fn operate(&mut self, truth: &mut Truth, rng: &mut Rng) {
+    pub(super) fn operate(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         let ids = self.engine.queue().ids();
         let Some(id) = (!ids.is_empty()).then(|| ids[rng.index(ids.len())]) else { return };
         match rng.below(8) {
             0 => {
-                self.request(Command::Hold(id), truth, rng);
+                self.request(Command::Hold(id), oracle, rng);
                 if rng.chance(50) {
-                    self.request(Command::Release(id), truth, rng);
+                    self.request(Command::Release(id), oracle, rng);
                 }
             }
-            1 | 2 => self.request(Command::Release(id), truth, rng),
-            3 => self.request(Command::Flush, truth, rng),
-            4 => self.request(Command::Retry(id), truth, rng),
-            5 => self.reload(truth, rng),
-            6 if rng.chance(10) => ids.into_iter().for_each(|id| self.cancel(id, truth, rng)),
-            _ => self.cancel(id, truth, rng),
+            1 | 2 => self.request(Command::Release(id), oracle, rng),
+            3 => self.request(Command::Flush, oracle, rng),
+            4 => self.request(Command::Retry(id), oracle, rng),
+            5 => self.reload(oracle, rng),
+            6 if rng.chance(10) => ids.into_iter().for_each(|id| self.cancel(id, oracle, rng)),
+            _ => self.cancel(id, oracle, rng),
         }
     }
 
-    fn cancel(&mut self, id: QueueId, truth: &mut Truth, rng: &mut Rng) {
+    fn cancel(&mut self, id: QueueId, oracle: &mut Oracle, rng: &mut Rng) {
         let cancel_as = if rng.chance(30) { CancelAs::Bounce } else { CancelAs::Delete };
         let queued = self.engine.queue().recipients(id);
         // All of its recipients, or every second.
@@ -494,35 +496,35 @@ impl Driver {
         if is_idle && cancel_as == CancelAs::Bounce && recipients.is_none() {
             self.returned.insert(id, 0);
         }
-        self.request(Command::Cancel { id, recipients, cancel_as }, truth, rng);
+        self.request(Command::Cancel { id, recipients, cancel_as }, oracle, rng);
     }
 
     /// The configuration is read again: other routes, groups and limits.
-    fn reload(&mut self, truth: &mut Truth, rng: &mut Rng) {
+    fn reload(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         self.was_reloaded = true;
         let routes = Arc::new(Routes(rng.below(Routes::COUNT) as u8));
         self.routes = routes.clone();
         self.settings.queue.connections_max = [3, 1000][rng.index(2)];
         let (settings, routing) = (self.settings.clone(), routes);
-        self.handle(Event::Reconfigured { settings, routing, is_rerouted: true }, truth, rng);
+        self.handle(Event::Reconfigured { settings, routing, is_rerouted: true }, oracle, rng);
     }
 
     /// No message is held, and everything is tried now.
-    pub(super) fn release_all(&mut self, truth: &mut Truth, rng: &mut Rng) {
+    pub(super) fn release_all(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         for id in self.engine.queue().ids() {
-            self.request(Command::Release(id), truth, rng);
+            self.request(Command::Release(id), oracle, rng);
         }
     }
 
-    pub(super) fn flush(&mut self, truth: &mut Truth, rng: &mut Rng) {
-        self.request(Command::Flush, truth, rng);
+    pub(super) fn flush(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
+        self.request(Command::Flush, oracle, rng);
     }
 
     // ---- what is there ----
 
     /// Nothing waits longer than the longest wait, whatever the wall clock shows or has shown; and what is not in
     /// flight goes where the routes lead.
-    pub(super) fn judge_messages(&self) -> Result<(), String> {
+    pub(super) fn check_messages(&self) -> Result<(), String> {
         let queue = &self.settings.queue;
         let longest = queue.group(GroupId::default()).retry_max.as_secs_f64() * 1000.0;
         let latest = self.context.now + (longest * (1.0 + queue.jitter)) as Millis;
@@ -556,15 +558,15 @@ impl Driver {
     }
 
     /// Everybody for whom something is left to do: a delivery, or a report to the sender.
-    pub(super) fn queued(&self, truth: &Truth) -> BTreeSet<truth::Who> {
+    pub(super) fn queued(&self, oracle: &Oracle) -> BTreeSet<oracle::Who> {
         let mut everybody = BTreeSet::new();
         for id in self.engine.queue().ids() {
-            let n = truth.ids.get(&id);
+            let n = oracle.ids.get(&id);
             everybody.extend(self.engine.queue().recipients(id).into_iter().filter_map(|k| Some((*n?, k))));
-            everybody.extend(truth.reports.get(&id).into_iter().flatten());
+            everybody.extend(oracle.reports.get(&id).into_iter().flatten());
         }
         for report in &self.reports {
-            everybody.extend(truth.reports.get(report).into_iter().flatten());
+            everybody.extend(oracle.reports.get(report).into_iter().flatten());
         }
         everybody
     }
@@ -579,9 +581,9 @@ impl Driver {
     }
 
     /// Begins to end: nothing new begins.
-    pub(super) fn shut_down(&mut self, truth: &mut Truth, rng: &mut Rng) {
+    pub(super) fn shut_down(&mut self, oracle: &mut Oracle, rng: &mut Rng) {
         self.is_closing = true;
-        self.handle(Event::Shutdown, truth, rng);
+        self.handle(Event::Shutdown, oracle, rng);
     }
 
     /// Describes the work that is left.

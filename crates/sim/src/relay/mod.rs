@@ -1,14 +1,14 @@
 //! A whole relay: the real sessions of both sides, the real message engine and the real log, between clients and
 //! next hops that misbehave, on a disk whose power goes. One thread and one seed decide everything.
 //!
-//! After every few steps what was promised is compared with what is there, see `truth`.
+//! After every few steps what was promised is compared with what is there, see `oracle`.
 
 mod connection;
 mod driver;
-mod hop;
+mod next_hop;
+mod oracle;
 mod routing;
 mod source;
-mod truth;
 
 use crate::mutant::Mutant;
 use crate::{
@@ -19,17 +19,17 @@ use crate::{
 use driver::{Driver, Plan};
 use engine::Context;
 use mail::UnixMillis;
+use oracle::{FEW_DESTINATIONS, Oracle};
 use queue::Millis;
 use source::Source;
 use spool::{LogSettings, LogSpool, Recovered, Spool as _, WorkStep};
 use std::{fmt, time::Duration};
-use truth::{FEW_DESTINATIONS, Truth};
 
 /// Clients at a time.
 const SOURCES: usize = 4;
 /// Lives of the relay, each ended by a cut, a kill or an error.
-const LIVES: u64 = 4;
-/// Steps of a life that nothing ends.
+const RESTARTS: u64 = 4;
+/// Steps of a run that nothing ends.
 const STEPS: u64 = 1500;
 /// Relays with so many destinations that the queue gives their numbers to others.
 const WIDE_PERCENT: u64 = 8;
@@ -45,7 +45,7 @@ const LAST_STEPS: u64 = 100_000;
 
 /// What a seed came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct RelayCounts {
     /// Mails clients had to send.
     pub mail_count: u64,
     /// Messages that clients read 250 for.
@@ -66,7 +66,7 @@ pub struct Tally {
     pub seed_count: u64,
 }
 
-impl Tally {
+impl RelayCounts {
     /// Both together.
     pub fn add(&mut self, other: &Self) {
         self.mail_count += other.mail_count;
@@ -81,7 +81,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for RelayCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -107,15 +107,15 @@ struct World {
     skew: Skew,
     /// What takes long with many destinations is judged every so many steps.
     pace: u64,
-    /// So many times as long as others each life is.
+    /// So many times as long as others each run is.
     length: u64,
     disk: SimDisk,
     mutant: Mutant,
-    truth: Truth,
+    oracle: Oracle,
     sources: Vec<Source>,
     now: Millis,
     is_well: bool,
-    /// The last life ended by a shutdown that came to its end.
+    /// The last run ended by a shutdown that came to its end.
     was_clean: bool,
     crash_count: u64,
     shutdown_count: u64,
@@ -125,15 +125,15 @@ struct World {
 ///
 /// # Errors
 /// In words. A panic, of a violated invariant for instance, is one.
-pub fn run(seed: u64, mutant: Mutant) -> Result<Tally, String> {
-    std::panic::catch_unwind(|| lives(seed, mutant)).unwrap_or_else(|panic| {
+pub fn run(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
+    std::panic::catch_unwind(|| run_restarts(seed, mutant)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         Err(format!("a panic: {}", text.unwrap_or_default()))
     })
 }
 
-fn lives(seed: u64, mutant: Mutant) -> Result<Tally, String> {
+fn run_restarts(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
     let (mut rng, mut kind) = (Rng::new(seed), Rng::new(!seed));
     let (is_wide, has_wrong_clock) = (kind.chance(WIDE_PERCENT), kind.chance(WRONG_CLOCK_PERCENT));
     let destinations = if is_wide { MANY_DESTINATIONS } else { FEW_DESTINATIONS };
@@ -146,7 +146,7 @@ fn lives(seed: u64, mutant: Mutant) -> Result<Tally, String> {
         disk: SimDisk::new(rng.bits(), u64::MAX),
         rng,
         mutant,
-        truth: Truth { destinations, ..Truth::default() },
+        oracle: Oracle { destinations, ..Oracle::default() },
         sources: (0..SOURCES).map(Source::new).collect(),
         now: 1_000,
         is_well: false,
@@ -154,22 +154,22 @@ fn lives(seed: u64, mutant: Mutant) -> Result<Tally, String> {
         crash_count: 0,
         shutdown_count: 0,
     };
-    for _ in 0..LIVES {
+    for _ in 0..RESTARTS {
         world.plan();
-        world.life(STEPS * world.length)?;
+        world.run_until_crash(STEPS * world.length)?;
         world.crash();
     }
     world.is_well = true;
-    world.life(LAST_STEPS)?;
-    let truth = &world.truth;
-    Ok(Tally {
-        mail_count: truth.mails.len() as u64,
-        acknowledged_count: truth.acknowledged.len() as u64,
-        arrival_count: truth.arrived.values().map(|n| u64::from(*n)).sum(),
-        report_count: truth.reported.len() as u64,
+    world.run_until_crash(LAST_STEPS)?;
+    let oracle = &world.oracle;
+    Ok(RelayCounts {
+        mail_count: oracle.mails.len() as u64,
+        acknowledged_count: oracle.acknowledged.len() as u64,
+        arrival_count: oracle.arrived.values().map(|n| u64::from(*n)).sum(),
+        report_count: oracle.reported.len() as u64,
         crash_count: world.crash_count,
-        warning_count: truth.warned.len() as u64,
-        success_report_count: truth.relayed.len() as u64,
+        warning_count: oracle.warned.len() as u64,
+        success_report_count: oracle.relayed.len() as u64,
         shutdown_count: world.shutdown_count,
         seed_count: 1,
     })
@@ -195,15 +195,15 @@ impl World {
     }
 
     /// From a start until the disk or the steps end; a well world ends when everything is delivered.
-    fn life(&mut self, steps: u64) -> Result<(), String> {
+    fn run_until_crash(&mut self, steps: u64) -> Result<(), String> {
         let Some(mut driver) = self.start()? else { return Ok(()) };
         if self.is_well {
-            driver.release_all(&mut self.truth, &mut self.rng);
+            driver.release_all(&mut self.oracle, &mut self.rng);
         }
         let stops = self.kind.chance(SHUTDOWN_PERCENT) && !self.is_well;
         for step in 0..steps {
             self.step(&mut driver, false);
-            if self.judge(&driver, step)? {
+            if self.check(&driver, step)? {
                 break;
             }
             if self.is_well && driver.is_done() {
@@ -217,7 +217,7 @@ impl World {
     }
 
     /// Compares what is there with what was promised. True when the disk or the spool has failed.
-    fn judge(&mut self, driver: &Driver, step: u64) -> Result<bool, String> {
+    fn check(&mut self, driver: &Driver, step: u64) -> Result<bool, String> {
         if self.disk.is_off() || driver.spool.pressure().poisoned {
             return Ok(true);
         }
@@ -225,11 +225,11 @@ impl World {
             driver.engine.check_invariants();
         }
         if step.is_multiple_of(64 * self.pace) {
-            driver.judge_messages()?;
+            driver.check_messages()?;
         }
         if step.is_multiple_of(16 * self.pace) {
-            self.truth.judge(&driver.queued(&self.truth))?;
-            self.truth.judge_repeats()?;
+            self.oracle.check(&driver.queued(&self.oracle))?;
+            self.oracle.check_repeats()?;
         }
         Ok(false)
     }
@@ -237,10 +237,10 @@ impl World {
     /// Ends as the daemon does: nothing new begins, and what is decided is stored.
     fn shut_down(&mut self, driver: &mut Driver) -> Result<(), String> {
         self.sources.iter_mut().for_each(|source| source.hang_up(Some(driver)));
-        driver.shut_down(&mut self.truth, &mut self.rng);
+        driver.shut_down(&mut self.oracle, &mut self.rng);
         for step in 0..SHUTDOWN_STEPS {
             self.step(driver, true);
-            if self.judge(driver, step)? {
+            if self.check(driver, step)? {
                 return Ok(());
             }
             if driver.is_quiet() {
@@ -253,8 +253,8 @@ impl World {
     }
 
     fn end(&self, driver: &Driver) -> Result<(), String> {
-        self.truth.judge(&driver.queued(&self.truth))?;
-        self.truth.judge_repeats()?;
+        self.oracle.check(&driver.queued(&self.oracle))?;
+        self.oracle.check_repeats()?;
         let left = driver.spool.pressure().message_count;
         if left == 0 {
             Ok(())
@@ -298,14 +298,14 @@ impl World {
         };
         let mut driver = Driver::new(spool, &plan, self.context(), self.is_well);
         let was_clean = std::mem::take(&mut self.was_clean);
-        found.iter().for_each(|recovered| self.truth.recovered(recovered, was_clean));
-        driver.recover(&found, &mut self.truth, &mut self.rng);
-        self.truth.judge(&driver.queued(&self.truth))?;
+        found.iter().for_each(|recovered| self.oracle.recovered(recovered, was_clean));
+        driver.recover(&found, &mut self.oracle, &mut self.rng);
+        self.oracle.check(&driver.queued(&self.oracle))?;
         Ok(Some(driver))
     }
 
     fn is_wide(&self) -> bool {
-        self.truth.destinations > FEW_DESTINATIONS
+        self.oracle.destinations > FEW_DESTINATIONS
     }
 
     fn context(&self) -> Context {
@@ -316,23 +316,23 @@ impl World {
     fn set_clock(&mut self, percent: u64) {
         if self.has_wrong_clock && self.kind.chance(percent) {
             self.skew.jump(&mut self.kind);
-            self.truth.was_far_off = self.skew.was_far_off();
+            self.oracle.was_far_off = self.skew.was_far_off();
         }
         self.disk.set_clock(self.skew.shows(self.now));
     }
 
     fn step(&mut self, driver: &mut Driver, is_closing: bool) {
-        let (truth, rng) = (&mut self.truth, &mut self.rng);
+        let (oracle, rng) = (&mut self.oracle, &mut self.rng);
         match rng.below(100) {
             0..40 if !self.is_well && !is_closing => {
                 let at = rng.index(self.sources.len());
-                self.sources[at].step(driver, truth, self.now, rng);
+                self.sources[at].step(driver, oracle, self.now, rng);
             }
             0..70 if !driver.connections.is_empty() => {
                 for _ in 0..1 + driver.connections.len() / 16 {
                     let at = rng.index(driver.connections.len());
                     let connection = driver.connections.swap_remove(at);
-                    let connection = connection.step(driver, truth, rng);
+                    let connection = connection.step(driver, oracle, rng);
                     driver.connections.extend(connection);
                     if driver.connections.is_empty() {
                         break;
@@ -350,11 +350,11 @@ impl World {
                 let most = [10, 1_000, 60_000, 3_600_000][rng.index(4)];
                 self.now += rng.below(most) as Millis;
             }
-            _ if !self.is_well && !is_closing => driver.operate(truth, rng),
-            _ => driver.flush(truth, rng),
+            _ if !self.is_well && !is_closing => driver.operate(oracle, rng),
+            _ => driver.flush(oracle, rng),
         }
         self.set_clock(if self.is_well { 0 } else { 1 });
         driver.set_time(self.now, self.skew.shows(self.now));
-        driver.work(&mut self.sources, &mut self.truth, &mut self.rng);
+        driver.work(&mut self.sources, &mut self.oracle, &mut self.rng);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{
     driver::Driver,
-    truth::{FEW_DESTINATIONS, Mail, Truth, recipient, sender},
+    oracle::{FEW_DESTINATIONS, Mail, Oracle, recipient, sender},
 };
 use crate::seed::Rng;
 use bytes::Bytes;
@@ -63,9 +63,9 @@ impl Source {
     }
 
     /// Something that clients do.
-    pub(super) fn step(&mut self, driver: &mut Driver, truth: &mut Truth, now: Millis, rng: &mut Rng) {
+    pub(super) fn step(&mut self, driver: &mut Driver, oracle: &mut Oracle, now: Millis, rng: &mut Rng) {
         if self.connection.is_none() {
-            return self.connect(truth, now, rng);
+            return self.connect(oracle, now, rng);
         }
         if rng.chance(2) {
             return self.hang_up(Some(driver));
@@ -81,19 +81,20 @@ impl Source {
             self.inbox.extend_from_slice(&piece);
             self.last_heard = now;
         }
-        self.serve(driver, truth);
-        self.read(driver, truth);
+        self.serve(driver, oracle);
+        self.read(driver, oracle);
     }
 
     /// A new mail, or one that nobody said 250 to.
-    fn connect(&mut self, truth: &mut Truth, now: Millis, rng: &mut Rng) {
-        let open = truth.mails.keys().rev().take(12).find(|n| !truth.acknowledged.contains(n)).copied();
+    fn connect(&mut self, oracle: &mut Oracle, now: Millis, rng: &mut Rng) {
+        let open = oracle.mails.keys().rev().take(12).find(|n| !oracle.acknowledged.contains(n)).copied();
         self.n = match open.filter(|_| rng.chance(50)) {
             Some(n) => n,
-            None => new_mail(truth, rng),
+            None => new_mail(oracle, rng),
         };
         let n = self.n;
-        let recipients = (0..truth.mails[&n].recipient_count).map(|k| recipient((n, k), truth.destinations));
+        let recipients =
+            (0..oracle.mails[&n].recipient_count).map(|k| recipient((n, k), oracle.destinations));
         // Some want to hear of success (RFC 3461 §4.1).
         let notify = if n.is_multiple_of(7) { " NOTIFY=SUCCESS,FAILURE,DELAY" } else { "" };
         let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>{notify}\r\n")).collect();
@@ -108,14 +109,14 @@ impl Source {
     }
 
     /// The server's side, as the inbound crate drives it.
-    fn serve(&mut self, driver: &mut Driver, truth: &mut Truth) {
+    fn serve(&mut self, driver: &mut Driver, oracle: &mut Oracle) {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.waits) else { return };
         let bytes = std::mem::take(&mut self.inbox);
         let mut input = &bytes[..];
         loop {
             match connection.step(&mut input) {
                 Step::NeedInput | Step::Close => break,
-                Step::JudgeSender => connection.answer(driver.judge_sender()),
+                Step::JudgeSender => connection.answer(driver.check_sender()),
                 Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
                 Step::StartTls => unreachable!("it was not offered"),
                 Step::StartContent => {
@@ -134,10 +135,10 @@ impl Source {
                 Step::DiscardContent => driver.discard_chunks(&std::mem::take(&mut self.parts)),
                 Step::Commit(envelope) => {
                     let content = whole(&mut self.parts, &mut self.content);
-                    match driver.accept(*envelope, content, (self.place, self.turn), truth) {
+                    match driver.accept(*envelope, content, (self.place, self.turn), oracle) {
                         Ok(id) => {
-                            truth.ids.insert(id, self.n);
-                            *truth.copies.entry(self.n).or_default() += 1;
+                            oracle.ids.insert(id, self.n);
+                            *oracle.copies.entry(self.n).or_default() += 1;
                             self.waits = true;
                             break;
                         }
@@ -158,19 +159,19 @@ impl Source {
     }
 
     /// The client's side of the answers.
-    fn read(&mut self, driver: &mut Driver, truth: &mut Truth) {
+    fn read(&mut self, driver: &mut Driver, oracle: &mut Oracle) {
         let Some(connection) = &mut self.connection else { return };
         let said = String::from_utf8(std::mem::take(connection.output())).expect("replies are text");
         for line in said.lines() {
             match line.get(..3).unwrap_or_default() {
                 "354" => {
-                    self.to_send = truth.mails[&self.n].content.to_vec();
+                    self.to_send = oracle.mails[&self.n].content.to_vec();
                     self.to_send.extend_from_slice(b".\r\n");
                     self.content_sent = true;
                 }
                 code if self.content_sent => {
                     if code == "250" {
-                        truth.acknowledged.insert(self.n);
+                        oracle.acknowledged.insert(self.n);
                     }
                     return self.hang_up(None);
                 }
@@ -187,15 +188,15 @@ fn whole(parts: &mut Vec<Part>, rest: &mut Vec<u8>) -> Content {
     Content::new(ContentTraits::default(), parts)
 }
 
-fn new_mail(truth: &mut Truth, rng: &mut Rng) -> u64 {
-    let n = truth.mails.len() as u64;
+fn new_mail(oracle: &mut Oracle, rng: &mut Rng) -> u64 {
+    let n = oracle.mails.len() as u64;
     let lines = if rng.chance(10) { rng.index(120) } else { rng.index(8) };
     let mut text = format!("Subject: mail {n}\r\n\r\n");
     (0..lines).for_each(|_| text += &format!("{:x}{:x}{:x}\r\n", rng.bits(), rng.bits(), rng.bits()));
     let mut recipient_count = 1 + rng.below(4) as u32;
-    if truth.destinations > FEW_DESTINATIONS && rng.chance(80) {
+    if oracle.destinations > FEW_DESTINATIONS && rng.chance(80) {
         recipient_count = 500 + rng.below(400) as u32;
     }
-    truth.mails.insert(n, Mail { recipient_count, content: text.into() });
+    oracle.mails.insert(n, Mail { recipient_count, content: text.into() });
     n
 }

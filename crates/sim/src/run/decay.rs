@@ -2,12 +2,12 @@
 //! bytes they were each may be lost, and must be told; everything else goes on as if nothing had happened,
 //! and in the end all of it leaves.
 
-use super::{Ended, Run, Subject, Tally};
+use super::{CaseCounts, Ended, Run, Subject};
 use crate::mutant::Mutant;
 use crate::{
     backend::Backend,
     disk::Decay,
-    ledger::{Live, Queue},
+    model::{Live, Queue},
     survey::{self, Spot, What},
 };
 use mail::QueueId;
@@ -15,17 +15,17 @@ use spool::{ControlOp, Entry, RecoveryReport, WorkStep};
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
-const LIVES: u64 = 3;
+const RESTARTS: u64 = 3;
 /// Steps of the workload between two moments at which something may go bad.
 const STEPS: u64 = 30;
-/// Such moments of a life.
+/// Such moments of a run.
 const MOMENTS: u64 = 3;
 /// More rounds than any delivery of all takes.
 const ROUNDS_MAX: u32 = 20_000;
 
 /// Messages that come and go besides what cannot be read; each takes two blocks or three.
 const CHURN: u32 = 120;
-/// Segments that may be there then: four besides thrice what lives, one in use, those that are ready, and
+/// Segments that may be there then: four besides thrice what is live, one in use, those that are ready, and
 /// some that wait to be compacted. Kept by damage they come to forty and more, and grow with the mail.
 const CHURNED_MAX: usize = 20;
 /// By so many they may grow in the second half.
@@ -35,12 +35,12 @@ const GROWTH_MAX: usize = 8;
 ///
 /// # Errors
 /// In words.
-pub fn decay(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+pub fn decay(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, String> {
     let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;
-    for _ in 0..LIVES {
+    for _ in 0..RESTARTS {
         run.decaying_life()?;
         run.crash();
         if run.decays.chance(25) {
@@ -48,7 +48,7 @@ pub fn decay(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, Strin
         }
     }
     run.rescue()?;
-    run.tally.message_count = run.ledger.message_count();
+    run.tally.message_count = run.model.message_count();
     Ok(run.tally)
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Decayed {
     file: String,
     bytes: Range<usize>,
     /// Messages whose bytes they were.
-    pub(super) hurt: BTreeSet<u64>,
+    pub(super) damaged: BTreeSet<u64>,
     /// The damage was in the newest batch, of which nothing else shows that it existed.
     is_newest: bool,
     /// Numbers of the batches they were in.
@@ -116,15 +116,15 @@ impl Run {
             one.what == What::LastBatch && one.file == spot.file && survey::is_hit(&one.bytes, &lost)
         });
         let owners = survey::owners(&spot.file, &content, &lost);
-        let is_hurt = !matches!(how, Decay::Cache);
-        let hurt = if is_hurt { self.ledger.hurt(&owners) } else { BTreeSet::new() };
+        let is_damaged = !matches!(how, Decay::Cache);
+        let damaged = if is_damaged { self.model.mark_damaged(&owners) } else { BTreeSet::new() };
         let batches = survey::numbers_hit(&content, &lost);
         self.decayed.push(Decayed {
             how,
             what,
             file: spot.file.clone(),
             bytes: lost,
-            hurt,
+            damaged,
             is_newest,
             batches,
         });
@@ -145,7 +145,7 @@ impl Run {
             }
         }
         self.finish_work(&spool);
-        self.judge_decayed(&spool)
+        self.check_decayed(&spool)
     }
 
     /// Without both of its headers a segment may be read as one of an earlier generation, or not at all.
@@ -160,7 +160,7 @@ impl Run {
                 && is_bad(What::HeaderCopy, &one.file)
         });
         for decayed in headless {
-            self.ledger.hurt(&survey::all_owners(&self.disk.synced(&decayed.file)));
+            self.model.mark_damaged(&survey::all_owners(&self.disk.synced(&decayed.file)));
         }
     }
 
@@ -183,7 +183,7 @@ impl Run {
     }
 
     /// What cannot be read is no reason to fail; only a write that needs it is.
-    pub(super) fn judge_decayed(&self, spool: &Subject) -> Result<(), String> {
+    pub(super) fn check_decayed(&self, spool: &Subject) -> Result<(), String> {
         match spool.failure() {
             Some(failure) if spool.pressure().poisoned && !self.has_met_decay(spool) => {
                 Err(self.said(&format!("failed for nothing that was written: {failure}")))
@@ -194,8 +194,8 @@ impl Run {
 
     /// A message that was accepted, is not there, and must be: it is told, in queue directories by name. Of
     /// one whose segment was set aside that was told when it was.
-    pub(super) fn judge_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
-        let missing = self.ledger.missing(found);
+    pub(super) fn check_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
+        let missing = self.model.missing(found);
         if missing.is_empty() {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl Run {
             let mut told = report.corrupt.iter().chain(&report.unread);
             let by_name = told.any(|what| what.contains(&name) || what.contains(".intent"));
             let is_aside = |one: &Decayed| {
-                one.hurt.contains(id)
+                one.damaged.contains(id)
                     && one.file.ends_with(".seg")
                     && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
             };
@@ -217,7 +217,7 @@ impl Run {
             let is_lost = |one: &Decayed| one.is_silent() && (one.is_newest || is_outside(one));
             let is_untold = |one: &Decayed| {
                 let is_behind = |other: &Decayed| other.file == one.file && is_lost(other);
-                one.hurt.contains(id)
+                one.damaged.contains(id)
                     && (is_lost(one) || is_outside(one) && self.decayed.iter().any(is_behind))
             };
             let has_gone_again = self.returned.contains(id);
@@ -243,7 +243,7 @@ impl Run {
             self.disk = self.disk.after_kill();
             if is_done {
                 let (_, report) = self.recover_decayed()?;
-                return match self.ledger.latest().keys().next() {
+                return match self.model.latest().keys().next() {
                     None => Ok(()),
                     Some(id) => {
                         Err(self.said(&format!("{id} was delivered, and is there again; {report:?}")))
@@ -256,11 +256,11 @@ impl Run {
 
     /// `false`: the spool ended, as it must when what cannot be read is to be written to.
     fn deliver_decayed(&mut self, spool: &Subject, report: &RecoveryReport) -> Result<bool, String> {
-        let given = self.workload.one_each(&**spool, &mut self.ledger);
+        let given = self.workload.one_each(&**spool, &mut self.model);
         given.map_err(|refused| self.said(&format!("a message more: {refused}")))?;
         let unreadable = |id: &u64| spool.read(QueueId(*id)).is_err();
         let (damaged, found): (Vec<u64>, Vec<u64>) =
-            self.ledger.latest().keys().partition(|id| unreadable(id));
+            self.model.latest().keys().partition(|id| unreadable(id));
         if !self.end(spool, found.iter().map(finish))? {
             return Ok(false);
         }
@@ -268,7 +268,7 @@ impl Run {
         if !self.decayed.is_empty() && self.setup.backend == Backend::Log && !self.is_unreadable() {
             self.churn(spool)?;
         }
-        let lost = self.ledger.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();
+        let lost = self.model.hurt_messages().filter(|id| !found.contains(id)).collect::<Vec<_>>();
         if !self.end(spool, damaged.iter().chain(&lost).map(delete))? {
             return Ok(false);
         }
@@ -286,11 +286,11 @@ impl Run {
         if self.has_met_decay(spool) {
             return Ok(false);
         }
-        self.judge_decayed(spool)?;
-        let (waiting, live) = (self.ledger.open_count(), spool.pressure().message_count);
+        self.check_decayed(spool)?;
+        let (waiting, live) = (self.model.open_count(), spool.pressure().message_count);
         let segments = self.segments_in_use();
         // Beside damage what ended messages is kept, too, in some segments.
-        let most = if self.decayed.is_empty() { super::last::SEGMENTS_MAX } else { 6 * CHURNED_MAX };
+        let most = if self.decayed.is_empty() { super::last_restart::SEGMENTS_MAX } else { 6 * CHURNED_MAX };
         let keeps_room = segments.len() > most && !self.is_unreadable();
         if waiting > 0 || live > 0 || keeps_room {
             return Err(self.said(&format!(
@@ -305,7 +305,7 @@ impl Run {
         for entry in entries {
             let transaction = vec![entry];
             match spool.submit(transaction.clone()) {
-                Ok(commit_seq) => self.ledger.submitted(spool.shard(commit_seq), commit_seq, transaction),
+                Ok(commit_seq) => self.model.submitted(spool.shard(commit_seq), commit_seq, transaction),
                 Err(_) if self.has_met_decay(spool) => return Ok(false),
                 Err(refused) => return Err(self.said(&format!("an outcome: {refused}"))),
             }
@@ -326,7 +326,7 @@ impl Run {
             if number == CHURN / 2 {
                 halfway = self.segments_in_use().len();
             }
-            let passed = self.workload.pass_through(&**spool, &mut self.ledger, &step);
+            let passed = self.workload.pass_through(&**spool, &mut self.model, &step);
             passed.map_err(|refused| self.said(&format!("mail besides damage: {refused}")))?;
         }
         let segments = self.segments_in_use();

@@ -1,13 +1,13 @@
 //! A spool with little room: it fills with large mail until it refuses, outcomes still find theirs, and what
 //! leaves gives its room back. Nobody waits for room that only they could make.
 
-use super::{Ended, Run, Subject, Tally, last::files_max};
+use super::{CaseCounts, Ended, Run, Subject, last_restart::files_max};
 use crate::backend::Backend;
 use crate::mutant::Mutant;
 use spool::{Refused, WorkStep};
 
 /// Lives before everything is delivered.
-const LIVES: u64 = 3;
+const RESTARTS: u64 = 3;
 /// Steps of the workload in each.
 const STEPS: u64 = 300;
 /// Log segments that are the least there may be.
@@ -19,7 +19,7 @@ const ROUNDS_MAX: u32 = 5000;
 ///
 /// # Errors
 /// In words.
-pub fn full(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+pub fn full(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, String> {
     let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.workload = run.workload.slow().large();
@@ -27,7 +27,7 @@ pub fn full(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String
     // So large that a block for each commit, and what stays empty at a segment's end, are a small part of it.
     run.setup.log.segment_bytes *= 10;
     run.setup.log.max_bytes = segments * run.setup.log.segment_bytes;
-    for _ in 0..LIVES {
+    for _ in 0..RESTARTS {
         let is_listed = run.listed.chance(25);
         let spool = run.recover_full(is_listed)?;
         run.fill(&spool)?;
@@ -38,7 +38,7 @@ pub fn full(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String
     let spool = run.recover_full(false)?;
     run.fill(&spool)?;
     run.drain(&spool)?;
-    run.tally.message_count = run.ledger.message_count();
+    run.tally.message_count = run.model.message_count();
     Ok(run.tally)
 }
 
@@ -71,8 +71,8 @@ impl Run {
             // Without room for mail only what leaves, and what is refused, matters.
             let is_full = spool.pressure().free_bytes == 0;
             let done = match is_full && self.fills.chance(50) {
-                true => self.workload.finish_one(&**spool, &mut self.ledger),
-                false => self.workload.step(&**spool, &mut self.ledger).map(drop),
+                true => self.workload.finish_one(&**spool, &mut self.model),
+                false => self.workload.step(&**spool, &mut self.model).map(drop),
             };
             match done {
                 Ok(()) | Err(Refused::Busy) => {}
@@ -89,8 +89,8 @@ impl Run {
     fn drain(&mut self, spool: &Subject) -> Result<(), String> {
         self.workload.abandon_all(&**spool);
         let mut rounds = 0;
-        while !self.ledger.latest().is_empty() {
-            match self.workload.finish_one(&**spool, &mut self.ledger) {
+        while !self.model.latest().is_empty() {
+            match self.workload.finish_one(&**spool, &mut self.model) {
                 Ok(()) | Err(Refused::Busy) => {}
                 Err(refused) => return Err(format!("an outcome finds no room: {refused}")),
             }
@@ -110,7 +110,7 @@ impl Run {
             }
         }
         self.note_durable(spool);
-        let (waiting, live) = (self.ledger.open_count(), spool.pressure().message_count);
+        let (waiting, live) = (self.model.open_count(), spool.pressure().message_count);
         if waiting > 0 || live > 0 {
             return Err(format!("all left, but {waiting} transactions wait and {live} messages are there"));
         }
@@ -118,7 +118,7 @@ impl Run {
         if files.len() > files_max(self.setup.backend) {
             return Err(format!("all left, and these files keep their room: {files:?}"));
         }
-        let given = self.workload.one_each(&**spool, &mut self.ledger);
+        let given = self.workload.one_each(&**spool, &mut self.model);
         given.map_err(|refused| format!("empty, and no room for a message: {refused}"))
     }
 }

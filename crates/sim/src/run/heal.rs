@@ -1,15 +1,15 @@
 //! Reads fail, or give back something else, for a while: while the spool works, compacts and starts. When the disk
 //! gives everything back, all messages are there that were accepted and not ended, and none that was ended.
 
-use super::{Ended, Run, Subject, Tally};
+use super::{CaseCounts, Ended, Run, Subject};
 use crate::mutant::Mutant;
-use crate::{backend::Backend, disk::Decay, ledger::Queue};
+use crate::{backend::Backend, disk::Decay, model::Queue};
 use mail::QueueId;
 use spool::RecoveryReport;
 use std::collections::BTreeSet;
 
 /// Restarts before everything can be read again.
-const LIVES: u64 = 5;
+const RESTARTS: u64 = 5;
 /// Steps of the workload between two moments at which reads may begin to fail, or to work again.
 const STEPS: u64 = 30;
 /// Such moments between two restarts.
@@ -19,13 +19,13 @@ const MOMENTS: u64 = 3;
 ///
 /// # Errors
 /// In words.
-pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String> {
+pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, String> {
     let mut run = Run::new(seed, backend, mutant);
     run.make_room();
     run.workload = run.workload.slow();
     run.steps = STEPS;
     let mut known = Known::default();
-    for _ in 0..LIVES {
+    for _ in 0..RESTARTS {
         run.failing_life(&mut known)?;
         run.crash();
         if run.decays.chance(40) {
@@ -38,7 +38,7 @@ pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<Tally, String
     run.disk.heal();
     run.healed(&known)?;
     run.rescue()?;
-    run.tally.message_count = run.ledger.message_count();
+    run.tally.message_count = run.model.message_count();
     Ok(run.tally)
 }
 
@@ -67,7 +67,7 @@ impl Run {
         let is_listed = self.listed.chance(25);
         let (spool, report) = match self.recover_by(is_listed) {
             Ok((spool, report)) => {
-                self.judge_reading(&report, known)?;
+                self.check_reading(&report, known)?;
                 (spool, report)
             }
             Err(Ended::Crash | Ended::NoRoom) => return Err(self.said("no start")),
@@ -82,7 +82,7 @@ impl Run {
         let is_named = |id: &u64| {
             report.unread.iter().chain(&report.corrupt).any(|what| what.contains(&QueueId(*id).to_string()))
         };
-        let is_back = |id: &&u64| self.ledger.latest().contains_key(*id) || is_named(id);
+        let is_back = |id: &&u64| self.model.latest().contains_key(*id) || is_named(id);
         let back: Vec<u64> = known.ended.iter().filter(is_back).copied().collect();
         known.gone.retain(|id| !back.contains(id));
         self.returned.extend(back);
@@ -96,13 +96,13 @@ impl Run {
             }
         }
         self.finish_work(&spool);
-        self.judge_decayed(&spool)?;
+        self.check_decayed(&spool)?;
         self.note_known(known);
         Ok(())
     }
 
     /// An error of the disk is no damage.
-    fn judge_reading(&self, report: &RecoveryReport, known: &Known) -> Result<(), String> {
+    fn check_reading(&self, report: &RecoveryReport, known: &Known) -> Result<(), String> {
         let is_sound = report.quarantined.is_empty() && report.corrupt.iter().all(|what| known.names(what));
         // In queue directories the name of the file is told, and the disk's error.
         let is_told = self.setup.backend != Backend::Log;
@@ -114,8 +114,8 @@ impl Run {
     }
 
     fn note_known(&self, known: &mut Known) {
-        known.accepted.extend(self.ledger.durable());
-        let (ended, durable) = self.ledger.ends();
+        known.accepted.extend(self.model.durable());
+        let (ended, durable) = self.model.ends();
         known.ended.extend(ended);
         known.gone.extend(durable);
     }
@@ -127,7 +127,7 @@ impl Run {
         if !is_complete || !report.quarantined.is_empty() {
             return Err(self.said(&format!("everything can be read, but: {report:?}")));
         }
-        let found = self.ledger.latest().clone();
+        let found = self.model.latest().clone();
         let is_open = |id: &&u64| !known.ended.contains(id) && !found.contains_key(id);
         if let Some(id) = known.accepted.iter().find(is_open) {
             return Err(self.said(&format!("{id} was accepted, did not end, and is gone: {report:?}")));
@@ -140,7 +140,7 @@ impl Run {
 
     fn all_whole(&self, spool: &Subject, found: &Queue) -> Result<(), String> {
         found.keys().try_for_each(|id| {
-            let whole = self.ledger.compare_all(&**spool, QueueId(*id));
+            let whole = self.model.compare_all(&**spool, QueueId(*id));
             whole.map_err(|what| self.said(&what))
         })
     }

@@ -26,13 +26,13 @@ pub fn sweep(seed: u64, at: u64, fault: Fault, backend: Backend, mutant: Mutant)
     run.make_room();
     run.steps = STEPS;
     // Something to recover.
-    run.life()?;
+    run.run_until_crash()?;
     run.disk = run.disk.after_crash(run.rng.bits());
     run.disk.plan(at, fault);
     run.has_errors = true;
-    run.life()?;
+    run.run_until_crash()?;
     let swept = if run.disk.is_planned() { Swept::Clean } else { Swept::Struck };
     run.crash();
-    run.last_life()?;
+    run.last_restart()?;
     Ok(swept)
 }

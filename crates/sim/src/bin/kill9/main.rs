@@ -79,7 +79,7 @@ fn run(binary: &std::path::Path, rounds: u64, seed: u64) -> Result<(), String> {
     tally.starts.push(daemon.listening()?);
     sink.wait(Duration::from_secs(10), |arrivals| missing(&tally, arrivals).next().is_none());
     tally.complaints.extend(daemon.stop()?);
-    judge(&tally, &sink.arrivals(), rounds, took)
+    check(&tally, &sink.arrivals(), rounds, took)
 }
 
 /// A round: sessions send, and at a moment of the seed's choice the daemon is killed.
@@ -136,7 +136,7 @@ fn more(counts: &HashMap<String, u32>) -> u32 {
     counts.values().map(|n| n - 1).sum()
 }
 
-fn judge(tally: &Tally, arrivals: &Arrivals, rounds: u64, took: Duration) -> Result<(), String> {
+fn check(tally: &Tally, arrivals: &Arrivals, rounds: u64, took: Duration) -> Result<(), String> {
     let lost: Vec<&String> = missing(tally, arrivals).collect();
     let (twice, reported_twice) = (more(&arrivals.taken), more(&arrivals.reported));
     let mut starts = tally.starts.clone();

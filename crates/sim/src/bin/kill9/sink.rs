@@ -36,7 +36,7 @@ struct Kept {
     news: Condvar,
 }
 
-/// Listens as long as the process lives.
+/// Listens as long as the process runs.
 #[derive(Clone)]
 pub(crate) struct Sink {
     pub(crate) address: SocketAddr,

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// Sessions that send at a time.
 const SESSIONS: usize = 4;
-/// Messages of a life that nothing ends.
+/// Messages of a run that nothing ends.
 const ENOUGH: usize = 60;
 /// Messages that `sendmail` leaves before the daemon starts.
 const DROPPED: u64 = 2;
@@ -90,7 +90,7 @@ impl Deliveries {
         Ok(address)
     }
 
-    /// One life on a mounted file system: what was acknowledged before must be there; then more is sent, until the
+    /// One run on a mounted file system: what was acknowledged before must be there; then more is sent, until the
     /// power is gone or there is enough.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! `powercut --fs ext4|xfs|btrfs [--points N] [--seed N] [--mutant NAME] [--backend directories|both]`: the
+//! `powercut --fs ext4|xfs|btrfs [--cases N] [--seed N] [--mutant NAME] [--backend directories|both]`: the
 //! spool on a real file system, on a device that forgets what was not flushed when its power is cut. Each point is
 //! a cut, a mount of what it left, a recovery, and a comparison with what was called durable.
 //!
@@ -8,34 +8,34 @@
 //! Threads and the kernel decide what happens at the same time, so a seed chooses where the power goes
 //! and what survives, and does not repeat a run exactly.
 
+mod cleanup_process;
 #[path = "../kill9/client.rs"]
 mod client;
 mod deliveries;
 mod device;
 mod fuse;
 mod image;
-mod keeper;
-mod life;
 #[path = "../kill9/mail.rs"]
 #[allow(dead_code)] // what the next hop does is of no interest here
 mod mail;
+mod restart;
 mod volume;
 
 use deliveries::{Acknowledged, Deliveries};
 use device::Cut;
-use life::{End, Past, Subject};
+use restart::{End, Past, Subject};
 use sim::mutant::Mutant;
-use sim::{args, ledger::Ledger, seed::Rng, workload::Workload};
+use sim::{args, model::Model, seed::Rng, workload::Workload};
 use std::{path::Path, process::ExitCode, time::Instant};
-use volume::{Kind, Station, Volume};
+use volume::{Kind, LoopMount, Volume};
 
-/// After so many lives a new file system takes the old one's place, as a new ledger does.
-const LIVES: u64 = 100;
+/// After so many restarts a new file system takes the old one's place, as a new model does.
+const RESTARTS: u64 = 100;
 
-/// What the points came to.
+/// What the cases came to.
 #[derive(Default)]
 struct Tally {
-    points: u64,
+    cases: u64,
     in_mount: u64,
     /// Mounted only after the kernel had forgotten the device.
     forgotten: u64,
@@ -47,16 +47,16 @@ struct Tally {
 }
 
 fn main() -> ExitCode {
-    if let Some(folder) = args::text("--keeper") {
-        keeper::keep(folder.as_ref());
+    if let Some(folder) = args::text("--cleanup_process") {
+        cleanup_process::keep(folder.as_ref());
         return ExitCode::SUCCESS;
     }
-    if let Some(kind) = args::text("--station").and_then(|name| Kind::parse(&name)) {
-        Station::run(kind);
+    if let Some(kind) = args::text("--mount").and_then(|name| Kind::parse(&name)) {
+        LoopMount::run(kind);
         return ExitCode::SUCCESS;
     }
     let name = args::text("--fs").unwrap_or("ext4".to_owned());
-    let (points, seed) = (args::number("--points", 200), args::number("--seed", 1));
+    let (cases, seed) = (args::number("--cases", 200), args::number("--seed", 1));
     let mutant = args::text("--mutant").unwrap_or("None".to_owned());
     let chosen = Mutant::by_name(&mutant);
     let backend = args::text("--backend").unwrap_or("log".to_owned());
@@ -69,15 +69,15 @@ fn main() -> ExitCode {
     let volume = match Volume::new(kind) {
         Ok(volume) => volume,
         Err(what) => {
-            println!("SKIPPED: {points} power cuts on {name}: {}", what.trim());
+            println!("SKIPPED: {cases} power cuts on {name}: {}", what.trim());
             return ExitCode::SUCCESS;
         }
     };
     let (begun, mut tally) = (Instant::now(), Tally::default());
     let daemon = args::text("--deliveries");
     let done = match &daemon {
-        Some(binary) => run_deliveries(&volume, binary, points, seed, &mut tally),
-        None => run(&volume, &subject, points, seed, &mut tally),
+        Some(binary) => run_deliveries(&volume, binary, cases, seed, &mut tally),
+        None => run(&volume, &subject, cases, seed, &mut tally),
     };
     let what = daemon.map_or_else(|| subject.backend.to_string(), |_| "deliveries".to_owned());
     let took = begun.elapsed().as_secs_f64();
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
     println!(
         "{name}, {what}: {} power cuts ({} right after a flush, {} while mounting, {} in recovery) in {took:.1} s, \
          {} messages, {} writes, {} flushes, {} violations",
-        tally.points,
+        tally.cases,
         tally.after_flush,
         tally.in_mount,
         tally.in_recovery,
@@ -101,59 +101,59 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(broken) => {
             println!(
-                "{broken}\n  cargo xtask powercut --backend {what} --fs {name} --points {points} --seed {seed}"
+                "{broken}\n  cargo xtask powercut --backend {what} --fs {name} --cases {cases} --seed {seed}"
             );
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(volume: &Volume, subject: &Subject, points: u64, seed: u64, tally: &mut Tally) -> Result<(), String> {
+fn run(volume: &Volume, subject: &Subject, cases: u64, seed: u64, tally: &mut Tally) -> Result<(), String> {
     let mut rng = Rng::new(seed);
-    while tally.points < points {
-        let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
+    while tally.cases < cases {
+        let (restarts, mut rng) = (RESTARTS.min(cases - tally.cases), rng.fork());
         let mut past = Past {
-            ledger: Ledger::new(subject.backend),
+            model: Model::new(subject.backend),
             workload: Workload::new(rng.bits(), subject.backend.is_joint()),
         };
-        for life in 0..lives {
-            volume.switch_on(life == 0, rng.bits(), plan(&mut rng));
+        for restart in 0..restarts {
+            volume.switch_on(restart == 0, rng.bits(), plan(&mut rng));
             one_life(volume, subject, &mut past, tally)
-                .map_err(|what| format!("point {}: {what}", tally.points))?;
-            tally.points += 1;
+                .map_err(|what| format!("case {}: {what}", tally.cases))?;
+            tally.cases += 1;
         }
         // And the last one, without a cut.
         volume.switch_on(false, rng.bits(), Cut::At(u64::MAX));
         one_life(volume, subject, &mut past, &mut Tally::default())?;
-        tally.messages += past.ledger.message_count();
+        tally.messages += past.model.message_count();
     }
     Ok(())
 }
 
-/// The daemon's lives, by tens on one file system.
+/// The daemon's restarts, by tens on one file system.
 fn run_deliveries(
     volume: &Volume,
     binary: &str,
-    points: u64,
+    cases: u64,
     seed: u64,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    const LIVES: u64 = 10;
+    const RESTARTS: u64 = 10;
     let deliveries = Deliveries::new(binary, args::text("--leave-out").as_deref())?;
     let mut rng = Rng::new(seed);
-    while tally.points < points {
-        let (lives, mut rng) = (LIVES.min(points - tally.points), rng.fork());
+    while tally.cases < cases {
+        let (restarts, mut rng) = (RESTARTS.min(cases - tally.cases), rng.fork());
         let mut acknowledged = Acknowledged::new();
-        for life in 0..=lives {
+        for restart in 0..=restarts {
             // The last one only looks.
-            let cut = if life == lives { Cut::At(u64::MAX) } else { plan_of_daemon(&mut rng) };
-            volume.switch_on(life == 0, rng.bits(), cut);
-            let name = format!("m{}-{life}", tally.points);
+            let cut = if restart == restarts { Cut::At(u64::MAX) } else { plan_of_daemon(&mut rng) };
+            volume.switch_on(restart == 0, rng.bits(), cut);
+            let name = format!("m{}-{restart}", tally.cases);
             let live = |at: &Path, is_off: &dyn Fn() -> bool| {
                 deliveries.live(&name, at, &mut acknowledged, is_off).map(|()| End::UnderLoad)
             };
-            in_life(volume, tally, live).map_err(|what| format!("point {}: {what}", tally.points))?;
-            tally.points += u64::from(life < lives);
+            between_mounts(volume, tally, live).map_err(|what| format!("case {}: {what}", tally.cases))?;
+            tally.cases += u64::from(restart < restarts);
         }
         tally.messages += acknowledged.len() as u64;
     }
@@ -180,11 +180,11 @@ fn plan(rng: &mut Rng) -> Cut {
 }
 
 fn one_life(volume: &Volume, subject: &Subject, past: &mut Past, tally: &mut Tally) -> Result<(), String> {
-    in_life(volume, tally, |at, is_off| life::live(past, subject, &at.join("spool"), is_off))
+    between_mounts(volume, tally, |at, is_off| restart::live(past, subject, &at.join("spool"), is_off))
 }
 
 /// Mounts the file system, lives on it, cuts the power if it is still on, and unmounts.
-fn in_life(
+fn between_mounts(
     volume: &Volume,
     tally: &mut Tally,
     live: impl FnOnce(&Path, &dyn Fn() -> bool) -> Result<End, String>,

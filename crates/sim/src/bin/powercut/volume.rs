@@ -1,12 +1,12 @@
 //! A file system on the device: made once, mounted after each cut. The mounts are to be in a name
-//! space of their own, and go with it; a loop device goes with its keeper, or if that was killed as well
+//! space of their own, and go with it; a loop device goes with its cleanup process, or if that was killed as well
 //! with the next run.
 
 use super::{
+    cleanup_process::CleanupProcess,
     device::{Cut, Device},
     fuse,
     image::Image,
-    keeper::Keeper,
 };
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sim::seed::Rng;
@@ -82,17 +82,17 @@ impl Kind {
 
 /// The device as a loop device, and where its file system is mounted. A process of its own serves it
 /// and never touches it: whoever is killed while he waits for a write could not serve that write.
-pub(crate) struct Station {
+pub(crate) struct LoopMount {
     folder: PathBuf,
     loop_device: String,
     device: Arc<Device>,
     /// The new file system.
     fresh: Image,
     /// Clears up when this process has ended.
-    _keeper: Keeper,
+    _keeper: CleanupProcess,
 }
 
-impl Station {
+impl LoopMount {
     /// Makes the file system and the device. What is missing on this machine, in words.
     fn new(kind: Kind) -> Result<Self, String> {
         remove_leftovers();
@@ -100,11 +100,12 @@ impl Station {
         let folder = parent.join(format!("{FOLDER}{}", std::process::id()));
         let made = fs::create_dir_all(folder.join("mnt"));
         made.map_err(|e| format!("make {}: {e}", folder.display()))?;
-        let keeper = Keeper::start(&folder).map_err(|e| format!("start the keeper: {e}"))?;
-        Self::attach(kind, folder, keeper)
+        let cleanup_process =
+            CleanupProcess::start(&folder).map_err(|e| format!("start the cleanup process: {e}"))?;
+        Self::attach(kind, folder, cleanup_process)
     }
 
-    fn attach(kind: Kind, folder: PathBuf, mut keeper: Keeper) -> Result<Self, String> {
+    fn attach(kind: Kind, folder: PathBuf, mut cleanup_process: CleanupProcess) -> Result<Self, String> {
         let (file, node) = (folder.join("image"), folder.join("device"));
         let fail = |what: &str, e: io::Error| format!("{what}: {e}");
         let made = fs::File::create(&file).and_then(|f| f.set_len(kind.size_mib() << 20));
@@ -114,23 +115,25 @@ impl Station {
         fs::File::create(&node).map_err(|e| fail("make the device's file", e))?;
         let device = Arc::new(Device::new(fresh.clone()));
         fuse::serve(device.clone(), &node).map_err(|e| fail("mount /dev/fuse", e))?;
-        keeper.tell("mounted").map_err(|e| fail("tell the keeper", e))?;
+        cleanup_process.tell("mounted").map_err(|e| fail("tell the cleanup process", e))?;
         let loop_device =
             run(Command::new("losetup").args(["--find", "--show"]).arg(&node))?.trim().to_owned();
-        keeper.tell(&format!("loop {loop_device}")).map_err(|e| fail("tell the keeper", e))?;
-        Ok(Self { folder, loop_device, device, fresh, _keeper: keeper })
+        cleanup_process
+            .tell(&format!("loop {loop_device}"))
+            .map_err(|e| fail("tell the cleanup process", e))?;
+        Ok(Self { folder, loop_device, device, fresh, _keeper: cleanup_process })
     }
 
     /// Does what it is told on standard input, until nobody is there to tell it anything.
     pub(crate) fn run(kind: Kind) {
-        let station = match Self::new(kind) {
-            Ok(station) => station,
+        let mount = match Self::new(kind) {
+            Ok(mount) => mount,
             Err(what) => return println!("failed {}", what.trim().replace('\n', "; ")),
         };
-        println!("ready {} {}", station.loop_device, station.folder.display());
+        println!("ready {} {}", mount.loop_device, mount.folder.display());
         for line in io::stdin().lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split(' ').collect();
-            println!("{}", station.obey(&words));
+            println!("{}", mount.obey(&words));
         }
     }
 
@@ -154,7 +157,7 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for LoopMount {
     fn drop(&mut self) {
         self.device.switch_off();
     }
@@ -163,7 +166,7 @@ impl Drop for Station {
 /// The other end: whoever mounts the file system and works on it.
 pub(crate) struct Volume {
     kind: Kind,
-    station: Child,
+    mount: Child,
     talk: RefCell<(ChildStdin, BufReader<ChildStdout>)>,
     loop_device: String,
     folder: PathBuf,
@@ -177,20 +180,19 @@ pub(crate) struct Counts {
 }
 
 impl Volume {
-    /// Starts the station. What is missing on this machine, in words.
+    /// Starts the mount. What is missing on this machine, in words.
     pub(crate) fn new(kind: Kind) -> Result<Self, String> {
-        let mut station = Command::new("/proc/self/exe")
-            .args(["--station", kind.name()])
+        let mut mount = Command::new("/proc/self/exe")
+            .args(["--mount", kind.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // It ends when we have ended, and not with us when somebody types Ctrl-C.
             .process_group(0)
             .spawn()
             .map_err(|e| format!("start the device: {e}"))?;
-        let talk =
-            (station.stdin.take().expect("piped"), BufReader::new(station.stdout.take().expect("piped")));
+        let talk = (mount.stdin.take().expect("piped"), BufReader::new(mount.stdout.take().expect("piped")));
         let (loop_device, folder) = (String::new(), PathBuf::new());
-        let volume = Self { kind, station, talk: RefCell::new(talk), loop_device, folder };
+        let volume = Self { kind, mount, talk: RefCell::new(talk), loop_device, folder };
         let said = volume.hear();
         match said.split_once(' ').unwrap_or_default() {
             ("ready", place) => {
@@ -203,12 +205,12 @@ impl Volume {
 
     fn hear(&self) -> String {
         let mut line = String::new();
-        self.talk.borrow_mut().1.read_line(&mut line).expect("the station answers");
+        self.talk.borrow_mut().1.read_line(&mut line).expect("the mount answers");
         line.trim_end().to_owned()
     }
 
     fn tell(&self, words: &str) -> String {
-        self.talk.borrow_mut().0.write_all(format!("{words}\n").as_bytes()).expect("the station listens");
+        self.talk.borrow_mut().0.write_all(format!("{words}\n").as_bytes()).expect("the mount listens");
         self.hear()
     }
 
@@ -257,7 +259,7 @@ impl Volume {
     pub(crate) fn close(mut self) {
         drop(self.talk);
         // However it ended, it is gone.
-        let _ = self.station.wait();
+        let _ = self.mount.wait();
     }
 }
 

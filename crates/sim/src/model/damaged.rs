@@ -1,7 +1,7 @@
 //! What may have become of messages whose bytes went bad after they were synced: each is as it was, or
 //! lacks what stood there. All others are as if nothing had happened.
 
-use super::{Ledger, Live, Past, Queue, told};
+use super::{Live, Model, Past, Queue, told};
 use crate::survey::Owner;
 use mail::{Disposition, Part};
 use spool::Entry;
@@ -15,22 +15,22 @@ type Outcomes = BTreeMap<(u64, u32), Vec<(Disposition, String)>>;
 
 /// Messages something of which may be lost, and what is known of all.
 #[derive(Debug, Default)]
-pub(super) struct Hurt {
+pub(super) struct Damaged {
     messages: BTreeSet<u64>,
     /// The message that each chunk belongs to.
     chunk_ids: BTreeMap<u64, u64>,
-    /// Chunks that are hurt, whoever will name them.
-    hurt_chunks: BTreeSet<u64>,
+    /// Chunks that are damaged, whoever will name them.
+    damaged_chunks: BTreeSet<u64>,
     outcomes: Outcomes,
 }
 
-impl Hurt {
+impl Damaged {
     /// A message that may be submitted.
     pub(super) fn sent(&mut self, message: &mail::Message) {
         for chunk_id in message.content.parts().iter().filter_map(Part::chunk_id) {
             let chunk_id = chunk_id.0 & PLACE_MASK;
             self.chunk_ids.insert(chunk_id, message.id.0);
-            if self.hurt_chunks.contains(&chunk_id) {
+            if self.damaged_chunks.contains(&chunk_id) {
                 self.messages.insert(message.id.0);
             }
         }
@@ -59,7 +59,7 @@ impl Hurt {
     }
 
     /// Nothing may be known of a message that nobody said.
-    pub(super) fn judge(&self, found: &Queue) -> Result<(), String> {
+    pub(super) fn check(&self, found: &Queue) -> Result<(), String> {
         for (id, live) in found.iter().filter(|(id, _)| self.has(**id)) {
             for (index, past) in (0..).zip(&live.recipients) {
                 let said = self.outcomes.get(&(*id, index)).map_or(&[][..], Vec::as_slice);
@@ -83,24 +83,24 @@ impl Past {
     }
 }
 
-impl Ledger {
+impl Model {
     /// Something of these may be lost from now on; which messages they are.
-    pub fn hurt(&mut self, owners: &BTreeSet<Owner>) -> BTreeSet<u64> {
+    pub fn mark_damaged(&mut self, owners: &BTreeSet<Owner>) -> BTreeSet<u64> {
         let chunk_id =
             |owner: &Owner| if let Owner::Chunk(chunk_id) = owner { Some(*chunk_id) } else { None };
-        self.hurt.hurt_chunks.extend(owners.iter().filter_map(chunk_id));
+        self.damaged.damaged_chunks.extend(owners.iter().filter_map(chunk_id));
         let message = |owner: &Owner| match owner {
             Owner::Message(id) => Some(*id),
-            Owner::Chunk(chunk_id) => self.hurt.chunk_ids.get(chunk_id).copied(),
+            Owner::Chunk(chunk_id) => self.damaged.chunk_ids.get(chunk_id).copied(),
         };
         let messages: BTreeSet<u64> = owners.iter().filter_map(message).collect();
-        self.hurt.messages.extend(&messages);
+        self.damaged.messages.extend(&messages);
         messages
     }
 
     /// Messages something of which may be lost.
     pub fn hurt_messages(&self) -> impl Iterator<Item = u64> + '_ {
-        self.hurt.messages.iter().copied()
+        self.damaged.messages.iter().copied()
     }
 
     /// Messages whose acceptance is durable, whose end was not submitted, and which recovery did not find.

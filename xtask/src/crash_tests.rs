@@ -1,5 +1,5 @@
-//! The proofs that nothing is lost: simulated crashes, real kills, real file systems cut off. The programs
-//! are in `crates/sim`; here they are built and told what to do. docs/proof.md says what each one shows.
+//! The crash tests: simulated crashes, processes killed, file systems cut off. The programs are in `crates/sim`; this
+//! file builds and runs them. docs/crash-testing.md describes each test.
 
 use crate::shell::{Done, cargo, output, program, run, target_dir};
 use std::{
@@ -20,10 +20,10 @@ fn tool(name: &str, options: &[(&str, u64)]) -> Command {
     command
 }
 
-/// So many simulated crash points and whole relays, from a seed on.
-pub(crate) fn sim(seed: u64, points: u64, relays: u64, backend: &str) -> Done {
+/// So many simulated crash cases and whole relays, from a seed on.
+pub(crate) fn sim(seed: u64, cases: u64, relays: u64, backend: &str) -> Done {
     build()?;
-    let options = [("seed", seed), ("points", points), ("relays", relays)];
+    let options = [("seed", seed), ("cases", cases), ("relays", relays)];
     run(tool("sim", &options).arg("--backend").arg(backend))
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct PowerCut {
     fs: Option<String>,
     /// Cuts on each
     #[arg(long, default_value_t = 200)]
-    points: u64,
+    cases: u64,
     /// Chooses where the power goes, and what survives
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -88,7 +88,7 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
     // A name space for the mounts, so that they end with the program.
     let alone = ["--mount", "--propagation", "private", "--"];
     if output(program("unshare").args(alone).arg("true")).is_err() {
-        eprintln!("powercut: SKIPPED: {} cuts on each file system: only root can mount one", options.points);
+        eprintln!("powercut: SKIPPED: {} cuts on each file system: only root can mount one", options.cases);
         return Ok(());
     }
     for fs in FILE_SYSTEMS.iter().filter(|fs| options.fs.as_deref().is_none_or(|one| one == **fs)) {
@@ -102,7 +102,7 @@ pub(crate) fn powercut(options: &PowerCut) -> Done {
         if let Some(left_out) = &options.leave_out {
             tool.args(["--leave-out", left_out]);
         }
-        tool.arg("--points").arg(options.points.to_string()).arg("--seed").arg(options.seed.to_string());
+        tool.arg("--cases").arg(options.cases.to_string()).arg("--seed").arg(options.seed.to_string());
         if let Some(mutant) = &options.mutant {
             tool.args(["--mutant", mutant]);
         }
@@ -126,9 +126,9 @@ pub(crate) fn ci() -> Done {
     sim(seed, 1_000, 0, "both")?;
     kill9(1, 20, false)?;
     eio(1, 5)?;
-    for (backend, points) in [("log", 200), ("queue-dirs", 100), ("both", 40), ("deliveries", 40)] {
+    for (backend, cases) in [("log", 200), ("queue-dirs", 100), ("both", 40), ("deliveries", 40)] {
         let backend = backend.to_owned();
-        powercut(&PowerCut { fs: None, points, seed: 1, mutant: None, backend, leave_out: None })?;
+        powercut(&PowerCut { fs: None, cases, seed: 1, mutant: None, backend, leave_out: None })?;
     }
     Ok(())
 }

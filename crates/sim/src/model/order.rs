@@ -2,7 +2,7 @@
 //! queue directories any may survive, as long as of no message something is there without what came
 //! before it.
 
-use super::{Hurt, Queue, apply};
+use super::{Damaged, Queue, apply};
 use spool::{Entry, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ fn named(transaction: &Transaction) -> BTreeSet<u64> {
 }
 
 /// Can `found` be what `before` became by some of these transactions?
-/// Of messages that are hurt anything goes.
-pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue, hurt: &Hurt) -> bool {
+/// Of messages that are damaged anything goes.
+pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue, damaged: &Damaged) -> bool {
     let names: Vec<BTreeSet<u64>> = open.iter().map(|transaction| named(transaction)).collect();
     let touched: BTreeSet<u64> = names.iter().flatten().copied().collect();
     let others = |queue: &Queue| -> Queue {
@@ -30,8 +30,9 @@ pub(super) fn is_some_of(before: &Queue, open: &[&Transaction], found: &Queue, h
     for (at, ids) in names.iter().enumerate() {
         last.extend(ids.iter().map(|id| (*id, at)));
     }
-    let mut search = Search { open, names: &names, last: &last, found, hurt, tries: 0 };
-    others(&hurt.sound(before)) == others(&hurt.sound(found)) && search.from(0, before, &BTreeSet::new())
+    let mut search = Search { open, names: &names, last: &last, found, damaged, tries: 0 };
+    others(&damaged.sound(before)) == others(&damaged.sound(found))
+        && search.from(0, before, &BTreeSet::new())
 }
 
 struct Search<'a> {
@@ -40,7 +41,7 @@ struct Search<'a> {
     /// The last transaction that names an id.
     last: &'a BTreeMap<u64, usize>,
     found: &'a Queue,
-    hurt: &'a Hurt,
+    damaged: &'a Damaged,
     tries: u32,
 }
 
@@ -53,7 +54,7 @@ impl Search<'_> {
             return false;
         }
         let names = &self.names[at];
-        let is_right = |queue: &Queue, id: &u64| self.hurt.has(*id) || queue.get(id) == self.found.get(id);
+        let is_right = |queue: &Queue, id: &u64| self.damaged.has(*id) || queue.get(id) == self.found.get(id);
         if names.is_disjoint(ended) {
             let mut with = queue.clone();
             apply(&mut with, transaction);

@@ -1,12 +1,12 @@
-//! One life of a spool on a real file system: recovered, compared with the ledger, put under load from
-//! several threads, and cut off. The ledger is not on the device, and needs no clock: once the device
+//! One run of a spool on a real file system: recovered, compared with the model, put under load from
+//! several threads, and cut off. The model is not on the device, and needs no clock: once the device
 //! is off every sync fails, so whatever was called durable was so before the cut.
 
 use mail::QueueId;
 use sim::mutant::Mutant;
 use sim::{
     backend::{Backend, chooser},
-    ledger::{Ledger, Live, Queue},
+    model::{Live, Model, Queue},
     workload::Workload,
 };
 use spool::{
@@ -22,7 +22,7 @@ use std::{
 
 /// Threads that submit.
 const THREADS: usize = 4;
-/// Transactions of a thread in a life that nothing ends.
+/// Transactions of a thread in a run that nothing ends.
 const STEPS: usize = 250;
 
 /// What is tried, and how it is broken on purpose.
@@ -81,13 +81,13 @@ fn disk(path: &Path) -> Result<RealDisk, SpoolFailure> {
     RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open the spool: {e}")))
 }
 
-/// What one life comes after another with.
+/// What a run takes over from the run before.
 pub(crate) struct Past {
-    pub(crate) ledger: Ledger,
+    pub(crate) model: Model,
     pub(crate) workload: Workload,
 }
 
-/// How a life ended.
+/// How a run ended.
 pub(crate) enum End {
     /// Before recovery was through.
     InRecovery,
@@ -120,9 +120,9 @@ pub(crate) fn live(
         return Err(format!("nothing was damaged, but: {:?}", report.corrupt));
     }
     let ids: Vec<u64> = found.keys().copied().collect();
-    past.ledger.settle(found).map_err(|what| format!("{what}; {report:?}"))?;
+    past.model.settle(found).map_err(|what| format!("{what}; {report:?}"))?;
     for id in ids {
-        let compared = past.ledger.compare(&*spool, QueueId(id));
+        let compared = past.model.compare(&*spool, QueueId(id));
         if is_off() {
             return Ok(End::InRecovery);
         }
@@ -147,8 +147,8 @@ fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
     for _ in 0..STEPS {
         let stepped = {
             let mut guard = lock(past);
-            let Past { ledger, workload } = &mut **guard;
-            workload.step(spool, ledger)
+            let Past { model, workload } = &mut **guard;
+            workload.step(spool, model)
         };
         let commit_seq = match stepped {
             Ok(Some(commit_seq)) => commit_seq,
@@ -156,7 +156,7 @@ fn load(past: &Mutex<&mut Past>, spool: &dyn Spool) {
             Err(Refused::Poisoned) => return,
         };
         match wait(spool.durable(commit_seq)) {
-            Ok(()) => lock(past).ledger.acknowledged(spool.shard(commit_seq), commit_seq),
+            Ok(()) => lock(past).model.acknowledged(spool.shard(commit_seq), commit_seq),
             Err(_) => return,
         }
     }

@@ -24,7 +24,7 @@ fn owner(name: &str) -> Option<u64> {
 }
 
 impl Run {
-    pub(super) fn rot(&mut self) -> Result<(), String> {
+    pub(super) fn flip_bit(&mut self) -> Result<(), String> {
         self.make_room();
         let Some(name) = self.disk.flip_bit(self.rng.bits()) else { return Ok(()) };
         let damaged = self.bytes(&name);
@@ -32,17 +32,18 @@ impl Run {
             Ok(spool) => spool,
             // The bit was in the number of the version.
             Err(SpoolFailure::Unusable(_)) => return Ok(()),
-            Err(failure) => return Err(format!("no start after rot: {failure}")),
+            Err(failure) => return Err(format!("no start after a bit flip: {failure}")),
         };
         let mut found = Queue::new();
         let is_listed = self.listed.chance(25);
         let report = spool.recover(is_listed, &mut |r| {
             found.insert(r.message.id.0, Live::recovered(&r.recipients, r.held));
         });
-        let report =
-            self.setup.reported(report.map_err(|failure| format!("no recovery after rot: {failure}"))?);
+        let report = self
+            .setup
+            .reported(report.map_err(|failure| format!("no recovery after a bit flip: {failure}"))?);
         let is_live = owner(&name).is_some_and(|id| found.contains_key(&id));
-        self.judge_rot(&spool, found, &report).map_err(|what| format!("{what}; {report:?}"))?;
+        self.check_bit_flip(&spool, found, &report).map_err(|what| format!("{what}; {report:?}"))?;
         self.has_errors = true;
         self.work(&spool)?;
         drop(spool);
@@ -67,19 +68,24 @@ impl Run {
     }
 
     /// What is not as it was must be told, and nothing may be another than it was.
-    fn judge_rot(&mut self, spool: &Subject, found: Queue, report: &RecoveryReport) -> Result<(), String> {
+    fn check_bit_flip(
+        &mut self,
+        spool: &Subject,
+        found: Queue,
+        report: &RecoveryReport,
+    ) -> Result<(), String> {
         let is_told = !report.corrupt.is_empty() || report.torn_bytes > 0;
         for id in found.keys() {
-            match self.ledger.compare(&**spool, QueueId(*id)) {
+            match self.model.compare(&**spool, QueueId(*id)) {
                 // Content is read when it is needed, and the damage is told then.
                 Err(what) if tells(self.setup.backend, &what) => {}
                 compared => compared?,
             }
         }
-        match self.ledger.settle(found.clone()) {
+        match self.model.settle(found.clone()) {
             Err(what) if !is_told => Err(what),
             Err(_) => {
-                self.ledger.adopt(found);
+                self.model.adopt(found);
                 Ok(())
             }
             Ok(()) => Ok(()),

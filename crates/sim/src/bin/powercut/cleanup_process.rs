@@ -17,13 +17,13 @@ use std::{
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// The end that the serving process holds.
-pub(crate) struct Keeper(Child);
+pub(crate) struct CleanupProcess(Child);
 
-impl Keeper {
+impl CleanupProcess {
     /// Starts it for a folder that is to go with the device.
     pub(crate) fn start(folder: &Path) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("--keeper").arg(folder).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.arg("--cleanup_process").arg(folder).stdin(Stdio::piped()).stdout(Stdio::null());
         // Signals to the group of whoever is served are none of its business.
         command.process_group(0).spawn().map(Self)
     }
@@ -35,7 +35,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for CleanupProcess {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         // However it ended, it is gone.
@@ -43,7 +43,7 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper itself: listens until nobody is left to say anything, then clears up.
+/// The cleanup process itself: listens until nobody is left to say anything, then clears up.
 pub(crate) fn keep(folder: &Path) {
     let node = folder.join("device");
     let (mut connection, mut loop_device) = (None, None);

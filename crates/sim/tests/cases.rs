@@ -6,7 +6,7 @@ use sim::mutant::Mutant;
 /// No promise was broken at so many seeds, and there was something to lose: at least so many crashes, so
 /// many of them in recovery, and so many messages.
 fn holds(backend: Backend, seeds: u64, crashes: u64, in_recovery: u64, messages: u64) {
-    let summary = sim::points(1, seeds, backend, Mutant::None);
+    let summary = sim::cases(1, seeds, backend, Mutant::None);
     println!("{summary}");
     assert_eq!(summary.violations, []);
     let tally = &summary.tally;
@@ -62,7 +62,7 @@ fn a_full_spool_takes_outcomes_and_gives_its_room_back() {
 #[test]
 fn a_seed_replays() {
     assert_eq!(
-        sim::points(1, 60, Backend::Log, Mutant::None).tally,
-        sim::points(1, 60, Backend::Log, Mutant::None).tally
+        sim::cases(1, 60, Backend::Log, Mutant::None).tally,
+        sim::cases(1, 60, Backend::Log, Mutant::None).tally
     );
 }

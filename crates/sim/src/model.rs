@@ -2,12 +2,12 @@
 //! `k` transactions had happened, with every one it called durable among them; queue directories as if
 //! all of those had, and some others. Where there are several spools, each keeps its own promise.
 
-mod hurt;
+mod damaged;
 mod order;
 
-use crate::backend::{Backend, Order};
+use crate::backend::{Backend, Survivors};
 use bytes::Bytes;
-use hurt::Hurt;
+use damaged::Damaged;
 use mail::{Disposition, Outcome, Part, QueueId, SharedMessage};
 use spool::{CommitSeq, ControlOp, Entry, RecipientState, Spool, Transaction};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,18 +38,18 @@ struct Sent {
 
 /// All of it.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct Model {
     sent: BTreeMap<u64, Sent>,
     shards: Vec<Shard>,
     /// With everything submitted.
     latest: Queue,
-    hurt: Hurt,
+    damaged: Damaged,
 }
 
 /// What becomes durable in one order.
 #[derive(Debug)]
 struct Shard {
-    order: Order,
+    order: Survivors,
     /// What the last recovery found: all of that is durable.
     proven: Queue,
     /// Since then, in the order of their commit numbers.
@@ -134,23 +134,23 @@ impl Live {
     }
 }
 
-impl Ledger {
+impl Model {
     /// Of a spool with nothing in it.
     pub fn new(backend: Backend) -> Self {
-        let shards = backend.orders().iter().map(|order| Shard::new(*order)).collect();
-        Self { sent: BTreeMap::new(), shards, latest: Queue::new(), hurt: Hurt::default() }
+        let shards = backend.survivors().iter().map(|order| Shard::new(*order)).collect();
+        Self { sent: BTreeMap::new(), shards, latest: Queue::new(), damaged: Damaged::default() }
     }
 
     /// The spool took it.
     pub fn submitted(&mut self, shard: usize, commit_seq: CommitSeq, transaction: Transaction) {
         apply(&mut self.latest, &transaction);
-        transaction.iter().for_each(|entry| self.hurt.submitted(entry));
+        transaction.iter().for_each(|entry| self.damaged.submitted(entry));
         self.shards[shard].submit(commit_seq, transaction);
     }
 
     /// A message that may be submitted, and its content, which may be in chunks.
     pub fn sent(&mut self, message: SharedMessage, content: Bytes) {
-        self.hurt.sent(&message);
+        self.damaged.sent(&message);
         self.sent.insert(message.id.0, Sent { message, content });
     }
 
@@ -192,8 +192,8 @@ impl Ledger {
         if let Some(id) = found.keys().find(|id| !self.shards.iter().any(|shard| shard.own.contains(id))) {
             return Err(format!("{id} was given to nobody"));
         }
-        self.hurt.judge(&found)?;
-        self.shards.iter().try_for_each(|shard| shard.judge(&shard.part(&found), &self.hurt))?;
+        self.damaged.check(&found)?;
+        self.shards.iter().try_for_each(|shard| shard.check(&shard.part(&found), &self.damaged))?;
         self.adopt(found);
         Ok(())
     }
@@ -208,11 +208,11 @@ impl Ledger {
         self.latest = found;
     }
 
-    /// The message is what was handed to the spool, byte by byte; one that is hurt may be unreadable.
+    /// The message is what was handed to the spool, byte by byte; one that is damaged may be unreadable.
     pub fn compare(&self, spool: &dyn Spool, id: QueueId) -> Result<(), String> {
         match self.difference(spool, id) {
             Ok(None) => Ok(()),
-            Ok(Some(_)) if self.hurt.has(id.0) => Ok(()),
+            Ok(Some(_)) if self.damaged.has(id.0) => Ok(()),
             Ok(Some(unreadable)) => Err(unreadable),
             Err(other) => Err(other),
         }
@@ -264,7 +264,7 @@ impl Ledger {
 }
 
 impl Shard {
-    fn new(order: Order) -> Self {
+    fn new(order: Survivors) -> Self {
         let (proven, own) = (Queue::new(), BTreeSet::new());
         Self { order, proven, submitted: Vec::new(), acknowledged: 0, own }
     }
@@ -290,33 +290,33 @@ impl Shard {
     }
 
     /// Is it one of the queues that may be?
-    fn judge(&self, found: &Queue, hurt: &Hurt) -> Result<(), String> {
+    fn check(&self, found: &Queue, damaged: &Damaged) -> Result<(), String> {
         match self.order {
-            Order::First => self.judge_first(found, hurt),
-            Order::Some => self.judge_some(found, hurt),
+            Survivors::Prefix => self.check_prefix(found, damaged),
+            Survivors::Subset => self.check_subset(found, damaged),
         }
     }
 
-    fn judge_some(&self, found: &Queue, hurt: &Hurt) -> Result<(), String> {
+    fn check_subset(&self, found: &Queue, damaged: &Damaged) -> Result<(), String> {
         let (durable, open) = self.submitted.split_at(self.acknowledged);
         let mut least = self.proven.clone();
         durable.iter().for_each(|(_, transaction)| apply(&mut least, transaction));
         let open: Vec<&Transaction> = open.iter().map(|(_, transaction)| transaction).collect();
-        if order::is_some_of(&least, &open, found, hurt) {
+        if order::is_some_of(&least, &open, found, damaged) {
             return Ok(());
         }
         let mut most = least.clone();
         open.into_iter().for_each(|transaction| apply(&mut most, transaction));
-        Err(self.explain(&hurt.sound(found), &hurt.sound(&least), &hurt.sound(&most)))
+        Err(self.explain(&damaged.sound(found), &damaged.sound(&least), &damaged.sound(&most)))
     }
 
-    fn judge_first(&self, found: &Queue, hurt: &Hurt) -> Result<(), String> {
-        let sound = hurt.sound(found);
+    fn check_prefix(&self, found: &Queue, damaged: &Damaged) -> Result<(), String> {
+        let sound = damaged.sound(found);
         let mut queue = self.proven.clone();
         let mut least = None;
         for count in 0..=self.submitted.len() {
             if count >= self.acknowledged {
-                if queue == *found || !hurt.is_empty() && hurt.sound(&queue) == sound {
+                if queue == *found || !damaged.is_empty() && damaged.sound(&queue) == sound {
                     return Ok(());
                 }
                 least.get_or_insert_with(|| queue.clone());
@@ -325,7 +325,7 @@ impl Shard {
                 apply(&mut queue, transaction);
             }
         }
-        Err(self.explain(&sound, &hurt.sound(&least.unwrap_or_default()), &hurt.sound(&queue)))
+        Err(self.explain(&sound, &damaged.sound(&least.unwrap_or_default()), &damaged.sound(&queue)))
     }
 
     /// What differs from both the least and the most that may be there.

@@ -1,8 +1,8 @@
 //! The next hop, which says yes, 4yz, 5yz and 421, is slow, hangs up, falls silent, and loses its own 250.
 
 use super::{
+    oracle::{Oracle, is_unknown, reported, who},
     routing::HUB,
-    truth::{Truth, is_unknown, reported, who},
 };
 use crate::seed::Rng;
 use queue::Millis;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// One session of the next hop.
 #[derive(Debug, Default)]
-pub(super) struct Hop {
+pub(super) struct NextHop {
     inbox: Vec<u8>,
     in_content: bool,
     is_report: bool,
@@ -25,7 +25,7 @@ pub(super) struct Hop {
     domain: Box<str>,
 }
 
-impl Hop {
+impl NextHop {
     pub(super) fn connected(domain: Box<str>, is_well: bool, now: Millis, rng: &mut Rng) -> Self {
         let mut hop = Self { is_well, domain, ..Self::default() };
         let greeting = if hop.fails(3, rng) { "421 4.3.2 not now" } else { "220 hop.test ESMTP" };
@@ -58,7 +58,7 @@ impl Hop {
         self.is_gone && self.replies.is_empty()
     }
 
-    pub(super) fn receive(&mut self, bytes: &[u8], now: Millis, rng: &mut Rng, truth: &mut Truth) {
+    pub(super) fn receive(&mut self, bytes: &[u8], now: Millis, rng: &mut Rng, oracle: &mut Oracle) {
         self.inbox.extend_from_slice(bytes);
         while !self.is_gone {
             let end: &[u8] = if self.in_content { b"\r\n.\r\n" } else { b"\r\n" };
@@ -73,7 +73,7 @@ impl Hop {
             } else if self.fails(1, rng) {
                 self.is_silent = true;
             } else if std::mem::take(&mut self.in_content) {
-                self.content(&taken[..at + 2], now, rng, truth);
+                self.content(&taken[..at + 2], now, rng, oracle);
             } else {
                 let line = String::from_utf8_lossy(&taken[..at]).into_owned();
                 self.command(&line, now, rng);
@@ -112,20 +112,20 @@ impl Hop {
         self.say(reply, now, rng);
     }
 
-    fn content(&mut self, wire: &[u8], now: Millis, rng: &mut Rng, truth: &mut Truth) {
+    fn content(&mut self, wire: &[u8], now: Millis, rng: &mut Rng, oracle: &mut Oracle) {
         let to = std::mem::take(&mut self.to);
         if self.fails(5, rng) {
             return self.say("451 4.3.0 not stored", now, rng);
         }
         let content = String::from_utf8_lossy(wire).replace("\r\n..", "\r\n.");
         if self.is_report {
-            truth.reported.extend(reported(&content, "failed"));
-            truth.warned.extend(reported(&content, "delayed"));
-            truth.relayed.extend(reported(&content, "relayed"));
+            oracle.reported.extend(reported(&content, "failed"));
+            oracle.warned.extend(reported(&content, "delayed"));
+            oracle.relayed.extend(reported(&content, "relayed"));
         }
         for who in to.iter().filter_map(|address| who(address)).filter(|_| !self.is_report) {
             let at = if &*self.domain == HUB { None } else { Some(&*self.domain) };
-            truth.arrived(who, at, content.as_bytes());
+            oracle.arrived(who, at, content.as_bytes());
         }
         // It has the message; that nobody hears of it is RFC 1047's window.
         if self.fails(4, rng) {

@@ -17,9 +17,9 @@ pub(super) fn files_max(backend: Backend) -> usize {
 
 impl Run {
     /// The spool works, and is empty when everything was delivered.
-    pub(super) fn last_life(&mut self) -> Result<(), String> {
+    pub(super) fn last_restart(&mut self) -> Result<(), String> {
         self.make_room();
-        self.life()?;
+        self.run_until_crash()?;
         self.disk = self.disk.after_kill();
         self.deliver_all()?;
         self.disk = self.disk.after_crash(self.rng.bits());
@@ -30,14 +30,14 @@ impl Run {
         // By names alone, chunks that belong to nobody would stay.
         let (spool, _) = self.recover_by(false).map_err(|_| "no recovery on a sound disk".to_owned())?;
         // With the commit that ends the last one a spool gives back what it no longer needs.
-        let given = self.workload.one_each(&*spool, &mut self.ledger);
+        let given = self.workload.one_each(&*spool, &mut self.model);
         given.map_err(|refused| format!("a message more: {refused}"))?;
-        let ids: Vec<u64> = self.ledger.latest().keys().copied().collect();
+        let ids: Vec<u64> = self.model.latest().keys().copied().collect();
         for id in ids {
             let done = vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }];
             let commit_seq =
                 spool.submit(done.clone()).map_err(|refused| format!("an outcome: {refused}"))?;
-            self.ledger.submitted(spool.shard(commit_seq), commit_seq, done);
+            self.model.submitted(spool.shard(commit_seq), commit_seq, done);
             spool.step(WorkStep::Commit);
         }
         while [WorkStep::Compact, WorkStep::Commit, WorkStep::Prepare]
@@ -45,7 +45,7 @@ impl Run {
             .any(|step| spool.step(step))
         {}
         self.note_durable(&spool);
-        let (left, files) = (self.ledger.open_count(), self.disk.spool_files());
+        let (left, files) = (self.model.open_count(), self.disk.spool_files());
         if left > 0 || spool.pressure().message_count > 0 || files.len() > files_max(self.setup.backend) {
             return Err(format!(
                 "all was delivered, but {left} transactions wait and these files remain: {files:?}"

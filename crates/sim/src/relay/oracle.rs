@@ -23,7 +23,7 @@ pub(super) struct Mail {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Truth {
+pub(super) struct Oracle {
     pub(super) mails: BTreeMap<u64, Mail>,
     /// Mails whose client read 250.
     pub(super) acknowledged: BTreeSet<u64>,
@@ -107,10 +107,10 @@ pub(super) fn who_of(message: &Message, index: u32) -> Option<Who> {
     who(message.envelope.recipients[index as usize].path.as_str())
 }
 
-impl Truth {
+impl Oracle {
     /// What a restart found: who is to be tried again may have had it already, unless that was durable.
     pub(super) fn recovered(&mut self, found: &Recovered, was_clean: bool) {
-        self.judge_held(found);
+        self.check_held(found);
         for (index, past) in (0..).zip(&found.recipients) {
             let Some(who) = who_of(&found.message, index).filter(|_| !past.settled) else { continue };
             if self.concluded.contains(&(found.message.id, index)) {
@@ -129,7 +129,7 @@ impl Truth {
     }
 
     /// A message is held as an operator was told last, or wanted later.
-    fn judge_held(&mut self, found: &Recovered) {
+    fn check_held(&mut self, found: &Recovered) {
         let changes = self.changes.entry(found.message.id).or_default();
         let told = changes.iter().rposition(|change| change.2);
         let before = told.is_some_and(|at| changes[at].1);
@@ -201,7 +201,7 @@ impl Truth {
     }
 
     /// Nothing came more often than it may.
-    pub(super) fn judge_repeats(&self) -> Result<(), String> {
+    pub(super) fn check_repeats(&self) -> Result<(), String> {
         for (who, count) in &self.arrived {
             let copies = self.copies.get(&who.0).copied().unwrap_or(0);
             let excused = self.excused.get(who).copied().unwrap_or(0);
@@ -213,7 +213,7 @@ impl Truth {
     }
 
     /// Everything that was promised has come about, or waits in what is queued.
-    pub(super) fn judge(&self, queued: &BTreeSet<Who>) -> Result<(), String> {
+    pub(super) fn check(&self, queued: &BTreeSet<Who>) -> Result<(), String> {
         if let Some(what) = self.violations.first() {
             return Err(what.clone());
         }

@@ -1,5 +1,5 @@
-//! A release build that knows its own work: one that counts relays mail for a while, and the compiler lays
-//! out the code by what it counted (profile-guided optimisation).
+//! A release build with profile-guided optimisation (PGO): an instrumented build relays mail, and the compiler lays out
+//! the code by the counts.
 
 use crate::shell::{Done, Failure, cargo, cargo_command, output, program, run, target_dir};
 use std::{
@@ -15,24 +15,24 @@ use std::{
 const LOADS: [&str; 4] =
     ["-s 50 -m 20000 -l 1024", "-d -s 50 -m 30000 -l 1024", "-s 50 -m 3000 -l 32768", "-s 1 -m 2000"];
 /// For a start, or for a queue to become empty.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// Builds it, and says where it is.
+/// Builds with the profile and prints the path of the program.
 pub(crate) fn build() -> Done {
     let (host, merger) = toolchain()?;
-    let dir = target_dir().join("trained");
-    let (counted, profile) = (dir.join("counted"), dir.join("postrider.profdata"));
-    remove(&counted)?;
+    let dir = target_dir().join("pgo");
+    let (counts, profile) = (dir.join("counts"), dir.join("postrider.profdata"));
+    remove(&counts)?;
     cargo(&["build", "--locked", "--release", "--package", "lab"])?;
-    let counting = compile(&dir.join("counting"), &host, "-Cprofile-generate=", &counted)?;
-    work(&counting, &dir.join("work"))?;
-    output(program(merger).args(["merge", "--output"]).arg(&profile).arg(&counted))?;
+    let instrumented = compile(&dir.join("instrumented"), &host, "-Cprofile-generate=", &counts)?;
+    work(&instrumented, &dir.join("work"))?;
+    output(program(merger).args(["merge", "--output"]).arg(&profile).arg(&counts))?;
     let built = compile(&dir, &host, "-Cprofile-use=", &profile)?;
     println!("{}", built.display());
     Ok(())
 }
 
-/// The machine's name for the compiler, and the program that adds up what was counted.
+/// The machine's name for the compiler, and the program that adds up the counts.
 fn toolchain() -> Result<(String, PathBuf), Failure> {
     let rustc = || program(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -44,7 +44,7 @@ fn toolchain() -> Result<(String, PathBuf), Failure> {
     if merger.exists() {
         return Ok((host.to_owned(), merger));
     }
-    let why = "a trained build wants the compiler's own tools: `rustup component add llvm-tools`";
+    let why = "profile-guided optimisation needs the compiler's own tools: `rustup component add llvm-tools`";
     Err(Failure(format!("{} is not there; {why}", merger.display())))
 }
 
@@ -75,7 +75,7 @@ impl Running {
         command.spawn().map(Self).map_err(|error| Failure(format!("start {command:?}: {error}")))
     }
 
-    /// What was counted is written at an orderly end only.
+    /// The counts are written at an orderly end only.
     fn stop(mut self) -> Done {
         output(program("sh").args(["-c", "kill $0"]).arg(self.0.id().to_string()))?;
         match self.0.wait() {
@@ -90,7 +90,7 @@ fn work(daemon: &Path, dir: &Path) -> Done {
     let config = dir.join("postrider.toml");
     let (inward, outward) = (free_address()?, free_address()?);
     let text = format!(
-        "hostname = \"trained.test\"\ndata_dir = {:?}\n[[listen]]\naddress = \"{inward}\"\n[relay]\n\
+        "hostname = \"pgo.test\"\ndata_dir = {:?}\n[[listen]]\naddress = \"{inward}\"\n[relay]\n\
          networks = [\"127.0.0.0/8\"]\n[[route]]\ndomains = [\"*\"]\nsmarthost = \"{outward}\"\ntls = \"off\"\n\
          [delivery]\nconnections_per_destination = 50\n[log]\nfile = {:?}\n",
         dir.join("data"),
@@ -116,7 +116,7 @@ fn work(daemon: &Path, dir: &Path) -> Done {
 fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Done {
     let begun = Instant::now();
     while !is_so()? {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > WAIT_MAX {
             return Err(Failure(format!("waited in vain: {what}")));
         }
         thread::sleep(Duration::from_millis(100));
