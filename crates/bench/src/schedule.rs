@@ -4,7 +4,7 @@ use crate::commit;
 use engine::{ConnectionId, Context, Effect, Engine, Event, Lease, RetryAt, Routed, Routing, Settings};
 use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
-    Recipient, SharedMessage, TlsMode, Transport, UnixMillis,
+    Recipient, SharedMessage, TlsMode, UnixMillis,
 };
 use queue::{GroupId, Millis};
 use spool::Transaction;
@@ -20,8 +20,7 @@ impl Routing for ByDomain {
     fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
         let destination = |recipient: &Recipient| {
             let mailbox = recipient.path.mailbox().expect("a mailbox");
-            let target = mailbox.domain().key().as_ref().into();
-            Destination { transport: Transport::Mx, tls: TlsMode::May, target }
+            Destination::mx(mailbox.domain().key().as_ref(), TlsMode::May)
         };
         envelope.recipients.iter().map(|one| (destination(one), GroupId::default())).collect()
     }

@@ -8,11 +8,12 @@ use crate::{
     group::QueueGroup,
     listing::{Effective, Origin},
     load::Purpose,
-    route::{LmtpTarget, Target},
+    route::Target,
     section::Reading,
     settings::{Queue, Settings},
     units::{ByteSize, show_duration},
 };
+use mail::LmtpServer;
 use std::{fmt::Display, fs::File, io, net::SocketAddr, ops::Range, path::Path, time::Duration};
 
 /// Each has a thread and some descriptors, and one a processor is as fast as it gets. With too many a start
@@ -115,7 +116,7 @@ impl Check<'_, '_> {
         for (number, route) in s.routes.iter().enumerate() {
             let (key, host) = match &route.target {
                 Target::Smarthost(host) => ("smarthost", host),
-                Target::Lmtp(LmtpTarget::Tcp(host)) => ("lmtp", host),
+                Target::Lmtp(LmtpServer::Tcp(host)) => ("lmtp", host),
                 _ => continue,
             };
             let Some(ip) = host.ip() else { continue };

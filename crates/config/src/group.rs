@@ -78,9 +78,15 @@ impl OwnSpool {
 }
 
 impl QueueGroup {
+    /// Returns the number of the first group for mail between two domains, each given as [`mail::Domain::key`], counted
+    /// from 1; 0 for no group. The null reverse-path has no domain.
+    pub fn find(groups: &[Self], recipient: &str, sender: Option<&str>) -> usize {
+        groups.iter().position(|group| group.matches(recipient, sender)).map_or(0, |at| at + 1)
+    }
+
     /// Is it for mail between these domains, each given as [`mail::Domain::key`]? The null
     /// reverse-path has none.
-    pub fn matches(&self, recipient: &str, sender: Option<&str>) -> bool {
+    fn matches(&self, recipient: &str, sender: Option<&str>) -> bool {
         let any = |patterns: &[DomainPattern], key: Option<&str>| {
             patterns.is_empty()
                 || patterns

@@ -5,13 +5,13 @@ use crate::{
     choice::{Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
-    route::{HostPort, LmtpTarget, MaildirTemplate, Route},
+    route::{MaildirTemplate, Route},
     section::section,
     units::ByteSize,
     value::{HostName, HostTable, NameServer, Word},
 };
 use ipnet::IpNet;
-use mail::Mailbox;
+use mail::{HostPort, LmtpServer, Mailbox};
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -77,12 +77,6 @@ impl Settings {
     /// when it is local, else by MX.
     pub fn route(&self, key: &str) -> Option<(usize, &Route)> {
         self.routes.iter().enumerate().find(|(_, route)| route.matches(key))
-    }
-
-    /// The queue group for mail between two domains, each given as [`mail::Domain::key`]: its number,
-    /// counted from 1. 0: none is.
-    pub fn queue_group(&self, recipient: &str, sender: Option<&str>) -> usize {
-        self.queue_groups.iter().position(|group| group.matches(recipient, sender)).map_or(0, |at| at + 1)
     }
 
     /// Every spool: that of `[spool]`, then those of queue groups in the order of the file.
@@ -206,7 +200,7 @@ section! {
         /// By SMTP to this host, whatever its domain's MX records say.
         smarthost: Option<HostPort> = "",
         /// By LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
-        lmtp: Option<LmtpTarget> = "",
+        lmtp: Option<LmtpServer> = "",
         /// Into Maildirs; `{local}` and `{domain}` as in `[local]`.
         maildir: Option<MaildirTemplate> = "",
         /// By SMTP to the hosts that the domain's MX records name.

@@ -3,11 +3,11 @@
 use crate::{
     domain::DomainPattern,
     problem::Problem,
-    route::{HostPort, LmtpTarget, MaildirTemplate},
+    route::{MaildirTemplate, parse_lmtp_server},
     units::{ByteSize, parse_duration, show_duration},
 };
 use ipnet::IpNet;
-use mail::{Domain, Mailbox};
+use mail::{Domain, HostPort, LmtpServer, Mailbox};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
@@ -344,11 +344,11 @@ text_value!(
 );
 
 text_value!(
-    LmtpTarget,
+    LmtpServer,
     "an LMTP server",
     "\"unix:/run/dovecot/lmtp\" or \"127.0.0.1:24\"",
-    |t, base| LmtpTarget::parse(t, base).map_err(|why| (why.to_owned(), None)),
-    LmtpTarget::to_string
+    |t, base| parse_lmtp_server(t, base).map_err(|why| (why.to_owned(), None)),
+    LmtpServer::to_string
 );
 
 text_value!(

@@ -1,6 +1,6 @@
 //! Files that are right: what they mean, and that what is shown reads back the same.
 
-use config::{DomainPattern, ListenTls, Origin, Purpose, RouteTls, Target};
+use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, RouteTls, Target};
 use std::{fs, path::Path, time::Duration};
 
 fn loaded(dir: &Path, text: &str) -> config::Loaded {
@@ -154,7 +154,7 @@ fn a_group_with_one_key_of_a_spool_has_its_own() {
         ["log", "queue-dirs", "log"]
     );
     assert!(spools.iter().all(|spool| spool.min_free == s.spool.min_free && spool.directories == 1));
-    let of = |domain| s.spool_of(s.queue_group(domain, None));
+    let of = |domain| s.spool_of(QueueGroup::find(&s.queue_groups, domain, None));
     assert_eq!(["else.test", "slow.test", "bulk.test", "far.test"].map(of), [0, 0, 1, 2]);
 }
 

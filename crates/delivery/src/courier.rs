@@ -7,8 +7,8 @@ use crate::{
     session::{Session, Unfinished, millis},
     tls::TlsFaults,
 };
-use mail::{Attempt, Destination, Enhanced, Outcome, TlsMode};
-use route::{Host, LmtpServer, Router, Rule, Target};
+use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};
+use route::{Host, Router};
 use smtp::client::Protocol;
 use std::{
     net::IpAddr,
@@ -82,26 +82,28 @@ impl Courier {
     /// been idle for a while. Every lease taken is settled or put back. Cancel safe in so far as a
     /// dropped lease is `leases`' to put back.
     pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
-        let rule = Rule::of(destination);
-        match &rule.target {
-            Target::Discard => discard(source),
-            Target::Maildir(template) => maildir::serve(template, &self.settings, source).await,
-            Target::Mx => {
-                let hosts = self.router.exchangers(&destination.target).await;
-                self.over_tcp(hosts, rule.tls, Protocol::Smtp, source).await;
+        let tls = destination.tls;
+        match &destination.next_hop {
+            NextHop::Discard => discard(source),
+            NextHop::Maildir(template) => maildir::serve(template, &self.settings, source).await,
+            NextHop::Mx(domain) => {
+                let hosts = self.router.exchangers(domain).await;
+                self.over_tcp(hosts, tls, Protocol::Smtp, source).await;
             }
-            Target::Smarthost { host, port } => {
-                let hosts = self.router.host(host, *port).await;
-                self.over_tcp(hosts, rule.tls, Protocol::Smtp, source).await;
+            NextHop::Smarthost(to) => {
+                let hosts = self.router.host(&to.host, to.port).await;
+                self.over_tcp(hosts, tls, Protocol::Smtp, source).await;
             }
-            Target::Lmtp(LmtpServer::Tcp { host, port }) => {
-                let hosts = self.router.host(host, *port).await;
-                self.over_tcp(hosts, rule.tls, Protocol::Lmtp, source).await;
-            }
-            Target::Lmtp(LmtpServer::Unix(path)) => {
-                let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
-                self.over(&connector, &Hosts::Unix(path), source).await;
-            }
+            NextHop::Lmtp(server) => match &**server {
+                LmtpServer::Tcp(to) => {
+                    let hosts = self.router.host(&to.host, to.port).await;
+                    self.over_tcp(hosts, tls, Protocol::Lmtp, source).await;
+                }
+                LmtpServer::Unix(path) => {
+                    let connector = self.connector(TlsMode::Off, Protocol::Lmtp);
+                    self.over(&connector, &Hosts::Unix(path), source).await;
+                }
+            },
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
-    Recipient, ReversePath, SharedMessage, TlsMode, Transport, UnixMillis,
+    Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
 use queue::{CancelAs, GroupId, JobStatus, Millis};
 use spool::{ControlOp, Entry, RecipientState, Recovered, Refused, Transaction};
@@ -22,8 +22,7 @@ impl Routing for ByDomain {
     fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
         let destination = |recipient: &Recipient| {
             let domain = recipient.path.mailbox().unwrap().domain().key().into_owned();
-            let target = self.to.map_or(domain, str::to_owned).into();
-            Destination { transport: Transport::Mx, tls: TlsMode::May, target }
+            Destination::mx(self.to.map_or(domain, str::to_owned), TlsMode::May)
         };
         envelope.recipients.iter().map(|one| (destination(one), GroupId::default())).collect()
     }
@@ -304,14 +303,14 @@ fn a_reload_moves_what_waits_at_once_and_what_is_in_flight_after_its_attempt() {
     let routing = bench.routing.clone();
     bench.handle(Event::Reconfigured { settings, routing, is_rerouted: true });
     let target = |bench: &Bench, id| {
-        bench.engine.queue().message(QueueId(id)).unwrap().jobs[0].destination.target.clone()
+        bench.engine.queue().message(QueueId(id)).unwrap().jobs[0].destination.to_string()
     };
-    assert_eq!((&*target(&bench, 1), &*target(&bench, 2)), ("d0.test", "hub.test"));
+    assert_eq!((&*target(&bench, 1), &*target(&bench, 2)), ("mx:d0.test", "mx:hub.test"));
     bench.finish(leased, vec![(0, deferred())]);
-    assert_eq!(&*target(&bench, 1), "d0.test");
+    assert_eq!(&*target(&bench, 1), "mx:d0.test");
     bench.now += 1000;
     bench.handle(Event::Tick);
-    assert_eq!(&*target(&bench, 1), "hub.test");
+    assert_eq!(&*target(&bench, 1), "mx:hub.test");
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::{
     borrow::Cow,
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::Arc,
 };
 
 /// Longest local part in octets that every server has to take (RFC 5321 §4.5.3.1.1). Longer ones exist, since
@@ -314,65 +313,6 @@ impl ForwardPath {
 impl fmt::Display for ForwardPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// How a destination is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Transport {
-    /// SMTP to the hosts that MX records name.
-    Mx,
-    /// SMTP to a fixed host.
-    Smarthost,
-    /// LMTP to a fixed host or socket.
-    Lmtp,
-    /// Into Maildirs on this machine.
-    Maildir,
-    /// Taken and thrown away, on the operator's word.
-    Discard,
-}
-
-impl Transport {
-    /// The prefix of a destination's name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mx => "mx",
-            Self::Smarthost => "smarthost",
-            Self::Lmtp => "lmtp",
-            Self::Maildir => "maildir",
-            Self::Discard => "discard",
-        }
-    }
-}
-
-/// Whether mail leaves by TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TlsMode {
-    /// Never.
-    Off,
-    /// When offered; the certificate does not matter (RFC 7435).
-    May,
-    /// Or the mail waits; the certificate does not matter.
-    Require,
-    /// With a certificate that names the host and is trusted, or the mail waits.
-    Verify,
-}
-
-/// What is scheduled as one: the recipients that share a next hop and its settings.
-/// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Destination {
-    /// How it is reached.
-    pub transport: Transport,
-    /// Part of it, so that what is queued leaves no less safely when the routes change.
-    pub tls: TlsMode,
-    /// A-label domain, `host:port`, `unix:/path`, or the Maildir template.
-    pub target: Arc<str>,
-}
-
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.transport.as_str(), self.target)
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod content;
+pub mod destination;
 pub mod envelope;
 pub mod header;
 pub mod header_edit;
@@ -17,8 +18,9 @@ pub mod reply;
 pub mod seven_bit;
 pub mod time;
 
-pub use address::{AddressError, Destination, Domain, ForwardPath, Mailbox, ReversePath, TlsMode, Transport};
+pub use address::{AddressError, Domain, ForwardPath, Mailbox, ReversePath};
 pub use content::{ChunkId, Content, ContentTraits, Part};
+pub use destination::{Destination, HostPort, LmtpServer, NextHop, TlsMode};
 pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};

@@ -6,6 +6,7 @@ mod control;
 #[cfg(test)]
 mod fuzz;
 mod own_address;
+mod routing;
 mod sendmail;
 mod serve;
 mod sysexits;

@@ -2,7 +2,7 @@
 //! worth keeping, so that the table stays bounded by what is queued.
 
 use crate::{DestinationId, GroupId, Queue, destination_queue::DestinationQueue};
-use mail::{Destination, TlsMode, Transport};
+use mail::{Destination, TlsMode};
 use std::collections::HashMap;
 
 /// So many destinations without mail are remembered, with the connections they were found to bear.
@@ -73,7 +73,7 @@ impl Queue {
             return;
         }
         self.remove_name(id);
-        let nowhere = Destination { transport: Transport::Mx, tls: TlsMode::Off, target: "".into() };
+        let nowhere = Destination::mx("", TlsMode::Off);
         let mut vacant = DestinationQueue::new(nowhere, GroupId::default(), &self.settings);
         vacant.is_vacant = true;
         self.destinations[id.0 as usize] = vacant;
@@ -111,8 +111,7 @@ mod tests {
     use mail::{Disposition, Enhanced, Outcome, QueueId};
 
     fn name(number: u64) -> Destination {
-        let target = format!("d{number}.test").into();
-        Destination { transport: Transport::Mx, tls: TlsMode::May, target }
+        Destination::mx(format!("d{number}.test"), TlsMode::May)
     }
 
     /// Queues a message for each of so many destinations, none of which answers.

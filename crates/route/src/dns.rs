@@ -42,7 +42,7 @@ pub enum Lookup<T> {
     /// The name exists, with other records.
     NoData,
     /// There is no such name.
-    NoName,
+    NxDomain,
     /// Nobody knows for now: SERVFAIL, timeout, an answer that makes no sense.
     Unknown(String),
 }
@@ -117,7 +117,7 @@ impl Dns {
             (Lookup::Found(found), _) | (_, Lookup::Found(found)) => Lookup::Found(found),
             (unknown @ Lookup::Unknown(_), _) | (_, unknown @ Lookup::Unknown(_)) => unknown,
             // A server that knows one kind of record for a name knows the name.
-            (Lookup::NoName, Lookup::NoName) => Lookup::NoName,
+            (Lookup::NxDomain, Lookup::NxDomain) => Lookup::NxDomain,
             _ => Lookup::NoData,
         }
     }
@@ -169,7 +169,7 @@ async fn lookup<P: ConnectionProvider, T>(
             }
         }
         Err(NetError::Dns(DnsError::NoRecordsFound(none))) => match absence(&none, &name) {
-            Absence::NoName => Lookup::NoName,
+            Absence::NxDomain => Lookup::NxDomain,
             Absence::NoData => Lookup::NoData,
             Absence::Doubtful => follow_aliases(resolver, name, kind).await,
             Absence::Unknown(why) => Lookup::Unknown(format!("look up {kind} of {name}: {why}")),
@@ -181,7 +181,7 @@ async fn lookup<P: ConnectionProvider, T>(
 /// What an answer without the records that were asked for means.
 enum Absence {
     /// NXDOMAIN.
-    NoName,
+    NxDomain,
     /// NODATA, as a server says it that is responsible for the name or has asked one (RFC 2308 §2.2).
     NoData,
     /// NODATA behind aliases, or without the SOA record that belongs to it.
@@ -193,7 +193,7 @@ enum Absence {
 /// Only a server that says so itself is believed that there is nothing.
 fn absence(none: &NoRecords, name: &Name) -> Absence {
     match none.response_code {
-        ResponseCode::NXDomain => Absence::NoName,
+        ResponseCode::NXDomain => Absence::NxDomain,
         // Whoever names other servers instead was asked for nothing (a lame delegation, or no recursion).
         ResponseCode::NoError if none.soa.is_none() && none.ns.is_some() => {
             Absence::Unknown("the name server refers to others".to_owned())
@@ -225,7 +225,7 @@ async fn follow_aliases<P: ConnectionProvider, T>(
                 target.next()
             }
             Err(NetError::Dns(DnsError::NoRecordsFound(none))) => match absence(&none, last) {
-                Absence::NoName => return Lookup::NoName,
+                Absence::NxDomain => return Lookup::NxDomain,
                 Absence::NoData | Absence::Doubtful => None,
                 Absence::Unknown(why) => return unknown(&why),
             },

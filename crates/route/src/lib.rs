@@ -10,4 +10,4 @@ mod table;
 
 pub use dns::{Dns, DnsSettings, Lookup};
 pub use router::{Host, Router, RouterSettings, is_this_machines};
-pub use table::{LmtpServer, Matcher, Rule, Table, Target};
+pub use table::{DomainMatcher, Rule, Table};

@@ -57,7 +57,7 @@ impl Router {
             Err(_) => match self.dns.addresses(name).await {
                 Lookup::Found(found) => found,
                 Lookup::NoData => return defer(format!("the next hop {name} has no address")),
-                Lookup::NoName => return defer(format!("the next hop {name} does not exist")),
+                Lookup::NxDomain => return defer(format!("the next hop {name} does not exist")),
                 Lookup::Unknown(why) => return defer(why),
             },
         };
@@ -90,7 +90,7 @@ impl Router {
             Lookup::Found(records) => records,
             // Without MX the domain is its own exchanger.
             Lookup::NoData => vec![(0, domain.to_owned())],
-            Lookup::NoName => return fail(5, 1, 2, format!("the domain {domain} does not exist")),
+            Lookup::NxDomain => return fail(5, 1, 2, format!("the domain {domain} does not exist")),
             Lookup::Unknown(why) => return defer(why),
         };
         if records.iter().all(|(_, host)| host.is_empty()) {
@@ -142,7 +142,7 @@ impl Router {
                     hosts.push((preference, Host { name, addresses }));
                 }
                 Lookup::Unknown(why) => unknown = Some(why),
-                Lookup::NoData | Lookup::NoName => {}
+                Lookup::NoData | Lookup::NxDomain => {}
             }
         }
         if let Some(own) = own {

@@ -1,7 +1,7 @@
 //! The queue's index with many messages: memory a message, and what each operation costs. Prints a
 //! table; `docs/scaling.md` shows one.
 
-use mail::{Destination, Disposition, QueueId, Transport};
+use mail::{Destination, Disposition, QueueId};
 use queue::{Arrival, DestinationId, Lease, Millis, Queue, Settings};
 use std::{fs, process::ExitCode, time::Instant};
 
@@ -40,10 +40,7 @@ fn main() -> ExitCode {
 
 fn measure(count: u64) {
     let mut queue = Queue::new(Settings { connections_max: u32::MAX, ..Settings::default() }, 1, 0);
-    let destination = |number| {
-        let target = format!("d{number}.test").into();
-        Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target }
-    };
+    let destination = |number| Destination::mx(format!("d{number}.test"), mail::TlsMode::May);
     let destinations: Vec<DestinationId> =
         (0..SITES).map(|number| queue.destination(&destination(number))).collect();
     let before = resident_bytes();

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use delivery::{Courier, DeliverySettings, EightBit, LeasedMessage, TlsClient, WorkSource};
 use mail::{
-    Attempt, ChunkId, Content, Destination, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient,
-    ReversePath, SharedMessage, TlsMode, UnixMillis,
+    Attempt, ChunkId, Content, Destination, Envelope, ForwardPath, HostPort, LmtpServer, Message, NextHop,
+    Outcome, QueueId, Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
-use route::{Dns, DnsSettings, LmtpServer, Router, RouterSettings, Rule, Table, Target};
+use route::{Dns, DnsSettings, Router, RouterSettings};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::{
     collections::{HashMap, VecDeque},
@@ -132,11 +132,10 @@ pub(crate) fn courier_for(
     authorities: Option<Vec<CertificateDer<'static>>>,
     eight_bit: EightBit,
 ) -> (Courier, Destination) {
-    let (host, timeout) = ("localhost".to_owned(), Duration::from_secs(10));
-    let target =
-        if lmtp { Target::Lmtp(LmtpServer::Tcp { host, port }) } else { Target::Smarthost { host, port } };
-    let all = Box::new(|_: &str| true) as route::Matcher;
-    let destination = Table::new([(all, Rule { target, tls })], TlsMode::May).destination("b.test");
+    let (host, timeout) = (HostPort { host: "localhost".to_owned(), port }, Duration::from_secs(10));
+    let next_hop =
+        if lmtp { NextHop::Lmtp(LmtpServer::Tcp(host).into()) } else { NextHop::Smarthost(host.into()) };
+    let destination = Destination { next_hop, tls };
     let name_servers = vec!["127.0.0.1:9".parse().unwrap()];
     let hosts = HashMap::from([("localhost".to_owned(), vec!["127.0.0.1".parse().unwrap()])]);
     let dns = Dns::new(DnsSettings { name_servers, timeout, attempts: 1, hosts }).unwrap();

@@ -3,11 +3,12 @@
 use super::{CliError, daemon::Answer};
 use crate::{
     control::{Id, Listed, ListedRecipient, Selection, Status},
+    routing::Routes,
     serve::wiring,
     sysexits::Exit,
 };
-use config::{Settings, Target};
-use mail::{ForwardPath, UnixMillis};
+use config::Settings;
+use mail::UnixMillis;
 use spool::Recovered;
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -18,9 +19,9 @@ pub(super) fn list(
     each: &mut dyn FnMut(Listed) -> io::Result<()>,
 ) -> Result<Answer, CliError> {
     let now = UnixMillis::now().0;
-    let (mut count, mut failed) = (0, None);
+    let (routes, mut count, mut failed) = (Routes::from(settings), 0, None);
     let is_sound = walk(settings, &mut |recovered| {
-        let message = listed(&recovered, settings);
+        let message = listed(&recovered, &routes);
         if failed.is_none() && selection.matches(&message, now) {
             count += 1;
             failed = each(message).err();
@@ -31,10 +32,10 @@ pub(super) fn list(
 
 /// One message. Its content stays in the spool, so there is no header to show.
 pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<Listed>, CliError> {
-    let mut shown = None;
+    let (routes, mut shown) = (Routes::from(settings), None);
     walk(settings, &mut |recovered| {
         if recovered.message.id == id.0 {
-            shown = Some(listed(&recovered, settings));
+            shown = Some(listed(&recovered, &routes));
         }
     })?;
     Ok(shown)
@@ -76,7 +77,7 @@ fn is_missing(folder: &Path) -> bool {
     folder.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
+fn listed(recovered: &Recovered, routes: &Routes) -> Listed {
     let message = &recovered.message;
     let recipients = message.envelope.recipients.iter().zip(&recovered.recipients);
     let recipients = recipients.map(|(recipient, state)| {
@@ -86,7 +87,7 @@ fn listed(recovered: &Recovered, settings: &Settings) -> Listed {
             (false, false) => Status::Waiting,
         };
         let (address, destination) =
-            (recipient.path.as_str().to_owned(), destination(&recipient.path, settings));
+            (recipient.path.as_str().to_owned(), routes.recipient(&recipient.path).to_string());
         if status == Status::Done {
             let end = state.last.as_ref().map(|(at, outcome)| (outcome, *at));
             return ListedRecipient::finished(address, destination, end);
@@ -129,24 +130,10 @@ fn refused(dir: &Path, read: io::Result<()>) -> Result<(), CliError> {
     }
 }
 
-/// Where the configuration sends it now; the daemon decides anew when it starts.
-pub(crate) fn destination(path: &ForwardPath, settings: &Settings) -> String {
-    let mailbox = path.mailbox().unwrap_or(&settings.postmaster);
-    let key = mailbox.domain().key();
-    match settings.route(&key).map(|(_, route)| &route.target) {
-        Some(Target::Smarthost(host)) => format!("smarthost:{host}"),
-        Some(Target::Lmtp(server)) => format!("lmtp:{server}"),
-        Some(Target::Maildir(template)) => format!("maildir:{template}"),
-        Some(Target::Discard) => "discard:".to_owned(),
-        None if settings.is_local(&key) => format!("maildir:{}", settings.local.maildir),
-        Some(Target::Mx) | None => format!("mx:{key}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mail::{Content, Enhanced, Envelope, Message, Outcome, QueueId, Recipient, ReversePath};
+    use mail::{Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath};
     use spool::RecipientState;
 
     fn recovered(held: bool) -> Recovered {
@@ -180,13 +167,13 @@ mod tests {
     #[test]
     fn a_recovered_message_is_listed_with_its_routes_and_states() {
         let settings = config::load(None).unwrap();
-        let message = listed(&recovered(false), &settings);
+        let message = listed(&recovered(false), &Routes::from(&settings));
         let seen: Vec<_> = message.recipients.iter().map(|r| (r.destination.as_str(), r.status)).collect();
         let maildir = format!("maildir:{}", settings.local.maildir);
         let expected =
             [("mx:example.com", Status::Waiting), (&maildir, Status::Done), (&maildir, Status::Waiting)];
         assert_eq!(seen, expected);
         assert_eq!(message.recipients[0].last.as_deref(), Some("deferred 4.4.1 (refused)"));
-        assert_eq!(listed(&recovered(true), &settings).recipients[0].status, Status::Held);
+        assert_eq!(listed(&recovered(true), &Routes::from(&settings)).recipients[0].status, Status::Held);
     }
 }

@@ -2,11 +2,7 @@
 //! is sent, so the daemon need not run.
 
 use super::{addresses, data_error, qualified};
-use crate::{
-    cli::{CliError, offline::destination},
-    own_address,
-    sysexits::Exit,
-};
+use crate::{cli::CliError, own_address, routing::Routes, sysexits::Exit};
 use config::Settings;
 use mail::ForwardPath;
 use policy::Policy;
@@ -22,13 +18,14 @@ pub(super) fn run(given: &[String], settings: &Settings, out: &mut dyn Write) ->
         users: settings.local.users.clone(),
         ..policy::Settings::default()
     });
+    let routes = Routes::from(settings);
     let mut exit = Exit::Ok;
     for argument in given {
         for address in addresses::parse(argument).map_err(data_error)? {
             let address = qualified(&address, settings);
             let path = ForwardPath::parse(&address, true)
                 .map_err(|why| data_error(format!("recipient <{address}>: {why}")))?;
-            let verdict = verdict(&path, &policy, settings);
+            let verdict = verdict(&path, &policy, settings, &routes);
             writeln!(out, "{address}: {}", verdict.as_deref().unwrap_or("no such user here"))?;
             if verdict.is_none() {
                 exit = Exit::DataErr;
@@ -39,15 +36,15 @@ pub(super) fn run(given: &[String], settings: &Settings, out: &mut dyn Write) ->
 }
 
 /// Where it goes; None for nobody.
-fn verdict(path: &ForwardPath, policy: &Policy, settings: &Settings) -> Option<String> {
+fn verdict(path: &ForwardPath, policy: &Policy, settings: &Settings, routes: &Routes) -> Option<String> {
     // As the daemon does with what programs on this machine send.
     let own = own_address::resolve(path, settings, None);
     let path = own.as_ref().unwrap_or(path);
     if policy.is_for_postmaster(path) || policy.is_for_absent_root(path) {
         let postmaster = ForwardPath::Mailbox(settings.postmaster.clone());
-        return Some(format!("{} by {}", settings.postmaster, destination(&postmaster, settings)));
+        return Some(format!("{} by {}", settings.postmaster, routes.recipient(&postmaster)));
     }
-    policy.knows(path).then(|| format!("by {}", destination(path, settings)))
+    policy.knows(path).then(|| format!("by {}", routes.recipient(path)))
 }
 
 #[cfg(test)]

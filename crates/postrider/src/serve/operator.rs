@@ -165,7 +165,7 @@ fn describe(
     view: &MessageView,
     notes: &[LastOutcome],
 ) -> Listed {
-    let recipients = (0..).zip(&message.envelope.recipients).zip(current.destinations(&message.envelope));
+    let recipients = (0..).zip(&message.envelope.recipients).zip(current.routes.envelope(&message.envelope));
     let recipients = recipients.map(|((index, recipient), (destination, _))| {
         let address = recipient.path.as_str().to_owned();
         match described(engine, view, notes, index) {

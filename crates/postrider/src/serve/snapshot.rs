@@ -1,18 +1,17 @@
 //! One configuration and what was made of it: a reload replaces it as a whole.
 
-use crate::own_address;
+use crate::{own_address, routing::Routes};
 use delivery::Courier;
 use engine::Routing;
-use mail::{Destination, Enhanced, Envelope, ForwardPath, Reply, ReversePath, Transport};
+use mail::{Destination, Enhanced, Envelope, ForwardPath, NextHop, Reply};
 use policy::Policy;
 use queue::GroupId;
-use route::Table;
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 /// The settings and everything made of them; a reload replaces it as a whole.
 pub(crate) struct ConfigSnapshot {
     pub(crate) settings: config::Settings,
-    pub(crate) table: Arc<Table>,
+    pub(crate) routes: Routes,
     pub(crate) courier: Arc<Courier>,
     pub(crate) policy: Policy,
 }
@@ -56,43 +55,20 @@ impl ConfigSnapshot {
         let Some(mailbox) = path.mailbox().filter(|mailbox| !delivery::can_have_maildir(mailbox)) else {
             return Ok(());
         };
-        if self.table.destination(&mailbox.domain().key()).transport != Transport::Maildir {
+        if !matches!(self.routes.recipient(path).next_hop, NextHop::Maildir(_)) {
             return Ok(());
         }
         let text = format!("<{mailbox}>: no mailbox here can have this name");
         Err(Reply::new(550, Enhanced(5, 1, 1), text))
     }
-
-    /// Where each recipient goes, and in which queue group.
-    pub(crate) fn destinations(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
-        let sender = if self.settings.queue_groups.is_empty() { None } else { sender_key(envelope) };
-        envelope.recipients.iter().map(move |recipient| {
-            let key = domain_key(&recipient.path);
-            let group = self.settings.queue_group(&key, sender.as_deref());
-            (self.table.destination(&key), GroupId(u8::try_from(group).unwrap_or(0)))
-        })
-    }
 }
 
 impl Routing for ConfigSnapshot {
     fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)> {
-        self.destinations(envelope).collect()
+        self.routes.envelope(envelope).collect()
     }
 
     fn address_report(&self, envelope: &mut Envelope) {
         self.name_postmaster_and_root(envelope);
     }
-}
-
-/// The sender's domain, if it has one.
-pub(crate) fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
-    match &envelope.reverse_path {
-        ReversePath::Mailbox(mailbox) => Some(mailbox.domain().key()),
-        _ => None,
-    }
-}
-
-/// A recipient's domain. Postmaster without one is given one at acceptance.
-pub(crate) fn domain_key(path: &ForwardPath) -> Cow<'_, str> {
-    path.mailbox().map_or(Cow::Borrowed("localhost"), |mailbox| mailbox.domain().key())
 }

@@ -1,16 +1,13 @@
 //! The configuration's terms turned into each part's own.
 
-use super::{
-    snapshot::{ConfigSnapshot, domain_key, sender_key},
-    tls,
-};
-use crate::sysexits::Exit;
-use config::{Backend, EightBit, LmtpTarget, LogFormat, Placement, RouteTls, Settings, Target};
+use super::{snapshot::ConfigSnapshot, tls};
+use crate::{routing::Routes, sysexits::Exit};
+use config::{Backend, EightBit, LogFormat, Placement, Settings};
 use delivery::{Courier, TlsClient};
-use mail::{Domain, Envelope, TlsMode};
+use mail::{Domain, Envelope};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
-use route::{Dns, DnsSettings, LmtpServer, Matcher, Router, RouterSettings, Rule, Table};
+use route::{Dns, DnsSettings, Router, RouterSettings};
 use spool::{DirSpool, LogSpool, ShardedSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -82,51 +79,15 @@ pub(crate) fn sort_order(order: config::SortOrder) -> queue::SortOrder {
     }
 }
 
-/// Explicit routes in their order, then local Maildirs, then MX.
-pub(crate) fn table(settings: &Settings) -> Table {
-    let explicit = settings.routes.iter().map(|route| {
-        let patterns = route.domains.clone();
-        let matches: Matcher = Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key)));
-        (matches, Rule { target: target(&route.target), tls: tls_mode(route.tls) })
-    });
-    let local = settings.local.domains.clone();
-    let is_local: Matcher = Box::new(move |key| local.iter().any(|domain| domain == key));
-    let maildir = route::Target::Maildir(settings.local.maildir.as_str().to_owned());
-    let local = (is_local, Rule { target: maildir, tls: TlsMode::Off });
-    Table::new(explicit.chain([local]), TlsMode::May)
-}
-
-fn target(target: &Target) -> route::Target {
-    match target {
-        Target::Smarthost(to) => route::Target::Smarthost { host: to.host.clone(), port: to.port },
-        Target::Lmtp(LmtpTarget::Unix(path)) => route::Target::Lmtp(LmtpServer::Unix(path.clone())),
-        Target::Lmtp(LmtpTarget::Tcp(to)) => {
-            route::Target::Lmtp(LmtpServer::Tcp { host: to.host.clone(), port: to.port })
-        }
-        Target::Maildir(template) => route::Target::Maildir(template.as_str().to_owned()),
-        Target::Mx => route::Target::Mx,
-        Target::Discard => route::Target::Discard,
-    }
-}
-
-fn tls_mode(tls: RouteTls) -> TlsMode {
-    match tls {
-        RouteTls::Off => TlsMode::Off,
-        RouteTls::May => TlsMode::May,
-        RouteTls::Require => TlsMode::Require,
-        RouteTls::Verify => TlsMode::Verify,
-    }
-}
-
 /// Everything a reload replaces at once.
 ///
 /// # Errors
 /// In words.
 pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
-    let table = Arc::new(table(&settings));
+    let routes = Routes::from(&settings);
     let courier = Arc::new(courier(&settings)?);
     let policy = policy(&settings);
-    Ok(ConfigSnapshot { settings, table, courier, policy })
+    Ok(ConfigSnapshot { settings, routes, courier, policy })
 }
 
 fn courier(settings: &Settings) -> Result<Courier, String> {
@@ -208,16 +169,9 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
         return Ok(stores.remove(0));
     }
     let names = settings.spools().iter().map(|spool| spool.path.display().to_string()).collect();
-    let settings = settings.clone();
-    let choose = move |envelope: &Envelope| settings.spool_of(group_of_mail(&settings, envelope));
+    let (settings, routes) = (settings.clone(), Routes::from(settings));
+    let choose = move |envelope: &Envelope| settings.spool_of(routes.group_of_message(envelope));
     Ok(Box::new(ShardedSpool::new(stores, Box::new(choose)).with_names(names)))
-}
-
-/// The group that decides where a message is kept: its first recipient's.
-fn group_of_mail(settings: &Settings, envelope: &Envelope) -> usize {
-    let sender = sender_key(envelope);
-    let first = envelope.recipients.first();
-    first.map_or(0, |first| settings.queue_group(&domain_key(&first.path), sender.as_deref()))
 }
 
 /// One spool, still to be recovered.

@@ -2,7 +2,7 @@
 
 mod connections;
 
-use mail::{Destination, Disposition, Enhanced, Outcome, QueueId, Transport};
+use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};
 use proptest::prelude::*;
 use queue::{
     Arrival, CancelAs, ConnectionRequest, DestinationId, Group, GroupId, JobStatus, Lease, Millis, Overdue,
@@ -14,7 +14,7 @@ use std::{
 };
 
 fn site(name: &str) -> Destination {
-    Destination { transport: Transport::Mx, tls: mail::TlsMode::May, target: name.into() }
+    Destination::mx(name, mail::TlsMode::May)
 }
 
 fn down() -> Outcome {
@@ -582,7 +582,7 @@ fn crowded() -> Queue {
 fn names(q: &Queue, id: u64) -> Vec<String> {
     let mut jobs = q.message(QueueId(id)).unwrap().jobs;
     jobs.sort_by_key(|job| job.recipients[0]);
-    jobs.iter().map(|job| job.destination.target.to_string()).collect()
+    jobs.iter().map(|job| job.destination.to_string().replace("mx:", "")).collect()
 }
 
 #[test]

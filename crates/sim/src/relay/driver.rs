@@ -14,8 +14,8 @@ use engine::{
     RetryAt, Routed, Settings, TaskId,
 };
 use mail::{
-    Attempt, ChunkId, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, Outcome,
-    Part, QueueId, Reply, SharedMessage, UnixMillis,
+    Attempt, ChunkId, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, NextHop,
+    Outcome, Part, QueueId, Reply, SharedMessage, UnixMillis,
 };
 use queue::{CancelAs, GroupId, JobStatus, Millis};
 use smtp::server::replies;
@@ -428,7 +428,11 @@ impl Driver {
             self.handle(Event::ConnectionClosed { connection: id, leases: Vec::new() }, oracle, rng);
             return;
         }
-        let host = destination.target.as_ref().into();
+        let host = match &destination.next_hop {
+            NextHop::Mx(domain) => (&**domain).into(),
+            NextHop::Smarthost(to) => (&*to.host).into(),
+            other => unreachable!("the routes have no {other}"),
+        };
         self.connections.push(Connection::new(id, host, self.is_well, self.context.now, rng));
     }
 

@@ -1,10 +1,10 @@
 //! ShardedSpool configurations of routes and queue groups, between which reloads change.
 
-use mail::{Destination, Envelope, ForwardPath, TlsMode, Transport};
+use mail::{Destination, Envelope, ForwardPath, HostPort, NextHop, TlsMode};
 use queue::{Group, GroupId};
 
 /// Takes mail for all domains.
-pub(super) const HUB: &str = "hub.test:25";
+pub(super) const HUB: &str = "hub.test";
 
 /// One of [`Routes::COUNT`] configurations.
 pub(super) struct Routes(pub(super) u8);
@@ -26,10 +26,11 @@ impl Routes {
 
     pub(super) fn destination(&self, path: &ForwardPath) -> Destination {
         if self.0 & 1 == 1 && Self::number(path).is_multiple_of(3) {
-            return Destination { transport: Transport::Smarthost, tls: TlsMode::May, target: HUB.into() };
+            let hub = HostPort { host: HUB.to_owned(), port: 25 };
+            return Destination { next_hop: NextHop::Smarthost(hub.into()), tls: TlsMode::May };
         }
         let target = path.mailbox().map_or("localhost".into(), |mailbox| mailbox.domain().key());
-        Destination { transport: Transport::Mx, tls: TlsMode::May, target: target.as_ref().into() }
+        Destination::mx(target.as_ref(), TlsMode::May)
     }
 }
 

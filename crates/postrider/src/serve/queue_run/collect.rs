@@ -87,7 +87,7 @@ pub(super) fn read(
     let by_host = options.order == SortOrder::Host;
     let (mut items, mut met) = (Vec::with_capacity(ITEMS_AT_FIRST), Interner::default());
     let mut take = |found: Recovered| {
-        let first = || current.destinations(&found.message.envelope).map(|way| way.0).min();
+        let first = || current.routes.envelope(&found.message.envelope).map(|one| one.0).min();
         let first = if by_host { first() } else { None };
         items.push(Item { found, destination: first.map(|first| met.number(first)) });
     };

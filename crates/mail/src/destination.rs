@@ -1,0 +1,183 @@
+//! Destinations: where recipients' mail goes next, and how.
+
+use crate::Domain;
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// `host:port`. The host is a name or an IP address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostPort {
+    /// A-label name, or an address without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl HostPort {
+    /// Reads `name:port`, `192.0.2.1:port` or `[2001:db8::1]:port`. The error says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Self::checked(address.ip().to_string(), address.port());
+        }
+        if text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) {
+            return Err("an IPv6 address needs brackets, and the port is missing");
+        }
+        let Some((host, port)) = text.rsplit_once(':') else { return Err("the port is missing") };
+        let plain = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+        let port = plain.then(|| port.parse().ok()).flatten().ok_or("not a port from 1 to 65535")?;
+        match Domain::parse(host) {
+            Ok(domain) if !host.starts_with('[') => Self::checked(domain.key().into_owned(), port),
+            _ => Err("not a host name"),
+        }
+    }
+
+    fn checked(host: String, port: u16) -> Result<Self, &'static str> {
+        if port == 0 { Err("not a port from 1 to 65535") } else { Ok(Self { host, port }) }
+    }
+
+    /// Returns the host if it is an address.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            return write!(f, "[{}]:{}", self.host, self.port);
+        }
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// An LMTP server (RFC 2033): a socket in the file system, or a host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LmtpServer {
+    /// `unix:/path`.
+    Unix(PathBuf),
+    /// `host:port`.
+    Tcp(HostPort),
+}
+
+impl fmt::Display for LmtpServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(host) => host.fmt(f),
+        }
+    }
+}
+
+/// Whether mail leaves by TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum TlsMode {
+    /// Never.
+    Off,
+    /// When offered; the certificate does not matter (RFC 7435).
+    May,
+    /// Or the mail waits; the certificate does not matter.
+    Require,
+    /// With a certificate that names the host and is trusted, or the mail waits.
+    Verify,
+}
+
+/// The next hop of a message. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum NextHop {
+    /// SMTP to the mail exchangers of a domain, given as [`Domain::key`].
+    Mx(Arc<str>),
+    /// SMTP to a fixed host, whatever MX records say.
+    Smarthost(Arc<HostPort>),
+    /// LMTP to a fixed host or socket.
+    Lmtp(Arc<LmtpServer>),
+    /// Maildirs on this machine: an absolute path with `{local}` and `{domain}` in it.
+    Maildir(Arc<str>),
+    /// None: the mail is thrown away, because a route says so.
+    Discard,
+}
+
+impl fmt::Display for NextHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mx(domain) => write!(f, "mx:{domain}"),
+            Self::Smarthost(host) => write!(f, "smarthost:{host}"),
+            Self::Lmtp(server) => write!(f, "lmtp:{server}"),
+            Self::Maildir(template) => write!(f, "maildir:{template}"),
+            Self::Discard => f.write_str("discard:discard"),
+        }
+    }
+}
+
+/// What is scheduled as one: the recipients that share a next hop and its TLS mode. Displayed as
+/// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Destination {
+    /// The next hop.
+    pub next_hop: NextHop,
+    /// The TLS mode is part of the destination, so that what is queued leaves no less safely when the routes change.
+    pub tls: TlsMode,
+}
+
+impl Destination {
+    /// The mail exchangers of a domain, given as [`Domain::key`].
+    pub fn mx(domain: impl Into<Arc<str>>, tls: TlsMode) -> Self {
+        Self { next_hop: NextHop::Mx(domain.into()), tls }
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.next_hop.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_with_ports_read_back_as_shown() {
+        for text in ["mail.example.com:587", "192.0.2.1:25", "[2001:db8::1]:25", "localhost:1"] {
+            assert_eq!(HostPort::parse(text).unwrap().to_string(), text);
+        }
+        for junk in [
+            "mail.example.com",
+            "a:",
+            "a:0",
+            "a:65536",
+            ":25",
+            "a b:25",
+            "::1",
+            "[::1]",
+            "a:+25",
+            "127.0.0.1:0",
+        ] {
+            assert!(HostPort::parse(junk).is_err(), "{junk}");
+        }
+    }
+
+    #[test]
+    fn destinations_are_shown_with_their_transport() {
+        let host = HostPort { host: "2001:db8::1".into(), port: 25 };
+        let lmtp = |server| NextHop::Lmtp(Arc::new(server));
+        for (next_hop, text) in [
+            (NextHop::Mx("a.test".into()), "mx:a.test"),
+            (NextHop::Smarthost(Arc::new(host.clone())), "smarthost:[2001:db8::1]:25"),
+            (lmtp(LmtpServer::Tcp(host)), "lmtp:[2001:db8::1]:25"),
+            (lmtp(LmtpServer::Unix("/run/a:b".into())), "lmtp:unix:/run/a:b"),
+            (NextHop::Maildir("/m/{local}".into()), "maildir:/m/{local}"),
+            (NextHop::Discard, "discard:discard"),
+        ] {
+            assert_eq!(Destination { next_hop, tls: TlsMode::May }.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn next_hops_that_differ_in_tls_alone_are_two_destinations() {
+        assert_ne!(Destination::mx("a.test", TlsMode::May), Destination::mx("a.test", TlsMode::Require));
+    }
+}

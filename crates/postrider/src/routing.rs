@@ -1,0 +1,107 @@
+//! Routes and queue groups as the configuration says. The daemon, `sendmail -bv` and listings of a spool ask here.
+
+use config::{QueueGroup, RouteTls, Settings, Target};
+use mail::{Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
+use queue::GroupId;
+use route::{Rule, Table};
+use std::borrow::Cow;
+
+/// The routes and queue groups of one configuration.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    table: Table,
+    groups: Vec<QueueGroup>,
+    /// The domain of the mailbox that gets mail for the bare postmaster.
+    postmaster_key: String,
+}
+
+impl From<&Settings> for Routes {
+    /// Explicit routes in their order, then local Maildirs, then MX.
+    fn from(settings: &Settings) -> Self {
+        let explicit = settings.routes.iter().map(|route| {
+            let patterns = route.domains.clone();
+            Rule {
+                matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
+                next_hop: next_hop(&route.target),
+                tls: tls_mode(route.tls),
+            }
+        });
+        let domains = settings.local.domains.clone();
+        let local = Rule {
+            matches: Box::new(move |key| domains.iter().any(|domain| domain == key)),
+            next_hop: Some(NextHop::Maildir(settings.local.maildir.as_str().into())),
+            tls: TlsMode::Off,
+        };
+        Self {
+            table: Table::new(explicit.chain([local]), TlsMode::May),
+            groups: settings.queue_groups.clone(),
+            postmaster_key: settings.postmaster.domain().key().into_owned(),
+        }
+    }
+}
+
+impl Routes {
+    /// Returns where mail for a domain goes, given as [`mail::Domain::key`].
+    pub(crate) fn domain(&self, key: &str) -> Destination {
+        self.table.destination(key)
+    }
+
+    /// Returns where mail for a recipient goes.
+    pub(crate) fn recipient(&self, path: &ForwardPath) -> Destination {
+        self.domain(&self.key(path))
+    }
+
+    /// Returns the destination and the queue group of each recipient.
+    pub(crate) fn envelope(&self, envelope: &Envelope) -> impl Iterator<Item = (Destination, GroupId)> {
+        let sender = if self.groups.is_empty() { None } else { sender_key(envelope) };
+        envelope.recipients.iter().map(move |recipient| {
+            let key = self.key(&recipient.path);
+            let group = self.group(&key, sender.as_deref());
+            // The configuration has at most 255 groups.
+            (self.domain(&key), GroupId(u8::try_from(group).unwrap_or(0)))
+        })
+    }
+
+    /// Returns the number of the queue group that decides where a message is kept: the group of the first recipient,
+    /// counted from 1; 0 for no group.
+    pub(crate) fn group_of_message(&self, envelope: &Envelope) -> usize {
+        let sender = sender_key(envelope);
+        let first = envelope.recipients.first();
+        first.map_or(0, |first| self.group(&self.key(&first.path), sender.as_deref()))
+    }
+
+    fn group(&self, recipient: &str, sender: Option<&str>) -> usize {
+        QueueGroup::find(&self.groups, recipient, sender)
+    }
+
+    fn key<'a>(&'a self, path: &'a ForwardPath) -> Cow<'a, str> {
+        path.mailbox().map_or(Cow::Borrowed(&self.postmaster_key), |mailbox| mailbox.domain().key())
+    }
+}
+
+fn sender_key(envelope: &Envelope) -> Option<Cow<'_, str>> {
+    match &envelope.reverse_path {
+        ReversePath::Mailbox(mailbox) => Some(mailbox.domain().key()),
+        _ => None,
+    }
+}
+
+/// Returns `None` for the mail exchangers of the recipient's domain.
+fn next_hop(target: &Target) -> Option<NextHop> {
+    match target {
+        Target::Smarthost(host) => Some(NextHop::Smarthost(host.clone().into())),
+        Target::Lmtp(server) => Some(NextHop::Lmtp(server.clone().into())),
+        Target::Maildir(template) => Some(NextHop::Maildir(template.as_str().into())),
+        Target::Mx => None,
+        Target::Discard => Some(NextHop::Discard),
+    }
+}
+
+fn tls_mode(tls: RouteTls) -> TlsMode {
+    match tls {
+        RouteTls::Off => TlsMode::Off,
+        RouteTls::May => TlsMode::May,
+        RouteTls::Require => TlsMode::Require,
+        RouteTls::Verify => TlsMode::Verify,
+    }
+}
