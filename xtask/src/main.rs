@@ -9,6 +9,7 @@ mod dependencies;
 mod docs;
 mod licence;
 mod pgo;
+mod rfc;
 mod setup;
 mod shell;
 mod testing;
@@ -134,6 +135,7 @@ fn run(verb: &Verb) -> Done {
 fn lint() -> Done {
     cargo(&["fmt", "--all", "--check"])?;
     tidy::check()?;
+    rfc::check()?;
     dependencies::check()?;
     cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
