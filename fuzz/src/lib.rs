@@ -14,11 +14,11 @@ pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};
 
-use mail::{ContentTraits, Mailbox, Reply, header::ContentScanner};
+use mail::{ContentTraits, Edit, Edits, Field, Mailbox, Reply, header::ContentScanner};
 use smtp::{
     Limits, command,
     server::{
-        Capabilities, Connection, Step,
+        Auth, AuthInput, Connection, Keyword, Profile, Step,
         content::{BareLf, ChunkCheck, ChunkNormalizer, DataDecoder, Piece},
         replies,
     },
@@ -149,9 +149,19 @@ pub fn chunk_content(bytes: &[u8]) {
 pub fn server_session(bytes: &[u8]) {
     let Some((split, wire)) = bytes.split_first() else { return };
     let limits = Limits { message_bytes: 100, command_line_bytes: 200, ..Limits::default() };
-    let capabilities =
-        Capabilities { hostname: "mx.test".into(), starttls: split % 2 == 0, binary_mime: split % 3 != 0 };
-    let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
+    let mut profile = Profile::new("mx.test");
+    if split % 2 == 0 {
+        profile = profile.with_starttls();
+    }
+    if split % 3 == 0 {
+        profile = profile.without(if split % 5 == 0 { Keyword::Chunking } else { Keyword::BinaryMime });
+    }
+    let offers_auth = split % 7 < 3;
+    if offers_auth {
+        profile.keywords.push(Keyword::Auth);
+        profile.auth = Auth { mechanisms: vec!["PLAIN".into()], in_clear_text: split % 7 > 0 };
+    }
+    let mut connection = Connection::new(limits.into(), Arc::new(profile), false);
     connection.set_bare_lf(if split % 3 == 0 { BareLf::Normalize } else { BareLf::Reject });
     let (mut unread, mut received, mut open) = (Vec::new(), 0, false);
     for piece in wire.chunks(usize::from(split / 2).max(1)) {
@@ -161,6 +171,16 @@ pub fn server_session(bytes: &[u8]) {
             match connection.step(&mut input) {
                 Step::NeedInput => break,
                 Step::Close => return well_formed(connection.output()),
+                Step::JudgeHello => connection.answer(replies::OK),
+                Step::Authenticate(AuthInput::Begin { initial: None, .. }) => {
+                    assert!(offers_auth);
+                    connection.challenge(Vec::new());
+                }
+                Step::Authenticate(input) => {
+                    let is_begin = matches!(input, AuthInput::Begin { .. });
+                    let failed = Reply::fixed(535, mail::Enhanced(5, 7, 8), "Authentication failed");
+                    connection.answer(if is_begin { replies::AUTHENTICATED } else { failed });
+                }
                 Step::JudgeSender => connection.answer(replies::SENDER_OK),
                 Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
                 Step::StartContent => (open, received) = (true, 0),
@@ -170,9 +190,10 @@ pub fn server_session(bytes: &[u8]) {
                     assert!(received <= 100);
                 }
                 Step::DiscardContent => open = false,
-                Step::Commit(envelope) => {
-                    assert!(open && !envelope.recipients.is_empty());
+                Step::JudgeContent => {
+                    assert!(open);
                     open = false;
+                    assert!(!connection.accept_content().recipients.is_empty());
                     connection.answer(Reply::new(250, mail::Enhanced(2, 0, 0), "Ok"));
                 }
                 Step::StartTls => {
@@ -183,6 +204,37 @@ pub fn server_session(bytes: &[u8]) {
         }
         unread = input.to_vec();
         well_formed(connection.output());
+    }
+}
+
+/// Changes to a header: what is not changed stays, and no text becomes more than one field.
+pub fn header_edit(bytes: &[u8]) {
+    let Some((at, rest)) = bytes.split_first() else { return };
+    let (value, header) = rest.split_at(usize::from(*at).min(rest.len()));
+    assert_eq!(Edits::default().apply(header, 0), header);
+    let mut scanner = ContentScanner::default();
+    scanner.scan(header);
+    let header = &header[..scanner.final_header_bytes()];
+    let Ok(field) = Field::new("X-Fuzz", &String::from_utf8_lossy(value)) else { return };
+    let count = |header: &[u8]| {
+        let mut scanner = ContentScanner::default();
+        scanner.scan(header);
+        (scanner.final_header_bytes() == header.len(), scanner.summary().received_count)
+    };
+    for edit in [
+        Edit::Prepend(field.clone()),
+        Edit::Append(field.clone()),
+        Edit::Replace { occurrence: 0, field: field.clone() },
+    ] {
+        let is_added = matches!(edit, Edit::Prepend(_) | Edit::Append(_));
+        let edited = [edit].into_iter().collect::<Edits>().apply(header, 0);
+        assert_eq!(count(&edited), count(header), "{header:?}: {edited:?}");
+        if is_added {
+            let removed: Edits =
+                [Edit::Remove { name: "x-fuzz".into(), occurrence: None }].into_iter().collect();
+            let (back, before) = (removed.apply(&edited, 0), removed.apply(header, 0));
+            assert!(back == before || back == [&before[..], b"\r\n"].concat(), "{header:?}: {edited:?}");
+        }
     }
 }
 
@@ -225,6 +277,9 @@ const WORDS: &[&str] = &[
     "BDAT 2\r\n",
     "RSET\r\n",
     "STARTTLS\r\n",
+    "AUTH PLAIN\r\n",
+    "AUTH PLAIN AGEAYg==\r\n",
+    "AGEAYg==\r\n",
     "QUIT\r\n",
     "NOOP\r\n",
     "MAIL FROM:",

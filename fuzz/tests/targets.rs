@@ -18,6 +18,7 @@ targets!(
     data_content,
     chunk_content,
     server_session,
+    header_edit,
     client_replies,
     client_session,
     client_conversation,

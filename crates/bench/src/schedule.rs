@@ -24,8 +24,6 @@ impl Routing for ByDomain {
         };
         envelope.recipients.iter().map(|one| (destination(one), GroupId::default())).collect()
     }
-
-    fn address_report(&self, _: &mut Envelope) {}
 }
 
 /// The engine, and a driver that performs its effects in memory.
@@ -82,7 +80,7 @@ impl Driver {
     /// A message is durable.
     pub fn accept(&mut self, message: SharedMessage, now: Millis) {
         let routed = Routed::new(self.routing.clone(), &message.envelope);
-        self.handle(Event::Accepted { message, routed }, now);
+        self.handle(Event::Accepted { message, routed, is_held: false }, now);
     }
 
     /// The next lease of a connection that was opened or woken. A connection without one becomes idle.

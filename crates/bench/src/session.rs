@@ -4,7 +4,7 @@ use bytes::Bytes;
 use mail::{Content, Envelope, Part, header::ContentScanner};
 use smtp::{
     Limits,
-    server::{Capabilities, Connection, Step, replies},
+    server::{Connection, Profile, Step, replies},
 };
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ pub struct Client {
 
 impl Default for Client {
     fn default() -> Self {
-        let capabilities = Capabilities { hostname: "mx.test".into(), starttls: false, binary_mime: true };
-        let connection = Connection::new(Arc::<Limits>::default(), Arc::new(capabilities), false);
+        let profile = Profile::new("mx.test");
+        let connection = Connection::new(Arc::<Limits>::default(), Arc::new(profile), false);
         let mut client =
             Self { connection, scanner: ContentScanner::default(), body: Vec::new(), content: content() };
         assert!(client.feed(b"EHLO source.test\r\n").is_none());
@@ -68,6 +68,7 @@ impl Client {
         let complete = loop {
             match self.connection.step(&mut input) {
                 Step::NeedInput => break None,
+                Step::JudgeHello => self.connection.answer(replies::OK),
                 Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
                 Step::JudgeRecipient => self.connection.answer(replies::RECIPIENT_OK),
                 Step::StartContent => self.body.reserve(2048),
@@ -75,8 +76,8 @@ impl Client {
                     self.scanner.scan(bytes);
                     self.body.extend_from_slice(bytes);
                 }
-                Step::Commit(envelope) => break Some(*envelope),
-                Step::Close | Step::StartTls | Step::DiscardContent => {
+                Step::JudgeContent => break Some(self.connection.accept_content()),
+                Step::Close | Step::StartTls | Step::Authenticate(_) | Step::DiscardContent => {
                     unreachable!("the client is well-behaved")
                 }
             }

@@ -65,6 +65,26 @@ choice! {
 }
 
 choice! {
+    /// A keyword of EHLO's reply that a listener can withhold.
+    EhloKeyword: "one of \"8bitmime\", \"binarymime\", \"chunking\", \"dsn\", \"pipelining\", \"size\" and \"smtputf8\"" {
+        /// RFC 6152.
+        EightBitMime = "8bitmime",
+        /// RFC 3030.
+        BinaryMime = "binarymime",
+        /// RFC 3030.
+        Chunking = "chunking",
+        /// RFC 3461.
+        Dsn = "dsn",
+        /// RFC 2920.
+        Pipelining = "pipelining",
+        /// RFC 1870.
+        Size = "size",
+        /// RFC 6531.
+        SmtpUtf8 = "smtputf8",
+    }
+}
+
+choice! {
     /// Whether mail leaves by TLS.
     RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
         /// Never.

@@ -24,7 +24,7 @@ mod units;
 mod value;
 
 pub use choice::{
-    Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion,
+    Backend, BareLf, EhloKeyword, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion,
 };
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};

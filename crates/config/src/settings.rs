@@ -2,7 +2,10 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{Backend, BareLf, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion},
+    choice::{
+        Backend, BareLf, EhloKeyword, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder,
+        TlsVersion,
+    },
     domain::DomainPattern,
     group::QueueGroup,
     route::{MaildirTemplate, Route},
@@ -102,12 +105,22 @@ pub struct Listen {
     pub tls: ListenTls,
     /// The treatment of a bare CR or LF. `None`: the client's network decides.
     pub bare_lf: Option<BareLf>,
+    /// Keywords that are left out of EHLO's reply.
+    pub discard_ehlo_keywords: Vec<EhloKeyword>,
+    /// The largest message, where it differs from that of the limits.
+    pub max_message_size: Option<ByteSize>,
 }
 
 impl ListenKeys {
     /// The listener that these keys describe.
     pub(crate) fn at(&self, address: SocketAddr) -> Listen {
-        Listen { address, tls: self.tls, bare_lf: self.bare_lf }
+        Listen {
+            address,
+            tls: self.tls,
+            bare_lf: self.bare_lf,
+            discard_ehlo_keywords: self.discard_ehlo_keywords.clone(),
+            max_message_size: self.max_message_size,
+        }
     }
 }
 
@@ -154,6 +167,11 @@ section! {
         /// line may end in LF. In both cases only CRLF.CRLF ends the content. When it is left out, clients in
         /// `relay.networks` are normalized and others rejected.
         bare_lf: Option<BareLf> = "",
+        /// Keywords that are left out of EHLO's reply here, for clients that use them wrongly. Their commands and
+        /// parameters are refused. Without `chunking` there is no `binarymime` either.
+        discard_ehlo_keywords: Vec<EhloKeyword> = "[]",
+        /// The largest message that is taken here, announced by SIZE, where it differs from that of `[limits]`.
+        max_message_size: Option<ByteSize> = "",
     }
 }
 

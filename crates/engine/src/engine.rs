@@ -163,7 +163,9 @@ impl Engine {
             Event::ConnectionClosed { connection, leases } => {
                 self.on_closed(context, connection, leases, effects);
             }
-            Event::Accepted { message, routed } => self.on_accepted(context, message, routed),
+            Event::Accepted { message, routed, is_held } => {
+                self.on_accepted(context, message, routed, is_held);
+            }
             Event::AttemptFinished { connection, lease, message, results, attempt } => {
                 self.connections.get_mut(connection).lease_count -= 1;
                 self.on_attempt(context, lease, message, results, attempt, effects);
@@ -215,13 +217,13 @@ impl Engine {
 
     // ---- messages in ----
 
-    fn on_accepted(&mut self, context: Context, message: SharedMessage, routed: Routed) {
+    fn on_accepted(&mut self, context: Context, message: SharedMessage, routed: Routed, is_held: bool) {
         let destinations = if is_same(&routed.by, &self.routing) {
             routed.destinations
         } else {
             self.routing.route(&message.envelope)
         };
-        self.enqueue(context, message, &destinations);
+        self.enqueue(context, message, &destinations, is_held);
     }
 
     /// Queues a message that is durable.
@@ -230,18 +232,19 @@ impl Engine {
         context: Context,
         message: SharedMessage,
         destinations: &[(Destination, GroupId)],
+        is_held: bool,
     ) {
         let mut rows = Vec::with_capacity(destinations.len());
         for (index, (name, group)) in (0..).zip(destinations) {
             rows.push((index, self.destination(name, *group), 0, None));
         }
         // What a dead destination collects would only evict what is about to leave.
-        let is_cached = !rows.iter().all(|row| self.queue.is_suspended(row.1));
+        let is_cached = !is_held && !rows.iter().all(|row| self.queue.is_suspended(row.1));
         let arrival = Arrival {
             id: message.id,
             arrived: context.now,
             size_bytes: message.content.size_bytes(),
-            held: false,
+            held: is_held,
             recipients: &rows,
         };
         if self.queue.insert(&arrival, context.now) {

@@ -57,6 +57,8 @@ pub enum Event<'a> {
         message: SharedMessage,
         /// Where its recipients go.
         routed: Routed,
+        /// Whether the message is held until an operator releases it. The spool has that already.
+        is_held: bool,
     },
     /// A connection can carry another transaction. Answered by [`crate::Effect::Deliver`] or by nothing.
     ConnectionReady(ConnectionId),

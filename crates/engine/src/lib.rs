@@ -11,6 +11,7 @@
 //!
 //! Read first: [`Event`] and [`Effect`].
 
+pub mod accept;
 mod cache;
 mod complete;
 mod connections;

@@ -1,7 +1,7 @@
 //! Delivery status notifications: who gets one, and when there is memory to make it.
 
 use crate::{
-    Effect, Engine, LogEvent, Routing, TaskId,
+    Effect, Engine, LogEvent, TaskId,
     complete::{AttemptResult, EndCause},
     event::Context,
     task::{Permit, Task},
@@ -28,7 +28,6 @@ pub struct ReportRequest {
     reports: Vec<Planned>,
     hostname: Arc<str>,
     gives_up: UnixMillis,
-    routing: Arc<dyn Routing>,
 }
 
 impl std::fmt::Debug for ReportRequest {
@@ -51,9 +50,10 @@ impl ReportRequest {
         &self.message
     }
 
-    /// Composes the reports. `content` is the beginning of the message's content, in whole parts, of at least
+    /// Composes the reports. A driver takes them through the accept pipeline before it hands them to the engine:
+    /// [`crate::accept`]. `content` is the beginning of the message's content, in whole parts, of at least
     /// [`Self::CONTENT_MAX_BYTES`] if there is so much.
-    pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<SharedMessage> {
+    pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<Message> {
         let facts = dsn::Facts {
             reporting_mta: &self.hostname,
             relay: &self.attempt.relay,
@@ -63,9 +63,7 @@ impl ReportRequest {
         };
         let compose = |planned: &Planned| {
             let Planned { kind, affected, id } = planned;
-            let mut report = dsn::compose(*kind, &self.message, affected, &facts, *id)?;
-            self.routing.address_report(&mut report.envelope);
-            Some(SharedMessage::new(report))
+            dsn::compose(*kind, &self.message, affected, &facts, *id)
         };
         self.reports.iter().filter_map(compose).collect()
     }
@@ -151,7 +149,6 @@ impl Engine {
             reports,
             hostname: self.settings.hostname.clone(),
             gives_up: UnixMillis(message.arrived.0.saturating_add(expire)),
-            routing: self.routing.clone(),
             message,
         };
         effects.push(Effect::Compose(Box::new(request)));
@@ -203,7 +200,7 @@ impl Engine {
                     // Before the first line about its delivery.
                     effects.push(Effect::Log(LogEvent::Accepted(report.clone())));
                     let destinations = self.routing.route(&report.envelope);
-                    self.enqueue(context, report, &destinations);
+                    self.enqueue(context, report, &destinations, false);
                 }
             }
         }

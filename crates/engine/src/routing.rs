@@ -8,9 +8,6 @@ use std::sync::Arc;
 pub trait Routing: Send + Sync {
     /// Returns the destination and the queue group of each recipient, in the order of the envelope.
     fn route(&self, envelope: &Envelope) -> Vec<(Destination, GroupId)>;
-
-    /// Rewrites the recipients of a report as those of other local mail are rewritten.
-    fn address_report(&self, envelope: &mut Envelope);
 }
 
 /// The destinations of a message, and which routing gave them.

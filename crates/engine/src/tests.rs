@@ -26,8 +26,6 @@ impl Routing for ByDomain {
         };
         envelope.recipients.iter().map(|one| (destination(one), GroupId::default())).collect()
     }
-
-    fn address_report(&self, _: &mut Envelope) {}
 }
 
 /// An engine, and a driver that performs its effects at once.
@@ -124,6 +122,7 @@ impl Bench {
             }
             Effect::Compose(request) => {
                 let reports = request.compose(b"Subject: x\r\n\r\n", context(self.now).wall);
+                let reports: Vec<_> = reports.into_iter().map(SharedMessage::new).collect();
                 self.reports.extend(reports.iter().cloned());
                 self.messages.extend(reports.iter().cloned());
                 self.handle(Event::Composed { task: request.task(), reports });
@@ -141,7 +140,7 @@ impl Bench {
     fn accept(&mut self, message: &SharedMessage) {
         self.messages.push(message.clone());
         let routed = Routed::new(self.routing.clone(), &message.envelope);
-        self.handle(Event::Accepted { message: message.clone(), routed });
+        self.handle(Event::Accepted { message: message.clone(), routed, is_held: false });
     }
 
     fn recover(&mut self, message: &SharedMessage) {

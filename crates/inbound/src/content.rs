@@ -1,25 +1,35 @@
-//! Collects a message's content as it arrives: in memory while small, in the spool when not.
+//! Collects a message's content as it arrives: in memory while small, in the spool when not. The header stays in
+//! memory and is a part of its own.
 
 use crate::{Budget, Service, Settings, StoreError, trace::Received};
 use bytes::Bytes;
-use mail::{ChunkId, Content, Envelope, Part, QueueId, header::ContentScanner};
+use mail::{ChunkId, Envelope, Part, QueueId, ReceivedContent, header::ContentScanner};
 use smtp::server::replies;
 use std::sync::Arc;
 
 /// Pieces that go to the spool when memory is short.
 const SMALL_CHUNK_BYTES: usize = 16 * 1024;
 
-/// The content of the message in hand. Dropped before [`ContentReceiver::finish`], it gives back what it took.
+/// Longest header that is kept when memory is short.
+const SMALL_HEADER_BYTES: usize = 64 * 1024;
+
+/// The content of a message that arrives. Dropped before [`ContentReceiver::finish`], it gives back what it took.
 pub(crate) struct ContentReceiver<S: Service> {
     pub(crate) id: QueueId,
+    /// What is not in `parts` yet.
     buffer: Vec<u8>,
+    /// The header, once it was cut from the buffer, and chunks in the spool.
     parts: Vec<Part>,
     /// A piece the spool had no room for.
     pending: Option<Bytes>,
     scanner: ContentScanner,
+    /// The trace field, at the front of the header.
+    trace_bytes: usize,
+    /// The service was asked about the header.
+    is_header_judged: bool,
     budget: Arc<Budget>,
     service: Arc<S>,
-    /// What the budget was told of.
+    /// Bytes that the budget counts.
     counted_bytes: usize,
 }
 
@@ -30,24 +40,23 @@ impl<S: Service> ContentReceiver<S> {
         received.write_to(&mut buffer);
         Self {
             id: received.id,
+            trace_bytes: buffer.len(),
             buffer,
             parts: Vec::new(),
             pending: None,
             scanner: ContentScanner::default(),
+            is_header_judged: false,
             budget: budget.clone(),
             service: service.clone(),
             counted_bytes: 0,
         }
     }
 
-    /// Takes the next octets. A refusal is of the message; one that is busy has taken them, and is to be
-    /// asked with [`ContentReceiver::again`] before it takes more.
-    pub(crate) fn append(
-        &mut self,
-        bytes: &[u8],
-        envelope: &Envelope,
-        settings: &Settings,
-    ) -> Result<(), StoreError> {
+    /// Appends octets in memory. [`ContentReceiver::store`] has to follow.
+    ///
+    /// # Errors
+    /// The refusal of the message.
+    pub(crate) fn append(&mut self, bytes: &[u8], settings: &Settings) -> Result<(), StoreError> {
         debug_assert!(self.pending.is_none(), "the disk is behind");
         self.scanner.scan(bytes);
         if self.scanner.header_bytes() > settings.limits.header_bytes {
@@ -57,54 +66,108 @@ impl<S: Service> ContentReceiver<S> {
             return Err(StoreError::Refused(replies::TOO_MANY_HOPS));
         }
         self.buffer.extend_from_slice(bytes);
-        self.count(self.buffer.len());
-        let short = self.budget.content_bytes() > settings.memory_bytes;
-        let limit = if short { SMALL_CHUNK_BYTES.min(settings.chunk_bytes) } else { settings.chunk_bytes };
-        if self.buffer.len() > limit {
-            self.pending = Some(Bytes::from(std::mem::take(&mut self.buffer)));
+        self.count();
+        Ok(())
+    }
+
+    /// Hands a full buffer to the spool. A header stays in memory.
+    ///
+    /// # Errors
+    /// A refusal of the message; or the disk is behind, and [`ContentReceiver::retry_store`] has to follow.
+    pub(crate) fn store(&mut self, envelope: &Envelope, settings: &Settings) -> Result<(), StoreError> {
+        let is_short = self.budget.content_bytes() > settings.memory_bytes;
+        let limit = if is_short { SMALL_CHUNK_BYTES.min(settings.chunk_bytes) } else { settings.chunk_bytes };
+        if self.buffer.len() <= limit {
+            return Ok(());
         }
+        if !self.scanner.has_whole_header() {
+            let is_large = is_short && self.buffer.len() > SMALL_HEADER_BYTES;
+            return if is_large { Err(StoreError::Refused(replies::NO_ROOM)) } else { Ok(()) };
+        }
+        let mut chunk = Bytes::from(std::mem::take(&mut self.buffer));
+        if self.parts.is_empty() {
+            // A copy, so that the header does not keep the memory of the chunk.
+            let header = Bytes::copy_from_slice(&chunk.split_to(self.header_bytes()));
+            self.parts.push(Part::Memory(header));
+        }
+        self.pending = Some(chunk).filter(|chunk| !chunk.is_empty());
         self.retry_store(envelope)
     }
 
-    fn count(&mut self, bytes: usize) {
+    /// Offers the spool the piece it had no room for, if there is one.
+    ///
+    /// # Errors
+    /// As for [`ContentReceiver::store`].
+    pub(crate) fn retry_store(&mut self, envelope: &Envelope) -> Result<(), StoreError> {
+        if let Some(chunk) = &self.pending {
+            let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
+            let chunk_id = self.service.store(envelope, chunk.clone())?;
+            self.pending = None;
+            self.parts.push(Part::Stored { chunk_id, length_bytes });
+        }
+        self.count();
+        Ok(())
+    }
+
+    /// The header's length with the trace field, once the header is complete.
+    fn header_bytes(&self) -> usize {
+        self.trace_bytes + self.scanner.final_header_bytes()
+    }
+
+    /// Tells the budget what is in memory.
+    fn count(&mut self) {
+        let pending_bytes = self.pending.as_ref().map_or(0, Bytes::len);
+        let header_bytes = if self.parts.is_empty() { 0 } else { self.header_bytes() };
+        let bytes = self.buffer.len() + pending_bytes + header_bytes;
         self.budget.add_content(bytes);
         self.budget.release_content(self.counted_bytes);
         self.counted_bytes = bytes;
     }
 
-    /// Offers the spool the piece it had no room for, if there is one.
-    pub(crate) fn retry_store(&mut self, envelope: &Envelope) -> Result<(), StoreError> {
-        let Some(chunk) = &self.pending else { return Ok(()) };
-        let length_bytes = u32::try_from(chunk.len()).expect("a chunk is far below 4 GiB");
-        let chunk_id = self.service.store(envelope, chunk.clone())?;
-        self.pending = None;
-        self.parts.push(Part::Stored { chunk_id, length_bytes });
-        self.count(0);
-        Ok(())
+    /// Is the service to be asked about the header? Once: when the header is complete, or when the content ends without
+    /// an empty line.
+    pub(crate) fn has_unjudged_header(&self, is_end: bool) -> bool {
+        !self.is_header_judged && (is_end || self.scanner.has_whole_header())
     }
 
-    /// The whole content. The budget is told when the message is committed, with [`MemoryPermit`].
-    pub(crate) fn finish(mut self) -> (Content, MemoryPermit) {
-        if !self.buffer.is_empty() {
-            self.parts.push(Part::Memory(std::mem::take(&mut self.buffer).into()));
+    /// The header, without the trace field.
+    pub(crate) fn take_unjudged_header(&mut self) -> &[u8] {
+        self.is_header_judged = true;
+        &self.buffer[self.trace_bytes..self.header_bytes()]
+    }
+
+    /// Is the header complete?
+    pub(crate) fn has_whole_header(&self) -> bool {
+        self.scanner.has_whole_header()
+    }
+
+    /// The beginning of the body, before anything was handed to the spool.
+    pub(crate) fn first_body(&self) -> &[u8] {
+        &self.buffer[self.header_bytes()..]
+    }
+
+    /// The whole content. The budget is told when the permit is dropped.
+    pub(crate) fn finish(mut self) -> (ReceivedContent, MemoryPermit) {
+        let buffer = std::mem::take(&mut self.buffer);
+        if !buffer.is_empty() {
+            self.parts.push(Part::Memory(buffer.into()));
         }
         let permit =
             MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
-        (Content::new(self.scanner.traits(), std::mem::take(&mut self.parts)), permit)
+        let (header_bytes, parts) = (self.header_bytes(), std::mem::take(&mut self.parts));
+        (ReceivedContent::new(self.scanner.traits(), self.trace_bytes, header_bytes, parts), permit)
     }
+}
+
+/// The chunks among the parts.
+pub(crate) fn chunks(parts: &[Part]) -> Vec<ChunkId> {
+    parts.iter().filter_map(Part::chunk_id).collect()
 }
 
 impl<S: Service> Drop for ContentReceiver<S> {
     fn drop(&mut self) {
         self.budget.release_content(self.counted_bytes);
-        let chunk_ids: Vec<ChunkId> = self
-            .parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Stored { chunk_id, .. } => Some(*chunk_id),
-                Part::Memory(_) => None,
-            })
-            .collect();
+        let chunk_ids = chunks(&self.parts);
         if !chunk_ids.is_empty() {
             self.service.discard_chunks(&chunk_ids);
         }

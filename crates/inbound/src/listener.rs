@@ -7,7 +7,10 @@ use crate::{
 };
 use mail::Reply;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use smtp::server::{BareLf, replies};
+use smtp::{
+    Limits,
+    server::{BareLf, Keyword, replies},
+};
 use std::{
     io,
     net::{SocketAddr, TcpListener},
@@ -45,6 +48,10 @@ pub struct Listener {
     pub tls: TlsMode,
     /// What is done with a bare CR or LF. `None`: trusted clients are normalized, others rejected.
     pub bare_lf: Option<BareLf>,
+    /// Keywords of EHLO that are not offered here.
+    pub withheld: Vec<Keyword>,
+    /// Largest content in bytes, where it differs from [`Settings::limits`].
+    pub message_bytes: Option<u64>,
 }
 
 /// What may change while sessions go on: each session takes it as it is when it begins.
@@ -69,6 +76,31 @@ struct Open {
     address: Option<SocketAddr>,
     tls: TlsMode,
     bare_lf: Option<BareLf>,
+    withheld: Vec<Keyword>,
+    message_bytes: Option<u64>,
+    /// The settings of this listener's sessions, and what they were made of.
+    settings: Option<(Arc<Current>, Settings)>,
+}
+
+impl Open {
+    /// The settings as they are on this listener; made anew only after a reload.
+    fn settings(&mut self, current: &Arc<Current>) -> &Settings {
+        let is_made = self.settings.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, current));
+        if !is_made {
+            let mut settings = current.settings.clone();
+            let mut profile = (*settings.profile).clone();
+            if self.tls == TlsMode::StartTls && current.tls.is_some() {
+                profile = profile.with_starttls();
+            }
+            profile = self.withheld.iter().fold(profile, |profile, keyword| profile.without(*keyword));
+            settings.profile = Arc::new(profile);
+            if let Some(message_bytes) = self.message_bytes {
+                settings.limits = Arc::new(Limits { message_bytes, ..(*settings.limits).clone() });
+            }
+            self.settings = Some((current.clone(), settings));
+        }
+        &self.settings.as_ref().expect("made above").1
+    }
 }
 
 impl<S: Service> Inbound<S> {
@@ -116,7 +148,8 @@ impl<S: Service> Inbound<S> {
         #[allow(deprecated)]
         // its heir is unsafe, for types that may lie about their descriptor; this one cannot
         let socket = AsyncFd::with_interest(listener.socket, Interest::READABLE)?;
-        let open = Open { socket, address, tls: listener.tls, bare_lf: listener.bare_lf };
+        let Listener { tls, bare_lf, withheld, message_bytes, .. } = listener;
+        let mut open = Open { socket, address, tls, bare_lf, withheld, message_bytes, settings: None };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -124,7 +157,7 @@ impl<S: Service> Inbound<S> {
                 accepted = accept(&open.socket) => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => self.begin(stream, peer, &open),
+                Ok((stream, peer)) => self.begin(stream, peer, &mut open),
                 // The client was gone before we looked.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
@@ -135,12 +168,13 @@ impl<S: Service> Inbound<S> {
         }
     }
 
-    fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &Open) {
+    fn begin(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, open: &mut Open) {
         let mode = open.tls;
         let Ok(local) = open.address.map_or_else(|| stream.local_addr(), Ok) else { return };
         let client = Client { peer, local, tls: None };
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let settings = &current.settings;
+        let bare_lf = open.bare_lf;
+        let settings = open.settings(&current);
         let is_trusted = self.service.is_trusted(&client);
         let counted = (!is_trusted).then_some((peer.ip(), settings.sessions_per_client));
         let Some(guard) = self.budget.enter(settings.sessions_max, counted) else {
@@ -148,14 +182,7 @@ impl<S: Service> Inbound<S> {
             reject_connection(&stream, &replies::TOO_BUSY);
             return;
         };
-        let mut settings = settings.clone();
-        if mode != TlsMode::StartTls || current.tls.is_none() {
-            let capabilities = &settings.capabilities;
-            if capabilities.starttls {
-                settings.capabilities =
-                    Arc::new(smtp::server::Capabilities { starttls: false, ..(**capabilities).clone() });
-            }
-        }
+        let settings = settings.clone();
         let usual = if is_trusted { BareLf::Normalize } else { BareLf::Reject };
         let driver = SessionDriver {
             settings,
@@ -163,7 +190,7 @@ impl<S: Service> Inbound<S> {
             budget: self.budget.clone(),
             tls: current.tls.clone(),
             client,
-            bare_lf: open.bare_lf.unwrap_or(usual),
+            bare_lf: bare_lf.unwrap_or(usual),
             closing: self.closing.subscribe(),
             workers: self.workers.clone(),
             worker: self.workers.pick_first(),

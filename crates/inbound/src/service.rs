@@ -1,60 +1,175 @@
-//! The questions of a session to the daemon.
+//! The questions of a session to the daemon, and how they are answered: at once, or later.
 
 use bytes::Bytes;
-use mail::{ChunkId, Envelope, Message, QueueId, Recipient, Reply};
-use smtp::{Limits, server::Capabilities};
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use mail::{ChunkId, Envelope, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
+use smtp::{
+    Limits,
+    server::{AuthInput, Profile},
+};
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
 
-/// The client of a session.
-#[derive(Debug, Clone)]
+/// An answer, now or later. A session writes its replies before it waits for an answer, waits for at most
+/// [`Settings::lookup_timeout`], and drops the future when it ends.
+pub enum Answer<'a, T> {
+    /// The answer.
+    Ready(T),
+    /// Resolves to the answer.
+    Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
+}
+
+impl<T> std::fmt::Debug for Answer<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ready(_) => "Ready",
+            Self::Pending(_) => "Pending",
+        })
+    }
+}
+
+impl<'a, T> Answer<'a, T> {
+    /// The answer of a future.
+    pub fn later(future: impl Future<Output = T> + Send + 'a) -> Self {
+        Self::Pending(Box::pin(future))
+    }
+
+    /// Changes the answer, when it is there.
+    pub fn map<U: 'a>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
+    where
+        T: 'a,
+    {
+        match self {
+            Self::Ready(answer) => Answer::Ready(change(answer)),
+            Self::Pending(answer) => Answer::later(async move { change(answer.await) }),
+        }
+    }
+}
+
+/// A client's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Client {
     /// The client's address.
     pub peer: SocketAddr,
-    /// Ours, where it came in.
+    /// Our address, to which the client connected.
     pub local: SocketAddr,
     /// `TLSv1.3:TLS_AES_256_GCM_SHA384`, when TLS is active.
     pub tls: Option<Box<str>>,
 }
 
+/// A message whose content is complete.
+#[derive(Debug)]
+pub struct Draft {
+    /// Given to the trace field.
+    pub id: QueueId,
+    /// When the content was complete.
+    pub arrived: UnixMillis,
+    /// The client and what it said.
+    pub origin: Origin,
+    /// As the client gave it.
+    pub envelope: Envelope,
+    /// Behind the trace field.
+    pub content: ReceivedContent,
+}
+
+/// What the service says in an authentication exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthAnswer {
+    /// The exchange goes on with this challenge.
+    Challenge(Vec<u8>),
+    /// The exchange is over: a positive reply if the client is authenticated.
+    Done(Reply),
+}
+
 /// Why a piece of content is not in the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// The disk is behind: again when [`Service::room`] says so.
+    /// The disk is behind: again when [`Service::wait_for_space`] says so.
     Busy,
     /// The message cannot be taken.
     Refused(Reply),
 }
 
-/// The daemon's side of a session: policy's verdicts and the spool's promise.
+/// The daemon's side of a session: the stages that a message passes, and the spool's promise.
+///
+/// A stage that is answered at once costs a session nothing. The stages of a session are called one at a time, in the
+/// order of this trait; those from [`Service::sender`] on once a transaction.
 pub trait Service: Send + Sync + 'static {
-    /// May this client have a session? A refusal is its greeting.
-    fn client(&self, client: &Client) -> Result<(), Reply>;
+    /// What the service keeps of a session, from its first stage to its last one.
+    type Context: Send;
 
-    /// Is this client one of ours, so that talking early is overlooked?
+    /// A client is connected: may it have a session? A refusal is its greeting.
+    fn connected<'a>(&'a self, client: &'a Client) -> Answer<'a, Result<Self::Context, Reply>>;
+
+    /// A TLS handshake is done. What the client said before does not count any more (RFC 3207 §4.2).
+    fn tls_established(&self, context: &mut Self::Context, client: &Client);
+
+    /// Whether the client is one of ours, so that talking early is overlooked. Asked before there is a session.
     fn is_trusted(&self, client: &Client) -> bool;
 
-    /// May it begin a transaction? Back-pressure belongs here: never after the content where it can be helped.
-    fn sender(&self, client: &Client, envelope: &Envelope) -> Reply;
+    /// EHLO or HELO. Of a positive reply only the fact counts.
+    fn hello<'a>(&'a self, context: &'a mut Self::Context, name: &'a str) -> Answer<'a, Reply>;
 
-    /// May it mail this recipient?
-    fn recipient(&self, client: &Client, envelope: &Envelope, recipient: &Recipient) -> Reply;
+    /// AUTH, or a response to a challenge. Called only where the listener's profile has mechanisms.
+    fn authenticate<'a>(&'a self, context: &'a mut Self::Context, input: AuthInput)
+    -> Answer<'a, AuthAnswer>;
 
-    /// An id for the message whose content begins.
+    /// MAIL: may the client begin a transaction? Back-pressure belongs here: never after the content where it can be
+    /// helped.
+    fn sender<'a>(&'a self, context: &'a mut Self::Context, envelope: &'a Envelope) -> Answer<'a, Reply>;
+
+    /// RCPT: may the client mail this recipient? It is not in the envelope yet.
+    fn recipient<'a>(
+        &'a self,
+        context: &'a mut Self::Context,
+        envelope: &'a Envelope,
+        recipient: &'a Recipient,
+    ) -> Answer<'a, Reply>;
+
+    /// Returns an id for the message whose content begins.
     fn next_id(&self) -> QueueId;
+
+    /// The header is complete, with the empty line that ends it: may the body follow? `header` is without the trace
+    /// field.
+    ///
+    /// # Errors
+    /// The reply that refuses the message, given at the end of its content.
+    fn header<'a>(
+        &'a self,
+        context: &'a mut Self::Context,
+        envelope: &'a Envelope,
+        header: &'a [u8],
+    ) -> Answer<'a, Result<(), Reply>>;
+
+    /// Octets of the body, in order.
+    ///
+    /// # Errors
+    /// The reply that refuses the message, given at the end of its content.
+    fn body<'a>(&'a self, context: &'a mut Self::Context, piece: &'a [u8]) -> Answer<'a, Result<(), Reply>>;
+
+    /// The content is complete: is the message accepted? If not, the reply for the client, which is positive where
+    /// the message is discarded.
+    fn content<'a>(
+        &'a self,
+        context: &'a mut Self::Context,
+        envelope: &'a Envelope,
+        content: &'a ReceivedContent,
+    ) -> Answer<'a, Result<(), Reply>>;
+
+    /// Makes the message durable and queues it. The reply is for the client; positive only when the
+    /// message would survive a power cut.
+    fn commit(&self, context: &mut Self::Context, draft: Draft) -> impl Future<Output = Reply> + Send;
 
     /// Puts a piece of content into the spool while the rest arrives: all pieces of an envelope to where
     /// its message will be.
+    ///
+    /// # Errors
+    /// When there is no room for it, or none yet.
     fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError>;
 
     /// Resolves when storing is worth another try.
     fn wait_for_space(&self) -> impl Future<Output = ()> + Send;
 
-    /// Discards stored chunks that no message will name.
+    /// Gives back chunks that no message will name.
     fn discard_chunks(&self, chunk_ids: &[ChunkId]);
-
-    /// Makes the message durable and queues it. The reply is for the client; positive only when the
-    /// message would survive a power cut.
-    fn commit(&self, client: &Client, message: Message) -> impl Future<Output = Reply> + Send;
 
     /// A refusal worth a line in the log: at which command, the reply, and what it was about.
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
@@ -65,12 +180,14 @@ pub trait Service: Send + Sync + 'static {
 pub struct Settings {
     /// Limits and timeouts of sessions.
     pub limits: Arc<Limits>,
-    /// Our name, and whether STARTTLS can be offered.
-    pub capabilities: Arc<Capabilities>,
+    /// What is offered. STARTTLS is added where a listener has it.
+    pub profile: Arc<Profile>,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
     /// Content in memory of all sessions together above which pieces become small, and no transaction begins.
     pub memory_bytes: usize,
+    /// How long a session waits for an answer of the service; then the client is told to try again.
+    pub lookup_timeout: Duration,
     /// Sessions at once; the next one gets 421.
     pub sessions_max: usize,
     /// Sessions at once from one address; trusted clients are not counted.

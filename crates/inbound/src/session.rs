@@ -1,13 +1,15 @@
 //! One session: reads, asks the service, writes, and watches the deadlines.
 
 use crate::{
-    Budget, Client, Service, SessionPermit, Settings, StoreError, WorkerPool, content::ContentReceiver,
-    stream::Stream, trace::Received,
+    Answer, AuthAnswer, Budget, Client, Draft, Service, SessionPermit, Settings, StoreError, WorkerPool,
+    content::{ContentReceiver, chunks},
+    stream::Stream,
+    trace::Received,
 };
-use mail::{Envelope, Message, Origin, Reply, UnixMillis};
-use smtp::server::{BareLf, Connection, Step, replies};
+use mail::{Envelope, Origin, Reply, UnixMillis};
+use smtp::server::{BareLf, Connection, Session as ServerSession, Step, replies};
 use std::{
-    future::{Future as _, poll_fn},
+    future::poll_fn,
     io,
     pin::{Pin, pin},
     sync::Arc,
@@ -26,6 +28,9 @@ const KEEP_BYTES: usize = 4096;
 
 /// How long content may wait for a disk that is behind before it is refused for now.
 const STORE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a client may send ahead while its session waits for an answer.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// The event that ended a wait for input.
 enum Wait {
@@ -65,6 +70,7 @@ pub(crate) enum SessionEnd<S: Service> {
 /// The connection of one session, its buffers and its timers.
 struct SessionIo<S: Service> {
     connection: Connection,
+    context: S::Context,
     stream: Stream,
     unread: Vec<u8>,
     body: Option<ContentReceiver<S>>,
@@ -77,16 +83,37 @@ struct SessionIo<S: Service> {
 impl<S: Service> SessionDriver<S> {
     /// Runs the session to its end, or until it is to move. An error is the connection's, and nobody's
     /// loss: what was answered 250 is durable.
-    pub(crate) async fn run(self, stream: Stream) -> io::Result<SessionEnd<S>> {
+    pub(crate) async fn run(self, mut stream: Stream) -> io::Result<SessionEnd<S>> {
         let implicit = matches!(stream, Stream::Tls(_));
+        let mut sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
+        let mut unread = Vec::new();
+        let connected = match self.service.connected(&self.client) {
+            Answer::Ready(connected) => connected,
+            Answer::Pending(answer) => {
+                let (stream, unread, sleep) = (&mut stream, &mut unread, &mut sleep);
+                let output = &mut Vec::new();
+                Waiting { output, transaction_ends: None, stream, unread, sleep }
+                    .resolve(answer, self.settings.lookup_timeout)
+                    .await?
+                    .unwrap_or(Err(replies::LOOKUP_TIMEOUT_CLOSING))
+            }
+        };
+        let context = match connected {
+            Ok(context) => context,
+            Err(reply) => return self.reject_connection(&mut stream, &mut sleep, &reply).await,
+        };
+        let is_early = !unread.is_empty() || stream.has_unread_bytes();
+        if !implicit && is_early && !self.service.is_trusted(&self.client) {
+            return self.reject_connection(&mut stream, &mut sleep, &replies::OUT_OF_SYNC).await;
+        }
         let mut connection =
-            Connection::new(self.settings.limits.clone(), self.settings.capabilities.clone(), implicit);
+            Connection::new(self.settings.limits.clone(), self.settings.profile.clone(), implicit);
         connection.set_bare_lf(self.bare_lf);
-        let sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
         let io = SessionIo {
             connection,
+            context,
             stream,
-            unread: Vec::new(),
+            unread,
             body: None,
             sleep,
             transaction_ends: None,
@@ -94,14 +121,6 @@ impl<S: Service> SessionDriver<S> {
         };
         let mut session = Box::new(Session { driver: self, io });
         let Session { driver, io } = &mut *session;
-        if let Err(reply) = driver.service.client(&driver.client) {
-            driver.service.log_reject(&driver.client, "CONNECT", None, &reply);
-            return driver.reject_connection(io, &reply).await;
-        }
-        if !implicit && !driver.service.is_trusted(&driver.client) && io.stream.has_unread_bytes() {
-            driver.service.log_reject(&driver.client, "CONNECT", None, &replies::OUT_OF_SYNC);
-            return driver.reject_connection(io, &replies::OUT_OF_SYNC).await;
-        }
         driver.flush(io).await?;
         session.run().await
     }
@@ -123,37 +142,23 @@ impl<S: Service> SessionDriver<S> {
 
     /// Uses up the unread input. `None`: more is needed; true: TLS begins; false: the end.
     async fn process_input(&mut self, io: &mut SessionIo<S>) -> io::Result<Option<bool>> {
-        let unread = std::mem::take(&mut io.unread);
-        let was_skipping = io.connection.is_skipping();
-        let mut input = &unread[..];
         let end = loop {
-            match io.connection.step(&mut input) {
-                Step::NeedInput => break None,
-                Step::Close => break Some(false),
-                Step::StartTls => break Some(true),
-                Step::JudgeSender => self.judge_sender(io),
-                Step::JudgeRecipient => self.judge_recipient(io),
-                Step::StartContent => self.start_content(io),
-                Step::Content(bytes) => {
-                    if let Some(body) = &mut io.body {
-                        let envelope = io.connection.session().envelope();
-                        let envelope = envelope.expect("content has an envelope");
-                        if let Err(reply) = self.append_content(body, envelope, bytes).await {
-                            io.body = None;
-                            io.connection.refuse_content(reply);
-                        }
-                    }
-                }
-                Step::DiscardContent => io.body = None,
-                Step::Commit(envelope) => self.commit(io, *envelope).await,
+            let unread = std::mem::take(&mut io.unread);
+            let was_skipping = io.connection.is_skipping();
+            let mut input = &unread[..];
+            let end = self.process(io, &mut input).await?;
+            let used = unread.len() - input.len();
+            // What came while the session waited for an answer.
+            let has_more = !io.unread.is_empty();
+            io.retain_unread(unread, used);
+            let is_further = if io.connection.is_skipping() { !was_skipping } else { used > 0 };
+            if is_further {
+                io.waits_since = None;
+            }
+            if end.is_some() || !has_more {
+                break end;
             }
         };
-        let used = unread.len() - input.len();
-        io.retain_unread(unread, used);
-        let is_further = if io.connection.is_skipping() { !was_skipping } else { used > 0 };
-        if is_further {
-            io.waits_since = None;
-        }
         if io.connection.session().envelope().is_none() {
             io.transaction_ends = None;
             // RSET, too, gives back what chunks had come.
@@ -166,31 +171,124 @@ impl<S: Service> SessionDriver<S> {
         Ok(end)
     }
 
-    fn judge_sender(&mut self, io: &mut SessionIo<S>) {
+    async fn process(&mut self, io: &mut SessionIo<S>, input: &mut &[u8]) -> io::Result<Option<bool>> {
+        loop {
+            match io.connection.step(input) {
+                Step::NeedInput => return Ok(None),
+                Step::Close => return Ok(Some(false)),
+                Step::StartTls => return Ok(Some(true)),
+                Step::JudgeHello => self.judge_hello(io).await?,
+                Step::Authenticate(input) => self.authenticate(io, input).await?,
+                Step::JudgeSender => self.judge_sender(io).await?,
+                Step::JudgeRecipient => self.judge_recipient(io).await?,
+                Step::StartContent => self.start_content(io),
+                Step::Content(bytes) => {
+                    if let Err(reply) = self.append_content(io, bytes).await? {
+                        io.body = None;
+                        io.connection.refuse_content(reply);
+                    }
+                }
+                Step::DiscardContent => io.body = None,
+                Step::JudgeContent => self.judge_content(io).await?,
+            }
+        }
+    }
+
+    /// Asks the service. Replies that are to be written leave before the session waits (RFC 2920 §3.2). `None`: there
+    /// was no answer in time.
+    async fn ask<T>(
+        &self,
+        io: &mut SessionIo<S>,
+        question: impl for<'a> FnOnce(&'a S, &'a mut S::Context, &'a ServerSession) -> Answer<'a, T>,
+    ) -> io::Result<Option<T>> {
+        let (session, context, waiting) = io.split();
+        self.resolve(question(&self.service, context, session), waiting).await
+    }
+
+    async fn resolve<T>(&self, answer: Answer<'_, T>, mut waiting: Waiting<'_>) -> io::Result<Option<T>> {
+        match answer {
+            Answer::Ready(answer) => Ok(Some(answer)),
+            Answer::Pending(answer) => {
+                let Waiting { output, stream, sleep, transaction_ends, .. } = &mut waiting;
+                self.write(output, stream, sleep, *transaction_ends).await?;
+                waiting.resolve(answer, self.settings.lookup_timeout).await
+            }
+        }
+    }
+
+    async fn judge_hello(&mut self, io: &mut SessionIo<S>) -> io::Result<()> {
+        let reply = self
+            .ask(io, |service, context, session| {
+                service.hello(context, session.judged_hello().expect("a name is judged"))
+            })
+            .await?
+            .unwrap_or(replies::LOOKUP_TIMEOUT);
+        if !reply.is_positive() {
+            self.service.log_reject(&self.client, "EHLO", None, &reply);
+        }
+        io.connection.answer(reply);
+        Ok(())
+    }
+
+    async fn authenticate(
+        &mut self,
+        io: &mut SessionIo<S>,
+        input: smtp::server::AuthInput,
+    ) -> io::Result<()> {
+        let answer = self.ask(io, |service, context, _| service.authenticate(context, input)).await?;
+        match answer.unwrap_or(AuthAnswer::Done(replies::AUTH_FAILED_FOR_NOW)) {
+            AuthAnswer::Challenge(challenge) => io.connection.challenge(challenge),
+            AuthAnswer::Done(reply) => {
+                if !reply.is_positive() {
+                    self.service.log_reject(&self.client, "AUTH", None, &reply);
+                }
+                io.connection.answer(reply);
+            }
+        }
+        Ok(())
+    }
+
+    async fn judge_sender(&mut self, io: &mut SessionIo<S>) -> io::Result<()> {
         io.body = None;
-        let envelope = io.connection.session().envelope().expect("a sender is judged");
-        let is_short = self.budget.content_bytes() > self.settings.memory_bytes;
-        let reply = if is_short { replies::NO_ROOM } else { self.service.sender(&self.client, envelope) };
+        let reply = if self.budget.content_bytes() > self.settings.memory_bytes {
+            replies::NO_ROOM
+        } else {
+            self.ask(io, |service, context, session| {
+                service.sender(context, session.envelope().expect("a sender is judged"))
+            })
+            .await?
+            .unwrap_or(replies::LOOKUP_TIMEOUT)
+        };
         if reply.is_positive() {
             io.transaction_ends = Some(Instant::now() + self.settings.limits.transaction_timeout);
         } else {
-            self.service.log_reject(&self.client, "MAIL", Some(envelope), &reply);
+            self.service.log_reject(&self.client, "MAIL", io.connection.session().envelope(), &reply);
         }
         io.connection.answer(reply);
+        Ok(())
     }
 
-    fn judge_recipient(&mut self, io: &mut SessionIo<S>) {
-        let session = io.connection.session();
-        let (Some(envelope), Some(recipient)) = (session.envelope(), session.judged_recipient()) else {
-            unreachable!("a recipient is judged");
-        };
-        let reply = self.service.recipient(&self.client, envelope, recipient);
+    async fn judge_recipient(&mut self, io: &mut SessionIo<S>) -> io::Result<()> {
+        let reply = self
+            .ask(io, |service, context, session| {
+                let (Some(envelope), Some(recipient)) = (session.envelope(), session.judged_recipient())
+                else {
+                    unreachable!("a recipient is judged");
+                };
+                service.recipient(context, envelope, recipient)
+            })
+            .await?
+            .unwrap_or(replies::LOOKUP_TIMEOUT);
         if !reply.is_positive() {
-            let mut about = Envelope::new(envelope.reverse_path.clone());
-            about.recipients.push(recipient.clone());
-            self.service.log_reject(&self.client, "RCPT", Some(&about), &reply);
+            let session = io.connection.session();
+            if let (Some(envelope), Some(recipient)) = (session.envelope(), session.judged_recipient()) {
+                let mut about = Envelope::new(envelope.reverse_path.clone());
+                about.recipients.push(recipient.clone());
+                self.service.log_reject(&self.client, "RCPT", Some(&about), &reply);
+            }
         }
         io.connection.answer(reply);
+        Ok(())
     }
 
     fn start_content(&mut self, io: &mut SessionIo<S>) {
@@ -199,7 +297,7 @@ impl<S: Service> SessionDriver<S> {
         let received = Received {
             client: &self.client,
             hello: session.hello().unwrap_or("unknown"),
-            hostname: &self.settings.capabilities.hostname,
+            hostname: &self.settings.profile.hostname,
             protocol: session.protocol(envelope.smtputf8),
             id: self.service.next_id(),
             envelope,
@@ -208,37 +306,115 @@ impl<S: Service> SessionDriver<S> {
         io.body = Some(ContentReceiver::begin(&received, &self.budget, &self.service));
     }
 
-    /// Content that the disk is too slow for waits, and with it the client: nothing more is read.
-    async fn append_content(
-        &self,
-        body: &mut ContentReceiver<S>,
-        envelope: &Envelope,
-        bytes: &[u8],
-    ) -> Result<(), Reply> {
-        let mut taken = body.append(bytes, envelope, &self.settings);
+    /// Content that the disk is too slow for waits, and with it the client: nothing more is read. The inner error
+    /// refuses the message.
+    async fn append_content(&self, io: &mut SessionIo<S>, bytes: &[u8]) -> io::Result<Result<(), Reply>> {
+        let Some(body) = &mut io.body else { return Ok(Ok(())) };
+        let is_body = body.has_whole_header();
+        if let Err(StoreError::Refused(reply)) = body.append(bytes, &self.settings) {
+            return Ok(Err(reply));
+        }
+        let judged = if is_body {
+            let (_, context, waiting) = io.split();
+            let judged = self.resolve(self.service.body(context, bytes), waiting).await?;
+            judged.unwrap_or(Err(replies::LOOKUP_TIMEOUT))
+        } else {
+            self.judge_header(io, false).await?
+        };
+        if judged.is_err() {
+            return Ok(judged);
+        }
+        self.store_content(io).await
+    }
+
+    /// Asks about the header when it is complete, and about what has come of the body with it. `is_end`: the content
+    /// is complete.
+    async fn judge_header(&self, io: &mut SessionIo<S>, is_end: bool) -> io::Result<Result<(), Reply>> {
+        let Some(mut body) = io.body.take_if(|body| body.has_unjudged_header(is_end)) else {
+            return Ok(Ok(()));
+        };
+        let (session, context, waiting) = io.split();
+        let envelope = session.envelope().expect("content has an envelope");
+        let header = body.take_unjudged_header();
+        let judged = self.resolve(self.service.header(context, envelope, header), waiting).await?;
+        let mut judged = judged.unwrap_or(Err(replies::LOOKUP_TIMEOUT));
+        if judged.is_ok() && !body.first_body().is_empty() {
+            let (_, context, waiting) = io.split();
+            let answer = self.service.body(context, body.first_body());
+            judged = self.resolve(answer, waiting).await?.unwrap_or(Err(replies::LOOKUP_TIMEOUT));
+        }
+        io.body = Some(body);
+        Ok(judged)
+    }
+
+    async fn store_content(&self, io: &mut SessionIo<S>) -> io::Result<Result<(), Reply>> {
+        let SessionIo { connection, stream, body, sleep, transaction_ends, .. } = io;
+        let Some(body) = body else { return Ok(Ok(())) };
+        let (session, output) = connection.session_and_output();
+        let envelope = session.envelope().expect("content has an envelope");
+        let mut stored = body.store(envelope, &self.settings);
+        if stored == Ok(()) {
+            return Ok(Ok(()));
+        }
+        self.write(output, stream, sleep, *transaction_ends).await?;
         let until = Instant::now() + STORE_TIMEOUT;
         loop {
-            match taken {
-                Ok(()) => return Ok(()),
-                Err(StoreError::Refused(reply)) => return Err(reply),
-                Err(StoreError::Busy) if Instant::now() > until => return Err(replies::SPOOL_BUSY),
+            match stored {
+                Ok(()) => return Ok(Ok(())),
+                Err(StoreError::Refused(reply)) => return Ok(Err(reply)),
+                Err(StoreError::Busy) if Instant::now() > until => return Ok(Err(replies::SPOOL_BUSY)),
                 Err(StoreError::Busy) => self.service.wait_for_space().await,
             }
-            taken = body.retry_store(envelope);
+            stored = body.retry_store(envelope);
         }
     }
 
-    async fn commit(&mut self, io: &mut SessionIo<S>, envelope: Envelope) {
+    async fn judge_content(&mut self, io: &mut SessionIo<S>) -> io::Result<()> {
+        if let Err(reply) = self.judge_header(io, true).await? {
+            io.body = None;
+            return self.end_content(io, reply);
+        }
         let body = io.body.take().expect("content was begun");
-        let session = io.connection.session();
-        let protocol = session.protocol(envelope.smtputf8);
-        let origin = Origin::smtp(self.client.peer.ip(), session.hello().unwrap_or(""), protocol);
         let id = body.id;
         let (content, permit) = body.finish();
-        let message = Message { id, arrived: UnixMillis::now(), origin, envelope, content };
-        let reply = self.service.commit(&self.client, message).await;
-        drop(permit);
+        let (session, context, waiting) = io.split();
+        let envelope = session.envelope().expect("content has an envelope");
+        let judged = self.resolve(self.service.content(context, envelope, &content), waiting).await;
+        // A session that ends here takes its chunks with it.
+        let discard = || {
+            let chunks = chunks(content.parts());
+            if !chunks.is_empty() {
+                self.service.discard_chunks(&chunks);
+            }
+        };
+        match judged.inspect_err(|_| discard())?.unwrap_or(Err(replies::LOOKUP_TIMEOUT)) {
+            Err(reply) => {
+                discard();
+                self.end_content(io, reply)
+            }
+            Ok(()) => {
+                self.flush(io).await.inspect_err(|_| discard())?;
+                let envelope = io.connection.accept_content();
+                let session = io.connection.session();
+                let protocol = session.protocol(envelope.smtputf8);
+                let origin = Origin::smtp(self.client.peer.ip(), session.hello().unwrap_or(""), protocol);
+                let arrived = UnixMillis::now();
+                let draft = Draft { id, arrived, origin, envelope, content };
+                let reply = self.service.commit(&mut io.context, draft).await;
+                drop(permit);
+                io.connection.answer(reply);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends a transaction whose content was not accepted.
+    fn end_content(&self, io: &mut SessionIo<S>, reply: Reply) -> io::Result<()> {
+        if !reply.is_positive() {
+            self.service.log_reject(&self.client, "DATA", io.connection.session().envelope(), &reply);
+        }
         io.connection.answer(reply);
+        Ok(())
     }
 
     /// Waits for input, the deadline or shutdown. Between transactions shutdown is heard at once.
@@ -277,20 +453,37 @@ impl<S: Service> SessionDriver<S> {
 
     /// Writes the replies there are.
     async fn flush(&self, io: &mut SessionIo<S>) -> io::Result<()> {
-        if io.connection.output().is_empty() {
+        let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
+        self.write(connection.output(), stream, sleep, *transaction_ends).await
+    }
+
+    async fn write(
+        &self,
+        output: &mut Vec<u8>,
+        stream: &mut Stream,
+        sleep: &mut Pin<Box<Sleep>>,
+        transaction_ends: Option<Instant>,
+    ) -> io::Result<()> {
+        if output.is_empty() {
             return Ok(());
         }
-        let SessionIo { connection, stream, sleep, transaction_ends, .. } = io;
-        self.with_deadline(sleep, *transaction_ends, stream.write_all(connection.output())).await?;
-        connection.output().clear();
+        self.with_deadline(sleep, transaction_ends, stream.write_all(output)).await?;
+        output.clear();
         Ok(())
     }
 
-    /// A refusal instead of the greeting (RFC 5321 §3.1).
-    async fn reject_connection(&self, io: &mut SessionIo<S>, reply: &Reply) -> io::Result<SessionEnd<S>> {
-        io.connection.output().clear();
-        io.connection.close_with(reply);
-        self.end(io).await
+    /// Writes a refusal instead of the greeting (RFC 5321 §3.1).
+    async fn reject_connection(
+        &self,
+        stream: &mut Stream,
+        sleep: &mut Pin<Box<Sleep>>,
+        reply: &Reply,
+    ) -> io::Result<SessionEnd<S>> {
+        self.service.log_reject(&self.client, "CONNECT", None, reply);
+        let mut output = Vec::new();
+        reply.write_to(&mut output);
+        self.with_deadline(sleep, None, stream.end(&output)).await?;
+        Ok(SessionEnd::Closed)
     }
 
     async fn end(&self, io: &mut SessionIo<S>) -> io::Result<SessionEnd<S>> {
@@ -319,6 +512,43 @@ impl<S: Service> SessionDriver<S> {
             });
             let late = || io::Error::new(io::ErrorKind::TimedOut, "the client does not read");
             poll_deadline(sleep, deadline, cx).map(|()| Err(late()))
+        })
+        .await
+    }
+}
+
+/// What a session has at hand while it waits for an answer.
+struct Waiting<'a> {
+    /// Replies that have to leave before.
+    output: &'a mut Vec<u8>,
+    transaction_ends: Option<Instant>,
+    stream: &'a mut Stream,
+    unread: &'a mut Vec<u8>,
+    sleep: &'a mut Pin<Box<Sleep>>,
+}
+
+impl Waiting<'_> {
+    /// Waits for an answer; `None` when the time is over. What the client sends meanwhile is read, so that a
+    /// connection that was reset is noticed; a client that has only ended its side still gets its replies.
+    async fn resolve<T>(
+        self,
+        mut answer: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+        limit: Duration,
+    ) -> io::Result<Option<T>> {
+        let Self { stream, unread, sleep, .. } = self;
+        let deadline = Instant::now() + limit;
+        let mut may_read = true;
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(Some(answer)));
+            }
+            while may_read && unread.len() < READ_AHEAD_BYTES {
+                match stream.poll_read(cx, unread) {
+                    Poll::Ready(read) => may_read = read? > 0,
+                    Poll::Pending => break,
+                }
+            }
+            poll_deadline(sleep, deadline, cx).map(|()| Ok(None))
         })
         .await
     }
@@ -377,15 +607,25 @@ impl<S: Service> Session<S> {
         io.stream = driver.secure(plain).await?;
         io.unread.clear();
         io.waits_since = None;
+        driver.service.tls_established(&mut io.context, &driver.client);
         io.connection.tls_established();
         Ok(Box::new(Self { driver, io }))
     }
 }
 
 impl<S: Service> SessionIo<S> {
-    /// Puts back what was not used.
+    /// What a question is made of, and what waiting for its answer takes.
+    fn split(&mut self) -> (&ServerSession, &mut S::Context, Waiting<'_>) {
+        let Self { connection, context, stream, unread, sleep, transaction_ends, .. } = self;
+        let (session, output) = connection.session_and_output();
+        let transaction_ends = *transaction_ends;
+        (session, context, Waiting { output, transaction_ends, stream, unread, sleep })
+    }
+
+    /// Puts back what was not used, before what came since.
     fn retain_unread(&mut self, mut unread: Vec<u8>, used: usize) {
         unread.drain(..used);
+        unread.append(&mut self.unread);
         if unread.is_empty() && unread.capacity() > KEEP_BYTES {
             unread = Vec::new();
         }

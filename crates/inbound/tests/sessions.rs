@@ -1,12 +1,14 @@
 //! Sessions over real sockets, with a service that plays policy and spool.
 
 use bytes::Bytes;
-use inbound::{Client, Inbound, Listener, Service, Settings, StoreError, TlsMode, WorkerPool};
-use mail::{ChunkId, Content, Envelope, Message, Part, QueueId, Recipient, Reply};
+use inbound::{
+    Answer, AuthAnswer, Client, Draft, Inbound, Listener, Service, Settings, StoreError, TlsMode, WorkerPool,
+};
+use mail::{ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
 use smtp::{
     Limits,
-    server::{BareLf, Capabilities, replies},
+    server::{Auth, AuthInput, BareLf, Keyword, Profile, replies},
 };
 use std::{
     collections::BTreeMap,
@@ -21,34 +23,138 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader},
     net::{TcpSocket, TcpStream},
     runtime::Handle,
+    sync::watch,
     time::timeout,
 };
 
-/// Remembers what was committed, stored and abandoned.
+/// Remembers what was committed, stored and discarded.
 #[derive(Default)]
 struct TestService {
     trusted: bool,
     chunks: Mutex<BTreeMap<u64, Bytes>>,
     messages: Mutex<Vec<(String, Vec<u8>)>>,
     next: AtomicU64,
-    /// Where each message was committed.
+    /// The thread that committed each message.
     threads: Mutex<Vec<ThreadId>>,
-    /// So many pieces the disk is behind.
+    /// How many more chunks find the disk busy.
     behind: AtomicU64,
+    /// The stages that are answered later, and not before [`TestService::gate`] opens.
+    slow: &'static [&'static str],
+    /// The stages that refuse.
+    refused: &'static [&'static str],
+    gate: watch::Sender<bool>,
+    /// Answers that are waited for now.
+    waiting: Arc<AtomicU64>,
+    /// What the stages saw: their names, and the texts.
+    seen: Mutex<Vec<String>>,
+}
+
+/// What the service keeps of a session: the last name in EHLO.
+#[derive(Default)]
+struct TestContext {
+    hello: String,
+    body: Vec<u8>,
+}
+
+/// Counts an answer while it is waited for.
+struct Wait(Arc<AtomicU64>);
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl TestService {
+    fn stage(&self, name: &'static str, seen: impl Into<String>) -> Answer<'static, Result<(), Reply>> {
+        self.seen.lock().unwrap().push(format!("{name} {}", seen.into()).trim_end().to_owned());
+        let refusal = Reply::fixed(550, Enhanced(5, 7, 1), "refused by the test");
+        let judged = if self.refused.contains(&name) { Err(refusal) } else { Ok(()) };
+        if !self.slow.contains(&name) {
+            return Answer::Ready(judged);
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let (wait, mut gate) = (Wait(self.waiting.clone()), self.gate.subscribe());
+        Answer::later(async move {
+            gate.wait_for(|is_open| *is_open).await.expect("the service lives on");
+            drop(wait);
+            judged
+        })
+    }
+
+    fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut *self.seen.lock().unwrap())
+    }
+}
+
+fn or(reply: Reply) -> impl FnOnce(Result<(), Reply>) -> Reply + Send {
+    move |judged| judged.err().unwrap_or(reply)
 }
 
 impl Service for TestService {
-    fn client(&self, _: &Client) -> Result<(), Reply> {
-        Ok(())
+    type Context = TestContext;
+
+    fn connected<'a>(&'a self, _: &'a Client) -> Answer<'a, Result<TestContext, Reply>> {
+        self.stage("connect", "").map(|judged| judged.map(|()| TestContext::default()))
+    }
+    fn tls_established(&self, context: &mut TestContext, client: &Client) {
+        assert!(client.tls.is_some());
+        *context = TestContext::default();
     }
     fn is_trusted(&self, _: &Client) -> bool {
         self.trusted
     }
-    fn sender(&self, _: &Client, _: &Envelope) -> Reply {
-        replies::SENDER_OK
+    fn hello<'a>(&'a self, context: &'a mut TestContext, name: &'a str) -> Answer<'a, Reply> {
+        name.clone_into(&mut context.hello);
+        self.stage("hello", name).map(or(replies::OK))
     }
-    fn recipient(&self, _: &Client, _: &Envelope, _: &Recipient) -> Reply {
-        replies::RECIPIENT_OK
+    fn authenticate<'a>(&'a self, _: &'a mut TestContext, input: AuthInput) -> Answer<'a, AuthAnswer> {
+        match input {
+            AuthInput::Begin { initial: None, .. } => Answer::Ready(AuthAnswer::Challenge(b"who?".to_vec())),
+            AuthInput::Begin { initial: Some(secret), .. } | AuthInput::Response(secret) => {
+                let failed = Reply::fixed(535, Enhanced(5, 7, 8), "Authentication failed");
+                let reply = if secret == b"secret" { replies::AUTHENTICATED } else { failed };
+                self.stage("auth", "").map(|_| AuthAnswer::Done(reply))
+            }
+        }
+    }
+    fn sender<'a>(&'a self, context: &'a mut TestContext, envelope: &'a Envelope) -> Answer<'a, Reply> {
+        context.body.clear();
+        let seen = format!("{} {}", context.hello, envelope.reverse_path);
+        self.stage("mail", seen).map(or(replies::SENDER_OK))
+    }
+    fn recipient<'a>(
+        &'a self,
+        _: &'a mut TestContext,
+        envelope: &'a Envelope,
+        recipient: &'a Recipient,
+    ) -> Answer<'a, Reply> {
+        let seen = format!("{} {}", envelope.recipients.len(), recipient.path);
+        self.stage("rcpt", seen).map(or(replies::RECIPIENT_OK))
+    }
+    fn header<'a>(
+        &'a self,
+        _: &'a mut TestContext,
+        _: &'a Envelope,
+        header: &'a [u8],
+    ) -> Answer<'a, Result<(), Reply>> {
+        self.stage("header", String::from_utf8_lossy(header))
+    }
+    fn body<'a>(&'a self, context: &'a mut TestContext, piece: &'a [u8]) -> Answer<'a, Result<(), Reply>> {
+        context.body.extend_from_slice(piece);
+        self.stage("body", "")
+    }
+    fn content<'a>(
+        &'a self,
+        context: &'a mut TestContext,
+        _: &'a Envelope,
+        content: &'a ReceivedContent,
+    ) -> Answer<'a, Result<(), Reply>> {
+        let whole = self.whole(content.parts());
+        let received = &whole[whole.len() - content.header().len() - context.body.len()..];
+        assert_eq!(received, [content.header(), &context.body].concat(), "header and body are the content");
+        assert!(matches!(&content.parts()[0], Part::Memory(first) if first.ends_with(b"\n")));
+        self.stage("content", "")
     }
     fn next_id(&self) -> QueueId {
         QueueId(self.next.fetch_add(1, Ordering::Relaxed))
@@ -71,9 +177,9 @@ impl Service for TestService {
             assert!(chunks.remove(&chunk_id.0).is_some(), "abandoned twice");
         }
     }
-    async fn commit(&self, _: &Client, message: Message) -> Reply {
-        let content = self.whole(&message.content);
-        self.messages.lock().unwrap().push((message.origin.to_string(), content));
+    async fn commit(&self, _: &mut TestContext, draft: Draft) -> Reply {
+        let content = self.whole(draft.content.parts());
+        self.messages.lock().unwrap().push((draft.origin.to_string(), content));
         self.threads.lock().unwrap().push(std::thread::current().id());
         replies::ACCEPTED
     }
@@ -81,13 +187,13 @@ impl Service for TestService {
 }
 
 impl TestService {
-    fn whole(&self, content: &Content) -> Vec<u8> {
+    fn whole(&self, parts: &[Part]) -> Vec<u8> {
         let chunks = self.chunks.lock().unwrap();
         let bytes = |part: &Part| match part {
             Part::Memory(bytes) => bytes.to_vec(),
             Part::Stored { chunk_id, .. } => chunks[&chunk_id.0].to_vec(),
         };
-        content.parts().iter().flat_map(bytes).collect()
+        parts.iter().flat_map(bytes).collect()
     }
 }
 
@@ -105,13 +211,10 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 fn settings(limits: Limits, sessions_max: usize) -> Settings {
     Settings {
         limits: limits.into(),
-        capabilities: Arc::new(Capabilities {
-            hostname: "mx.test".into(),
-            starttls: true,
-            binary_mime: true,
-        }),
+        profile: Arc::new(Profile::new("mx.test")),
         chunk_bytes: 1000,
         memory_bytes: 1_000_000,
+        lookup_timeout: FOR_EVER,
         sessions_max,
         sessions_per_client: 100,
     }
@@ -143,8 +246,12 @@ async fn start_on(
     // Its sessions have it too: who does not read them is soon noticed.
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 4096).unwrap();
     let port = socket.local_addr().unwrap().port();
-    tokio::spawn(inbound.clone().listen(Listener { socket, tls, bare_lf: None }));
+    tokio::spawn(inbound.clone().listen(listener(socket, tls)));
     Server { inbound, service, port, certificate: made.cert.der().clone() }
+}
+
+fn listener(socket: std::net::TcpListener, tls: TlsMode) -> Listener {
+    Listener { socket, tls, bare_lf: None, withheld: Vec::new(), message_bytes: None }
 }
 
 /// Sends lines and reads whole replies.
@@ -237,7 +344,7 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         let mut server = start(service, Limits::default(), TlsMode::Off, 10).await;
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.port = socket.local_addr().unwrap().port();
-        tokio::spawn(server.inbound.clone().listen(Listener { socket, tls: TlsMode::Off, bare_lf }));
+        tokio::spawn(server.inbound.clone().listen(Listener { bare_lf, ..listener(socket, TlsMode::Off) }));
         let mut c = connect_up_to_data(&server).await;
         c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
         let messages = server.service.messages.lock().unwrap();
@@ -498,4 +605,233 @@ async fn sessions_move_between_transactions_to_where_there_is_time() {
         server.service.threads.lock().unwrap().iter().map(|thread| *thread == here).collect();
     assert_eq!(stayed, [[true; 8].as_slice(), &[false, false, true, true]].concat());
     other.shutdown_background();
+}
+
+/// A session that has said EHLO.
+async fn greeted(server: &Server) -> Talker<TcpStream> {
+    let mut c = connect(server).await;
+    c.reply().await;
+    c.expect("EHLO c.test\r\n", "250").await;
+    c
+}
+
+async fn until(is: impl Fn() -> bool) {
+    let looking = async {
+        while !is() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(FOR_EVER, looking).await.expect("it does not happen");
+}
+
+#[tokio::test]
+async fn every_stage_is_passed_in_order_whether_it_is_answered_now_or_later() {
+    const ALL: &[&str] = &["connect", "hello", "mail", "rcpt", "header", "body", "content"];
+    for slow in [&[][..], ALL] {
+        let service = TestService { slow, gate: watch::Sender::new(true), ..TestService::default() };
+        let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+        let mut c = greeted(&server).await;
+        c.expect("MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nRCPT TO:<e@f>\r\nDATA\r\n", "250 2.1.0").await;
+        for code in ["250 2.1.5", "250 2.1.5", "354"] {
+            assert!(c.reply().await.starts_with(code));
+        }
+        c.expect("Subject: x\r\n\r\nbody\r\n.\r\n", "250 2.0.0").await;
+        assert_eq!(
+            server.service.seen(),
+            [
+                "connect",
+                "hello c.test",
+                "mail c.test a@b",
+                "rcpt 0 c@d",
+                "rcpt 1 e@f",
+                "header Subject: x\r\n\r\n".trim_end(),
+                "body",
+                "content"
+            ],
+            "{slow:?}"
+        );
+        assert_eq!(server.service.messages.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn replies_leave_before_a_session_waits_and_other_sessions_go_on() {
+    let server =
+        start(TestService { slow: &["rcpt"], ..TestService::default() }, Limits::default(), TlsMode::Off, 10)
+            .await;
+    let mut c = greeted(&server).await;
+    // Pipelined: the reply to MAIL does not wait for that to RCPT.
+    c.expect("MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\n", "250 2.1.0").await;
+    until(|| server.service.waiting.load(Ordering::Relaxed) == 1).await;
+    // What comes meanwhile is answered afterwards, in order.
+    c.0.get_mut().write_all(b"NOOP\r\nRSET\r\nVRFY x\r\n").await.unwrap();
+    let mut other = greeted(&server).await;
+    other.expect("MAIL FROM:<a@b>\r\n", "250 2.1.0").await;
+    server.service.gate.send_replace(true);
+    for code in ["250 2.1.5", "250 2.0.0", "250 2.0.0", "252"] {
+        assert!(c.reply().await.starts_with(code));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_come_is_a_temporary_failure() {
+    for (slow, code) in [
+        (&["hello"][..], "451 4.3.0"),
+        (&["mail"], "451 4.3.0"),
+        (&["rcpt"], "451 4.3.0"),
+        (&["header"], "451 4.3.0"),
+        (&["body"], "451 4.3.0"),
+        (&["content"], "451 4.3.0"),
+        (&["connect"], "421 4.3.0"),
+    ] {
+        let server =
+            start(TestService { slow, ..TestService::default() }, Limits::default(), TlsMode::Off, 10).await;
+        let settings = settings(Limits::default(), 10);
+        server.inbound.reconfigure(Settings { lookup_timeout: Duration::from_millis(20), ..settings }, None);
+        let mut c = connect(&server).await;
+        let mut replies = vec![c.reply().await];
+        for line in ["EHLO c\r\n", "MAIL FROM:<>\r\n", "RCPT TO:<a@b>\r\n", "DATA\r\n", "x\r\n\r\ny\r\n.\r\n"]
+        {
+            if replies.last().unwrap().as_bytes()[0] == b'4' {
+                break;
+            }
+            replies.push(c.say(line).await);
+        }
+        let last = replies.last().unwrap();
+        assert!(last.starts_with(code), "{slow:?}: {replies:?}");
+        assert_eq!(server.service.waiting.load(Ordering::Relaxed), 0, "{slow:?}: nothing is asked any more");
+        assert!(server.service.messages.lock().unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_session() {
+    let service = TestService { slow: &["mail"], ..TestService::default() };
+    let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+    let mut c = greeted(&server).await;
+    c.0.get_mut().write_all(b"MAIL FROM:<a@b>\r\n").await.unwrap();
+    until(|| server.service.waiting.load(Ordering::Relaxed) == 1).await;
+    // Closed with a reset, not with FIN: a client that only ended its side may still read.
+    c.0.get_mut().set_zero_linger().unwrap();
+    drop(c);
+    until(|| server.service.waiting.load(Ordering::Relaxed) == 0).await;
+    until(|| server.inbound.budget().session_count() == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_ends_its_side_gets_its_replies_all_the_same() {
+    let service = TestService { slow: &["mail", "content"], ..TestService::default() };
+    let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+    let mut c = greeted(&server).await;
+    let all = b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nBDAT 3 LAST\r\nx\r\nQUIT\r\n";
+    c.0.get_mut().write_all(all).await.unwrap();
+    c.0.get_mut().shutdown().await.unwrap();
+    until(|| server.service.waiting.load(Ordering::Relaxed) == 1).await;
+    server.service.gate.send_replace(true);
+    for code in ["250 2.1.0", "250 2.1.5", "250 2.0.0", "221"] {
+        assert!(c.reply().await.starts_with(code));
+    }
+    assert_eq!(server.service.messages.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_of_header_body_or_content_is_given_at_the_end_and_leaves_no_chunk() {
+    let body = "0123456789abcdef\r\n".repeat(1000);
+    for refused in [&["header"][..], &["body"], &["content"]] {
+        for slow in [&[][..], &["header", "body", "content"]] {
+            let gate = watch::Sender::new(true);
+            let service = TestService { refused, slow, gate, ..TestService::default() };
+            let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+            let mut c = connect_up_to_data(&server).await;
+            c.expect(&format!("Subject: x\r\n\r\n{body}.\r\n"), "550 5.7.1 refused by the test").await;
+            assert!(server.service.chunks.lock().unwrap().is_empty(), "{refused:?}");
+            assert!(server.service.messages.lock().unwrap().is_empty());
+            assert_eq!(server.inbound.budget().content_bytes(), 0);
+            c.expect("MAIL FROM:<>\r\n", "250").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_header_larger_than_a_chunk_stays_in_one_part() {
+    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let mut c = connect_up_to_data(&server).await;
+    let header: String = (0..100).map(|n| format!("X-{n}: {}\r\n", "v".repeat(60))).collect();
+    let body = "0123456789abcdef\r\n".repeat(1000);
+    c.expect(&format!("{header}\r\n{body}.\r\n"), "250").await;
+    let seen = server.service.seen();
+    assert!(seen.contains(&format!("header {}", header.trim_end())), "the whole header was judged");
+    assert!(server.service.messages.lock().unwrap()[0].1.ends_with(format!("{header}\r\n{body}").as_bytes()));
+    assert_eq!(server.inbound.budget().content_bytes(), 0);
+}
+
+#[tokio::test]
+async fn content_without_an_empty_line_is_all_header() {
+    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let mut c = connect_up_to_data(&server).await;
+    c.expect("Subject: x\r\n.\r\n", "250").await;
+    let seen = server.service.seen();
+    assert_eq!(seen[seen.len() - 2..], ["header Subject: x", "content"]);
+}
+
+#[tokio::test]
+async fn behind_starttls_the_service_starts_anew() {
+    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let mut c = greeted(&server).await;
+    c.expect("STARTTLS\r\n", "220").await;
+    let mut c = secure(&server, c.0.into_inner()).await;
+    c.expect("MAIL FROM:<>\r\n", "503 5.5.1").await;
+    c.expect("HELO other.test\r\n", "250").await;
+    c.expect("MAIL FROM:<>\r\n", "250").await;
+    assert_eq!(server.service.seen()[2..], ["hello other.test", "mail other.test"]);
+}
+
+#[tokio::test]
+async fn a_listener_has_its_own_keywords_and_size() {
+    let mut server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let own_port = std::mem::replace(&mut server.port, socket.local_addr().unwrap().port());
+    let (withheld, message_bytes) = (vec![Keyword::Chunking, Keyword::Dsn], Some(1000));
+    let listener = Listener { withheld, message_bytes, ..listener(socket, TlsMode::Off) };
+    tokio::spawn(server.inbound.clone().listen(listener));
+    let mut c = connect(&server).await;
+    c.reply().await;
+    let hello = c.say("EHLO c\r\n").await;
+    assert!(hello.contains("SIZE 1000\r\n"), "{hello}");
+    assert!(
+        !hello.contains("DSN") && !hello.contains("CHUNKING") && !hello.contains("BINARYMIME"),
+        "{hello}"
+    );
+    c.expect("MAIL FROM:<> SIZE=1001\r\n", "552 5.3.4").await;
+    // A reload keeps what is the listener's own, and changes the rest.
+    let changed = Settings { profile: Arc::new(Profile::new("new.test")), ..settings(Limits::default(), 10) };
+    server.inbound.reconfigure(changed, None);
+    let mut c = connect(&server).await;
+    assert!(c.reply().await.starts_with("220 new.test "));
+    assert!(c.say("EHLO c\r\n").await.contains("SIZE 1000\r\n"));
+    server.port = own_port;
+    let mut c = connect(&server).await;
+    c.reply().await;
+    assert!(c.say("EHLO c\r\n").await.contains("DSN"));
+}
+
+#[tokio::test]
+async fn an_authentication_exchange_asks_the_service() {
+    for slow in [&[][..], &["auth"]] {
+        let service = TestService { slow, gate: watch::Sender::new(true), ..TestService::default() };
+        let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+        let mut profile = Profile::new("mx.test");
+        profile.keywords.push(Keyword::Auth);
+        profile.auth = Auth { mechanisms: vec!["X-TEST".into()], in_clear_text: true };
+        let settings = settings(Limits::default(), 10);
+        server.inbound.reconfigure(Settings { profile: profile.into(), ..settings }, None);
+        let mut c = greeted(&server).await;
+        c.expect("AUTH X-TEST\r\n", "334 d2hvPw==").await;
+        c.expect("bm8=\r\n", "535 5.7.8").await;
+        c.expect("AUTH X-TEST c2VjcmV0\r\n", "235 2.7.0").await;
+        send_one(&mut c, "").await;
+        let (origin, content) = server.service.messages.lock().unwrap().pop().unwrap();
+        assert!(origin.ends_with("proto=ESMTPA"), "{origin}");
+        assert!(String::from_utf8(content).unwrap().contains("with ESMTPA id "));
+    }
 }

@@ -27,6 +27,8 @@ pub struct ContentScanner {
     in_header: bool,
     header_bytes: usize,
     line_len: usize,
+    /// Whether the current line of the header has a colon so far.
+    has_colon: bool,
     /// First bytes of the current header line, enough for the names we look for.
     name: [u8; 12],
     last: u8,
@@ -40,6 +42,7 @@ impl Default for ContentScanner {
             in_header: true,
             header_bytes: 0,
             line_len: 0,
+            has_colon: false,
             name: [0; 12],
             last: 0,
         }
@@ -68,6 +71,7 @@ impl ContentScanner {
         }
         if self.in_header {
             self.header_bytes += piece.len();
+            self.has_colon = self.has_colon || memchr::memchr(b':', piece).is_some();
         }
         self.check_bytes(piece, ends_line);
         self.line_len += piece.len();
@@ -106,6 +110,7 @@ impl ContentScanner {
         }
         if self.in_header {
             self.header_line();
+            self.has_colon = false;
         }
         self.line_len = 0;
     }
@@ -115,6 +120,10 @@ impl ContentScanner {
         let is = |field: &[u8]| name.len() >= field.len() && name[..field.len()].eq_ignore_ascii_case(field);
         if name == b"\r\n" || name == b"\n" {
             self.in_header = false;
+        } else if !self.may_be_in_header() {
+            // Neither a field nor a continuation of one: the header ended before this line.
+            self.in_header = false;
+            self.header_bytes -= self.line_len;
         } else if is(b"received:") {
             self.summary.received_count += 1;
         } else if is(b"message-id:") {
@@ -126,6 +135,12 @@ impl ContentScanner {
         }
     }
 
+    /// Is the current line of the header a field or the continuation of one, as far as it has come?
+    fn may_be_in_header(&self) -> bool {
+        let is_folded = matches!(self.name[0], b' ' | b'\t');
+        if is_folded { self.header_bytes > self.line_len } else { self.has_colon }
+    }
+
     /// What delivery needs, for the content so far.
     pub fn traits(&self) -> ContentTraits {
         let mut traits = self.traits;
@@ -134,12 +149,21 @@ impl ContentScanner {
         traits
     }
 
-    /// Length of the header so far, its empty line included.
+    /// Length of the header so far, with the empty line that ends it.
     pub fn header_bytes(&self) -> usize {
         self.header_bytes
     }
 
-    /// Is the header complete, with its empty line?
+    /// Length of the header if the content ended here: a last line without its end that cannot be in a header is body.
+    pub fn final_header_bytes(&self) -> usize {
+        if self.in_header && self.line_len > 0 && !self.may_be_in_header() {
+            self.header_bytes - self.line_len
+        } else {
+            self.header_bytes
+        }
+    }
+
+    /// Is the header complete? It ends with an empty line, or before a line that cannot be in a header.
     pub fn has_whole_header(&self) -> bool {
         !self.in_header
     }
@@ -182,6 +206,29 @@ mod tests {
         assert!(!traits(&long).has_long_line);
         long.insert(0, b'x');
         assert!(traits(&long).has_long_line);
+    }
+
+    #[test]
+    fn the_header_ends_with_an_empty_line_or_before_a_line_that_cannot_be_in_it() {
+        for (content, header, is_whole) in [
+            ("A: b\r\n c\r\n\r\nD: e\r\n", "A: b\r\n c\r\n\r\n", true),
+            ("A: b\r\nno field\r\nC: d\r\n", "A: b\r\n", true),
+            ("no field\r\n", "", true),
+            (" folded\r\nA: b\r\n", "", true),
+            ("\r\nbody", "\r\n", true),
+            ("A: b\r\n", "A: b\r\n", false),
+            ("A: b\r\nno fie", "A: b\r\n", false),
+            ("A: b\r\nC:", "A: b\r\nC:", false),
+            ("A: b\r\n c", "A: b\r\n c", false),
+        ] {
+            for split in 0..=content.len() {
+                let mut scanner = ContentScanner::default();
+                scanner.scan(&content.as_bytes()[..split]);
+                scanner.scan(&content.as_bytes()[split..]);
+                let found = (scanner.final_header_bytes(), scanner.has_whole_header());
+                assert_eq!(found, (header.len(), is_whole), "{content:?} at {split}");
+            }
+        }
     }
 
     #[test]

@@ -124,10 +124,24 @@ impl Edits {
         self.0.is_empty()
     }
 
+    /// The length of the fields that [`Edits::apply`] puts above the header.
+    pub(crate) fn prepended_bytes(&self) -> usize {
+        let of = |edit: &Edit| match edit {
+            Edit::Prepend(field) => field.name.len() + field.value.len() + ":\r\n".len(),
+            _ => 0,
+        };
+        self.0.iter().map(of).sum()
+    }
+
     /// Returns the header with all changes. `header` ends behind its empty line, or where the content ends without
-    /// one. Bytes that are not changed are kept as they are.
-    pub fn apply(&self, header: &[u8]) -> Vec<u8> {
-        let (fields, end) = split(header);
+    /// one. Its first `trace_bytes` are fields of this server: they are kept, and not counted as occurrences. Bytes
+    /// that are not changed are kept as they are.
+    ///
+    /// # Panics
+    /// When `trace_bytes` is longer than the header.
+    pub fn apply(&self, header: &[u8], trace_bytes: usize) -> Vec<u8> {
+        let (trace, received) = header.split_at(trace_bytes);
+        let (fields, end) = split(received);
         let names: Vec<&[u8]> = fields.iter().map(|field| name_of(field)).collect();
         let mut kept: Vec<Option<Line<'_>>> = fields.into_iter().map(|f| Some(Line::Received(f))).collect();
         let find = |name: &str, occurrence: usize| {
@@ -157,6 +171,7 @@ impl Edits {
         }
         let mut out = Vec::with_capacity(header.len() + 256);
         above.iter().rev().for_each(|field| field.write_to(&mut out));
+        out.extend_from_slice(trace);
         for line in kept.into_iter().flatten() {
             match line {
                 Line::Received(bytes) => out.extend_from_slice(bytes),
@@ -223,7 +238,7 @@ mod tests {
     }
 
     fn edited(header: &str, edits: impl IntoIterator<Item = Edit>) -> String {
-        String::from_utf8(edits.into_iter().collect::<Edits>().apply(header.as_bytes())).unwrap()
+        String::from_utf8(edits.into_iter().collect::<Edits>().apply(header.as_bytes(), 0)).unwrap()
     }
 
     const HEADER: &str = "Received: x\r\n\ty\r\nSubject: a\r\nX-Spam: yes\r\nx-spam : no\r\n\r\n";
@@ -256,6 +271,21 @@ mod tests {
         );
         let absent = Edit::Replace { occurrence: 0, field: field("X-New", "1") };
         assert!(edited(HEADER, [absent]).ends_with("x-spam : no\r\nX-New: 1\r\n\r\n"));
+    }
+
+    #[test]
+    fn fields_of_this_server_are_kept_and_not_counted() {
+        let edits: Edits = [
+            Edit::Remove { name: "Received".into(), occurrence: Some(0) },
+            Edit::Prepend(field("Authentication-Results", "mx.test; none")),
+        ]
+        .into_iter()
+        .collect();
+        let edited = edits.apply(b"Received: ours\r\nReceived: theirs\r\nA: b\r\n\r\n", 16);
+        assert_eq!(
+            String::from_utf8(edited).unwrap(),
+            "Authentication-Results: mx.test; none\r\nReceived: ours\r\nA: b\r\n\r\n"
+        );
     }
 
     #[test]

@@ -43,15 +43,33 @@ pub enum TransmissionType {
     Esmtp,
     /// EHLO with TLS.
     Esmtps,
+    /// EHLO with AUTH.
+    Esmtpa,
+    /// EHLO with TLS and AUTH.
+    Esmtpsa,
     /// EHLO and SMTPUTF8.
     Utf8Smtp,
     /// EHLO and SMTPUTF8 with TLS.
     Utf8Smtps,
+    /// EHLO and SMTPUTF8 with AUTH.
+    Utf8Smtpa,
+    /// EHLO and SMTPUTF8 with TLS and AUTH.
+    Utf8Smtpsa,
 }
 
 impl TransmissionType {
-    const ALL: [Self; 6] =
-        [Self::Smtp, Self::Smtps, Self::Esmtp, Self::Esmtps, Self::Utf8Smtp, Self::Utf8Smtps];
+    const ALL: [Self; 10] = [
+        Self::Smtp,
+        Self::Smtps,
+        Self::Esmtp,
+        Self::Esmtps,
+        Self::Esmtpa,
+        Self::Esmtpsa,
+        Self::Utf8Smtp,
+        Self::Utf8Smtps,
+        Self::Utf8Smtpa,
+        Self::Utf8Smtpsa,
+    ];
 
     /// Returns the name as it stands in a `Received` field.
     pub fn as_str(self) -> &'static str {
@@ -60,8 +78,12 @@ impl TransmissionType {
             Self::Smtps => "SMTPS",
             Self::Esmtp => "ESMTP",
             Self::Esmtps => "ESMTPS",
+            Self::Esmtpa => "ESMTPA",
+            Self::Esmtpsa => "ESMTPSA",
             Self::Utf8Smtp => "UTF8SMTP",
             Self::Utf8Smtps => "UTF8SMTPS",
+            Self::Utf8Smtpa => "UTF8SMTPA",
+            Self::Utf8Smtpsa => "UTF8SMTPSA",
         }
     }
 

@@ -14,36 +14,58 @@ pub struct ReceivedContent {
     traits: ContentTraits,
     /// The first part is in memory and has the whole header, and perhaps the beginning of the body.
     parts: Vec<Part>,
+    /// Fields of this server, at the front of the header.
+    trace_bytes: usize,
     header_bytes: usize,
 }
 
 impl ReceivedContent {
-    /// Content whose first part begins with the header, `header_bytes` with the empty line that ends it.
+    /// Content whose first part begins with the header, `header_bytes` with the empty line that ends it. The first
+    /// `trace_bytes` of the header are fields of this server.
     ///
     /// # Panics
     /// When the first part does not have the whole header in memory.
-    pub fn new(traits: ContentTraits, header_bytes: usize, parts: Vec<Part>) -> Self {
+    pub fn new(traits: ContentTraits, trace_bytes: usize, header_bytes: usize, parts: Vec<Part>) -> Self {
         let has_header = match parts.first() {
             Some(Part::Memory(first)) => first.len() >= header_bytes,
             Some(Part::Stored { .. }) => false,
             None => header_bytes == 0,
         };
-        assert!(has_header, "the first part of received content has its header");
-        Self { traits, parts, header_bytes }
+        assert!(
+            has_header && trace_bytes <= header_bytes,
+            "the first part of received content has its header"
+        );
+        Self { traits, parts, trace_bytes, header_bytes }
     }
 
     /// Content that is all in memory; scans it.
-    pub fn from_bytes(bytes: impl Into<Bytes>) -> Self {
+    ///
+    /// # Panics
+    /// When the content is shorter than `trace_bytes`.
+    pub fn from_bytes(bytes: impl Into<Bytes>, trace_bytes: usize) -> Self {
         let bytes = bytes.into();
         let mut scanner = ContentScanner::default();
         scanner.scan(&bytes);
-        Self::new(scanner.traits(), scanner.header_bytes(), vec![Part::Memory(bytes)])
+        Self::new(scanner.traits(), trace_bytes, scanner.final_header_bytes(), vec![Part::Memory(bytes)])
     }
 
-    /// The header, with the empty line that ends it unless the content ends before.
+    /// The header as it was received, without the fields of this server, and with the empty line that ends it unless
+    /// the content ends before.
     pub fn header(&self) -> &[u8] {
+        &self.whole_header()[self.trace_bytes..]
+    }
+
+    fn whole_header(&self) -> &[u8] {
         match self.parts.first() {
             Some(Part::Memory(first)) => &first[..self.header_bytes],
+            _ => &[],
+        }
+    }
+
+    /// The beginning of the body, where it stands in one part with the header.
+    pub fn body_of_first_part(&self) -> &[u8] {
+        match self.parts.first() {
+            Some(Part::Memory(first)) => &first[self.header_bytes..],
             _ => &[],
         }
     }
@@ -51,6 +73,26 @@ impl ReceivedContent {
     /// The parts, in order. The first one begins with the header.
     pub fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    /// Cuts the content: the header first, as a part of its own, and then the body in parts of at most `max_bytes`.
+    /// Nothing is copied; what is in a spool stays whole.
+    pub fn cut(&self, max_bytes: usize) -> impl Iterator<Item = Part> {
+        let mut parts = std::collections::VecDeque::from(self.parts.clone());
+        let mut header_bytes = Some(self.header_bytes);
+        std::iter::from_fn(move || {
+            let Part::Memory(bytes) = parts.front_mut()? else { return parts.pop_front() };
+            let piece = bytes.split_to(header_bytes.take().unwrap_or(max_bytes).min(bytes.len()));
+            if bytes.is_empty() {
+                parts.pop_front();
+            }
+            Some(Part::Memory(piece))
+        })
+    }
+
+    /// The same content in other parts, of which the first one is the header.
+    pub fn with_parts(&self, parts: Vec<Part>) -> Self {
+        Self::new(self.traits, self.trace_bytes, self.header_bytes, parts)
     }
 
     /// Total length in bytes.
@@ -63,7 +105,12 @@ impl ReceivedContent {
         if edits.is_empty() {
             return;
         }
-        let header = edits.apply(self.header());
+        let mut header = edits.apply(self.whole_header(), self.trace_bytes);
+        let has_body = self.size_bytes() > self.header_bytes as u64;
+        if has_body && !header.ends_with(b"\r\n\r\n") && header != b"\r\n" {
+            // The body began with a line that cannot be in a header. A new field must not run into it.
+            header.extend_from_slice(b"\r\n");
+        }
         let mut scanner = ContentScanner::default();
         scanner.scan(&header);
         let new = scanner.traits();
@@ -77,6 +124,8 @@ impl ReceivedContent {
         let body = first.slice(self.header_bytes..);
         let is_all = body.is_empty() && self.parts.len() <= 1;
         self.traits.lacks_final_crlf = if is_all { new.lacks_final_crlf } else { lacks_final_crlf };
+        // What stands above the trace fields now is of this server, too, and later changes do not count it.
+        self.trace_bytes += edits.prepended_bytes();
         self.header_bytes = header.len();
         let front = [Part::Memory(header.into()), Part::Memory(body)];
         self.parts.splice(..self.parts.len().min(1), front.into_iter().filter(|part| !part.is_empty()));
@@ -103,7 +152,7 @@ mod tests {
     #[test]
     fn a_change_of_the_header_leaves_the_body_where_it_is() {
         let bytes = Bytes::from_static(b"Subject: x\r\n\r\nbody\r\n");
-        let mut content = ReceivedContent::from_bytes(bytes.clone());
+        let mut content = ReceivedContent::from_bytes(bytes.clone(), 0);
         assert_eq!(content.header(), b"Subject: x\r\n\r\n");
         content.edit(&add("X-A", "b"));
         assert_eq!(content.header(), b"Subject: x\r\nX-A: b\r\n\r\n");
@@ -118,7 +167,7 @@ mod tests {
     fn a_body_in_the_spool_stays_there() {
         let stored = Part::Stored { chunk_id: ChunkId(7), length_bytes: 1000 };
         let parts = vec![Part::Memory(Bytes::from_static(b"A: b\r\n\r\n")), stored.clone()];
-        let mut content = ReceivedContent::new(ContentTraits::default(), 8, parts);
+        let mut content = ReceivedContent::new(ContentTraits::default(), 0, 8, parts);
         content.edit(&add("C", "d"));
         assert_eq!(content.parts(), [Part::Memory(Bytes::from_static(b"A: b\r\nC: d\r\n\r\n")), stored]);
         assert_eq!(content.size_bytes(), 1014);
@@ -126,24 +175,47 @@ mod tests {
 
     #[test]
     fn the_traits_follow_the_header() {
-        let mut content = ReceivedContent::from_bytes("A: b");
+        let mut content = ReceivedContent::from_bytes("A: b", 0);
         content.edit(&add("C", "\u{e4}"));
         let edited = content.clone().into_content();
         assert!(edited.traits.has_utf8_header && edited.traits.is_8bit && !edited.traits.lacks_final_crlf);
         let remove = Edit::Remove { name: "c".into(), occurrence: None };
         content.edit(&[remove].into_iter().collect());
         assert!(!content.into_content().traits.has_utf8_header);
-        let mut content = ReceivedContent::from_bytes("A: b\r\n\r\nbody");
+        let mut content = ReceivedContent::from_bytes("A: b\r\n\r\nbody", 0);
         content.edit(&add("C", "d"));
         assert!(content.into_content().traits.lacks_final_crlf);
     }
 
     #[test]
+    fn fields_of_this_server_are_not_shown_as_received_and_stay() {
+        let mut content = ReceivedContent::from_bytes("Received: x\r\nA: b\r\n\r\n", 13);
+        assert_eq!(content.header(), b"A: b\r\n\r\n");
+        let prepend = Edit::Prepend(Field::new("X", "1").unwrap());
+        content.edit(&[prepend].into_iter().collect());
+        assert_eq!(content.header(), b"A: b\r\n\r\n");
+        let whole = content.into_content().in_memory().unwrap();
+        assert_eq!(&whole[..], b"X: 1\r\nReceived: x\r\nA: b\r\n\r\n");
+    }
+
+    #[test]
+    fn a_field_does_not_run_into_a_body_without_an_empty_line() {
+        for (given, edited) in [
+            ("no field\r\n", "C: d\r\n\r\nno field\r\n"),
+            ("A: b\r\nbody\r\n", "A: b\r\nC: d\r\n\r\nbody\r\n"),
+        ] {
+            let mut content = ReceivedContent::from_bytes(given, 0);
+            content.edit(&add("C", "d"));
+            assert_eq!(&content.into_content().in_memory().unwrap()[..], edited.as_bytes());
+        }
+    }
+
+    #[test]
     fn content_without_a_header_takes_one() {
-        let mut content = ReceivedContent::from_bytes("\r\nbody\r\n");
+        let mut content = ReceivedContent::from_bytes("\r\nbody\r\n", 0);
         content.edit(&add("A", "b"));
         assert_eq!(&content.into_content().in_memory().unwrap()[..], b"A: b\r\n\r\nbody\r\n");
-        let mut content = ReceivedContent::new(ContentTraits::default(), 0, Vec::new());
+        let mut content = ReceivedContent::new(ContentTraits::default(), 0, 0, Vec::new());
         content.edit(&add("A", "b"));
         assert_eq!(&content.into_content().in_memory().unwrap()[..], b"A: b\r\n");
     }

@@ -2,7 +2,7 @@
 //! tools made for its logs read ours. docs/log.md names every field.
 
 use jiff::{Timestamp, tz::TimeZone};
-use mail::{Attempt, Destination, Message, Origin, Outcome, Part, QueueId, UnixMillis};
+use mail::{Attempt, Destination, Envelope, Message, Origin, Outcome, Part, QueueId, UnixMillis};
 use serde::Serialize;
 use std::{cell::RefCell, io::Write as _};
 
@@ -43,6 +43,22 @@ pub enum Event<'a> {
         message: &'a Message,
         /// The recipient's index in the envelope.
         recipient: u32,
+    },
+    /// A message is held from the start. Before [`Event::Accepted`].
+    Held {
+        /// The message.
+        id: QueueId,
+        /// Why.
+        reason: &'a str,
+    },
+    /// The client heard that a message is accepted, and it was discarded.
+    Discarded {
+        /// The id that the client heard.
+        id: QueueId,
+        /// As the client gave it.
+        envelope: &'a Envelope,
+        /// Why.
+        reason: &'a str,
     },
     /// Nothing is left to do for a message.
     Completed(QueueId),
@@ -93,6 +109,18 @@ enum Row<'a> {
         id: &'a str,
         from: &'a str,
         to: &'a str,
+    },
+    Held {
+        time: &'a str,
+        id: &'a str,
+        reason: &'a str,
+    },
+    Discarded {
+        time: &'a str,
+        id: &'a str,
+        from: &'a str,
+        recipients: usize,
+        reason: &'a str,
     },
     Completed {
         time: &'a str,
@@ -172,6 +200,15 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
                 from: message.envelope.reverse_path.as_str(),
                 to: recipient_of(message, recipient),
             }
+        }
+        Event::Held { id, reason } => {
+            id_text = id.to_ascii();
+            Row::Held { time, id: text(&id_text), reason }
+        }
+        Event::Discarded { id, envelope, reason } => {
+            id_text = id.to_ascii();
+            let (from, recipients) = (envelope.reverse_path.as_str(), envelope.recipients.len());
+            Row::Discarded { time, id: text(&id_text), from, recipients, reason }
         }
         Event::Completed(id) => {
             id_text = id.to_ascii();
@@ -272,6 +309,14 @@ impl Postfix {
             }
             // As from postsuper -d: no line but `removed`. With a status tools would count a bounce.
             Event::Deleted { .. } => {}
+            Event::Held { id, reason } => {
+                self.head("cleanup", now, out);
+                let _ = writeln!(out, "{id}: hold: {reason}");
+            }
+            Event::Discarded { id, envelope, reason } => {
+                self.head("cleanup", now, out);
+                let _ = writeln!(out, "{id}: discard: {reason}; from=<{}>", envelope.reverse_path);
+            }
             Event::Completed(id) => {
                 self.head("qmgr", now, out);
                 let _ = writeln!(out, "{id}: removed");

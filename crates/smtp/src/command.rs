@@ -33,6 +33,13 @@ pub enum Command {
     },
     /// STARTTLS (RFC 3207).
     StartTls,
+    /// AUTH (RFC 4954).
+    Auth {
+        /// The mechanism's name, in capitals.
+        mechanism: Box<str>,
+        /// The initial response, decoded.
+        initial: Option<Vec<u8>>,
+    },
     /// RSET.
     Rset,
     /// NOOP.
@@ -85,9 +92,8 @@ pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply>
         b"VRFY" if rest.is_empty() => Err(replies::ARGUMENT_NEEDED),
         b"VRFY" => Ok(Command::Vrfy),
         b"HELP" => Ok(Command::Help),
-        b"EXPN" | b"TURN" | b"ETRN" | b"ATRN" | b"AUTH" | b"SEND" | b"SOML" | b"SAML" => {
-            Err(replies::NOT_OFFERED)
-        }
+        b"AUTH" => parse_auth(rest),
+        b"EXPN" | b"TURN" | b"ETRN" | b"ATRN" | b"SEND" | b"SOML" | b"SAML" => Err(replies::NOT_OFFERED),
         b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"HEAD" | b"OPTIONS" => Err(replies::WRONG_PROTOCOL),
         _ => Err(replies::UNKNOWN_COMMAND),
     }
@@ -277,6 +283,29 @@ fn parse_orcpt(value: Option<&str>) -> Result<Box<str>, Reply> {
     Ok(format!("{kind};{}", address.ok_or(replies::BAD_PARAMETER)?).into())
 }
 
+/// `mechanism [initial-response]`; `=` is an empty response (RFC 4954 §4).
+fn parse_auth(rest: &str) -> Result<Command, Reply> {
+    let mut words = rest.split_ascii_whitespace();
+    let (Some(mechanism), initial, None) = (words.next(), words.next(), words.next()) else {
+        return Err(replies::AUTH_SYNTAX);
+    };
+    let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if mechanism.len() > 20 || !mechanism.bytes().all(is_name) {
+        return Err(replies::AUTH_SYNTAX);
+    }
+    let decode = |text: &str| match text {
+        "=" => Some(Vec::new()),
+        text => decode_base64(text.as_bytes()),
+    };
+    let initial = initial.map(|text| decode(text).ok_or(replies::BAD_BASE64)).transpose()?;
+    Ok(Command::Auth { mechanism: mechanism.to_ascii_uppercase().into(), initial })
+}
+
+/// Decodes base64 with its padding; `None` for anything else.
+pub(crate) fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    data_encoding::BASE64.decode(text).ok()
+}
+
 /// `size [LAST]`, decimal (RFC 3030 §2).
 fn parse_bdat(rest: &str) -> Result<Command, Reply> {
     let mut words = rest.split_ascii_whitespace();
@@ -378,7 +407,8 @@ mod tests {
             ("DATA now", "501 5.5.4"),
             ("STARTTLS x", "501 5.5.4"),
             ("EXPN x", "502 5.5.1"),
-            ("AUTH PLAIN", "502 5.5.1"),
+            ("AUTH", "501 5.5.4"),
+            ("AUTH PLAIN !", "501 5.5.2"),
             ("VRFY", "501 5.5.4"),
             ("NOOP\0", "500 5.5.2"),
             ("NOOP \x1b", "500 5.5.2"),

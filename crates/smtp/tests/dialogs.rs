@@ -3,16 +3,22 @@
 //! `C:` is a line from the client, `S:` a reply expected before the next `C:`; `C+` a client line in
 //! the same segment as the one before. `\r`, `\n`, `\0`, `\xHH` and `\\` are escapes; a `C` line ends
 //! in CRLF unless it ends in `\c`. `<close>` after `S:` expects the connection to close. `!` sets a
-//! limit (`! bare_lf = normalize` what is done with a bare LF), `#` is a comment, `= text` is a message that must have been accepted by now.
+//! limit (`! bare_lf = normalize` what is done with a bare LF, `! without = DSN` takes a keyword from EHLO's reply,
+//! `! auth = tls` and `! auth = always` offer AUTH), `#` is a comment, `= text` is a message that must have been
+//! accepted by now.
+//!
+//! The policy played here: `@here.test` is ours, everything else is refused; a client that calls itself `bad.test` is
+//! refused; content with the word `spam` is refused, and with `discard` it is accepted and discarded. AUTH has one
+//! mechanism, X-SUM: the challenge is a digit, and the response is the next one.
 
 use mail::{Enhanced, Reply};
 use smtp::{
     Limits,
-    server::{BareLf, Capabilities, Connection, Step, replies},
+    server::{Auth, AuthInput, BareLf, Connection, Keyword, Profile, Step, replies},
 };
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
-/// Plays policy and spool: `@here.test` is ours, everything else is refused.
+/// Plays policy and spool.
 struct Driver {
     connection: Connection,
     unread: Vec<u8>,
@@ -23,10 +29,8 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(limits: Limits, bare_lf: BareLf) -> Self {
-        let capabilities =
-            Capabilities { hostname: "mx.here.test".into(), starttls: true, binary_mime: true };
-        let mut connection = Connection::new(limits.into(), Arc::new(capabilities), false);
+    fn new(Options { limits, bare_lf, profile }: Options) -> Self {
+        let mut connection = Connection::new(limits.into(), Arc::new(profile), false);
         connection.set_bare_lf(bare_lf);
         let mut driver = Self {
             connection,
@@ -47,6 +51,14 @@ impl Driver {
         while !self.closed {
             match self.connection.step(&mut input) {
                 Step::NeedInput => break,
+                Step::JudgeHello => {
+                    let is_bad = self.connection.session().judged_hello() == Some("bad.test");
+                    let refused = Reply::fixed(550, Enhanced(5, 7, 1), "Go away");
+                    self.connection.answer(if is_bad { refused } else { replies::OK });
+                }
+                Step::Authenticate(AuthInput::Begin { initial: Some(initial), .. }) => self.respond(&initial),
+                Step::Authenticate(AuthInput::Begin { .. }) => self.connection.challenge(b"4".to_vec()),
+                Step::Authenticate(AuthInput::Response(response)) => self.respond(&response),
                 Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
                 Step::JudgeRecipient => {
                     let path = self.connection.session().judged_recipient().unwrap().path.as_str();
@@ -56,12 +68,7 @@ impl Driver {
                 }
                 Step::StartContent | Step::DiscardContent => self.content.clear(),
                 Step::Content(piece) => self.content.extend_from_slice(piece),
-                Step::Commit(envelope) => {
-                    let to: Vec<_> = envelope.recipients.iter().map(|r| r.path.as_str()).collect();
-                    let content = String::from_utf8_lossy(&self.content).escape_debug().to_string();
-                    self.accepted.push(format!("<{}> to {}: {content}", envelope.reverse_path, to.join(",")));
-                    self.connection.answer(replies::ACCEPTED);
-                }
+                Step::JudgeContent => self.judge_content(),
                 Step::StartTls => {
                     self.flush();
                     self.connection.tls_established();
@@ -73,10 +80,38 @@ impl Driver {
         self.flush();
     }
 
+    fn respond(&mut self, response: &[u8]) {
+        let failed = Reply::fixed(535, Enhanced(5, 7, 8), "Authentication failed");
+        self.connection.answer(if response == b"5" { replies::AUTHENTICATED } else { failed });
+    }
+
+    fn judge_content(&mut self) {
+        let has = |word: &[u8]| self.content.windows(word.len()).any(|part| part == word);
+        if has(b"spam") {
+            return self.connection.answer(Reply::fixed(550, Enhanced(5, 7, 1), "No spam here"));
+        }
+        if has(b"discard") {
+            return self.connection.answer(replies::ACCEPTED);
+        }
+        let envelope = self.connection.accept_content();
+        let to: Vec<_> = envelope.recipients.iter().map(|r| r.path.as_str()).collect();
+        let content = String::from_utf8_lossy(&self.content).escape_debug().to_string();
+        self.accepted.push(format!("<{}> to {}: {content}", envelope.reverse_path, to.join(",")));
+        self.connection.answer(replies::ACCEPTED);
+    }
+
     fn flush(&mut self) {
         self.sent.push_str(std::str::from_utf8(self.connection.output()).expect("replies are UTF-8"));
         self.connection.output().clear();
     }
+}
+
+/// What the lines with `!` set.
+#[derive(Clone)]
+struct Options {
+    limits: Limits,
+    bare_lf: BareLf,
+    profile: Profile,
 }
 
 /// One step of a dialog: bytes to send in one segment, and what must have come back.
@@ -119,8 +154,9 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-fn parse(text: &str) -> (Limits, BareLf, Vec<Turn>) {
-    let (mut limits, mut bare_lf) = (Limits::default(), BareLf::Reject);
+fn parse(text: &str) -> (Options, Vec<Turn>) {
+    let profile = Profile::new("mx.here.test").with_starttls();
+    let mut options = Options { limits: Limits::default(), bare_lf: BareLf::Reject, profile };
     let mut turns = vec![Turn::default()];
     for (number, line) in text.lines().enumerate() {
         let (tag, rest) = line.split_at(line.len().min(2));
@@ -131,17 +167,33 @@ fn parse(text: &str) -> (Limits, BareLf, Vec<Turn>) {
             "S:" if rest == "<close>" => turns.last_mut().unwrap().close = true,
             "S:" => turns.last_mut().unwrap().expect.push(rest.to_owned()),
             "= " => turns.last_mut().unwrap().accepted.push(rest.to_owned()),
-            "! " if rest == "bare_lf = normalize" => bare_lf = BareLf::Normalize,
-            "! " => set(&mut limits, rest),
+            "! " => set(&mut options, rest),
             "" | "# " | "#" => {}
             _ => panic!("line {}: unknown {tag:?}", number + 1),
         }
     }
-    (limits, bare_lf, turns)
+    (options, turns)
 }
 
-fn set(limits: &mut Limits, text: &str) {
+fn set(options: &mut Options, text: &str) {
     let (name, value) = text.split_once(" = ").expect("! name = value");
+    match name {
+        "bare_lf" => {
+            assert_eq!(value, "normalize");
+            return options.bare_lf = BareLf::Normalize;
+        }
+        "without" => {
+            let profile = options.profile.clone();
+            return options.profile = profile.without(keyword(value));
+        }
+        "auth" => {
+            options.profile.keywords.push(Keyword::Auth);
+            let in_clear_text = value == "always";
+            return options.profile.auth = Auth { mechanisms: vec!["X-SUM".into()], in_clear_text };
+        }
+        _ => {}
+    }
+    let limits = &mut options.limits;
     let value: usize = value.parse().expect("a number");
     match name {
         "recipients" => limits.recipients = value,
@@ -152,6 +204,20 @@ fn set(limits: &mut Limits, text: &str) {
         "message_bytes" => limits.message_bytes = value as u64,
         "command_line_bytes" => limits.command_line_bytes = value,
         _ => panic!("no limit {name}"),
+    }
+}
+
+fn keyword(name: &str) -> Keyword {
+    match name {
+        "PIPELINING" => Keyword::Pipelining,
+        "SIZE" => Keyword::Size,
+        "8BITMIME" => Keyword::EightBitMime,
+        "DSN" => Keyword::Dsn,
+        "SMTPUTF8" => Keyword::SmtpUtf8,
+        "CHUNKING" => Keyword::Chunking,
+        "BINARYMIME" => Keyword::BinaryMime,
+        "STARTTLS" => Keyword::StartTls,
+        _ => panic!("no keyword {name}"),
     }
 }
 
@@ -196,24 +262,11 @@ fn every_dialog_reads_the_same_at_every_split() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let (limits, bare_lf, turns) = parse(&fs::read_to_string(&path).unwrap());
+        let (options, turns) = parse(&fs::read_to_string(&path).unwrap());
         for size in [0, 1, 2, 3, 5, 7, 13, 64] {
-            replay(&name, Driver::new(limits.clone(), bare_lf), &turns, size);
+            replay(&name, Driver::new(options.clone()), &turns, size);
         }
         count += 1;
     }
     assert!(count >= 12, "only {count} dialogs were found");
-}
-
-#[test]
-fn binarymime_is_offered_only_where_binary_content_can_be_passed_on() {
-    for binary_mime in [true, false] {
-        let capabilities = Capabilities { hostname: "mx.here.test".into(), starttls: false, binary_mime };
-        let mut connection = Connection::new(Limits::default().into(), Arc::new(capabilities), false);
-        let mut input = &b"EHLO c\r\nMAIL FROM:<a@b> BODY=BINARYMIME\r\n"[..];
-        let asks = matches!(connection.step(&mut input), Step::JudgeSender);
-        let sent = String::from_utf8(connection.output().clone()).unwrap();
-        assert_eq!((asks, sent.contains("250-BINARYMIME\r\n")), (binary_mime, binary_mime), "{sent}");
-        assert_eq!(sent.ends_with("555 5.5.4 Parameter not recognized\r\n"), !binary_mime, "{sent}");
-    }
 }

@@ -9,7 +9,7 @@ use super::{rules::Rules, verb::Verb};
 use mail::Envelope;
 use smtp::{
     Limits,
-    server::{Capabilities, Connection, replies},
+    server::{Connection, Profile, replies},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -81,7 +81,7 @@ pub(crate) enum Note {
 pub(crate) struct Shared {
     rules: Arc<Rules>,
     limits: Arc<Limits>,
-    capabilities: Arc<Capabilities>,
+    profile: Arc<Profile>,
 }
 
 impl Shared {
@@ -96,9 +96,8 @@ impl Shared {
             junk_commands: u32::MAX,
             ..Limits::default()
         };
-        let capabilities =
-            Capabilities { hostname: rules.hostname.as_str().into(), starttls: false, binary_mime: true };
-        Self { rules, limits: Arc::new(limits), capabilities: Arc::new(capabilities) }
+        let profile = Profile::new(rules.hostname.as_str());
+        Self { rules, limits: Arc::new(limits), profile: Arc::new(profile) }
     }
 
     /// The rules of this sink.
@@ -110,9 +109,10 @@ impl Shared {
 impl Talk {
     /// A session before its greeting.
     pub(crate) fn new(shared: &Shared) -> Self {
-        let mut connection = Connection::new(shared.limits.clone(), shared.capabilities.clone(), false);
+        let mut connection = Connection::new(shared.limits.clone(), shared.profile.clone(), false);
         // smtp-sink takes mail without HELO, and smtp-source -o sends none.
         let _ = connection.step(&mut &b"HELO unknown\r\n"[..]);
+        connection.answer(replies::OK);
         connection.output().clear();
         Self {
             rules: shared.rules.clone(),

@@ -143,7 +143,13 @@ mod tests {
     #[test]
     fn the_first_plain_listener_is_taken_and_wildcards_mean_loopback() {
         let mut settings = config::load(None).unwrap();
-        let listen = |address: &str, tls| Listen { address: address.parse().unwrap(), tls, bare_lf: None };
+        let listen = |address: &str, tls| Listen {
+            address: address.parse().unwrap(),
+            tls,
+            bare_lf: None,
+            discard_ehlo_keywords: Vec::new(),
+            max_message_size: None,
+        };
         settings.listen = vec![
             listen("0.0.0.0:465", ListenTls::Implicit),
             listen("0.0.0.0:0", ListenTls::Off),

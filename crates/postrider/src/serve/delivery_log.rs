@@ -66,6 +66,16 @@ impl DeliveryLog {
         self.log.write(&Event::Suspended { destination, outcome, until });
     }
 
+    /// A message is held from the start.
+    pub(crate) fn held(&self, id: QueueId, reason: &str) {
+        self.log.write(&Event::Held { id, reason });
+    }
+
+    /// A message was accepted and discarded.
+    pub(crate) fn discarded(&self, id: QueueId, envelope: &Envelope, reason: &str) {
+        self.log.write(&Event::Discarded { id, envelope, reason });
+    }
+
     /// Opens the file again after a log rotation.
     pub(crate) fn reopen(&self) {
         self.log.reopen();

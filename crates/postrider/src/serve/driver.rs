@@ -11,7 +11,7 @@ use engine::{
 };
 use mail::{ChunkId, Destination, IdSource, Message, Part, QueueId, SharedMessage, UnixMillis};
 use queue::Millis;
-use spool::{CommitSeq, CommitWaiters, Entry, Refused, Spool, SpoolFailure, Transaction};
+use spool::{CommitSeq, CommitWaiters, Refused, Spool, SpoolFailure};
 use std::{
     cell::RefCell,
     collections::HashMap,
@@ -22,9 +22,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::{Notify, oneshot, watch};
-
-/// A transaction that the spool had no room for is submitted again after this.
-const SUBMIT_AGAIN: Duration = Duration::from_millis(100);
 
 /// More effects than this at a time are not worth keeping the memory for.
 const EFFECTS_KEPT: usize = 256;
@@ -263,8 +260,12 @@ impl Driver {
                     tokio::spawn(async move {
                         let max_bytes = engine::ReportRequest::CONTENT_MAX_BYTES;
                         let content = own.content_up_to(request.message(), max_bytes).await;
-                        let (task, reports) = (request.task(), request.compose(&content, UnixMillis::now()));
-                        own.handle(Event::Composed { task, reports });
+                        let (current, mut reports) = (own.current(), Vec::new());
+                        for report in request.compose(&content, UnixMillis::now()) {
+                            let judged = current.pipeline.judge_report(&current, report);
+                            reports.extend(judged.await.map(SharedMessage::new));
+                        }
+                        own.handle(Event::Composed { task: request.task(), reports });
                     });
                 }
                 Effect::Answer { request, result } => self.answer(request, result),
@@ -371,36 +372,14 @@ impl Driver {
     // ---- messages in ----
 
     /// Logs and queues a message that is durable.
-    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage) {
+    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, is_held: bool) {
         self.delivery_log.accepted(&message);
-        self.enqueue(message);
+        self.enqueue(message, is_held);
     }
 
-    pub(crate) fn enqueue(self: &Arc<Self>, message: SharedMessage) {
+    pub(crate) fn enqueue(self: &Arc<Self>, message: SharedMessage, is_held: bool) {
         let routed = Routed::new(self.current(), &message.envelope);
-        self.handle(Event::Accepted { message, routed });
-    }
-
-    /// Makes a message of this machine durable and queues it. When the spool cannot store it, the daemon ends:
-    /// perhaps no session waits for anything that would tell.
-    pub(crate) async fn accept_own(self: &Arc<Self>, message: Message) -> Result<(), SpoolFailure> {
-        let message = SharedMessage::new(message);
-        let stored = self.persist(vec![Entry::Accept(message.clone())]).await;
-        stored.inspect_err(|failure| self.spool_failed(failure))?;
-        self.accept(message);
-        Ok(())
-    }
-
-    /// Submits a transaction as often as it takes, and waits until it is durable.
-    async fn persist(&self, transaction: Transaction) -> Result<(), SpoolFailure> {
-        let commit_seq = loop {
-            match self.spool.submit(transaction.clone()) {
-                Ok(commit_seq) => break commit_seq,
-                Err(Refused::Poisoned) => return Err(SpoolFailure::Io(Refused::Poisoned.to_string())),
-                Err(Refused::Busy | Refused::Full) => tokio::time::sleep(SUBMIT_AGAIN).await,
-            }
-        };
-        self.spool.durable(commit_seq).await
+        self.handle(Event::Accepted { message, routed, is_held });
     }
 
     /// Waits until it would survive a power cut.

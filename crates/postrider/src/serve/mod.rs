@@ -1,5 +1,6 @@
 //! The daemon: starts its parts in order, and stops them without losing messages.
 
+mod acceptor;
 mod active;
 mod clock;
 mod connection;
@@ -9,7 +10,6 @@ mod latency;
 mod operator;
 pub(crate) mod queue_run;
 mod recovery;
-mod service;
 mod snapshot;
 mod start;
 mod tls;
@@ -18,9 +18,9 @@ mod workers;
 
 pub(crate) use start::run;
 
+use acceptor::Acceptor;
 use driver::Driver;
 use inbound::Inbound;
-use service::Acceptor;
 use std::{path::PathBuf, sync::Arc};
 
 /// The running daemon, as the control socket uses it.

@@ -6,7 +6,8 @@ use crate::control::{
     Submission, Target,
 };
 use engine::{Command, Engine, LastOutcome};
-use mail::{Content, Message, QueueId, SharedMessage, UnixMillis};
+use inbound::Draft;
+use mail::{QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, JobView, MessageView};
 use spool::SpoolFailure;
 use std::sync::Arc;
@@ -80,14 +81,14 @@ impl Target for Daemon {
     async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
         let now = UnixMillis::now();
         let id = self.driver.ids.next(now.0);
-        let message = Message {
+        let draft = Draft {
             id,
             arrived: now,
             origin: submission.origin(),
             content: with_trace(&submission, self, id, now),
             envelope: submission.envelope,
         };
-        self.acceptor.accept_local(message).await
+        self.acceptor.accept_local(submission.uid, draft).await
     }
 }
 
@@ -124,7 +125,7 @@ pub(super) fn gauges(driver: &Driver) -> Gauges {
 }
 
 /// Local mail gets a `Received` field of its own (RFC 5321 §4.4).
-fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMillis) -> Content {
+fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMillis) -> ReceivedContent {
     let hostname = &daemon.driver.current().settings.hostname;
     let mut bytes = format!(
         "Received: by {hostname} (Postrider, from userid {})\r\n\tid {id}; {}\r\n",
@@ -132,8 +133,9 @@ fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMi
         now.rfc5322()
     )
     .into_bytes();
+    let trace_bytes = bytes.len();
     bytes.extend_from_slice(&submission.content);
-    Content::from_bytes(bytes)
+    ReceivedContent::from_bytes(bytes, trace_bytes)
 }
 
 fn failed(failure: &SpoolFailure) -> Failure {

@@ -2,12 +2,12 @@
 
 use super::{
     Daemon,
+    acceptor::Acceptor,
     clock::Clock,
     connection,
     delivery_log::DeliveryLog,
     driver::Driver,
     recovery::Recovery,
-    service::Acceptor,
     tls, wiring,
     workers::{self, Workers},
 };
@@ -169,7 +169,7 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let inbound = {
         let _context = runtime.enter();
         let workers = WorkerPool::new(workers.handles(), workers::sharing());
-        Inbound::new(acceptor.clone(), wiring::inbound_settings(&settings, true), Some(server_tls), workers)
+        Inbound::new(acceptor.clone(), wiring::inbound_settings(&settings), Some(server_tls), workers)
     };
     let daemon = Arc::new(Daemon { driver, acceptor, inbound, source, started: settings });
     let recovered = report.message_count;
@@ -235,7 +235,9 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
             config::BareLf::Reject => BareLf::Reject,
             config::BareLf::Normalize => BareLf::Normalize,
         });
-        Ok(Listener { socket, tls, bare_lf })
+        let withheld = listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect();
+        let message_bytes = listen.max_message_size.map(|size| size.0);
+        Ok(Listener { socket, tls, bare_lf, withheld, message_bytes })
     };
     settings.listen.iter().map(bind).collect()
 }
@@ -365,7 +367,7 @@ impl Daemon {
         let config::Reloaded { settings, waiting } = config::reload(source, &self.started).map_err(bad)?;
         // Whatever can fail comes first: half a reload is none that anybody wrote.
         let server_tls = tls::server_config(&settings).map_err(failed)?;
-        let inbound = wiring::inbound_settings(&settings, true);
+        let inbound = wiring::inbound_settings(&settings);
         let new = wiring::current(settings).map_err(failed)?;
         let old = self.driver.current();
         let is_rerouted = old.settings.routes != new.settings.routes

@@ -1,15 +1,19 @@
 //! The configuration's terms turned into each part's own.
 
-use super::{snapshot::ConfigSnapshot, tls};
+use super::{acceptor::Pipeline, snapshot::ConfigSnapshot, tls};
 use crate::{routing::Routes, sysexits::Exit};
-use config::{Backend, EightBit, LogFormat, Placement, Settings};
+use config::{Backend, EhloKeyword, EightBit, LogFormat, Placement, Settings};
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope};
 use policy::Policy;
 use report::{Format, Log, LogSettings, line::Postfix};
 use route::{Dns, DnsSettings, Router, RouterSettings};
+use smtp::server::{Keyword, Profile};
 use spool::{DirSpool, LogSpool, ShardedSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
+
+/// How long a draft waits for a check; then its sender is told to try again.
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Content above this goes to the spool in pieces of this size.
 pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
@@ -87,7 +91,7 @@ pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
     let routes = Routes::from(&settings);
     let courier = Arc::new(courier(&settings)?);
     let policy = policy(&settings);
-    Ok(ConfigSnapshot { settings, routes, courier, policy })
+    Ok(ConfigSnapshot { settings, routes, courier, policy, pipeline: Pipeline::new(Vec::new()) })
 }
 
 fn courier(settings: &Settings) -> Result<Courier, String> {
@@ -139,19 +143,33 @@ fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
     }
 }
 
-pub(crate) fn inbound_settings(settings: &Settings, has_tls: bool) -> inbound::Settings {
-    let capabilities = smtp::server::Capabilities {
-        hostname: settings.hostname.clone().into(),
-        starttls: has_tls,
-        binary_mime: matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert),
-    };
+pub(crate) fn inbound_settings(settings: &Settings) -> inbound::Settings {
+    let mut profile = Profile::new(settings.hostname.clone());
+    if !matches!(settings.delivery.eight_bit, EightBit::Auto | EightBit::Convert) {
+        // Binary content could not be passed on to a next hop that does not take it.
+        profile = profile.without(Keyword::BinaryMime);
+    }
     inbound::Settings {
         limits: Arc::new(settings.limits.clone()),
-        capabilities: Arc::new(capabilities),
+        profile: Arc::new(profile),
         chunk_bytes: CHUNK_BYTES,
         memory_bytes: memory(settings),
+        lookup_timeout: LOOKUP_TIMEOUT,
         sessions_max: settings.inbound.max_sessions,
         sessions_per_client: settings.inbound.max_sessions_per_client,
+    }
+}
+
+/// The keyword of EHLO's reply.
+pub(crate) fn keyword(keyword: EhloKeyword) -> Keyword {
+    match keyword {
+        EhloKeyword::EightBitMime => Keyword::EightBitMime,
+        EhloKeyword::BinaryMime => Keyword::BinaryMime,
+        EhloKeyword::Chunking => Keyword::Chunking,
+        EhloKeyword::Dsn => Keyword::Dsn,
+        EhloKeyword::Pipelining => Keyword::Pipelining,
+        EhloKeyword::Size => Keyword::Size,
+        EhloKeyword::SmtpUtf8 => Keyword::SmtpUtf8,
     }
 }
 

@@ -303,6 +303,7 @@ impl Driver {
             }
         }
         let reports = request.compose(&content, self.context.wall);
+        let reports: Vec<_> = reports.into_iter().map(SharedMessage::new).collect();
         for report in &reports {
             self.name(report.id, oracle);
             self.reports.insert(report.id);
@@ -347,7 +348,7 @@ impl Driver {
                     let text = format!("Ok: queued as {}", message.id);
                     sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
                     let routed = Routed::new(self.routes.clone(), &message.envelope);
-                    self.handle(Event::Accepted { message, routed }, oracle, rng);
+                    self.handle(Event::Accepted { message, routed, is_held: false }, oracle, rng);
                 }
                 (Some((place, turn, _)), Err(_)) => sources[place].answer(turn, replies::LOCAL_ERROR),
                 (None, _) => {}

@@ -40,6 +40,4 @@ impl engine::Routing for Routes {
         let paths = envelope.recipients.iter().map(|recipient| &recipient.path);
         paths.map(|path| (self.destination(path), GroupId(u8::from(is_few(path))))).collect()
     }
-
-    fn address_report(&self, _: &mut Envelope) {}
 }

@@ -100,9 +100,8 @@ impl Source {
         let lines: String = recipients.map(|to| format!("RCPT TO:<{to}>{notify}\r\n")).collect();
         self.to_send =
             format!("EHLO source.test\r\nMAIL FROM:<{}>\r\n{lines}DATA\r\n", sender(n)).into_bytes();
-        let capabilities =
-            smtp::server::Capabilities { hostname: "mx.test".into(), starttls: false, binary_mime: true };
-        self.connection = Some(Connection::new(Arc::default(), Arc::new(capabilities), false));
+        let profile = smtp::server::Profile::new("mx.test");
+        self.connection = Some(Connection::new(Arc::default(), Arc::new(profile), false));
         self.inbox.clear();
         self.content_sent = false;
         self.last_heard = now;
@@ -116,6 +115,8 @@ impl Source {
         loop {
             match connection.step(&mut input) {
                 Step::NeedInput | Step::Close => break,
+                Step::JudgeHello => connection.answer(replies::OK),
+                Step::Authenticate(_) => unreachable!("it was not offered"),
                 Step::JudgeSender => connection.answer(driver.check_sender()),
                 Step::JudgeRecipient => connection.answer(replies::RECIPIENT_OK),
                 Step::StartTls => unreachable!("it was not offered"),
@@ -133,9 +134,10 @@ impl Source {
                     }
                 }
                 Step::DiscardContent => driver.discard_chunks(&std::mem::take(&mut self.parts)),
-                Step::Commit(envelope) => {
+                Step::JudgeContent => {
+                    let envelope = connection.accept_content();
                     let content = whole(&mut self.parts, &mut self.content);
-                    match driver.accept(*envelope, content, (self.place, self.turn), oracle) {
+                    match driver.accept(envelope, content, (self.place, self.turn), oracle) {
                         Ok(id) => {
                             oracle.ids.insert(id, self.n);
                             *oracle.copies.entry(self.n).or_default() += 1;

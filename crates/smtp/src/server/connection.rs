@@ -2,25 +2,34 @@
 //!
 //! The driver's loop:
 //! 1. [`Connection::step`] with the unread input, until it wants more;
-//! 2. answer what it asks ([`Connection::answer`], [`Connection::tls_established`]);
+//! 2. answer what it asks ([`Connection::answer`] and its neighbours, [`Connection::tls_established`]);
 //! 3. write [`Connection::output`] before waiting for anything: replies of a pipelined group leave
 //!    in one write (RFC 2920 §3.2).
 
 use super::{
     content::{BareLf, ChunkCheck, ChunkNormalizer, DataDecoder, Piece},
+    profile::{Keyword, Profile},
     replies,
-    session::{Action, Capabilities, Input, Session},
+    session::{Action, AuthInput, Input, Session},
 };
 use crate::{Command, Limits, command};
 use mail::{BodyType, Envelope, Reply};
 use memchr::memchr;
 use std::sync::Arc;
 
+/// Longest line of an authentication exchange, CRLF included (RFC 4954 §4).
+const AUTH_LINE_MAX_BYTES: usize = 12_288;
+
 /// What the driver does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Write the output, then read more behind what is left of the input.
     NeedInput,
+    /// Answer with [`Connection::answer`]: may the client be [`Session::judged_hello`]? Of a positive answer only
+    /// the fact counts: the reply is EHLO's.
+    JudgeHello,
+    /// Answer with [`Connection::challenge`] or, at the end of the exchange, with [`Connection::answer`].
+    Authenticate(AuthInput),
     /// Answer with [`Connection::answer`]: may the sender of [`Session::envelope`] mail?
     JudgeSender,
     /// Answer with [`Connection::answer`]: may [`Session::judged_recipient`] be mailed?
@@ -31,8 +40,9 @@ pub enum Step<'a> {
     Content(&'a [u8]),
     /// Forget the content: the message was refused.
     DiscardContent,
-    /// Make the message durable, then answer with [`Connection::answer`].
-    Commit(Box<Envelope>),
+    /// The content is complete. Either take the message with [`Connection::accept_content`], make it durable and
+    /// answer with [`Connection::answer`]; or answer at once, and there is no message.
+    JudgeContent,
     /// Write the output, do the TLS handshake, then call [`Connection::tls_established`].
     StartTls,
     /// Write the output and close.
@@ -45,6 +55,10 @@ enum Mode {
     Commands,
     /// The rest of an over-long line.
     SkipLine,
+    /// A line of an authentication exchange.
+    AuthLine,
+    /// The rest of such a line, which was too long.
+    SkipAuthLine,
     Data(DataDecoder),
     Chunk {
         left: u64,
@@ -75,7 +89,7 @@ pub struct Connection {
     session: Session,
     mode: Mode,
     limits: Arc<Limits>,
-    capabilities: Arc<Capabilities>,
+    profile: Arc<Profile>,
     output: Vec<u8>,
     /// Octets of the message's content so far.
     content_bytes: u64,
@@ -95,14 +109,14 @@ pub struct Connection {
 
 impl Connection {
     /// A connection whose greeting stands in the output.
-    pub fn new(limits: Arc<Limits>, capabilities: Arc<Capabilities>, tls: bool) -> Self {
+    pub fn new(limits: Arc<Limits>, profile: Arc<Profile>, tls: bool) -> Self {
         let mut output = Vec::with_capacity(256);
-        Reply::new(220, None, format!("{} ESMTP Postrider", capabilities.hostname)).write_to(&mut output);
+        Reply::new(220, None, format!("{} ESMTP Postrider", profile.hostname)).write_to(&mut output);
         Self {
             session: Session::new(tls),
             mode: Mode::Commands,
             limits,
-            capabilities,
+            profile,
             output,
             content_bytes: 0,
             chunks_begun: false,
@@ -137,7 +151,7 @@ impl Connection {
     /// What arrives now is passed over, the rest of an over-long line or of a refused chunk: it counts as
     /// nothing done, however much it is.
     pub fn is_skipping(&self) -> bool {
-        matches!(self.mode, Mode::SkipLine | Mode::SkipChunk { .. })
+        matches!(self.mode, Mode::SkipLine | Mode::SkipAuthLine | Mode::SkipChunk { .. })
     }
 
     /// Refuses the content in hand: the reply is given at its end, the rest is skipped.
@@ -145,19 +159,47 @@ impl Connection {
         self.refusal.get_or_insert(reply);
     }
 
-    /// Says close_with and closes, for a timeout or shutdown.
+    /// Says `reply` and closes, for a timeout or shutdown.
     pub fn close_with(&mut self, reply: &Reply) {
         reply.write_to(&mut self.output);
         self.mode = Mode::Closed;
     }
 
+    /// The facts of the session and the replies to write, both at once.
+    pub fn session_and_output(&mut self) -> (&Session, &mut Vec<u8>) {
+        (&self.session, &mut self.output)
+    }
+
     /// The answer to the open question.
     pub fn answer(&mut self, reply: Reply) {
+        let step = self.resume(Input::Answer(reply));
+        debug_assert!(matches!(step, None | Some(Step::Close)), "an answer only sends or closes");
+    }
+
+    /// Sends a challenge to a client that authenticates.
+    pub fn challenge(&mut self, challenge: Vec<u8>) {
+        let step = self.resume(Input::Challenge(challenge));
+        debug_assert!(step.is_none(), "a challenge is sent");
+    }
+
+    /// The answer to [`Step::JudgeContent`] that takes the message. The driver makes the message durable and then
+    /// answers once more, with [`Connection::answer`].
+    ///
+    /// # Panics
+    /// When that question is not open.
+    pub fn accept_content(&mut self) -> Envelope {
+        debug_assert!(self.waiting, "no question is open");
+        match self.session.step(Input::Accepted, &self.limits, &self.profile) {
+            Action::Commit(envelope) => *envelope,
+            action => unreachable!("accepted content is committed, not {action:?}"),
+        }
+    }
+
+    fn resume(&mut self, input: Input) -> Option<Step<'static>> {
         debug_assert!(self.waiting, "no question is open");
         self.waiting = false;
-        let action = self.session.step(Input::Verdict(reply), &self.limits, &self.capabilities);
-        let step = self.act(action);
-        debug_assert!(matches!(step, None | Some(Step::Close)), "an answer only sends or closes");
+        let action = self.session.step(input, &self.limits, &self.profile);
+        self.act(action)
     }
 
     /// The handshake is done. What the client said before is forgotten.
@@ -174,6 +216,8 @@ impl Connection {
                 Mode::Closed => Some(Step::Close),
                 Mode::Commands => self.command_line(input),
                 Mode::SkipLine => self.skip_line(input),
+                Mode::AuthLine => self.auth_line(input),
+                Mode::SkipAuthLine => self.skip_auth_line(input),
                 Mode::Data(_) => self.data(input),
                 Mode::Chunk { .. } => self.chunk(input),
                 Mode::SkipChunk { .. } => self.skip_chunk(input),
@@ -185,7 +229,7 @@ impl Connection {
     }
 
     fn command_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
-        let max = self.limits.command_line_bytes;
+        let max = self.command_line_max(input);
         let Some(end) = memchr(b'\n', &input[..input.len().min(max)]) else {
             if input.len() < max {
                 return Some(Step::NeedInput);
@@ -219,7 +263,54 @@ impl Connection {
             Err(_) if announces_chunk(line) => Input::Malformed(replies::BAD_CHUNK_SIZE),
             Err(reply) => Input::Malformed(reply),
         };
-        let action = self.session.step(event, &self.limits, &self.capabilities);
+        let action = self.session.step(event, &self.limits, &self.profile);
+        self.act(action)
+    }
+
+    /// AUTH may carry an initial response (RFC 4954 §4).
+    fn command_line_max(&self, input: &[u8]) -> usize {
+        let max = self.limits.command_line_bytes;
+        let is_auth = || input.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"AUTH "));
+        if input.len() >= max && self.profile.has(Keyword::Auth) && is_auth() {
+            max.max(AUTH_LINE_MAX_BYTES)
+        } else {
+            max
+        }
+    }
+
+    fn auth_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let Some(end) = memchr(b'\n', &input[..input.len().min(AUTH_LINE_MAX_BYTES)]) else {
+            if input.len() < AUTH_LINE_MAX_BYTES {
+                return Some(Step::NeedInput);
+            }
+            self.mode = Mode::SkipAuthLine;
+            return None;
+        };
+        let (line, rest) = input.split_at(end + 1);
+        *input = rest;
+        let response = match line {
+            b"*\r\n" => Err(replies::AUTH_CANCELLED),
+            [text @ .., b'\r', b'\n'] => command::decode_base64(text).ok_or(replies::BAD_BASE64),
+            [text @ .., b'\n'] if self.bare_lf == BareLf::Normalize => {
+                command::decode_base64(text).ok_or(replies::BAD_BASE64)
+            }
+            _ => Err(replies::BARE_LF_IN_COMMAND),
+        };
+        self.end_auth_line(response)
+    }
+
+    fn skip_auth_line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
+        let Some(end) = memchr(b'\n', input) else {
+            *input = &[];
+            return Some(Step::NeedInput);
+        };
+        *input = &input[end + 1..];
+        self.end_auth_line(Err(replies::AUTH_LINE_TOO_LONG))
+    }
+
+    fn end_auth_line<'a>(&mut self, response: Result<Vec<u8>, Reply>) -> Option<Step<'a>> {
+        self.mode = Mode::Commands;
+        let action = self.session.step(Input::AuthLine(response), &self.limits, &self.profile);
         self.act(action)
     }
 
@@ -230,8 +321,7 @@ impl Connection {
         };
         *input = &input[end + 1..];
         self.mode = Mode::Commands;
-        let action =
-            self.session.step(Input::Malformed(replies::LINE_TOO_LONG), &self.limits, &self.capabilities);
+        let action = self.session.step(Input::Malformed(replies::LINE_TOO_LONG), &self.limits, &self.profile);
         self.act(action)
     }
 
@@ -319,7 +409,7 @@ impl Connection {
     /// Tells the session that content ended; the driver hears [`Step::DiscardContent`] when it was bad.
     fn end<'a>(&mut self, input: Input) -> Option<Step<'a>> {
         let bad = matches!(&input, Input::ContentEnd(Some(_)) | Input::ChunkEnd(Some(_)));
-        let action = self.session.step(input, &self.limits, &self.capabilities);
+        let action = self.session.step(input, &self.limits, &self.profile);
         let step = self.act(action);
         if bad { Some(Step::DiscardContent) } else { step }
     }
@@ -366,7 +456,16 @@ impl Connection {
                 self.ask(Step::JudgeSender)
             }
             Action::JudgeRecipient => self.ask(Step::JudgeRecipient),
-            Action::Commit(envelope) => self.ask(Step::Commit(envelope)),
+            Action::JudgeContent => self.ask(Step::JudgeContent),
+            Action::Commit(_) => unreachable!("only accept_content takes a message"),
+            Action::JudgeHello => self.ask(Step::JudgeHello),
+            Action::Authenticate(input) => self.ask(Step::Authenticate(input)),
+            Action::Challenge(challenge) => {
+                let text = data_encoding::BASE64.encode(&challenge);
+                Reply::new(334, None, text).write_to(&mut self.output);
+                self.mode = Mode::AuthLine;
+                None
+            }
             Action::StartTls => {
                 replies::GO_TLS.write_to(&mut self.output);
                 self.ask(Step::StartTls)

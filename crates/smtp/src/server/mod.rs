@@ -6,9 +6,11 @@
 
 pub mod connection;
 pub mod content;
+pub mod profile;
 pub mod replies;
 pub mod session;
 
 pub use connection::{Connection, Step};
 pub use content::BareLf;
-pub use session::{Capabilities, Session, State};
+pub use profile::{Auth, Keyword, Profile};
+pub use session::{AuthInput, Session, State};

@@ -88,6 +88,31 @@ replies! {
     /// STARTTLS inside a transaction (RFC 3207 §4).
     TLS_IN_TRANSACTION = 503 5 . 5 . 1 "STARTTLS is not allowed in a transaction";
 
+    /// AUTH, at the end of an exchange that succeeded (RFC 4954 §6).
+    AUTHENTICATED = 235 2 . 7 . 0 "Authentication succeeded";
+    /// AUTH without a mechanism, or with too many words.
+    AUTH_SYNTAX = 501 5 . 5 . 4 "Syntax: AUTH mechanism [initial-response]";
+    /// AUTH inside a transaction (RFC 4954 §4).
+    AUTH_IN_TRANSACTION = 503 5 . 5 . 1 "AUTH is not allowed in a transaction";
+    /// AUTH after one that succeeded (RFC 4954 §4).
+    AUTHENTICATED_ALREADY = 503 5 . 5 . 1 "Already authenticated";
+    /// AUTH in clear text where that is not allowed.
+    AUTH_NEEDS_TLS = 538 5 . 7 . 11 "Encryption is needed for authentication: send STARTTLS first";
+    /// AUTH with a mechanism that the listener does not have.
+    UNKNOWN_MECHANISM = 504 5 . 5 . 4 "Authentication mechanism not supported";
+    /// A response that is not base64.
+    BAD_BASE64 = 501 5 . 5 . 2 "Cannot decode base64";
+    /// A line of an exchange beyond 12,288 octets.
+    AUTH_LINE_TOO_LONG = 500 5 . 5 . 6 "Authentication line too long";
+    /// `*` in place of a response.
+    AUTH_CANCELLED = 501 5 . 7 . 0 "Authentication cancelled";
+    /// A question to another program was not answered in time.
+    LOOKUP_TIMEOUT = 451 4 . 3 . 0 "Temporary failure: a lookup took too long, try again later";
+    /// A question about a connection was not answered in time. Closes.
+    LOOKUP_TIMEOUT_CLOSING = 421 4 . 3 . 0 "Temporary failure: a lookup took too long, try again later";
+    /// The credentials could not be looked up (RFC 4954 §6).
+    AUTH_FAILED_FOR_NOW = 454 4 . 7 . 0 "Temporary authentication failure, try again later";
+
     /// Talking before the greeting, behind DATA before its 354, or behind STARTTLS. Closes.
     OUT_OF_SYNC = 554 5 . 5 . 0 "SMTP protocol synchronization error";
     /// A bare CR or LF in content (RFC 5321 §2.3.8): the way of SMTP smuggling. Closes.

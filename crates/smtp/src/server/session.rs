@@ -1,9 +1,10 @@
 //! One SMTP server session as a table: every state, every input, and what is done (RFC 5321 §4.1.4).
 //! Knows neither bytes nor time; [`super::Connection`] decodes lines and content for it.
 
-use super::replies;
+use super::{Profile, profile::Keyword, replies};
 use crate::{Command, Limits};
 use mail::{BodyType, Envelope, Recipient, Reply, TransmissionType};
+use std::fmt;
 
 /// What happened.
 #[derive(Debug)]
@@ -12,19 +13,55 @@ pub enum Input {
     Command(Command),
     /// A line was read that is no command: the reply for it.
     Malformed(Reply),
-    /// The driver's answer to [`Action::JudgeSender`], [`Action::JudgeRecipient`] or [`Action::Commit`].
-    Verdict(Reply),
+    /// The driver's answer to one of the questions. Given for [`Action::JudgeContent`], it ends the transaction
+    /// without a message.
+    Answer(Reply),
+    /// The content that [`Action::JudgeContent`] asked about is accepted.
+    Accepted,
+    /// The driver's challenge, for the client.
+    Challenge(Vec<u8>),
+    /// The client's line after a challenge, decoded, or the reply for a line that is no response.
+    AuthLine(Result<Vec<u8>, Reply>),
     /// CRLF.CRLF was seen, or the last chunk is complete; the reply if the content is bad.
     ContentEnd(Option<Reply>),
     /// A chunk that is not the last is complete; the reply if it is bad.
     ChunkEnd(Option<Reply>),
 }
 
-/// What to do. The three questions wait for a [`Input::Verdict`]; pipelined bytes wait with them.
+/// What the client says in an authentication exchange (RFC 4954 §4). The bytes may be a secret, which Debug hides.
+#[derive(Clone, PartialEq, Eq)]
+pub enum AuthInput {
+    /// The exchange begins with this mechanism, one of the profile's.
+    Begin {
+        /// In capitals.
+        mechanism: Box<str>,
+        /// The initial response, decoded.
+        initial: Option<Vec<u8>>,
+    },
+    /// The response to the last challenge, decoded.
+    Response(Vec<u8>),
+}
+
+impl fmt::Debug for AuthInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin { mechanism, .. } => write!(f, "Begin({mechanism})"),
+            Self::Response(_) => f.write_str("Response"),
+        }
+    }
+}
+
+/// What to do. The questions wait for [`Input::Answer`]; pipelined bytes wait with them.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a reply.
     Send(Reply),
+    /// May the client go on under the name it gave? See [`Session::judged_hello`].
+    JudgeHello,
+    /// Ask the SASL mechanism. Answered by [`Input::Challenge`] or, at the end, by [`Input::Answer`].
+    Authenticate(AuthInput),
+    /// Send 334 with this challenge, and read a line.
+    Challenge(Vec<u8>),
     /// May this sender mail? See [`Session::envelope`].
     JudgeSender,
     /// May it go there? See [`Session::judged_recipient`].
@@ -41,6 +78,9 @@ pub enum Action {
     /// Read and forget this many octets, then send the reply: a refused chunk still follows its
     /// command (RFC 3030 §2).
     SkipChunk(u64, Reply),
+    /// May the content be accepted? See [`Session::envelope`]. [`Input::Accepted`] is answered by
+    /// [`Action::Commit`].
+    JudgeContent,
     /// Make the message durable.
     Commit(Box<Envelope>),
     /// Send 220 and begin the TLS handshake.
@@ -55,8 +95,17 @@ pub enum State {
     /// 220 sent; EHLO expected.
     #[default]
     Greeted,
+    /// Policy weighs EHLO or HELO.
+    JudgingHello {
+        /// The client's name.
+        name: Box<str>,
+        /// EHLO, not HELO.
+        is_extended: bool,
+    },
     /// Between transactions.
     Ready,
+    /// An authentication exchange is under way.
+    Authenticating,
     /// Policy weighs MAIL.
     JudgingSender(Box<Envelope>),
     /// MAIL accepted; RCPT, DATA or BDAT may follow.
@@ -69,21 +118,12 @@ pub enum State {
     Chunks(Box<Envelope>),
     /// A chunk was bad: the others are skipped until RSET or a new MAIL.
     ChunksFailed,
+    /// Policy weighs the whole message.
+    JudgingContent(Box<Envelope>),
     /// The spool makes the message durable.
     Committing,
     /// The last reply was given.
     Closed,
-}
-
-/// What EHLO announces besides what is always there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Our name in the greeting and EHLO's reply.
-    pub hostname: Box<str>,
-    /// A certificate is there: STARTTLS can be offered.
-    pub starttls: bool,
-    /// Binary content can be passed on, whatever the next hop takes: BINARYMIME is offered (RFC 3030).
-    pub binary_mime: bool,
 }
 
 /// The session: its state, and what it remembers across transactions.
@@ -93,6 +133,7 @@ pub struct Session {
     hello: Option<Box<str>>,
     extended: bool,
     tls: bool,
+    is_authenticated: bool,
     refused_in_transaction: bool,
     counts: Counts,
 }
@@ -114,6 +155,7 @@ impl Session {
             hello: None,
             extended: false,
             tls,
+            is_authenticated: false,
             refused_in_transaction: false,
             counts: Counts::default(),
         }
@@ -126,13 +168,20 @@ impl Session {
 
     /// Returns the `with` protocol of the `Received` field.
     pub fn protocol(&self, smtputf8: bool) -> TransmissionType {
-        match (smtputf8, self.extended, self.tls) {
-            (true, _, true) => TransmissionType::Utf8Smtps,
-            (true, _, false) => TransmissionType::Utf8Smtp,
-            (false, true, true) => TransmissionType::Esmtps,
-            (false, true, false) => TransmissionType::Esmtp,
-            (false, false, true) => TransmissionType::Smtps,
-            (false, false, false) => TransmissionType::Smtp,
+        use TransmissionType::{
+            Esmtp, Esmtpa, Esmtps, Esmtpsa, Smtp, Smtps, Utf8Smtp, Utf8Smtpa, Utf8Smtps, Utf8Smtpsa,
+        };
+        match (smtputf8, self.extended, self.tls, self.is_authenticated) {
+            (true, _, true, true) => Utf8Smtpsa,
+            (true, _, true, false) => Utf8Smtps,
+            (true, _, false, true) => Utf8Smtpa,
+            (true, _, false, false) => Utf8Smtp,
+            (false, true, true, true) => Esmtpsa,
+            (false, true, true, false) => Esmtps,
+            (false, true, false, true) => Esmtpa,
+            (false, true, false, false) => Esmtp,
+            (false, false, true, _) => Smtps,
+            (false, false, false, _) => Smtp,
         }
     }
 
@@ -140,7 +189,7 @@ impl Session {
     pub fn envelope(&self) -> Option<&Envelope> {
         match &self.state {
             State::JudgingSender(e) | State::Open(e) | State::Content(e) | State::Chunks(e) => Some(e),
-            State::JudgingRecipient(e, _) => Some(e),
+            State::JudgingRecipient(e, _) | State::JudgingContent(e) => Some(e),
             _ => None,
         }
     }
@@ -151,6 +200,19 @@ impl Session {
             State::JudgingRecipient(_, recipient) => Some(recipient),
             _ => None,
         }
+    }
+
+    /// The name that [`Action::JudgeHello`] asks about.
+    pub fn judged_hello(&self) -> Option<&str> {
+        match &self.state {
+            State::JudgingHello { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Did the client authenticate?
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
     }
 
     /// Whether RCPT may have UTF-8: MAIL had SMTPUTF8.
@@ -165,11 +227,11 @@ impl Session {
 
     /// No transaction is open and none is being committed: stopping here breaks nothing.
     pub fn is_idle(&self) -> bool {
-        matches!(self.state, State::Greeted | State::Ready | State::Closed)
+        matches!(self.state, State::Greeted | State::Ready | State::Authenticating | State::Closed)
     }
 
     /// Every transition, in the order a client walks them; then the limits.
-    pub fn step(&mut self, input: Input, limits: &Limits, capabilities: &Capabilities) -> Action {
+    pub fn step(&mut self, input: Input, limits: &Limits, profile: &Profile) -> Action {
         let junk = is_junk(&input);
         let (state, action) = match (std::mem::take(&mut self.state), input) {
             (state, Input::Malformed(reply)) if reply == replies::WRONG_PROTOCOL => {
@@ -179,15 +241,26 @@ impl Session {
                 (state, Action::Close(reply))
             }
             (state, Input::Malformed(reply)) => (state, Action::Send(reply)),
-            (state, Input::Command(command)) => self.command(state, command, limits, capabilities),
-            (state, Input::Verdict(reply)) => self.verdict(state, reply),
+            (state, Input::Command(command)) => self.command(state, command, limits, profile),
+            (State::JudgingHello { name, is_extended }, Input::Answer(reply)) => {
+                self.end_hello(name, is_extended, reply, limits, profile)
+            }
+            (state, Input::Answer(reply)) => self.answer(state, reply),
+            (State::Authenticating, Input::Challenge(text)) => {
+                (State::Authenticating, Action::Challenge(text))
+            }
+            (State::Authenticating, Input::AuthLine(Ok(response))) => {
+                (State::Authenticating, Action::Authenticate(AuthInput::Response(response)))
+            }
+            (State::Authenticating, Input::AuthLine(Err(reply))) => (State::Ready, Action::Send(reply)),
             (State::Content(_), Input::ContentEnd(Some(bad))) => (State::Ready, send_or_close(bad)),
             (State::Content(e) | State::Chunks(e), Input::ContentEnd(None)) => {
-                (State::Committing, Action::Commit(e))
+                (State::JudgingContent(e), Action::JudgeContent)
             }
             (State::Chunks(_), Input::ContentEnd(Some(bad))) => (State::Ready, Action::Send(bad)),
             (State::Chunks(e), Input::ChunkEnd(None)) => (State::Chunks(e), Action::Send(replies::OK)),
             (State::Chunks(_), Input::ChunkEnd(Some(bad))) => (State::ChunksFailed, Action::Send(bad)),
+            (State::JudgingContent(e), Input::Accepted) => (State::Committing, Action::Commit(e)),
             (state, input) => unreachable!("driver sent {input:?} in {state:?}"),
         };
         self.state = state;
@@ -199,30 +272,37 @@ impl Session {
         state: State,
         command: Command,
         limits: &Limits,
-        capabilities: &Capabilities,
+        profile: &Profile,
     ) -> (State, Action) {
-        use Command::{Bdat, Data, Ehlo, Helo, Help, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy};
+        use Command::{Auth, Bdat, Data, Ehlo, Helo, Help, Mail, Noop, Quit, Rcpt, Rset, StartTls, Vrfy};
         let send = Action::Send;
         match (state, command) {
             (_, Quit) => (State::Closed, Action::Close(replies::BYE)),
             (state, Noop) => (state, send(replies::OK)),
             // A new EHLO drops the open transaction (RFC 5321 §4.1.4).
-            (_, Ehlo(name)) => (State::Ready, send(self.hello_reply(name, true, limits, capabilities))),
-            (_, Helo(name)) => (State::Ready, send(self.hello_reply(name, false, limits, capabilities))),
+            (_, Ehlo(name)) => (State::JudgingHello { name, is_extended: true }, Action::JudgeHello),
+            (_, Helo(name)) => (State::JudgingHello { name, is_extended: false }, Action::JudgeHello),
             (State::Greeted, Rset) => (State::Greeted, send(replies::OK)),
             (_, Rset) => (State::Ready, send(replies::OK)),
             (state, Help) => (state, send(replies::HELP)),
             (state, Vrfy) => (state, send(replies::CANNOT_VERIFY)),
             (state, StartTls) if self.tls => (state, send(replies::TLS_ACTIVE)),
-            (state, StartTls) if !capabilities.starttls => (state, send(replies::NO_TLS)),
+            (state, StartTls) if !profile.has(Keyword::StartTls) => (state, send(replies::NO_TLS)),
             (state @ (State::Greeted | State::Ready), StartTls) => (state, Action::StartTls),
             (state, StartTls) => (state, send(replies::TLS_IN_TRANSACTION)),
+            (state, Auth { .. }) if !profile.has(Keyword::Auth) => (state, send(replies::NOT_OFFERED)),
+            (State::Greeted, Auth { .. }) => (State::Greeted, send(replies::HELLO_FIRST)),
+            (State::Ready, Auth { mechanism, initial }) => self.auth(mechanism, initial, profile),
+            (state, Auth { .. }) => (state, send(replies::AUTH_IN_TRANSACTION)),
+            (state, Bdat { size_bytes, .. }) if !profile.has(Keyword::Chunking) => {
+                (state, Action::SkipChunk(size_bytes, replies::NOT_OFFERED))
+            }
             (State::Greeted, Bdat { size_bytes, .. }) => {
                 (State::Greeted, Action::SkipChunk(size_bytes, replies::HELLO_FIRST))
             }
             (State::Greeted, _) => (State::Greeted, send(replies::HELLO_FIRST)),
-            (State::Ready | State::ChunksFailed, Mail(envelope, _))
-                if envelope.body == BodyType::Binary && !capabilities.binary_mime =>
+            (State::Ready | State::ChunksFailed, Mail(envelope, size))
+                if !profile.allows(&envelope, size) =>
             {
                 (State::Ready, Action::Send(replies::UNKNOWN_PARAMETER))
             }
@@ -238,6 +318,9 @@ impl Session {
             (State::Open(e), Mail(..)) => (State::Open(e), send(replies::NESTED_MAIL)),
             (State::Open(e), Rcpt(_)) if e.recipients.len() >= limits.recipients => {
                 (State::Open(e), send(replies::TOO_MANY_RECIPIENTS))
+            }
+            (State::Open(e), Rcpt(recipient)) if !profile.allows_recipient(&recipient) => {
+                (State::Open(e), send(replies::UNKNOWN_PARAMETER))
             }
             (State::Open(e), Rcpt(recipient)) => {
                 (State::JudgingRecipient(e, recipient), Action::JudgeRecipient)
@@ -257,26 +340,46 @@ impl Session {
         }
     }
 
-    fn hello_reply(
+    /// EHLO or HELO was judged. One that was refused leaves the session without a name (RFC 5321 §4.1.4).
+    fn end_hello(
         &mut self,
         name: Box<str>,
-        extended: bool,
+        is_extended: bool,
+        reply: Reply,
         limits: &Limits,
-        capabilities: &Capabilities,
-    ) -> Reply {
-        self.hello = Some(name);
-        self.extended = extended;
-        let hostname = &capabilities.hostname;
-        if !extended {
-            return Reply::new(250, None, &**hostname);
+        profile: &Profile,
+    ) -> (State, Action) {
+        if !reply.is_positive() {
+            self.hello = None;
+            return (State::Greeted, send_or_close(reply));
         }
-        let starttls = if capabilities.starttls && !self.tls { "\nSTARTTLS" } else { "" };
-        let size = limits.message_bytes;
-        let binary = if capabilities.binary_mime { "\nBINARYMIME" } else { "" };
-        let text = format!(
-            "{hostname}\nPIPELINING\nSIZE {size}{starttls}\nENHANCEDSTATUSCODES\n8BITMIME\nDSN\nSMTPUTF8\nCHUNKING{binary}\nHELP"
-        );
-        Reply::new(250, None, text)
+        self.hello = Some(name);
+        self.extended = is_extended;
+        let text = if is_extended {
+            profile.hello_text(limits, self.tls, self.may_authenticate(profile))
+        } else {
+            profile.hostname.to_string()
+        };
+        (State::Ready, Action::Send(Reply::new(250, None, text)))
+    }
+
+    /// AUTH can be offered now.
+    fn may_authenticate(&self, profile: &Profile) -> bool {
+        !self.is_authenticated && (self.tls || profile.auth.in_clear_text)
+    }
+
+    fn auth(&mut self, mechanism: Box<str>, initial: Option<Vec<u8>>, profile: &Profile) -> (State, Action) {
+        let refusal = if self.is_authenticated {
+            replies::AUTHENTICATED_ALREADY
+        } else if !self.may_authenticate(profile) {
+            replies::AUTH_NEEDS_TLS
+        } else if !profile.auth.mechanisms.contains(&mechanism) {
+            replies::UNKNOWN_MECHANISM
+        } else {
+            let begin = AuthInput::Begin { mechanism, initial };
+            return (State::Authenticating, Action::Authenticate(begin));
+        };
+        (State::Ready, Action::Send(refusal))
     }
 
     fn mail(&mut self, envelope: Envelope, size: Option<u64>, limits: &Limits) -> (State, Action) {
@@ -299,7 +402,7 @@ impl Session {
         }
     }
 
-    fn verdict(&mut self, state: State, reply: Reply) -> (State, Action) {
+    fn answer(&mut self, state: State, reply: Reply) -> (State, Action) {
         let good = reply.is_positive();
         match state {
             State::JudgingSender(e) if good => (State::Open(e), Action::Send(reply)),
@@ -313,6 +416,11 @@ impl Session {
                 self.counts.refused += 1;
                 (State::Open(e), send_or_close(reply))
             }
+            State::Authenticating => {
+                self.is_authenticated = good;
+                (State::Ready, send_or_close(reply))
+            }
+            State::JudgingContent(_) => (State::Ready, send_or_close(reply)),
             State::Committing => {
                 if good {
                     // A client that brings mail may err now and then, however long its session is.
@@ -321,22 +429,22 @@ impl Session {
                 }
                 (State::Ready, send_or_close(reply))
             }
-            state => unreachable!("driver gave a verdict in {state:?}"),
+            state => unreachable!("driver answered in {state:?}"),
         }
     }
 
-    /// Counts what the action shows and turns it into a close_with at a limit.
+    /// Counts what the action shows and turns it into a close at a limit.
     fn limit(&mut self, action: Action, junk: bool, limits: &Limits) -> Action {
         let error = match &action {
             Action::Send(reply) | Action::SkipChunk(_, reply) => {
-                (500..=504).contains(&reply.code) || reply.code == 555
+                (500..=504).contains(&reply.code) || matches!(reply.code, 535 | 538 | 555)
             }
             _ => false,
         };
         self.counts.errors += u32::from(error);
         self.counts.junk = if junk {
             self.counts.junk + 1
-        } else if matches!(action, Action::Commit(_)) {
+        } else if matches!(action, Action::JudgeContent) {
             0
         } else {
             self.counts.junk

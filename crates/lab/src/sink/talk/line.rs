@@ -150,6 +150,7 @@ impl Talk {
         loop {
             match self.connection.step(input) {
                 Step::NeedInput => return Some(Next::Read),
+                Step::JudgeHello => self.connection.answer(replies::OK),
                 Step::JudgeSender => self.connection.answer(replies::SENDER_OK),
                 Step::JudgeRecipient => self.connection.answer(replies::RECIPIENT_OK),
                 Step::StartContent => {}
@@ -159,8 +160,8 @@ impl Talk {
                     self.answered = Some(Verb::Dot);
                     return Some(Next::Dropped);
                 }
-                Step::Commit(envelope) => return Some(self.end_of_content(envelope)),
-                Step::StartTls => unreachable!("STARTTLS is never offered"),
+                Step::JudgeContent => return Some(self.end_of_content()),
+                Step::StartTls | Step::Authenticate(_) => unreachable!("neither is offered"),
                 Step::Close => {
                     self.closing = true;
                     return None;
@@ -169,7 +170,8 @@ impl Talk {
         }
     }
 
-    fn end_of_content<'a>(&mut self, envelope: Box<mail::Envelope>) -> Next<'a> {
+    fn end_of_content<'a>(&mut self) -> Next<'a> {
+        let envelope = Box::new(self.connection.accept_content());
         self.connection.answer(replies::ACCEPTED);
         self.connection.output().clear();
         self.answered = Some(Verb::Dot);

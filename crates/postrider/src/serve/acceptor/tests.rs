@@ -1,6 +1,9 @@
 //! A disk that does not answer.
 
-use super::{Acceptor, CHUNK_BYTES, Service};
+use super::{
+    Acceptor, CHUNK_BYTES, SessionContext,
+    pipeline::{Check, Pipeline, View},
+};
 use crate::serve::{
     clock::Clock,
     connection,
@@ -11,16 +14,18 @@ use crate::serve::{
     wiring,
 };
 use bytes::Bytes;
+use engine::accept::{Stage, Verdict as CheckVerdict};
 use engine::{Command, ConnectionId, Effect, Engine, Event};
-use inbound::Client;
+use inbound::{Answer as Later, Client, Draft, Service};
 use mail::{
-    Attempt, ChunkId, Content, ContentTraits, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome,
-    Part, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
+    Attempt, ChunkId, Content, ContentTraits, Edit, Enhanced, Envelope, Field, ForwardPath, IdSource,
+    Message, Outcome, Part, QueueId, ReceivedContent, Recipient, Reply, ReversePath, SharedMessage,
+    UnixMillis,
 };
 use queue::CancelAs;
 use spool::{
-    CommitSeq, Durable, Entry, Failed, NullSpool, Pressure, RecipientState, Recovered, RecoveryReport,
-    Refused, Spool, SpoolFailure, Transaction,
+    CommitSeq, Durable, Entry, Failed, LogSettings, LogSpool, NullSpool, Pressure, RecipientState, Recovered,
+    RecoveryReport, Refused, Spool, SpoolFailure, Transaction,
 };
 use std::{
     sync::{Arc, Mutex, Weak},
@@ -107,6 +112,15 @@ impl Spool for Stuck {
     }
 }
 
+impl Stuck {
+    fn bytes(&self, part: &Part) -> Vec<u8> {
+        match part {
+            Part::Memory(bytes) => bytes.to_vec(),
+            Part::Stored { chunk_id, .. } => self.kept.load(*chunk_id).unwrap().to_vec(),
+        }
+    }
+}
+
 fn message(id: u64) -> Message {
     let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
     envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
@@ -114,21 +128,59 @@ fn message(id: u64) -> Message {
     Message { id: QueueId(id), arrived: UnixMillis::now(), origin: "test".into(), envelope, content }
 }
 
+/// The same before it is accepted.
+fn draft(id: u64) -> Draft {
+    let Message { id, arrived, origin, envelope, .. } = message(id);
+    let content = ReceivedContent::from_bytes("Subject: x\r\n\r\n", 0);
+    Draft { id, arrived, origin, envelope, content }
+}
+
+/// A client that may send everywhere.
+fn connected(acceptor: &Acceptor) -> SessionContext {
+    let address = "127.0.0.1:1".parse().unwrap();
+    now(acceptor.connected(&Client { peer: address, local: address, tls: None })).unwrap()
+}
+
+/// An answer that is there at once.
+fn now<T>(answer: Later<'_, T>) -> T {
+    match answer {
+        Later::Ready(answer) => answer,
+        Later::Pending(_) => panic!("the answer is not there"),
+    }
+}
+
+/// An answer, whenever it comes.
+async fn then<T>(answer: Later<'_, T>) -> T {
+    match answer {
+        Later::Ready(answer) => answer,
+        Later::Pending(answer) => answer.await,
+    }
+}
+
 /// In the spool, and in the queue.
 fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);
     driver.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    driver.enqueue(message.clone());
+    driver.enqueue(message.clone(), false);
     message
 }
 
-fn acceptor(dir: &std::path::Path) -> (Acceptor, watch::Sender<bool>) {
+fn acceptor(dir: &std::path::Path) -> (Arc<Acceptor>, watch::Sender<bool>) {
     let spool = Arc::new(Stuck::default());
     (acceptor_with(dir, spool.clone()), spool.answered.clone())
 }
 
 /// Nothing stays in memory there.
-fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Acceptor {
+fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Arc<Acceptor> {
+    acceptor_checked(dir, spool, Vec::new())
+}
+
+/// With these checks in its pipeline.
+fn acceptor_checked(
+    dir: &std::path::Path,
+    spool: Arc<dyn Spool>,
+    checks: Vec<Box<dyn Check>>,
+) -> Arc<Acceptor> {
     let path = dir.join("postrider.toml");
     // Nothing is delivered: the next hop is a port that nobody listens on.
     let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"20ms\"\n\
@@ -139,10 +191,13 @@ fn acceptor_with(dir: &std::path::Path, spool: Arc<Stuck>) -> Acceptor {
     let mut engine_settings = wiring::engine_settings(&settings);
     engine_settings.cache_bytes = 0;
     let delivery_log = DeliveryLog::new(wiring::log(&settings).unwrap());
-    let current = Arc::new(wiring::current(settings).unwrap());
+    let mut current = wiring::current(settings).unwrap();
+    current.pipeline = Pipeline::new(checks);
+    let current = Arc::new(current);
     let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
     let engine = Engine::new(engine_settings, current.clone(), ids.clone(), 1, clock.start_context());
-    Acceptor::new(Arc::new(Driver::new(spool, engine, ids, current, delivery_log, clock, connection::open)))
+    let driver = Driver::new(spool, engine, ids, current, delivery_log, clock, connection::open);
+    Arc::new(Acceptor::new(Arc::new(driver)))
 }
 
 fn counters(driver: &Driver) -> engine::RecipientCounters {
@@ -166,15 +221,15 @@ async fn until(is: impl Fn() -> bool) {
 async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, answer) = acceptor(dir.path());
-    let address = "127.0.0.1:1".parse().unwrap();
-    let client = Client { peer: address, local: address, tls: None };
-    let sender = |acceptor: &Acceptor| acceptor.sender(&client, &message(9).envelope).to_string();
+    let sender = |acceptor: &Acceptor| {
+        now(acceptor.sender(&mut connected(acceptor), &message(9).envelope)).to_string()
+    };
     assert!(sender(&acceptor).starts_with("250"), "{}", sender(&acceptor));
 
-    let reply = acceptor.commit(&client, message(1)).await.to_string();
+    let reply = acceptor.commit(&mut connected(&acceptor), draft(1)).await.to_string();
     assert!(reply.starts_with("451 4.3.0 The disk does not answer"), "{reply}");
     assert!(sender(&acceptor).starts_with("451 4.3.1"), "{}", sender(&acceptor));
-    assert!(acceptor.accept_local(message(2)).await.is_err());
+    assert!(acceptor.accept_local(0, draft(2)).await.is_err());
     let all = counters(&acceptor.driver);
     assert_eq!((all.accepted, all.queued), (0, 0));
 
@@ -184,7 +239,7 @@ async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_deli
     let all = counters(&acceptor.driver);
     assert_eq!((all.accepted, all.queued), (1, 1));
     assert_eq!(acceptor.driver.lock().engine.queue().ids(), [QueueId(1)]);
-    assert!(acceptor.commit(&client, message(3)).await.to_string().starts_with("250"));
+    assert!(acceptor.commit(&mut connected(&acceptor), draft(3)).await.to_string().starts_with("250"));
     assert_eq!(counters(&acceptor.driver).accepted, 2);
 }
 
@@ -192,18 +247,19 @@ async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_deli
 async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, answer) = acceptor(dir.path());
-    let refusal = acceptor.accept_local(message(1)).await.unwrap_err();
+    let refusal = acceptor.accept_local(0, draft(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.contains("does not answer"), "{}", refusal.text);
     answer.send_replace(true);
     until(|| counters(&acceptor.driver).accepted == 1).await;
     until(|| acceptor.late.count() == 0).await;
-    assert!(acceptor.accept_local(message(2)).await.is_ok());
+    assert!(acceptor.accept_local(0, draft(2)).await.is_ok());
 }
 
 /// ShardedSpool times what its line takes.
-fn large(id: u64) -> Message {
-    let bytes: Vec<u8> = (0..10 * CHUNK_BYTES + 1).map(|at| (at / CHUNK_BYTES) as u8).collect();
-    Message { content: Content::from_bytes(bytes), ..message(id) }
+fn large(id: u64) -> Draft {
+    let body = (0..10 * CHUNK_BYTES + 1).map(|at| (at / CHUNK_BYTES) as u8);
+    let bytes: Vec<u8> = b"Subject: x\r\n\r\n".iter().copied().chain(body).collect();
+    Draft { content: ReceivedContent::from_bytes(bytes, 0), ..draft(id) }
 }
 
 #[tokio::test]
@@ -213,11 +269,13 @@ async fn mail_of_this_machine_that_is_longer_than_the_line_goes_in_as_the_line_m
     spool.answered.send_replace(true);
     *spool.line.lock().unwrap() = Line { room: Some(2), moves: true };
     let acceptor = acceptor_with(dir.path(), spool.clone());
-    assert_eq!(acceptor.accept_local(large(1)).await.unwrap(), QueueId(1));
+    assert_eq!(acceptor.accept_local(0, large(1)).await.unwrap(), QueueId(1));
     let stored = spool.kept.read(QueueId(1)).unwrap();
-    let chunk_ids = stored.content.parts().iter().filter_map(Part::chunk_id);
-    let bytes: Vec<u8> = chunk_ids.flat_map(|chunk_id| spool.kept.load(chunk_id).unwrap()).collect();
-    assert!(bytes == large(1).content.in_memory().unwrap(), "each piece once, and in its order");
+    let bytes: Vec<u8> = stored.content.parts().iter().flat_map(|part| spool.bytes(part)).collect();
+    assert!(
+        bytes == large(1).content.into_content().in_memory().unwrap(),
+        "each piece once, and in its order"
+    );
 }
 
 #[tokio::test]
@@ -227,16 +285,15 @@ async fn pieces_of_mail_that_is_given_up_are_abandoned() {
     let acceptor = acceptor_with(dir.path(), spool.clone());
     let stands_still = |room| *spool.line.lock().unwrap() = Line { room: Some(room), moves: false };
     stands_still(3);
-    let refusal = acceptor.accept_local(large(1)).await.unwrap_err();
+    let refusal = acceptor.accept_local(0, large(1)).await.unwrap_err();
     assert!(!refusal.permanent && refusal.text.starts_with("451 4.3.1"), "{}", refusal.text);
     assert!((1..=3).all(|chunk_id| spool.load(ChunkId(chunk_id)).is_err()));
 
     stands_still(1);
     let chunk_id = acceptor.store(&message(2).envelope, "piece".into()).unwrap();
-    let content = Content::new(ContentTraits::default(), [Part::Stored { chunk_id, length_bytes: 5 }]);
-    let address = "127.0.0.1:1".parse().unwrap();
-    let client = Client { peer: address, local: address, tls: None };
-    let reply = acceptor.commit(&client, Message { content, ..message(2) }).await.to_string();
+    let parts = vec![Part::Memory("Subject: x\r\n\r\n".into()), Part::Stored { chunk_id, length_bytes: 5 }];
+    let content = ReceivedContent::new(ContentTraits::default(), 0, 14, parts);
+    let reply = acceptor.commit(&mut connected(&acceptor), Draft { content, ..draft(2) }).await.to_string();
     assert!(reply.starts_with("451 4.3.1") && spool.load(chunk_id).is_err(), "{reply}");
 }
 
@@ -244,17 +301,15 @@ async fn pieces_of_mail_that_is_given_up_are_abandoned() {
 async fn what_a_failed_spool_refuses_ends_the_daemon_whoever_hands_it_in() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, _answer) = acceptor(dir.path());
-    let address = "127.0.0.1:1".parse().unwrap();
-    let client = Client { peer: address, local: address, tls: None };
     let ends = || tokio::time::timeout(LIMIT, acceptor.driver.failed.notified());
     acceptor.driver.spool.close();
     // An outcome, that no session waits for.
     let found = finished();
     acceptor.driver.begin(recovered(&acceptor.driver, &found));
     ends().await.expect("the daemon ends");
-    assert!(acceptor.driver.accept_own(message(1)).await.is_err());
+    assert!(acceptor.accept_local(0, draft(1)).await.is_err());
     ends().await.expect("the daemon ends");
-    assert!(acceptor.commit(&client, message(2)).await.to_string().starts_with("451 4.3.0"));
+    assert!(acceptor.commit(&mut connected(&acceptor), draft(2)).await.to_string().starts_with("451 4.3.0"));
     ends().await.expect("the daemon ends");
 }
 
@@ -407,7 +462,7 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     tokio::spawn(driver.clone().run_timer());
     // In the queue, and nowhere else.
-    driver.enqueue(SharedMessage::new(message(1)));
+    driver.enqueue(SharedMessage::new(message(1)), false);
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
     drop(cancel(driver, 1, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
@@ -475,7 +530,7 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
         if is_readable {
             queued(driver, message(1));
         } else {
-            driver.enqueue(SharedMessage::new(message(1)));
+            driver.enqueue(SharedMessage::new(message(1)), false);
         }
         let before = spool.kept.pressure().transaction_count;
         let mut answer = cancel(driver, 1, verdict);
@@ -494,7 +549,7 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     let driver = &acceptor_with(dir.path(), spool).driver;
-    driver.enqueue(SharedMessage::new(message(1)));
+    driver.enqueue(SharedMessage::new(message(1)), false);
     let answer = cancel(driver, 1, CancelAs::Bounce).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
 }
@@ -526,4 +581,228 @@ async fn an_idle_connection_is_woken_by_a_message_and_by_shutdown() {
     driver.handle(Event::ConnectionClosed { connection, leases: vec![leased.lease] });
     assert_eq!(driver.connection_count(), 0);
     driver.lock().engine.check_invariants();
+}
+
+/// Says the same at one stage, at once or when the runtime comes to it.
+struct Says {
+    stage: &'static [Stage],
+    verdict: CheckVerdict,
+    is_slow: bool,
+}
+
+impl Check for Says {
+    fn stages(&self) -> &'static [Stage] {
+        self.stage
+    }
+
+    fn check<'a>(&'a self, _: View<'a>) -> Later<'a, CheckVerdict> {
+        if !self.is_slow {
+            return Later::Ready(self.verdict.clone());
+        }
+        Later::later(async {
+            tokio::task::yield_now().await;
+            self.verdict.clone()
+        })
+    }
+}
+
+/// The spool in a directory, and the messages that a start finds in it.
+fn recover(dir: &std::path::Path) -> (LogSpool, Vec<Recovered>) {
+    let mut spool = LogSpool::open(&dir.join("spool"), LogSettings::default()).unwrap();
+    let mut all = Vec::new();
+    spool.recover(&mut |found| all.push(found)).unwrap();
+    (spool, all)
+}
+
+fn content_of(spool: &dyn Spool, found: &Recovered) -> String {
+    let content = spool.read(found.message.id).unwrap().content.in_memory().unwrap();
+    String::from_utf8(content.to_vec()).unwrap()
+}
+
+/// What became of two recipients' mail: the reply, and what a restart finds.
+struct Became {
+    reply: String,
+    message: Option<Recovered>,
+    content: String,
+    queued: usize,
+}
+
+/// Takes a message with two recipients through a pipeline with these checks: of a client, or of a local program.
+async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_local: bool) -> Became {
+    let dir = tempfile::tempdir().unwrap();
+    let spool: Arc<dyn Spool> = Arc::new(recover(dir.path()).0);
+    let says = |(stage, verdict): &(&'static [Stage], CheckVerdict)| {
+        Box::new(Says { stage, verdict: verdict.clone(), is_slow }) as Box<dyn Check>
+    };
+    let acceptor = acceptor_checked(dir.path(), spool.clone(), verdicts.iter().map(says).collect());
+    let mut given = draft(1);
+    given.envelope.recipients.push(Recipient::new(ForwardPath::parse("e@f.test", false).unwrap()));
+    let reply = if is_local {
+        match acceptor.accept_local(0, given).await {
+            Ok(id) => format!("250 2.0.0 Ok: queued as {id}"),
+            Err(refusal) => refusal.text,
+        }
+    } else {
+        over_smtp(&acceptor, given).await.to_string()
+    };
+    acceptor.driver.lock().engine.check_invariants();
+    let queued = acceptor.driver.lock().engine.queue().len();
+    spool.close();
+    drop((acceptor, spool));
+    let (spool, mut found) = recover(dir.path());
+    let content = found.first().map(|found| content_of(&spool, found));
+    Became { reply, message: found.pop(), content: content.unwrap_or_default(), queued }
+}
+
+/// As a session does it.
+async fn over_smtp(acceptor: &Acceptor, given: Draft) -> Reply {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let client = Client { peer: address, local: address, tls: None };
+    let mut context = match then(acceptor.connected(&client)).await {
+        Ok(context) => context,
+        Err(reply) => return reply,
+    };
+    let mut envelope = Envelope { recipients: Vec::new(), ..given.envelope.clone() };
+    let reply = then(acceptor.hello(&mut context, "c.test")).await;
+    if !reply.is_positive() {
+        return reply;
+    }
+    let reply = then(acceptor.sender(&mut context, &envelope)).await;
+    if !reply.is_positive() {
+        return reply;
+    }
+    for recipient in given.envelope.recipients {
+        let reply = then(acceptor.recipient(&mut context, &envelope, &recipient)).await;
+        if !reply.is_positive() {
+            return reply;
+        }
+        envelope.recipients.push(recipient);
+    }
+    if let Err(reply) = then(acceptor.header(&mut context, &envelope, given.content.header())).await {
+        return reply;
+    }
+    if let Err(reply) = then(acceptor.body(&mut context, b"")).await {
+        return reply;
+    }
+    if let Err(reply) = then(acceptor.content(&mut context, &envelope, &given.content)).await {
+        return reply;
+    }
+    acceptor.commit(&mut context, Draft { envelope, ..given }).await
+}
+
+fn recipients(found: &Recovered) -> Vec<&str> {
+    found.message.envelope.recipients.iter().map(|r| r.path.as_str()).collect()
+}
+
+const EVERYWHERE: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+#[tokio::test]
+async fn every_stage_can_refuse_clients_and_programs_of_this_machine() {
+    let stages: [&'static [Stage]; 6] =
+        [&[Stage::Connect], &[Stage::Mail], &[Stage::Rcpt], &[Stage::Header], &[Stage::Body], &[Stage::End]];
+    for (is_slow, is_local) in EVERYWHERE {
+        for stage in stages {
+            for (code, verdict) in [
+                ("550 5.7.1", CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no"))),
+                ("451 4.7.1", CheckVerdict::Defer(Reply::fixed(451, Enhanced(4, 7, 1), "later"))),
+            ] {
+                // A local draft without a body has no piece of it to judge.
+                if is_local && stage == [Stage::Body] {
+                    continue;
+                }
+                let became = take(&[(stage, verdict)], is_slow, is_local).await;
+                assert!(became.reply.starts_with(code), "{stage:?} {is_slow} {is_local}: {}", became.reply);
+                assert!(became.message.is_none() && became.queued == 0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_a_check_holds_is_durable_and_held_also_after_a_restart() {
+    for (is_slow, is_local) in EVERYWHERE {
+        let hold = CheckVerdict::Hold("suspicious".into());
+        let became = take(&[(&[Stage::End], hold)], is_slow, is_local).await;
+        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+        let found = became.message.unwrap();
+        assert!(found.held && found.recipients.iter().all(|r| !r.settled));
+        assert_eq!(became.queued, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_a_check_discards_is_accepted_and_is_nowhere() {
+    for (is_slow, is_local) in EVERYWHERE {
+        for stage in [&[Stage::Mail][..], &[Stage::Rcpt], &[Stage::End]] {
+            let discard = CheckVerdict::Discard("unwanted".into());
+            let became = take(&[(stage, discard)], is_slow, is_local).await;
+            assert!(became.reply.starts_with("250 2.0.0 Ok: queued as"), "{}", became.reply);
+            assert!(became.message.is_none() && became.queued == 0, "{stage:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn recipients_are_redirected_and_headers_changed_before_the_commit() {
+    let path = |text: &str| Recipient::new(ForwardPath::parse(text, false).unwrap());
+    let add =
+        |name: &str| CheckVerdict::Edit([Edit::Append(Field::new(name, "1").unwrap())].into_iter().collect());
+    for (is_slow, is_local) in EVERYWHERE {
+        let twice = CheckVerdict::Redirect(vec![path("1@x.test"), path("2@x.test")]);
+        let checks = [
+            (&[Stage::Rcpt][..], twice),
+            // Asked about each of those.
+            (&[Stage::Rcpt], CheckVerdict::Redirect(vec![path("3@y.test")])),
+            (&[Stage::Header], add("X-A")),
+            (&[Stage::End], add("X-B")),
+        ];
+        let became = take(&checks, is_slow, is_local).await;
+        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+        let found = became.message.unwrap();
+        assert_eq!(recipients(&found), ["3@y.test"; 4]);
+        assert_eq!(became.content, "Subject: x\r\nX-A: 1\r\nX-B: 1\r\n\r\n");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_accepts_ends_its_stage() {
+    let no = CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no"));
+    for (is_slow, is_local) in EVERYWHERE {
+        let checks = [(&[Stage::Rcpt][..], CheckVerdict::Accept), (&[Stage::Rcpt], no.clone())];
+        let became = take(&checks, is_slow, is_local).await;
+        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+        assert_eq!(recipients(&became.message.unwrap()), ["c@d.test", "e@f.test"]);
+    }
+}
+
+#[tokio::test]
+async fn reports_pass_the_pipeline_and_cannot_be_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let add = Edit::Append(Field::new("X-Signed", "1").unwrap());
+    let checks: Vec<Box<dyn Check>> = vec![
+        Box::new(Says {
+            stage: &[Stage::Header],
+            verdict: CheckVerdict::Edit([add].into_iter().collect()),
+            is_slow: true,
+        }),
+        Box::new(Says {
+            stage: &[Stage::End],
+            verdict: CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no")),
+            is_slow: false,
+        }),
+    ];
+    let spool: Arc<dyn Spool> = Arc::new(recover(dir.path()).0);
+    let acceptor = acceptor_checked(dir.path(), spool.clone(), checks);
+    let message_1 = SharedMessage::new(message(1));
+    let stored = spool.submit(vec![Entry::Accept(message_1.clone())]).unwrap();
+    spool.durable(stored).await.unwrap();
+    acceptor.driver.enqueue(message_1, false);
+    assert!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap());
+    spool.close();
+    drop((acceptor, spool));
+    let (spool, found) = recover(dir.path());
+    let [report] = &found[..] else { panic!("{} messages", found.len()) };
+    assert_eq!(recipients(report), ["a@b.test"]);
+    let content = content_of(&spool, report);
+    assert!(content.contains("\r\nX-Signed: 1\r\n\r\n"), "{content}");
 }

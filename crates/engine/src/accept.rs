@@ -1,0 +1,365 @@
+//! The accept pipeline's decisions: what the checks of each stage found of a draft, and the message that the draft
+//! becomes. A driver runs the checks, which may have to wait; what their verdicts mean is decided here.
+
+use mail::{Edits, Envelope, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
+use std::net::SocketAddr;
+
+/// A stage of the pipeline. A draft walks the stages in this order; RCPT once a recipient, and the body in pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The client is connected.
+    Connect,
+    /// EHLO or HELO.
+    Hello,
+    /// AUTH succeeded.
+    Auth,
+    /// MAIL.
+    Mail,
+    /// RCPT, before the recipient joins the envelope.
+    Rcpt,
+    /// The header is complete.
+    Header,
+    /// A piece of the body.
+    Body,
+    /// The content is complete.
+    End,
+}
+
+impl Stage {
+    /// How many there are.
+    pub const COUNT: usize = 8;
+}
+
+/// Where a draft comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A client.
+    Smtp {
+        /// The client's address.
+        peer: SocketAddr,
+        /// Our address, to which the client connected.
+        local: SocketAddr,
+    },
+    /// A program on this machine.
+    Local {
+        /// The user whose process handed the message in.
+        uid: u32,
+    },
+    /// This server: a delivery status notification.
+    Report,
+}
+
+/// What is known of who brings a draft. Within a session the facts of the connection outlive a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Where the draft comes from.
+    pub source: Source,
+    /// The name in EHLO or HELO.
+    pub hello: Option<Box<str>>,
+    /// TLS version and cipher suite, when TLS is active.
+    pub tls: Option<Box<str>>,
+    /// The authenticated login.
+    pub login: Option<Box<str>>,
+}
+
+impl Facts {
+    /// The facts before anything was said.
+    pub fn new(source: Source) -> Self {
+        Self { source, hello: None, tls: None, login: None }
+    }
+
+    /// Can the draft be refused? Reports of this server cannot: nobody would hear of the refusal.
+    pub fn can_be_refused(&self) -> bool {
+        self.source != Source::Report
+    }
+}
+
+/// What a check says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing: the next check is asked.
+    Pass,
+    /// The stage is over; no further check is asked at it.
+    Accept,
+    /// The client gets this 5yz.
+    Reject(Reply),
+    /// The client gets this 4yz.
+    Defer(Reply),
+    /// The client hears that the message is accepted, and it is not. At RCPT this means one recipient. The text is the
+    /// reason, for the log.
+    Discard(Box<str>),
+    /// The message is accepted and held until an operator releases it. The text is the reason, for the log.
+    Hold(Box<str>),
+    /// These take the place of the recipient that is judged; at another stage than RCPT, of all recipients.
+    Redirect(Vec<Recipient>),
+    /// The header is changed when the content is complete.
+    Edit(Edits),
+}
+
+/// What follows a verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Ask the next check.
+    Continue,
+    /// Ask no further check at this stage.
+    StageOver,
+    /// Ask the next check about these recipients, in place of the one that was judged.
+    ContinueWith(Vec<Recipient>),
+    /// Refuse.
+    Refuse(Reply),
+}
+
+/// What becomes of the whole message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+enum Treatment {
+    #[default]
+    Deliver,
+    Hold(Box<str>),
+    Discard(Box<str>),
+}
+
+/// The verdicts on one transaction, beside the envelope as it was given.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decisions {
+    /// By index of the given recipient, ascending: who takes its place.
+    redirects: Vec<(usize, Vec<Recipient>)>,
+    /// In place of all recipients.
+    recipients: Option<Vec<Recipient>>,
+    edits: Edits,
+    treatment: Treatment,
+}
+
+/// What a draft becomes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// To be made durable.
+    Message {
+        /// The message.
+        message: Message,
+        /// Why it is held, if it is.
+        held: Option<Box<str>>,
+    },
+    /// Nothing: the sender hears that it was accepted.
+    Discarded {
+        /// The id that the client hears.
+        id: QueueId,
+        /// The envelope as it was given.
+        envelope: Envelope,
+        /// The content, whose chunks are to be given back.
+        content: ReceivedContent,
+        /// Why.
+        reason: Box<str>,
+    },
+}
+
+impl Decisions {
+    /// Notes a verdict. `at` is the index that the judged recipient has in the envelope if it is accepted.
+    pub fn note(&mut self, stage: Stage, verdict: Verdict, at: usize) -> Next {
+        match verdict {
+            Verdict::Pass => Next::Continue,
+            Verdict::Accept => Next::StageOver,
+            Verdict::Reject(reply) | Verdict::Defer(reply) => Next::Refuse(reply),
+            Verdict::Discard(_) if stage == Stage::Rcpt => {
+                self.redirect(at, Vec::new());
+                Next::StageOver
+            }
+            Verdict::Discard(reason) => {
+                self.treatment = Treatment::Discard(reason);
+                Next::StageOver
+            }
+            Verdict::Hold(reason) => {
+                if self.treatment == Treatment::Deliver {
+                    self.treatment = Treatment::Hold(reason);
+                }
+                Next::Continue
+            }
+            Verdict::Redirect(recipients) if stage == Stage::Rcpt => Next::ContinueWith(recipients),
+            Verdict::Redirect(recipients) => {
+                self.recipients = Some(recipients);
+                Next::Continue
+            }
+            Verdict::Edit(edits) => {
+                self.edits.extend(edits);
+                Next::Continue
+            }
+        }
+    }
+
+    /// These take the place of the given recipient with this index.
+    pub fn redirect(&mut self, at: usize, recipients: Vec<Recipient>) {
+        debug_assert!(self.redirects.last().is_none_or(|(last, _)| *last < at), "one decision a recipient");
+        self.redirects.push((at, recipients));
+    }
+
+    /// Was the message discarded?
+    pub fn is_discarded(&self) -> bool {
+        matches!(self.treatment, Treatment::Discard(_))
+    }
+
+    /// Is no recipient left?
+    fn discards_all(&self, envelope: &Envelope) -> bool {
+        match &self.recipients {
+            Some(recipients) => recipients.is_empty(),
+            None => {
+                self.redirects.len() == envelope.recipients.len()
+                    && self.redirects.iter().all(|(_, to)| to.is_empty())
+            }
+        }
+    }
+
+    /// The recipients that mail goes to, in place of those that were given.
+    fn resolve(&mut self, given: &mut Vec<Recipient>) {
+        if let Some(recipients) = self.recipients.take() {
+            *given = recipients;
+            return;
+        }
+        match &mut self.redirects[..] {
+            [] => {}
+            // The usual redirection takes no new list.
+            redirects if redirects.iter().all(|(_, to)| to.len() == 1) => {
+                for (at, to) in redirects {
+                    given[*at] = to.remove(0);
+                }
+            }
+            redirects => {
+                let mut resolved = Vec::with_capacity(given.len());
+                for (at, recipient) in given.drain(..).enumerate() {
+                    match redirects.iter_mut().find(|(index, _)| *index == at) {
+                        Some((_, to)) => resolved.append(to),
+                        None => resolved.push(recipient),
+                    }
+                }
+                *given = resolved;
+            }
+        }
+    }
+
+    /// Makes a report of this server, of which `content` is the content; `None` where it was discarded. A report is not
+    /// held.
+    pub fn finish_report(self, report: Message, content: ReceivedContent) -> Option<Message> {
+        let Message { id, arrived, origin, envelope, .. } = report;
+        match self.finish(id, arrived, origin, envelope, content) {
+            Accepted::Message { message, .. } => Some(message),
+            Accepted::Discarded { .. } => None,
+        }
+    }
+
+    /// Makes the message: recipients resolved, header changed. A message that no recipient is left of is discarded.
+    pub fn finish(
+        mut self,
+        id: QueueId,
+        arrived: UnixMillis,
+        origin: Origin,
+        mut envelope: Envelope,
+        mut content: ReceivedContent,
+    ) -> Accepted {
+        let held = match std::mem::take(&mut self.treatment) {
+            Treatment::Discard(reason) => return Accepted::Discarded { id, envelope, content, reason },
+            Treatment::Hold(reason) => Some(reason),
+            Treatment::Deliver => None,
+        };
+        if self.discards_all(&envelope) {
+            let reason = "every recipient was discarded".into();
+            return Accepted::Discarded { id, envelope, content, reason };
+        }
+        self.resolve(&mut envelope.recipients);
+        content.edit(&self.edits);
+        Accepted::Message {
+            message: Message { id, arrived, origin, envelope, content: content.into_content() },
+            held,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mail::{Edit, Enhanced, Field, ForwardPath, ReversePath};
+
+    fn recipient(address: &str) -> Recipient {
+        Recipient::new(ForwardPath::parse(address, false).unwrap())
+    }
+
+    fn finish(decisions: Decisions, recipients: &[&str]) -> Accepted {
+        let mut envelope = Envelope::new(ReversePath::Null);
+        envelope.recipients = recipients.iter().map(|address| recipient(address)).collect();
+        let content = ReceivedContent::from_bytes("Subject: x\r\n\r\nbody\r\n", 0);
+        decisions.finish(QueueId(1), UnixMillis(2), Origin::Dsn, envelope, content)
+    }
+
+    fn message(accepted: Accepted) -> (Vec<String>, String, Option<Box<str>>) {
+        let Accepted::Message { message, held } = accepted else { panic!("discarded") };
+        let recipients = message.envelope.recipients.iter().map(|r| r.path.to_string()).collect();
+        let content = message.content.in_memory().unwrap();
+        (recipients, String::from_utf8(content.to_vec()).unwrap(), held)
+    }
+
+    #[test]
+    fn a_draft_without_verdicts_is_the_message_that_was_given() {
+        let (recipients, content, held) = message(finish(Decisions::default(), &["a@b.test", "c@d.test"]));
+        assert_eq!(recipients, ["a@b.test", "c@d.test"]);
+        assert_eq!((content.as_str(), held), ("Subject: x\r\n\r\nbody\r\n", None));
+    }
+
+    #[test]
+    fn recipients_are_replaced_expanded_and_discarded_in_their_places() {
+        let mut decisions = Decisions::default();
+        decisions.redirect(0, vec![recipient("x@y.test")]);
+        assert_eq!(message(finish(decisions.clone(), &["a@b.test", "c@d.test"])).0, ["x@y.test", "c@d.test"]);
+        decisions.redirect(1, vec![recipient("1@y.test"), recipient("2@y.test")]);
+        let discard = Verdict::Discard("unwanted".into());
+        assert_eq!(decisions.note(Stage::Rcpt, discard, 2), Next::StageOver);
+        let given = ["a@b.test", "c@d.test", "e@f.test", "g@h.test"];
+        assert_eq!(message(finish(decisions, &given)).0, ["x@y.test", "1@y.test", "2@y.test", "g@h.test"]);
+    }
+
+    #[test]
+    fn a_redirection_of_the_message_replaces_all_recipients() {
+        let mut decisions = Decisions::default();
+        decisions.redirect(0, Vec::new());
+        let all = Verdict::Redirect(vec![recipient("x@y.test")]);
+        assert_eq!(decisions.note(Stage::End, all, 0), Next::Continue);
+        assert_eq!(message(finish(decisions, &["a@b.test", "c@d.test"])).0, ["x@y.test"]);
+    }
+
+    #[test]
+    fn a_message_is_held_or_discarded_and_discarding_wins() {
+        let mut decisions = Decisions::default();
+        decisions.note(Stage::Mail, Verdict::Hold("first".into()), 0);
+        decisions.note(Stage::End, Verdict::Hold("second".into()), 0);
+        assert_eq!(message(finish(decisions.clone(), &["a@b.test"])).2.as_deref(), Some("first"));
+        decisions.note(Stage::Header, Verdict::Discard("unwanted".into()), 0);
+        decisions.note(Stage::End, Verdict::Hold("third".into()), 0);
+        assert!(decisions.is_discarded());
+        let Accepted::Discarded { reason, .. } = finish(decisions, &["a@b.test"]) else {
+            panic!("a message")
+        };
+        assert_eq!(&*reason, "unwanted");
+    }
+
+    #[test]
+    fn a_message_without_recipients_is_discarded() {
+        let mut decisions = Decisions::default();
+        decisions.redirect(0, Vec::new());
+        assert!(matches!(finish(decisions, &["a@b.test"]), Accepted::Discarded { .. }));
+    }
+
+    #[test]
+    fn the_header_is_changed_in_the_order_of_the_verdicts() {
+        let add =
+            |name: &str| Verdict::Edit([Edit::Append(Field::new(name, "1").unwrap())].into_iter().collect());
+        let mut decisions = Decisions::default();
+        decisions.note(Stage::Mail, add("X-A"), 0);
+        decisions.note(Stage::End, add("X-B"), 0);
+        let content = message(finish(decisions, &["a@b.test"])).1;
+        assert_eq!(content, "Subject: x\r\nX-A: 1\r\nX-B: 1\r\n\r\nbody\r\n");
+    }
+
+    #[test]
+    fn a_refusal_is_for_the_client() {
+        let reply = Reply::fixed(550, Enhanced(5, 7, 1), "No");
+        let mut decisions = Decisions::default();
+        assert_eq!(decisions.note(Stage::Rcpt, Verdict::Reject(reply.clone()), 0), Next::Refuse(reply));
+        assert_eq!(decisions, Decisions::default());
+    }
+}

@@ -1,0 +1,405 @@
+//! Takes messages in: the stages of the accept pipeline for clients, for programs on this machine and for reports, and
+//! the commit that ends it.
+
+mod addresses;
+mod pipeline;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use pipeline::Pipeline;
+
+use super::{
+    active::{ActiveCount, ActiveGuard},
+    driver::Driver,
+    snapshot::ConfigSnapshot,
+    wiring::CHUNK_BYTES,
+};
+use crate::control::Refusal;
+use bytes::Bytes;
+use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
+use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
+use mail::{
+    ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
+};
+use pipeline::View;
+use smtp::server::{AuthInput, replies};
+use spool::{CommitSeq, Entry, RecipientState, Recovered, Refused, SpoolFailure};
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::time::timeout;
+
+/// A disk that is behind is asked again after this.
+const BEHIND: Duration = Duration::from_millis(5);
+
+/// A client waits so long for a commit that waits for room on the disk.
+const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Policy, spool and queue as a session sees them.
+pub(crate) struct Acceptor {
+    pub(crate) driver: Arc<Driver>,
+    /// Messages whose clients were told to try again and that may still be stored.
+    late: ActiveCount,
+}
+
+impl Acceptor {
+    pub(crate) fn new(driver: Arc<Driver>) -> Self {
+        Self { driver, late: ActiveCount::default() }
+    }
+
+    fn patience(&self) -> Duration {
+        self.driver.current().settings.spool.commit_timeout
+    }
+
+    /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
+    fn late(&self, id: QueueId) -> ActiveGuard {
+        tracing::warn!("{id}: the disk does not say that it is stored: its sender is told to try again");
+        let late = self.late.guard();
+        if self.late.count() == 1 {
+            tracing::error!("the disk has not answered for {:?}: no mail is taken", self.patience());
+        }
+        late
+    }
+
+    /// A message that is stored after all is ours, and its client does not know it: better delivered
+    /// twice than lost.
+    fn finish_late(&self, commit_seq: CommitSeq, message: SharedMessage, is_held: bool) {
+        let (driver, late) = (self.driver.clone(), self.late(message.id));
+        let durable = driver.spool.durable(commit_seq);
+        tokio::spawn(async move {
+            match durable.await {
+                Ok(()) => {
+                    tracing::warn!("{}: stored after its sender was told to try again", message.id);
+                    driver.accept(message, is_held);
+                }
+                Err(failure) => driver.spool_failed(&failure),
+            }
+            drop(late);
+        });
+    }
+
+    /// Takes a message of this machine through the pipeline, and makes it durable and queues it.
+    ///
+    /// # Errors
+    /// Why the daemon does not take it, for good or for now.
+    pub(crate) async fn accept_local(self: &Arc<Self>, uid: u32, draft: Draft) -> Result<QueueId, Refusal> {
+        let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
+        let mut decisions = Decisions::default();
+        self.room().map_err(refusal)?;
+        let judged = config.pipeline.judge(&config, &facts, &draft.envelope, &draft.content, &mut decisions);
+        judged.await.map_err(refusal)?;
+        let content = self.in_pieces(&draft.envelope, draft.content).await.map_err(refusal)?;
+        let (id, own) = (draft.id, self.clone());
+        let finished = decisions.finish(id, draft.arrived, draft.origin, draft.envelope, content);
+        // A task of its own: whoever asked may go away, and what is durable has to be queued.
+        let accepted = tokio::spawn(async move { own.accept(finished).await });
+        let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
+        if reply.is_positive() { Ok(id) } else { Err(refusal(reply)) }
+    }
+
+    /// Large content goes ahead of its message, as it does from a session. The header stays in memory.
+    async fn in_pieces(
+        &self,
+        envelope: &Envelope,
+        content: ReceivedContent,
+    ) -> Result<ReceivedContent, Reply> {
+        if content.size_bytes() <= CHUNK_BYTES as u64 {
+            return Ok(content);
+        }
+        let (mut parts, mut pieces) = (Vec::new(), content.cut(CHUNK_BYTES));
+        if let Some(header) = pieces.next() {
+            parts.push(header);
+        }
+        for piece in pieces {
+            let Part::Memory(chunk) = &piece else {
+                parts.push(piece);
+                continue;
+            };
+            let length_bytes = chunk.len() as u32;
+            match self.in_time(|| self.driver.spool.store_for(envelope, chunk.clone())).await {
+                Ok(chunk_id) => parts.push(Part::Stored { chunk_id, length_bytes }),
+                Err(refused) => {
+                    self.forget(&parts);
+                    return Err(Self::refusal(refused));
+                }
+            }
+        }
+        Ok(content.with_parts(parts))
+    }
+
+    /// Discards the chunks of a message that was given up: nobody would give them back before the next start.
+    fn forget(&self, parts: &[Part]) {
+        let chunk_ids: Vec<ChunkId> = parts.iter().filter_map(Part::chunk_id).collect();
+        if !chunk_ids.is_empty() {
+            self.driver.spool.discard_chunks(&chunk_ids);
+        }
+    }
+
+    /// Ends the pipeline: makes the message durable and queues it, unless the draft was discarded. Returns the reply,
+    /// which is positive only when the message would survive a power cut.
+    async fn accept(&self, accepted: Accepted) -> Reply {
+        let (message, held) = match accepted {
+            Accepted::Message { message, held } => (SharedMessage::new(message), held),
+            Accepted::Discarded { id, envelope, content, reason } => {
+                self.forget(content.parts());
+                self.driver.delivery_log.discarded(id, &envelope, &reason);
+                return queued_as(id);
+            }
+        };
+        let (id, size_bytes, begun) = (message.id, message.content.size_bytes(), Instant::now());
+        probe::probe!(postrider, queue_create_start, id.0);
+        let is_held = held.is_some();
+        let submit = || self.driver.spool.submit(vec![entry(&message, is_held)]);
+        let commit_seq = match self.in_time(submit).await {
+            Ok(commit_seq) => commit_seq,
+            Err(refused) => {
+                self.forget(message.content.parts());
+                if refused == Refused::Poisoned {
+                    self.driver.failed.notify_one();
+                }
+                return Self::refusal(refused);
+            }
+        };
+        match self.stored(commit_seq).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => {
+                self.driver.spool_failed(&failure);
+                return replies::LOCAL_ERROR;
+            }
+            Err(reply) => {
+                self.finish_late(commit_seq, message, is_held);
+                return reply;
+            }
+        }
+        probe::probe!(postrider, queue_create_done, id.0);
+        self.driver.accept_latency.record(begun.elapsed());
+        if let Some(reason) = &held {
+            self.driver.delivery_log.held(id, reason);
+        }
+        self.driver.accept(message, is_held);
+        probe::probe!(postrider, message_accepted, id.0, size_bytes);
+        queued_as(id)
+    }
+
+    /// Hands something to the spool; a disk that is behind is waited for, but not for ever.
+    async fn in_time<T>(&self, mut offer: impl FnMut() -> Result<T, Refused>) -> Result<T, Refused> {
+        let until = Instant::now() + self.patience();
+        loop {
+            match offer() {
+                Err(Refused::Busy) if Instant::now() < until => tokio::time::sleep(BEHIND).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
+    async fn stored(&self, commit_seq: CommitSeq) -> Result<Result<(), SpoolFailure>, Reply> {
+        let until = Instant::now() + self.patience();
+        let mut durable = pin!(self.driver.durable(commit_seq));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if let Ok(stored) = timeout(left.min(ROOM_PATIENCE), durable.as_mut()).await {
+                return Ok(stored);
+            }
+            if self.driver.spool.pressure().awaits_room {
+                return Err(replies::NO_ROOM);
+            }
+            if Instant::now() >= until {
+                return Err(replies::NOT_STORED_YET);
+            }
+        }
+    }
+
+    /// Is there room for one more?
+    fn room(&self) -> Result<(), Reply> {
+        let pressure = self.driver.spool.pressure();
+        if pressure.poisoned {
+            return Err(replies::LOCAL_ERROR);
+        }
+        let is_full = pressure.free_bytes == 0;
+        let is_many = pressure.message_count >= self.driver.current().settings.queue.max_messages as u64;
+        if is_full || is_many {
+            // A full disk may be why others are late.
+            Err(replies::NO_ROOM)
+        } else if self.late.count() > 0 {
+            Err(replies::SPOOL_BUSY)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn refusal(refused: Refused) -> Reply {
+        match refused {
+            Refused::Busy => replies::SPOOL_BUSY,
+            Refused::Full => replies::NO_ROOM,
+            Refused::Poisoned => replies::LOCAL_ERROR,
+        }
+    }
+}
+
+/// Content with a message that is already held is recovered as held.
+fn entry(message: &SharedMessage, is_held: bool) -> Entry {
+    if !is_held {
+        return Entry::Accept(message.clone());
+    }
+    let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
+    Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: true }))
+}
+
+fn queued_as(id: QueueId) -> Reply {
+    Reply::new(250, Enhanced(2, 0, 0), format!("Ok: queued as {id}"))
+}
+
+fn refusal(reply: Reply) -> Refusal {
+    let text = reply.to_string();
+    if reply.is_transient() { Refusal::temporary(text) } else { Refusal::permanent(text) }
+}
+
+/// What the daemon keeps of a session.
+pub(crate) struct SessionContext {
+    /// By which the transaction is judged, whatever is reloaded meanwhile.
+    config: Arc<ConfigSnapshot>,
+    facts: Facts,
+    /// Of the open transaction.
+    decisions: Decisions,
+}
+
+impl SessionContext {
+    /// Asks the checks of a stage. `view` completes what they see.
+    fn run<'a>(
+        &'a mut self,
+        stage: Stage,
+        view: impl FnOnce(View<'a>) -> View<'a>,
+    ) -> Answer<'a, Result<(), Reply>> {
+        let view = view(View::new(stage, &self.config, &self.facts));
+        self.config.pipeline.run(view, &mut self.decisions)
+    }
+}
+
+/// The reply of a stage that says no more than yes.
+fn or_positive(positive: Reply) -> impl FnOnce(Result<(), Reply>) -> Reply + Send {
+    move |judged| judged.err().unwrap_or(positive)
+}
+
+impl Service for Acceptor {
+    type Context = SessionContext;
+
+    fn connected<'a>(&'a self, client: &'a Client) -> Answer<'a, Result<SessionContext, Reply>> {
+        if self.driver.spool.pressure().poisoned {
+            return Answer::Ready(Err(replies::LOCAL_ERROR_CLOSING));
+        }
+        let facts = Facts {
+            tls: client.tls.clone(),
+            ..Facts::new(Source::Smtp { peer: client.peer, local: client.local })
+        };
+        let mut context =
+            SessionContext { config: self.driver.current(), facts, decisions: Decisions::default() };
+        if !context.config.pipeline.has(Stage::Connect) {
+            return Answer::Ready(Ok(context));
+        }
+        Answer::later(async move {
+            let judged = match context.run(Stage::Connect, |view| view) {
+                Answer::Ready(judged) => judged,
+                Answer::Pending(judged) => judged.await,
+            };
+            judged.map(|()| context)
+        })
+    }
+
+    fn tls_established(&self, context: &mut SessionContext, client: &Client) {
+        context.facts = Facts { tls: client.tls.clone(), ..Facts::new(context.facts.source.clone()) };
+        context.decisions = Decisions::default();
+    }
+
+    fn is_trusted(&self, client: &Client) -> bool {
+        self.driver.current().policy.may_relay(client.peer.ip())
+    }
+
+    fn hello<'a>(&'a self, context: &'a mut SessionContext, name: &'a str) -> Answer<'a, Reply> {
+        context.facts.hello = Some(name.into());
+        context.run(Stage::Hello, |view| view).map(or_positive(replies::OK))
+    }
+
+    fn authenticate<'a>(&'a self, _: &'a mut SessionContext, _: AuthInput) -> Answer<'a, AuthAnswer> {
+        // No listener offers a mechanism.
+        Answer::Ready(AuthAnswer::Done(replies::NOT_OFFERED))
+    }
+
+    fn sender<'a>(&'a self, context: &'a mut SessionContext, envelope: &'a Envelope) -> Answer<'a, Reply> {
+        if let Err(reply) = self.room() {
+            return Answer::Ready(reply);
+        }
+        context.config = self.driver.current();
+        context.decisions = Decisions::default();
+        let judged = context.run(Stage::Mail, |view| view.with_envelope(envelope));
+        judged.map(or_positive(replies::SENDER_OK))
+    }
+
+    fn recipient<'a>(
+        &'a self,
+        context: &'a mut SessionContext,
+        envelope: &'a Envelope,
+        recipient: &'a Recipient,
+    ) -> Answer<'a, Reply> {
+        let view = |view: View<'a>| View { recipient: Some(recipient), ..view.with_envelope(envelope) };
+        context.run(Stage::Rcpt, view).map(or_positive(replies::RECIPIENT_OK))
+    }
+
+    fn next_id(&self) -> QueueId {
+        self.driver.ids.next(UnixMillis::now().0)
+    }
+
+    fn header<'a>(
+        &'a self,
+        context: &'a mut SessionContext,
+        envelope: &'a Envelope,
+        header: &'a [u8],
+    ) -> Answer<'a, Result<(), Reply>> {
+        context.run(Stage::Header, |view| View { header, ..view.with_envelope(envelope) })
+    }
+
+    fn body<'a>(&'a self, context: &'a mut SessionContext, piece: &'a [u8]) -> Answer<'a, Result<(), Reply>> {
+        context.run(Stage::Body, |view| View { body: piece, ..view })
+    }
+
+    fn content<'a>(
+        &'a self,
+        context: &'a mut SessionContext,
+        envelope: &'a Envelope,
+        content: &'a ReceivedContent,
+    ) -> Answer<'a, Result<(), Reply>> {
+        let view = |view: View<'a>| View {
+            header: content.header(),
+            content: Some(content),
+            ..view.with_envelope(envelope)
+        };
+        context.run(Stage::End, view)
+    }
+
+    async fn commit(&self, context: &mut SessionContext, draft: Draft) -> Reply {
+        let Draft { id, arrived, origin, envelope, content } = draft;
+        let decisions = std::mem::take(&mut context.decisions);
+        self.accept(decisions.finish(id, arrived, origin, envelope, content)).await
+    }
+
+    fn store(&self, envelope: &Envelope, chunk: Bytes) -> Result<ChunkId, StoreError> {
+        self.driver.spool.store_for(envelope, chunk).map_err(|refused| match refused {
+            Refused::Busy => StoreError::Busy,
+            refused => StoreError::Refused(Self::refusal(refused)),
+        })
+    }
+
+    async fn wait_for_space(&self) {
+        tokio::time::sleep(BEHIND).await;
+    }
+
+    fn discard_chunks(&self, chunk_ids: &[ChunkId]) {
+        self.driver.spool.discard_chunks(chunk_ids);
+    }
+
+    fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply) {
+        self.driver.delivery_log.rejected(client, stage, envelope, reply);
+    }
+}

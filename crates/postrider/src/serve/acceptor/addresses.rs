@@ -1,0 +1,43 @@
+//! The check of recipients: who may send where, and which addresses stand for others.
+
+use super::pipeline::{Check, View};
+use crate::own_address;
+use engine::accept::{Source, Stage, Verdict};
+use inbound::Answer;
+use mail::{ForwardPath, Recipient};
+
+/// Refuses mail of clients that is not ours to take, and redirects mail for address literals of this machine, for the
+/// postmaster (RFC 5321 §4.5.1) and for a root that nobody reads.
+pub(crate) struct Addresses;
+
+impl Check for Addresses {
+    fn stages(&self) -> &'static [Stage] {
+        &[Stage::Rcpt]
+    }
+
+    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict> {
+        Answer::Ready(view.recipient.map_or(Verdict::Pass, |recipient| judge(&view, recipient)))
+    }
+}
+
+fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
+    let (config, policy) = (view.config, &view.config.policy);
+    let (client, connected_to) = match &view.facts.source {
+        Source::Smtp { peer, local } => (Some(peer.ip()), Some(local.ip())),
+        Source::Local { .. } | Source::Report => (None, None),
+    };
+    let own = own_address::resolve(&recipient.path, &config.settings, connected_to);
+    let path = own.as_ref().unwrap_or(&recipient.path);
+    let judged = client.map_or(Ok(()), |client| policy.recipient(client, path));
+    // What this machine sends to a name that no Maildir can have is returned by a report.
+    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| config.is_deliverable(path)));
+    if let Err(reply) = judged {
+        return Verdict::Reject(reply);
+    }
+    // Programs on this machine write to root as well.
+    let is_for_postmaster =
+        policy.is_for_postmaster(path) || client.is_none() && policy.is_for_absent_root(path);
+    let path =
+        if is_for_postmaster { Some(ForwardPath::Mailbox(config.settings.postmaster.clone())) } else { own };
+    path.map_or(Verdict::Pass, |path| Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]))
+}

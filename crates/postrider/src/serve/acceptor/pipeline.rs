@@ -1,0 +1,238 @@
+//! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
+
+use super::addresses::Addresses;
+use crate::serve::{snapshot::ConfigSnapshot, wiring::LOOKUP_TIMEOUT};
+use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
+use inbound::Answer;
+use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use smtp::server::replies;
+use std::{future::Future, pin::Pin};
+use tokio::time::timeout;
+
+/// What a check sees. What a stage does not have yet is empty.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) stage: Stage,
+    /// The configuration by which the transaction is judged from its first stage to its last one.
+    pub(crate) config: &'a ConfigSnapshot,
+    pub(crate) facts: &'a Facts,
+    /// As the client gave it so far.
+    pub(crate) envelope: Option<&'a Envelope>,
+    /// At RCPT: the recipient, as earlier checks redirected it.
+    pub(crate) recipient: Option<&'a Recipient>,
+    /// From [`Stage::Header`] on: the header as it was received.
+    #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
+    pub(crate) header: &'a [u8],
+    /// At [`Stage::Body`]: a piece of the body.
+    #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
+    pub(crate) body: &'a [u8],
+    /// At [`Stage::End`].
+    #[allow(dead_code, reason = "for checks of content, of which there is none yet")]
+    pub(crate) content: Option<&'a ReceivedContent>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(stage: Stage, config: &'a ConfigSnapshot, facts: &'a Facts) -> Self {
+        Self { stage, config, facts, envelope: None, recipient: None, header: &[], body: &[], content: None }
+    }
+
+    pub(crate) fn with_envelope(self, envelope: &'a Envelope) -> Self {
+        Self { envelope: Some(envelope), ..self }
+    }
+}
+
+/// One step of the pipeline.
+pub(crate) trait Check: Send + Sync {
+    /// At which stages the check is asked.
+    fn stages(&self) -> &'static [Stage];
+
+    /// Returns the verdict, now or later.
+    fn check<'a>(&'a self, view: View<'a>) -> Answer<'a, Verdict>;
+}
+
+/// The checks, and the table of who is asked when.
+pub(crate) struct Pipeline {
+    checks: Vec<Box<dyn Check>>,
+    /// By stage, in the order in which they are asked.
+    by_stage: [Vec<usize>; Stage::COUNT],
+}
+
+type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+
+impl Pipeline {
+    /// The checks that every draft passes, and then `more`.
+    pub(crate) fn new(more: Vec<Box<dyn Check>>) -> Self {
+        let addresses: Box<dyn Check> = Box::new(Addresses);
+        let checks: Vec<_> = std::iter::once(addresses).chain(more).collect();
+        let mut by_stage: [Vec<usize>; Stage::COUNT] = Default::default();
+        for (index, check) in checks.iter().enumerate() {
+            for stage in check.stages() {
+                by_stage[*stage as usize].push(index);
+            }
+        }
+        Self { checks, by_stage }
+    }
+
+    /// Is any check asked at this stage?
+    pub(crate) fn has(&self, stage: Stage) -> bool {
+        !self.by_stage[stage as usize].is_empty()
+    }
+
+    /// Asks the checks of a stage, one after another. Nothing is allocated unless a check has to wait.
+    ///
+    /// # Errors
+    /// The reply that refuses.
+    pub(crate) fn run<'a>(
+        &'a self,
+        view: View<'a>,
+        decisions: &'a mut Decisions,
+    ) -> Answer<'a, Result<(), Reply>> {
+        let order = &self.by_stage[view.stage as usize];
+        let at = recipient_index(&view);
+        for (number, index) in order.iter().enumerate() {
+            let rest = &order[number + 1..];
+            match self.checks[*index].check(view) {
+                Answer::Pending(first) => {
+                    return Answer::later(self.finish(first, rest, view, decisions));
+                }
+                Answer::Ready(verdict) => match decisions.note(view.stage, verdict, at) {
+                    Next::Continue => {}
+                    Next::StageOver => return Answer::Ready(Ok(())),
+                    Next::Refuse(reply) => return Answer::Ready(Err(reply)),
+                    Next::ContinueWith(recipients) if rest.is_empty() => {
+                        decisions.redirect(at, recipients);
+                        return Answer::Ready(Ok(()));
+                    }
+                    Next::ContinueWith(recipients) => {
+                        return Answer::later(self.finish_redirected(recipients, rest, view, decisions));
+                    }
+                },
+            }
+        }
+        Answer::Ready(Ok(()))
+    }
+
+    /// The rest of a stage, from a check that has to wait.
+    async fn finish<'a>(
+        &'a self,
+        first: Verdicts<'a>,
+        mut rest: &'a [usize],
+        view: View<'a>,
+        decisions: &'a mut Decisions,
+    ) -> Result<(), Reply> {
+        let at = recipient_index(&view);
+        let mut verdict = first.await;
+        loop {
+            match decisions.note(view.stage, verdict, at) {
+                Next::Continue => {}
+                Next::StageOver => return Ok(()),
+                Next::Refuse(reply) => return Err(reply),
+                Next::ContinueWith(recipients) => {
+                    return self.finish_redirected(recipients, rest, view, decisions).await;
+                }
+            }
+            let [next, behind @ ..] = rest else { return Ok(()) };
+            rest = behind;
+            verdict = resolve(self.checks[*next].check(view)).await;
+        }
+    }
+
+    /// The rest of RCPT for the recipients that take the place of one. If one of them is refused, the one that was
+    /// given is.
+    async fn finish_redirected<'a>(
+        &'a self,
+        recipients: Vec<Recipient>,
+        rest: &'a [usize],
+        view: View<'a>,
+        decisions: &'a mut Decisions,
+    ) -> Result<(), Reply> {
+        let (mut settled, mut open) = (Vec::new(), recipients);
+        for index in rest {
+            let mut next = Vec::new();
+            for recipient in open {
+                let view = View { recipient: Some(&recipient), ..view };
+                match resolve(self.checks[*index].check(view)).await {
+                    Verdict::Pass => next.push(recipient),
+                    Verdict::Accept => settled.push(recipient),
+                    Verdict::Redirect(recipients) => next.extend(recipients),
+                    Verdict::Discard(_) => {}
+                    Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
+                    verdict @ (Verdict::Hold(_) | Verdict::Edit(_)) => {
+                        decisions.note(view.stage, verdict, 0);
+                        next.push(recipient);
+                    }
+                }
+            }
+            open = next;
+        }
+        settled.append(&mut open);
+        decisions.redirect(recipient_index(&view), settled);
+        Ok(())
+    }
+
+    /// Takes a draft that is complete through all of its stages.
+    ///
+    /// # Errors
+    /// The reply that refuses it.
+    pub(crate) async fn judge(
+        &self,
+        config: &ConfigSnapshot,
+        facts: &Facts,
+        envelope: &Envelope,
+        content: &ReceivedContent,
+        decisions: &mut Decisions,
+    ) -> Result<(), Reply> {
+        let view = |stage| View::new(stage, config, facts);
+        self.ask(view(Stage::Connect), decisions).await?;
+        let mut given = Envelope { recipients: Vec::new(), ..envelope.clone() };
+        self.ask(view(Stage::Mail).with_envelope(&given), decisions).await?;
+        for recipient in &envelope.recipients {
+            let view = View { recipient: Some(recipient), ..view(Stage::Rcpt) };
+            self.ask(view.with_envelope(&given), decisions).await?;
+            given.recipients.push(recipient.clone());
+        }
+        let view = |stage| View { header: content.header(), ..view(stage).with_envelope(envelope) };
+        self.ask(view(Stage::Header), decisions).await?;
+        if self.has(Stage::Body) {
+            for (number, part) in content.parts().iter().enumerate() {
+                let Part::Memory(bytes) = part else { continue };
+                let body = if number == 0 { content.body_of_first_part() } else { bytes };
+                self.ask(View { body, ..view(Stage::Body) }, decisions).await?;
+            }
+        }
+        self.ask(View { content: Some(content), ..view(Stage::End) }, decisions).await
+    }
+
+    async fn ask(&self, view: View<'_>, decisions: &mut Decisions) -> Result<(), Reply> {
+        match self.run(view, decisions) {
+            Answer::Ready(judged) => judged,
+            Answer::Pending(judged) => {
+                timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(replies::LOOKUP_TIMEOUT))
+            }
+        }
+    }
+
+    /// Takes a report of this server through the pipeline. Nobody would hear of a refusal, so that it changes nothing.
+    pub(crate) async fn judge_report(&self, config: &ConfigSnapshot, report: Message) -> Option<Message> {
+        let facts = Facts::new(Source::Report);
+        let mut decisions = Decisions::default();
+        let bytes = report.content.in_memory().unwrap_or_default();
+        let content = ReceivedContent::from_bytes(bytes, 0);
+        if let Err(reply) = self.judge(config, &facts, &report.envelope, &content, &mut decisions).await {
+            tracing::warn!("{}: a check refuses this report, which is sent all the same: {reply}", report.id);
+        }
+        decisions.finish_report(report, content)
+    }
+}
+
+/// The index that the judged recipient has in the envelope if it is accepted.
+fn recipient_index(view: &View<'_>) -> usize {
+    view.envelope.map_or(0, |envelope| envelope.recipients.len())
+}
+
+async fn resolve<T>(answer: Answer<'_, T>) -> T {
+    match answer {
+        Answer::Ready(answer) => answer,
+        Answer::Pending(answer) => answer.await,
+    }
+}

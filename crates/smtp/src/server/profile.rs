@@ -1,0 +1,148 @@
+//! What a listener offers: the keywords of EHLO's reply, in their order, and what belongs to them.
+
+use crate::Limits;
+use mail::{BodyType, Envelope, Recipient};
+use std::fmt::Write as _;
+
+/// One line of EHLO's reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Keyword {
+    /// RFC 2920.
+    Pipelining,
+    /// RFC 1870; the value is [`Limits::message_bytes`].
+    Size,
+    /// RFC 3207. Offered in clear text only.
+    StartTls,
+    /// RFC 4954. Offered once a session, where [`Auth`] allows it.
+    Auth,
+    /// RFC 2034.
+    EnhancedStatusCodes,
+    /// RFC 6152.
+    EightBitMime,
+    /// RFC 3461.
+    Dsn,
+    /// RFC 6531.
+    SmtpUtf8,
+    /// RFC 3030.
+    Chunking,
+    /// RFC 3030; needs [`Keyword::Chunking`].
+    BinaryMime,
+    /// RFC 5321 §4.1.1.8.
+    Help,
+}
+
+/// Authentication on a listener. Nothing is offered by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Auth {
+    /// Names of SASL mechanisms in capitals, in the order of EHLO's reply.
+    pub mechanisms: Vec<Box<str>>,
+    /// Whether clients may authenticate without TLS.
+    pub in_clear_text: bool,
+}
+
+/// What a listener offers. Parameters and commands of keywords that are not listed are refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Our name in the greeting and EHLO's reply.
+    pub hostname: Box<str>,
+    /// In the order of EHLO's reply.
+    pub keywords: Vec<Keyword>,
+    /// What belongs to [`Keyword::Auth`].
+    pub auth: Auth,
+}
+
+impl Profile {
+    /// Everything but AUTH and STARTTLS, which need settings of their own.
+    pub fn new(hostname: impl Into<Box<str>>) -> Self {
+        use Keyword::{
+            BinaryMime, Chunking, Dsn, EightBitMime, EnhancedStatusCodes, Help, Pipelining, Size, SmtpUtf8,
+        };
+        let keywords = vec![
+            Pipelining,
+            Size,
+            EnhancedStatusCodes,
+            EightBitMime,
+            Dsn,
+            SmtpUtf8,
+            Chunking,
+            BinaryMime,
+            Help,
+        ];
+        Self { hostname: hostname.into(), keywords, auth: Auth::default() }
+    }
+
+    /// The profile with STARTTLS offered, behind SIZE.
+    #[must_use]
+    pub fn with_starttls(mut self) -> Self {
+        let at = self.keywords.iter().position(|keyword| *keyword == Keyword::EnhancedStatusCodes);
+        if !self.has(Keyword::StartTls) {
+            self.keywords.insert(at.unwrap_or(self.keywords.len()), Keyword::StartTls);
+        }
+        self
+    }
+
+    /// The profile without a keyword, and without BINARYMIME if it is CHUNKING, which BINARYMIME needs.
+    #[must_use]
+    pub fn without(mut self, keyword: Keyword) -> Self {
+        let goes =
+            |one: Keyword| one == keyword || (keyword == Keyword::Chunking && one == Keyword::BinaryMime);
+        self.keywords.retain(|one| !goes(*one));
+        self
+    }
+
+    /// Is the keyword listed?
+    pub fn has(&self, keyword: Keyword) -> bool {
+        self.keywords.contains(&keyword)
+    }
+
+    /// Are all of the envelope's parameters offered here?
+    pub(super) fn allows(&self, envelope: &Envelope, size: Option<u64>) -> bool {
+        let is_allowed = |is_used: bool, keyword| !is_used || self.has(keyword);
+        is_allowed(size.is_some(), Keyword::Size)
+            && is_allowed(envelope.smtputf8, Keyword::SmtpUtf8)
+            && is_allowed(envelope.ret.is_some() || envelope.envid.is_some(), Keyword::Dsn)
+            && is_allowed(envelope.body == BodyType::EightBit, Keyword::EightBitMime)
+            && is_allowed(envelope.body == BodyType::Binary, Keyword::BinaryMime)
+    }
+
+    /// Are all of the recipient's parameters offered here?
+    pub(super) fn allows_recipient(&self, recipient: &Recipient) -> bool {
+        let is_plain = !recipient.notify.explicit && recipient.orcpt.is_none();
+        is_plain || self.has(Keyword::Dsn)
+    }
+
+    /// The text of EHLO's reply: the host name and a line a keyword.
+    pub(super) fn hello_text(&self, limits: &Limits, is_tls: bool, offers_auth: bool) -> String {
+        let mut text = String::with_capacity(192);
+        text.push_str(&self.hostname);
+        for keyword in &self.keywords {
+            let line = match keyword {
+                Keyword::Pipelining => "PIPELINING",
+                Keyword::Size => {
+                    let _ = write!(text, "\nSIZE {}", limits.message_bytes);
+                    continue;
+                }
+                Keyword::StartTls if is_tls => continue,
+                Keyword::StartTls => "STARTTLS",
+                Keyword::Auth if !offers_auth => continue,
+                Keyword::Auth => {
+                    text.push_str("\nAUTH");
+                    for mechanism in &self.auth.mechanisms {
+                        let _ = write!(text, " {mechanism}");
+                    }
+                    continue;
+                }
+                Keyword::EnhancedStatusCodes => "ENHANCEDSTATUSCODES",
+                Keyword::EightBitMime => "8BITMIME",
+                Keyword::Dsn => "DSN",
+                Keyword::SmtpUtf8 => "SMTPUTF8",
+                Keyword::Chunking => "CHUNKING",
+                Keyword::BinaryMime => "BINARYMIME",
+                Keyword::Help => "HELP",
+            };
+            text.push('\n');
+            text.push_str(line);
+        }
+        text
+    }
+}
