@@ -2,6 +2,7 @@
 
 mod comments;
 mod commits;
+mod links;
 mod words;
 
 use crate::shell::{Done, Failure, output, program, root};
@@ -36,6 +37,9 @@ pub(crate) fn check() -> Done {
         let text = fs::read_to_string(&path).map_err(|error| Failure(format!("read {name}: {error}")))?;
         count += 1;
         faults.extend(faults_of(name, &text));
+        if name.ends_with(".md") {
+            faults.extend(links::faults(&root(), name, &text));
+        }
     }
     faults.extend(commits::faults()?);
     if faults.is_empty() {
