@@ -247,8 +247,8 @@ impl Engine {
         }
     }
 
-    /// Without its envelope nothing of a message can be concluded: it stays, and is tried again. But to delete it
-    /// needs no envelope.
+    /// Completes jobs whose message cannot be read. Without the envelope nothing can be reported, so failed recipients
+    /// stay and are tried again. Delivered and deleted recipients need no envelope: they have ended.
     fn on_unreadable(
         &mut self,
         context: Context,
@@ -258,9 +258,10 @@ impl Engine {
     ) {
         let id = result.id;
         let is_deleted = result.cause == EndCause::Deleted;
-        if !is_deleted {
-            let outcome = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
-            result.results.iter_mut().for_each(|(_, result)| *result = outcome.clone());
+        let has_ended = |outcome: &Outcome| is_deleted || outcome.disposition == Disposition::Delivered;
+        let deferred = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
+        for (_, outcome) in result.results.iter_mut().filter(|(_, outcome)| !has_ended(outcome)) {
+            outcome.clone_from(&deferred);
         }
         let completion = self.complete_jobs(&result, false, context);
         self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
@@ -268,13 +269,17 @@ impl Engine {
             self.cache.remove(id);
         }
         effects.push(Effect::Log(LogEvent::Unreadable(id, failure.clone())));
+        self.count(&result);
+        let AttemptResult { mut results, cause, answer, .. } = result;
+        results.retain(|(_, outcome)| has_ended(outcome));
         if is_deleted {
-            result.results.iter().for_each(|_| self.counters.finish(Column::Deleted));
-            let task = result.answer.map(|request| self.tasks.add(Task::Answer(request)));
-            let transaction = vec![ending(id, result.cause, result.results, completion.last)];
-            self.submit(task, transaction, effects);
-        } else if let Some(request) = result.answer {
-            effects.push(Effect::Answer { request, result: Err(failure) });
+            let task = answer.map(|request| self.tasks.add(Task::Answer(request)));
+            self.submit(task, vec![ending(id, cause, results, completion.last)], effects);
+        } else {
+            if !results.is_empty() {
+                self.submit(None, vec![ending(id, cause, results, completion.last)], effects);
+            }
+            effects.extend(answer.map(|request| Effect::Answer { request, result: Err(failure) }));
         }
         if completion.last {
             effects.push(Effect::Log(LogEvent::Completed(id)));

@@ -228,6 +228,27 @@ fn a_remote_reply_with_the_status_of_an_expiry_is_a_bounce() {
 }
 
 #[test]
+fn a_recipient_that_was_delivered_is_not_tried_again_when_the_message_cannot_be_read() {
+    let mut bench = bench();
+    let mut both = (*message(1, 0, 1)).clone();
+    both.envelope.recipients = vec![both.envelope.recipients[0].clone(); 2];
+    bench.accept(&SharedMessage::new(both));
+    bench.handle(Event::Started);
+    let leased = bench.lease();
+    // The engine has to read the message for the report on the second recipient, and cannot.
+    bench.messages.clear();
+    let unknown = Outcome::failed(Enhanced(5, 1, 1), "550 no such user");
+    bench.finish(leased, vec![(0, Outcome::delivered(Enhanced(2, 0, 0), "250 ok")), (1, unknown)]);
+    let all = bench.engine.counters();
+    assert_eq!((all.delivered, all.bounced, all.queued), (1, 0, 1));
+    assert!(
+        matches!(&bench.stored[..], [one] if matches!(&one[..], [Entry::Outcome { results, last: false, .. }]
+        if matches!(&results[..], [(0, _)])))
+    );
+    assert_eq!(bench.engine.queue().recipients(QueueId(1)), [1]);
+}
+
+#[test]
 fn a_delay_warning_names_the_recipients_that_still_wait() {
     let mut bench = bench();
     bench.accept(&message(1, 0, 2));
