@@ -1,15 +1,17 @@
-//! One fuzz target for each parser of untrusted bytes, as a function of bytes that panics when an
-//! invariant breaks. `cargo test -p fuzz` runs each on its corpus and on random input; with
+//! One fuzz target for each parser of untrusted bytes, and one for the message engine, as a function of bytes that
+//! panics when an invariant breaks. `cargo test -p fuzz` runs each on its corpus and on random input; with
 //! cargo-bolero the same targets run under libFuzzer: `cargo bolero test -p fuzz TARGET`.
 
 mod client;
 mod directories;
+mod engine;
 mod settings;
 mod seven_bit;
 mod store;
 
 pub use client::{client_conversation, client_replies, client_session};
 pub use directories::{spool_envelope, spool_intent};
+pub use engine::engine_events;
 pub use settings::configuration;
 pub use seven_bit::seven_bit_content;
 pub use store::{spool_digest, spool_format, spool_recovery};

@@ -23,6 +23,7 @@ targets!(
     client_session,
     client_conversation,
     configuration,
+    engine_events,
     seven_bit_content,
     spool_digest,
     spool_envelope,
