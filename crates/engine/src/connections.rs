@@ -1,6 +1,6 @@
 //! The connections that the driver has open or is opening.
 
-use queue::DestinationId;
+use queue::{ConnectionCounts, DestinationId};
 use std::collections::HashMap;
 
 /// A connection's number, from [`crate::Effect::OpenConnection`] to [`crate::Event::ConnectionClosed`]. Numbers are
@@ -11,8 +11,10 @@ pub struct ConnectionId(pub u32);
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) destination: DestinationId,
-    /// The connection took a job, or found no host: see [`queue::Queue::connection_closed`].
+    /// The connection has leased a job, or found no host: see [`queue::Queue::connection_used`].
     pub(crate) was_used: bool,
+    /// The connection was asked to make room: see [`queue::ConnectionRequest::Evict`].
+    pub(crate) is_evicting: bool,
     pub(crate) lease_count: u32,
     is_idle: bool,
 }
@@ -27,7 +29,8 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn open(&mut self, destination: DestinationId) -> ConnectionId {
-        let connection = Connection { destination, was_used: false, lease_count: 0, is_idle: false };
+        let connection =
+            Connection { destination, was_used: false, is_evicting: false, lease_count: 0, is_idle: false };
         if let Some(at) = self.free.pop() {
             self.slots[at as usize] = Some(connection);
             return ConnectionId(at);
@@ -107,24 +110,36 @@ impl Connections {
         self.slots.iter().flatten().map(|connection| u64::from(connection.lease_count)).sum()
     }
 
-    /// Panics when a list does not agree with the connections. `counted` gives the open and the idle connections of a
-    /// destination as the queue counts them.
-    pub(crate) fn check_invariants(&self, open_count: u32, counted: impl Fn(DestinationId) -> (u32, u32)) {
-        let mut by_destination: HashMap<DestinationId, (u32, u32)> = HashMap::new();
+    /// Panics when a list does not agree with the connections. `counted` gives the connections of a destination as the
+    /// queue counts them.
+    pub(crate) fn check_invariants(
+        &self,
+        (open_count, evicting_count): (u32, u32),
+        counted: impl Fn(DestinationId) -> ConnectionCounts,
+    ) {
+        let mut by_destination: HashMap<DestinationId, ConnectionCounts> = HashMap::new();
+        let mut evicting = 0;
         for connection in self.slots.iter().flatten() {
             let counts = by_destination.entry(connection.destination).or_default();
-            counts.0 += 1;
-            counts.1 += u32::from(connection.is_idle);
+            counts.open += 1;
+            counts.idle += u32::from(connection.is_idle);
+            counts.unused += u32::from(!connection.was_used);
+            evicting += u32::from(connection.is_evicting);
+            assert!(
+                !(connection.is_idle && connection.is_evicting),
+                "a connection that is evicted is not idle"
+            );
         }
-        let open: u32 = by_destination.values().map(|counts| counts.0).sum();
+        let open: u32 = by_destination.values().map(|counts| counts.open).sum();
         assert_eq!(open, open_count, "no connection slot is lost");
+        assert_eq!(evicting, evicting_count, "connections that are being evicted");
         for (destination, counts) in &by_destination {
-            assert_eq!(*counts, counted(*destination), "open and idle connections of {destination:?}");
+            assert_eq!(*counts, counted(*destination), "connections of {destination:?}");
             let listed = self.idle.get(destination).map_or(0, Vec::len);
-            assert_eq!(listed, counts.1 as usize, "idle connections of {destination:?} are listed");
+            assert_eq!(listed, counts.idle as usize, "idle connections of {destination:?} are listed");
         }
         let listed: usize = self.idle.values().map(Vec::len).sum();
-        let idle: u32 = by_destination.values().map(|counts| counts.1).sum();
+        let idle: u32 = by_destination.values().map(|counts| counts.idle).sum();
         assert_eq!(listed, idle as usize, "each listed connection is open");
     }
 }
@@ -140,14 +155,14 @@ mod tests {
         for (id, worker) in ids.iter().zip([0, 1, 0, 1]) {
             connections.set_idle(*id, Some(worker));
         }
-        connections.check_invariants(4, |_| (4, 4));
+        connections.check_invariants((4, 0), |_| ConnectionCounts { open: 4, idle: 4, unused: 4 });
         assert_eq!(connections.take_idle(to, Some(0)), Some(ids[2]));
         assert_eq!(connections.take_idle(to, Some(2)), Some(ids[3]));
         assert!(connections.remove_idle(ids[1]) && !connections.remove_idle(ids[1]));
         assert_eq!(connections.take_all_idle(), [ids[0]]);
         assert_eq!(connections.take_idle(to, Some(0)), None);
         ids.iter().for_each(|id| _ = connections.close(*id));
-        connections.check_invariants(0, |_| (0, 0));
+        connections.check_invariants((0, 0), |_| ConnectionCounts::default());
         assert_eq!(connections.open(to), ids[3], "numbers are given again");
     }
 }

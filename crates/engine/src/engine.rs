@@ -274,8 +274,9 @@ impl Engine {
             return;
         }
         let Some(lease) = self.queue.lease_next(connection.destination, context.now) else { return };
-        connection.was_used = true;
         connection.lease_count += 1;
+        self.mark_used(id);
+        self.end_eviction(id);
         let message = self.cache.get(lease.id);
         effects.push(Effect::Deliver { connection: id, lease, message });
     }
@@ -285,7 +286,23 @@ impl Engine {
         if self.is_closed || !self.queue.enter_idle(destination) {
             return effects.push(Effect::WakeConnection(id));
         }
+        self.end_eviction(id);
         self.connections.set_idle(id, context.worker);
+    }
+
+    /// Tells the queue of the first use of a connection.
+    fn mark_used(&mut self, id: ConnectionId) {
+        let connection = self.connections.get_mut(id);
+        if !std::mem::replace(&mut connection.was_used, true) {
+            self.queue.connection_used(connection.destination);
+        }
+    }
+
+    /// Tells the queue that a connection has reacted to an eviction, if it was asked to make room.
+    fn end_eviction(&mut self, id: ConnectionId) {
+        if std::mem::take(&mut self.connections.get_mut(id).is_evicting) {
+            self.queue.eviction_ended();
+        }
     }
 
     fn leave_idle(&mut self, id: ConnectionId) {
@@ -307,6 +324,7 @@ impl Engine {
         for lease in leases {
             cancelled.extend(self.queue.return_lease(lease.job, context.now));
         }
+        self.end_eviction(id);
         let connection = self.connections.close(id);
         assert_eq!(connection.lease_count as usize, lease_count, "a closed connection gives its leases back");
         #[cfg(feature = "mutants")]
@@ -327,9 +345,8 @@ impl Engine {
         attempt: &Attempt,
         effects: &mut Vec<Effect>,
     ) {
-        let connection = self.connections.get_mut(id);
-        connection.was_used = true;
-        let destination = connection.destination;
+        self.mark_used(id);
+        let destination = self.connections.get(id).destination;
         if outcome.disposition == Disposition::Failed {
             return self.on_undeliverable(context, destination, &outcome, attempt, effects);
         }
@@ -352,6 +369,12 @@ impl Engine {
                 ConnectionRequest::Wake(destination) => {
                     let idle = self.connections.take_idle(destination, context.worker);
                     effects.push(Effect::WakeConnection(idle.expect("the queue counts idle connections")));
+                }
+                ConnectionRequest::Evict(destination) => {
+                    let idle = self.connections.take_idle(destination, context.worker);
+                    let idle = idle.expect("the queue counts idle connections");
+                    self.connections.get_mut(idle).is_evicting = true;
+                    effects.push(Effect::WakeConnection(idle));
                 }
             }
         }

@@ -24,7 +24,8 @@ impl Engine {
 
     fn check_connections(&self) {
         let counted = |destination| self.queue.connections_of(destination);
-        self.connections.check_invariants(self.queue.connection_count(), counted);
+        let counts = (self.queue.connection_count(), self.queue.evicting_count());
+        self.connections.check_invariants(counts, counted);
     }
 
     /// Each job in flight is leased to a connection, or waits here to be completed.

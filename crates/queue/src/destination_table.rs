@@ -123,6 +123,7 @@ mod tests {
             let id = QueueId(number);
             queue.insert(&Arrival { id, arrived: 0, size_bytes: 9, held: false, recipients: &recipients }, 0);
             assert_eq!(queue.next_connection_request(0), Some(ConnectionRequest::Open(to)));
+            queue.connection_used(to);
             queue.unreachable(to, Outcome::deferred(Enhanced(4, 4, 1), "down"), 0);
             queue.connection_closed(to, true, 0);
         }

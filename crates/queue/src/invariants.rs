@@ -111,12 +111,17 @@ impl Queue {
             group.0 += destination.connection_count;
             group.1 += destination.idle_count;
         }
-        assert_eq!(open, self.connection_count, "no connection slot is lost");
-        self.scheduler.check_invariants(&by_group, |id| self.destination_at(id).is_scheduled);
+        assert_eq!(open, self.connections.count, "no connection slot is lost");
+        let idle: u32 = by_group.values().map(|counts| counts.1).sum();
+        assert!(
+            self.connections.evicting_count <= open - idle,
+            "a connection that is evicted is open and not idle"
+        );
+        self.connections.scheduler.check_invariants(&by_group, |id| self.destination_at(id).is_scheduled);
         let is_scheduled = self.destinations.iter().filter(|destination| destination.is_scheduled).count();
         assert_eq!(
             is_scheduled,
-            self.scheduler.len(),
+            self.connections.scheduler.len(),
             "each destination that wants a connection is listed once"
         );
     }
@@ -166,12 +171,6 @@ impl Queue {
     /// Jobs in flight.
     pub fn in_flight_count(&self) -> u64 {
         self.destinations.iter().map(|destination| u64::from(destination.in_flight_count)).sum()
-    }
-
-    /// Open and idle connections of a destination.
-    pub fn connections_of(&self, id: DestinationId) -> (u32, u32) {
-        let destination = self.destination_at(id);
-        (destination.connection_count, destination.idle_count)
     }
 }
 

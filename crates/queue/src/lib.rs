@@ -13,8 +13,10 @@
 
 mod age_index;
 mod connection_scheduler;
+mod connections;
 mod destination_queue;
 mod destination_table;
+mod expiry;
 mod id_index;
 mod invariants;
 mod list;
@@ -29,11 +31,13 @@ mod slab;
 mod timer_wheel;
 mod view;
 
+pub use connections::{ConnectionCounts, ConnectionRequest};
 pub use destination_queue::DestinationId;
+pub use expiry::Overdue;
 pub use message::{JobId, Recipients};
 pub use operators::CancelAs;
 pub use order::{SortFacts, SortOrder};
-pub use queue::{Arrival, Completion, ConnectionRequest, Lease, Overdue, Queue};
+pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
 pub use settings::{Group, GroupId, Settings};
 pub use view::{DestinationView, JobStatus, JobView, MessageView};

@@ -3,7 +3,7 @@
 use crate::{
     DestinationId, GroupId, Millis, Recipients, Settings,
     age_index::AgeIndex,
-    connection_scheduler::ConnectionScheduler,
+    connections::Connections,
     destination_queue::{DestinationQueue, Health},
     id_index::IdIndex,
     list::NONE,
@@ -14,14 +14,8 @@ use crate::{
     slab::Slab,
     timer_wheel::TimerWheel,
 };
-use mail::{Destination, Disposition, Outcome, QueueId};
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    time::Duration,
-};
-
-/// After a start nothing expires untried for so long.
-const EXPIRY_GRACE_AFTER_START: Millis = 3_600_000;
+use mail::{Destination, Disposition, QueueId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A message as it enters the queue.
 #[derive(Debug)]
@@ -64,24 +58,6 @@ pub struct Completion {
     pub cancelled: Vec<(Lease, CancelAs)>,
 }
 
-/// A message that has grown old.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Overdue {
-    /// The sender may be told that these recipients still wait.
-    Delayed(QueueId, Vec<u32>),
-    /// The jobs fail now: they are in flight, to be completed as failed.
-    Expired(Vec<Lease>),
-}
-
-/// What the driver does for the queue.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ConnectionRequest {
-    /// Open a connection; tell [`Queue::connection_closed`] when it is gone.
-    Open(DestinationId),
-    /// Wake one connection that rests.
-    Wake(DestinationId),
-}
-
 /// All messages, all destinations. One writer; time comes in with each call.
 #[derive(Debug)]
 pub struct Queue {
@@ -97,23 +73,14 @@ pub struct Queue {
     /// Numbers given out since something was last queued.
     pub(crate) reserved: Vec<DestinationId>,
     /// When this life began.
-    started_at: Millis,
+    pub(crate) started_at: Millis,
     pub(crate) wheel: TimerWheel,
     pub(crate) ages: AgeIndex,
     /// What was decided of recipients in flight.
     pub(crate) cancellations: BTreeMap<JobId, Vec<(u32, CancelAs)>>,
-    /// Destinations that want a connection.
-    pub(crate) scheduler: ConnectionScheduler,
-    wakes: VecDeque<DestinationId>,
+    pub(crate) connections: Connections,
     /// When to look at a destination again: suspended ones, and ones whose patience runs.
     pub(crate) timers: BTreeSet<(Millis, DestinationId)>,
-    pub(crate) connection_count: u32,
-    /// Connections that rested and were asked to make room for other destinations.
-    evicting_count: usize,
-    /// Where the last of them was: the next is looked for behind it.
-    last_evicted: usize,
-    /// No connection is ordered any more.
-    is_closed: bool,
     random: u64,
     due: Vec<JobId>,
     /// The earliest time set since the driver last asked.
@@ -136,13 +103,8 @@ impl Queue {
             wheel: TimerWheel::new(now),
             ages: AgeIndex::default(),
             cancellations: BTreeMap::new(),
-            scheduler: ConnectionScheduler::default(),
-            wakes: VecDeque::new(),
+            connections: Connections::default(),
             timers: BTreeSet::new(),
-            connection_count: 0,
-            evicting_count: 0,
-            last_evicted: 0,
-            is_closed: false,
             random: seed | 1,
             due: Vec::new(),
             hint: None,
@@ -152,11 +114,6 @@ impl Queue {
     /// Messages in the queue.
     pub fn len(&self) -> usize {
         self.messages.len()
-    }
-
-    /// Open connections of all destinations.
-    pub fn connection_count(&self) -> u32 {
-        self.connection_count
     }
 
     /// No message at all?
@@ -181,7 +138,7 @@ impl Queue {
         if self.settings.delay_warning.is_zero() {
             self.ages.skip_warnings(&mut self.messages);
         }
-        self.scheduler.resume_all_deferred(&self.settings);
+        self.connections.scheduler.resume_all_deferred(&self.settings);
     }
 
     /// The destination's number in the first group; as good as [`Self::destination_in`].
@@ -226,7 +183,7 @@ impl Queue {
         self.random
     }
 
-    fn next_random(&mut self) -> f64 {
+    pub(crate) fn next_random(&mut self) -> f64 {
         (self.next_random_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -318,7 +275,7 @@ impl Queue {
         job
     }
 
-    // ---- a job's places ----
+    // ---- the state of a job ----
 
     pub(crate) fn put_ready(&mut self, job: JobId, now: Millis, first: bool) {
         let entry = &mut self.jobs[job];
@@ -393,198 +350,6 @@ impl Queue {
         })
     }
 
-    // ---- connections ----
-
-    /// Looks whether a destination with work has a connection that rests, wants another one, or is
-    /// to be asked again later.
-    pub(crate) fn update_connections(&mut self, id: DestinationId, now: Millis) {
-        let destination = &mut self.destinations[id.0 as usize];
-        // It may want another connection since a time when this one did not rest.
-        if destination.idle_count > 0 && destination.has_work() {
-            self.wake(id);
-            return;
-        }
-        if destination.is_scheduled {
-            return;
-        }
-        let oldest = destination.ready.head().map(|job| self.jobs[job].due);
-        match destination.wants_connection(&self.settings, oldest, now) {
-            Ok(true) => {
-                let is_first = destination.connection_count == 0;
-                destination.is_scheduled = true;
-                self.scheduler.push(&self.settings, destination.group, is_first, id);
-            }
-            Ok(false) => {}
-            Err(when) => self.set_timer(id, when),
-        }
-    }
-
-    /// One of its connections that rest.
-    fn wake(&mut self, id: DestinationId) {
-        self.leave_idle(id);
-        self.wakes.push_back(id);
-    }
-
-    /// Wakes a connection that rests where others have none: it looks around, and leaves. One for each of
-    /// them; those that were asked before are on their way.
-    fn evict_idle(&mut self) {
-        let is_full = self.connection_count >= self.settings.connections_max;
-        let Some(group) = self.scheduler.group_to_evict_from(is_full) else { return };
-        if self.evicting_count >= self.scheduler.first_count() {
-            return;
-        }
-        let count = self.destinations.len();
-        let is_idle =
-            |at: &usize| self.destinations[*at].group == group && self.destinations[*at].idle_count > 0;
-        let found = (0..count).map(|ahead| (self.last_evicted + 1 + ahead) % count).find(is_idle);
-        if let Some(at) = found {
-            self.last_evicted = at;
-            self.evicting_count += 1;
-            self.wake(DestinationId(at as u32));
-        }
-    }
-
-    fn set_timer(&mut self, id: DestinationId, when: Millis) {
-        let before = self.destination_at_mut(id).timer.replace(when);
-        if let Some(before) = before {
-            self.timers.remove(&(before, id));
-        }
-        self.timers.insert((when, id));
-        self.hint_at(when);
-    }
-
-    fn hint_at(&mut self, when: Millis) {
-        self.hint = Some(self.hint.map_or(when, |hint| hint.min(when)));
-    }
-
-    /// The earliest time that was set since this was last asked: a driver that sleeps longer than
-    /// that must wake up earlier. Costs nothing, unlike [`Queue::next_wake`].
-    pub fn wake_hint(&mut self) -> Option<Millis> {
-        self.hint.take()
-    }
-
-    /// What the driver has to do; ask until `None` after every other call.
-    pub fn next_connection_request(&mut self, now: Millis) -> Option<ConnectionRequest> {
-        loop {
-            if let Some(id) = self.wakes.pop_front() {
-                return Some(ConnectionRequest::Wake(id));
-            }
-            if self.is_closed {
-                return None;
-            }
-            let is_full = self.connection_count >= self.settings.connections_max;
-            let next = if is_full { None } else { self.scheduler.pop(&self.settings) };
-            let Some(id) = next else {
-                self.evict_idle();
-                return self.wakes.pop_front().map(ConnectionRequest::Wake);
-            };
-            let destination = self.destination_at_mut(id);
-            destination.is_scheduled = false;
-            let oldest = destination.ready.head();
-            let oldest = oldest.map(|job| self.jobs[job].due);
-            if self.destination_at(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
-                // Its turn is another one's of its group, and it may have to be asked again later.
-                self.scheduler.resume_deferred(&self.settings, self.destinations[id.0 as usize].group);
-                self.update_connections(id, now);
-                self.remove_if_unused(id);
-                continue;
-            }
-            self.connection_count += 1;
-            self.scheduler.opened(self.destinations[id.0 as usize].group);
-            let quantum = i64::try_from(self.settings.quantum_bytes).unwrap_or(i64::MAX);
-            let destination = self.destination_at_mut(id);
-            destination.connection_count += 1;
-            destination.unused_connection_count += 1;
-            destination.quantum_bytes = quantum;
-            self.update_connections(id, now);
-            return Some(ConnectionRequest::Open(id));
-        }
-    }
-
-    /// Orders no connection from now on; those there are may end their work.
-    pub fn close(&mut self) {
-        self.is_closed = true;
-    }
-
-    /// A connection has no work: it waits to be woken. False: there is work, it need not wait.
-    pub fn enter_idle(&mut self, id: DestinationId) -> bool {
-        let destination = self.destination_at_mut(id);
-        if destination.has_work() {
-            return false;
-        }
-        destination.idle_count += 1;
-        let group = destination.group;
-        self.scheduler.enter_idle(group);
-        self.evicting_count = self.evicting_count.saturating_sub(1);
-        true
-    }
-
-    /// A resting connection stops resting without having been woken.
-    pub fn leave_idle(&mut self, id: DestinationId) {
-        let destination = self.destination_at_mut(id);
-        assert!(destination.idle_count > 0, "an idle connection is counted");
-        destination.idle_count -= 1;
-        let group = destination.group;
-        self.scheduler.leave_idle(group);
-    }
-
-    /// Another destination wants its first connection and none is to be had: one of this
-    /// destination without work should close.
-    pub fn is_contended(&self, id: DestinationId) -> bool {
-        self.scheduler.is_group_contended(self.destination_at(id).group)
-            || self.connection_count >= self.settings.connections_max && self.scheduler.wants_first()
-    }
-
-    /// An opened connection is gone, or was never made. `has_taken`: it took a job, or [`Queue::unreachable`]
-    /// or [`Queue::is_no_destination`] was called for it; otherwise it still counts as one that will take one.
-    pub fn connection_closed(&mut self, id: DestinationId, was_used: bool, now: Millis) {
-        self.connection_count -= 1;
-        self.evicting_count = self.evicting_count.saturating_sub(1);
-        self.scheduler.closed(&self.settings, self.destinations[id.0 as usize].group);
-        let destination = self.destination_at_mut(id);
-        destination.connection_count -= 1;
-        if !was_used {
-            destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
-        }
-        destination.unused_connection_count =
-            destination.unused_connection_count.min(destination.connection_count);
-        if destination.connection_count == 0
-            && matches!(destination.health, Health::Probing { .. })
-            && destination.ready_count == 0
-        {
-            // The probe found nothing to try: the next message probes again.
-            destination.health = Health::Up;
-            destination.window = 1.0;
-        }
-        if destination.connection_count == 0 && destination.is_scheduled {
-            self.scheduler.wants_first_now(&self.settings, self.destinations[id.0 as usize].group, id);
-        }
-        self.update_connections(id, now);
-        self.remove_if_unused(id);
-    }
-
-    /// The next job for a connection of this destination: small ones first, but not for ever.
-    pub fn lease_next(&mut self, id: DestinationId, now: Millis) -> Option<Lease> {
-        let contended = self.is_contended(id);
-        let per_bulk = self.settings.small_per_bulk;
-        let destination = &mut self.destinations[id.0 as usize];
-        let may = match destination.health {
-            Health::Up => destination.connection_count <= destination.window.ceil() as u32,
-            Health::Probing { .. } => destination.in_flight_count == 0,
-            Health::Suspended { .. } => false,
-        };
-        if !may || (contended && destination.quantum_bytes <= 0) {
-            return None;
-        }
-        let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
-        let job = destination.ready.pop(&mut tables, per_bulk)?;
-        destination.ready_count -= 1;
-        destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
-        let message = self.jobs[job].message;
-        destination.quantum_bytes -= i64::from(self.messages[message].size_bytes);
-        Some(self.start_attempt(job, now))
-    }
-
     /// The job's attempt never began: it is the first to go again. Gives those of its recipients that are
     /// not to be tried again: still in flight, for the caller to settle so.
     pub fn return_lease(&mut self, job: JobId, now: Millis) -> Vec<(Lease, CancelAs)> {
@@ -605,19 +370,6 @@ impl Queue {
             self.list_for_expiry(message, now);
         }
         cancelled
-    }
-
-    /// What was held or in flight when its time was over is looked at again.
-    pub(crate) fn list_for_expiry(&mut self, message: u32, now: Millis) {
-        if self.messages[message].next_deadline == NextDeadline::None {
-            self.ages.put_for_expiry(&mut self.messages, message);
-            self.hint_at(now);
-        }
-    }
-
-    /// Is the time of this job's message over? Then whoever settles it calls a deferral a failure.
-    pub fn is_expired(&self, job: JobId, now: Millis) -> bool {
-        self.is_as_old_as(self.jobs[job].message, self.settings.expire, now)
     }
 
     /// The outcomes of a job's attempt, one for each of its recipients. `reached` tells whether a
@@ -662,28 +414,6 @@ impl Queue {
         completion
     }
 
-    /// No host of the destination could be used: it is suspended as a whole, or its window shrinks
-    /// while other connections work. Gives when it is tried again.
-    pub fn unreachable(&mut self, id: DestinationId, reason: Outcome, now: Millis) -> Option<Millis> {
-        let random = self.next_random();
-        let destination = &mut self.destinations[id.0 as usize];
-        // This one will not take anything.
-        destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
-        destination.failed(&self.settings, now, reason, random);
-        if let Health::Suspended { until, .. } = self.destination_at(id).health {
-            self.set_timer(id, until);
-            return Some(until);
-        }
-        None
-    }
-
-    /// The destination is known to take no mail: nobody waits for it to come back, and every job may be taken.
-    pub fn mark_undeliverable(&mut self, id: DestinationId) {
-        let destination = self.destination_at_mut(id);
-        destination.unused_connection_count = destination.unused_connection_count.saturating_sub(1);
-        destination.health = Health::Up;
-    }
-
     // ---- time ----
 
     /// Moves what is due to ready.
@@ -708,51 +438,23 @@ impl Queue {
         }
     }
 
-    /// The next message that has grown old; ask until `None`.
-    pub fn next_overdue(&mut self, now: Millis) -> Option<Overdue> {
-        self.ages.sort(&mut self.messages);
-        let warning = self.settings.delay_warning;
-        if let Some(message) = self.ages.first_for_warning().filter(|m| self.is_as_old_as(*m, warning, now)) {
-            self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
-            let recipients = self.recipients_of(message);
-            return Some(Overdue::Delayed(self.messages[message].id, recipients));
+    pub(crate) fn set_timer(&mut self, id: DestinationId, when: Millis) {
+        let before = self.destination_at_mut(id).timer.replace(when);
+        if let Some(before) = before {
+            self.timers.remove(&(before, id));
         }
-        while let Some(message) = self.ages.first_for_expiry().filter(|m| now >= self.expires_at(*m)) {
-            self.ages.put(&mut self.messages, message, NextDeadline::None);
-            if self.messages[message].held {
-                continue;
-            }
-            let jobs = self.lease_idle_jobs(message, &|_| true, now);
-            if !jobs.is_empty() {
-                return Some(Overdue::Expired(jobs));
-            }
-        }
-        None
+        self.timers.insert((when, id));
+        self.hint_at(when);
     }
 
-    /// What was there at the start may have been so for days in which nobody tried it: it has some time to be
-    /// tried, and expires by its age once that is deferred.
-    fn expires_at(&self, message: u32) -> Millis {
-        let (arrived, expire) = (self.messages[message].arrived, millis(self.settings.expire));
-        let earliest = if arrived < self.started_at {
-            self.started_at + expire.min(EXPIRY_GRACE_AFTER_START)
-        } else {
-            arrived
-        };
-        earliest.max(arrived + expire)
+    pub(crate) fn hint_at(&mut self, when: Millis) {
+        self.hint = Some(self.hint.map_or(when, |hint| hint.min(when)));
     }
 
-    fn is_as_old_as(&self, message: u32, age: Duration, now: Millis) -> bool {
-        now - self.messages[message].arrived >= millis(age)
-    }
-
-    /// When [`Queue::advance`] and [`Queue::next_overdue`] have something next.
-    pub fn next_wake(&self) -> Option<Millis> {
-        let after = |m: u32, age: Duration| self.messages[m].arrived + millis(age);
-        let warned = self.ages.first_for_warning().map(|m| after(m, self.settings.delay_warning));
-        let expired = self.ages.first_for_expiry().map(|m| self.expires_at(m));
-        let timer = self.timers.first().map(|t| t.0);
-        [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
+    /// The earliest time that was set since this was last asked: a driver that sleeps longer than
+    /// that must wake up earlier. Costs nothing, unlike [`Queue::next_wake`].
+    pub fn wake_hint(&mut self) -> Option<Millis> {
+        self.hint.take()
     }
 
     pub(crate) fn recipients_of(&self, message: u32) -> Vec<u32> {

@@ -13,7 +13,7 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
     put(&mut q, 1000, &[b], 100, 0);
     assert_eq!(requests(&mut q, 0), []);
     let mut served = 0;
-    while let Some(lease) = q.lease_next(a, 1) {
+    while let Some(lease) = q.lease(a, 1) {
         done(&mut q, &lease, Disposition::Delivered, 1);
         served += 1;
     }
@@ -35,7 +35,7 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
     for other in 0..10 {
         let to = q.destination(&site(&format!("b{other}")));
         put(&mut q, 1000 + other, &[to], 100, 0);
-        while let Some(lease) = q.lease_next(opened, 1) {
+        while let Some(lease) = q.lease(opened, 1) {
             done(&mut q, &lease, Disposition::Delivered, 1);
         }
         q.connection_closed(opened, true, 1);
@@ -60,7 +60,7 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
     }
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(other)]);
     assert!(q.is_contended(a) && !q.is_contended(other), "b waits for the group's only runner");
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     done(&mut q, &lease, Disposition::Delivered, 0);
     q.connection_closed(a, true, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(b)]);
@@ -76,7 +76,7 @@ fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
         put(&mut q, id, &[to], 100, 0);
     }
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     q.hold(QueueId(2));
     done(&mut q, &lease, Disposition::Delivered, 0);
     q.connection_closed(a, true, 0);
@@ -90,12 +90,12 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[b], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(b)]);
-    let (slow, quick) = (q.lease_next(a, 0).unwrap(), q.lease_next(b, 0).unwrap());
+    let (slow, quick) = (q.lease(a, 0).unwrap(), q.lease(b, 0).unwrap());
     put(&mut q, 3, &[a], 100, 0);
     done(&mut q, &quick, Disposition::Delivered, 1);
     q.advance(60);
     assert_eq!(requests(&mut q, 60), [], "a has waited for long enough, and there is none to be had");
-    let third = q.lease_next(a, 60).unwrap();
+    let third = q.lease(a, 60).unwrap();
     put(&mut q, 4, &[a], 100, 60);
     q.connection_closed(b, true, 60);
     assert_eq!(requests(&mut q, 60), [], "the fourth has not waited yet");
@@ -134,7 +134,7 @@ fn a_resting_connection_is_woken_instead_of_a_new_one() {
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     assert!(!q.enter_idle(a), "there is work");
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     done(&mut q, &lease, Disposition::Delivered, 0);
     assert!(q.enter_idle(a));
     put(&mut q, 2, &[a], 100, 1);
@@ -147,12 +147,12 @@ fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
-    let first = q.lease_next(a, 0).unwrap();
+    let first = q.lease(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
     assert_eq!(requests(&mut q, 60), [], "there is no second one");
     done(&mut q, &first, Disposition::Delivered, 60);
-    let second = q.lease_next(a, 60).unwrap();
+    let second = q.lease(a, 60).unwrap();
     done(&mut q, &second, Disposition::Delivered, 70);
     assert!(q.enter_idle(a));
     put(&mut q, 3, &[a], 100, 80);
@@ -170,13 +170,13 @@ fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_w
         for (id, to) in [(1, a), (2, b)] {
             put(&mut q, id, &[to], 100, 0);
             assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(to)]);
-            let lease = q.lease_next(to, 0).unwrap();
+            let lease = q.lease(to, 0).unwrap();
             done(&mut q, &lease, Disposition::Delivered, 0);
             assert!(!q.is_contended(to) && q.enter_idle(to));
         }
         put(&mut q, 3, &[c], 100, 10);
         let first = match requests(&mut q, 10)[..] {
-            [ConnectionRequest::Wake(first)] => first,
+            [ConnectionRequest::Evict(first)] => first,
             ref requests => panic!("{requests:?}"),
         };
         assert!(q.is_contended(first), "it is to leave");
@@ -184,8 +184,9 @@ fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_w
         assert_eq!(requests(&mut q, 11), [], "one is on its way");
         put(&mut q, 5, &[d], 100, 12);
         let second = if first == a { b } else { a };
-        assert_eq!(requests(&mut q, 12), [ConnectionRequest::Wake(second)]);
+        assert_eq!(requests(&mut q, 12), [ConnectionRequest::Evict(second)]);
         for (gone, next) in [(first, c), (second, d)] {
+            q.eviction_ended();
             q.connection_closed(gone, true, 20);
             assert_eq!(requests(&mut q, 20), [ConnectionRequest::Open(next)]);
         }
@@ -198,7 +199,7 @@ fn a_slow_connection_does_not_hold_up_the_next_message() {
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
-    q.lease_next(a, 0).unwrap();
+    q.lease(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 5);
     assert_eq!(requests(&mut q, 5), []);
     assert_eq!(q.next_wake(), Some(55));
@@ -214,9 +215,9 @@ fn one_failed_connection_among_many_only_narrows_the_window() {
         put(&mut q, id, &[a], 100, 0);
     }
     assert_eq!(requests(&mut q, 0).len(), 5);
-    assert_eq!(q.unreachable(a, down(), 1), None);
+    assert_eq!(q.fail(a, 1), None);
     q.connection_closed(a, true, 1);
-    assert!(q.lease_next(a, 1).is_some());
+    assert!(q.lease(a, 1).is_some());
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn a_closed_queue_orders_no_connection() {
     assert_eq!(q.next_connection_request(0), Some(ConnectionRequest::Open(a)));
     q.close();
     assert_eq!(requests(&mut q, 0), []);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     done(&mut q, &lease, Disposition::Deferred, 1);
     q.connection_closed(a, true, 1);
     q.advance(1_000_000_000);
@@ -241,11 +242,11 @@ fn a_connection_that_was_never_made_is_not_waited_for() {
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
-    let slow = q.lease_next(a, 0).unwrap();
+    let slow = q.lease(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
     assert_eq!(requests(&mut q, 60), [ConnectionRequest::Open(a)]);
-    assert_eq!(q.unreachable(a, down(), 70), None, "the other one works");
+    assert_eq!(q.fail(a, 70), None, "the other one works");
     q.connection_closed(a, true, 70);
     assert_eq!(
         requests(&mut q, 70),
@@ -263,12 +264,13 @@ fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
         put(&mut q, id, &[a], 100, 0);
     }
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
-    let until = q.unreachable(a, down(), 0).unwrap();
+    let until = q.fail(a, 0).unwrap();
     q.connection_closed(a, true, 0);
     q.advance(until);
     assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)]);
+    q.connection_used(a);
     q.mark_undeliverable(a);
-    assert_eq!(std::iter::from_fn(|| q.lease_next(a, until)).count(), 3);
+    assert_eq!(std::iter::from_fn(|| q.lease(a, until)).count(), 3);
     q.connection_closed(a, true, until);
     assert_eq!(requests(&mut q, until), []);
 }
@@ -279,13 +281,13 @@ fn a_connection_that_took_nothing_leaves_no_place_beside_a_slow_one() {
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
-    let slow = q.lease_next(a, 0).unwrap();
+    let slow = q.lease(a, 0).unwrap();
     put(&mut q, 2, &[a], 100, 0);
     q.advance(60);
     assert_eq!(requests(&mut q, 60), [ConnectionRequest::Open(a)]);
     // The second message is gone before the second connection can take it.
     assert!(q.hold(QueueId(2)));
-    assert_eq!(q.lease_next(a, 60), None);
+    assert_eq!(q.lease(a, 60), None);
     q.connection_closed(a, false, 62);
     put(&mut q, 3, &[a], 100, 63);
     q.advance(120);

@@ -5,8 +5,8 @@ mod connections;
 use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};
 use proptest::prelude::*;
 use queue::{
-    Arrival, CancelAs, ConnectionRequest, DestinationId, Group, GroupId, JobStatus, Lease, Millis, Overdue,
-    Queue, Rerouted, Settings, SortOrder,
+    Arrival, CancelAs, ConnectionCounts, ConnectionRequest, DestinationId, Group, GroupId, JobStatus, Lease,
+    Millis, Overdue, Queue, Rerouted, Settings, SortOrder,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,6 +37,27 @@ fn requests(q: &mut Queue, now: Millis) -> Vec<ConnectionRequest> {
     std::iter::from_fn(|| q.next_connection_request(now)).collect()
 }
 
+/// The connections of a test have no names: a destination's unused connections are used first.
+trait Connections {
+    fn lease(&mut self, id: DestinationId, now: Millis) -> Option<Lease>;
+    fn fail(&mut self, id: DestinationId, now: Millis) -> Option<Millis>;
+}
+
+impl Connections for Queue {
+    fn lease(&mut self, id: DestinationId, now: Millis) -> Option<Lease> {
+        let lease = self.lease_next(id, now)?;
+        if self.connections_of(id).unused > 0 {
+            self.connection_used(id);
+        }
+        Some(lease)
+    }
+
+    fn fail(&mut self, id: DestinationId, now: Millis) -> Option<Millis> {
+        self.connection_used(id);
+        self.unreachable(id, down(), now)
+    }
+}
+
 fn done(q: &mut Queue, lease: &Lease, disposition: Disposition, now: Millis) -> queue::Completion {
     let results: Vec<_> = lease.recipients.as_slice().iter().map(|r| (*r, disposition)).collect();
     q.complete(lease.job, &results, true, now)
@@ -48,11 +69,11 @@ fn recipients_at_one_destination_go_together() {
     let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
     put(&mut q, 1, &[a, b, a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(b)]);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     assert_eq!(lease.recipients.as_slice(), [0, 2]);
-    assert_eq!(q.lease_next(a, 0), None);
+    assert_eq!(q.lease(a, 0), None);
     assert!(!done(&mut q, &lease, Disposition::Delivered, 1).last);
-    let lease = q.lease_next(b, 0).unwrap();
+    let lease = q.lease(b, 0).unwrap();
     assert!(done(&mut q, &lease, Disposition::Failed, 1).last);
     assert!(q.is_empty());
 }
@@ -64,9 +85,9 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     put(&mut q, 1, &[a, a], 100, 0);
     put(&mut q, 2, &[a], 100, 0);
     requests(&mut q, 0);
-    let first = q.lease_next(a, 0).unwrap();
+    let first = q.lease(a, 0).unwrap();
     let s = q.complete(first.job, &[(0, Disposition::Deferred), (1, Disposition::Deferred)], true, 10);
-    let in_flight = q.lease_next(a, 10).unwrap();
+    let in_flight = q.lease(a, 10).unwrap();
     let result = |has_moved, is_left| Rerouted { has_moved, is_left };
     assert_eq!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), result(true, false));
     let again = q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20);
@@ -75,10 +96,10 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     assert!(done(&mut q, &in_flight, Disposition::Delivered, 30).last);
     let due = s.retry_at.unwrap() + 200;
     q.advance(due);
-    let lease = q.lease_next(b, due).unwrap();
+    let lease = q.lease(b, due).unwrap();
     assert_eq!((lease.recipients.as_slice(), lease.attempt_count), (&[0][..], 1));
     assert!(!done(&mut q, &lease, Disposition::Delivered, due).last);
-    let lease = q.lease_next(a, due).unwrap();
+    let lease = q.lease(a, due).unwrap();
     assert_eq!(lease.recipients.as_slice(), [1]);
     assert!(done(&mut q, &lease, Disposition::Delivered, due).last);
     assert!(q.is_empty());
@@ -90,14 +111,14 @@ fn only_deferred_recipients_are_tried_again_and_later() {
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a], 100, 0);
     requests(&mut q, 0);
-    let lease = q.lease_next(a, 10).unwrap();
+    let lease = q.lease(a, 10).unwrap();
     let s = q.complete(lease.job, &[(0, Disposition::Delivered), (1, Disposition::Deferred)], true, 10);
     let due = s.retry_at.unwrap();
     assert!((240_010..=360_010).contains(&due), "{due}");
     q.advance(due - 200);
-    assert_eq!(q.lease_next(a, due - 200), None);
+    assert_eq!(q.lease(a, due - 200), None);
     q.advance(due + 200);
-    let lease = q.lease_next(a, due + 200).unwrap();
+    let lease = q.lease(a, due + 200).unwrap();
     assert_eq!((lease.recipients.as_slice(), lease.attempt_count), (&[1][..], 1));
 }
 
@@ -111,7 +132,7 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     let opened = requests(&mut q, 0).len();
     assert_eq!(opened, 5, "the window's start");
     for _ in 0..opened {
-        q.unreachable(a, down(), 10);
+        q.fail(a, 10);
         q.connection_closed(a, true, 10);
     }
     assert_eq!(requests(&mut q, 20), []);
@@ -123,13 +144,13 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     assert_eq!(q.next_wake().unwrap(), until);
     q.advance(until);
     assert_eq!(requests(&mut q, until), [ConnectionRequest::Open(a)], "one probe");
-    let probe = q.lease_next(a, until).unwrap();
-    assert_eq!((probe.attempt_count, q.lease_next(a, until)), (0, None));
+    let probe = q.lease(a, until).unwrap();
+    assert_eq!((probe.attempt_count, q.lease(a, until)), (0, None));
     done(&mut q, &probe, Disposition::Delivered, until + 5);
     let mut window = Vec::new();
     for i in 0..20 {
         window.push(requests(&mut q, until + 10 + i).len());
-        let lease = q.lease_next(a, until + 10 + i).unwrap();
+        let lease = q.lease(a, until + 10 + i).unwrap();
         done(&mut q, &lease, Disposition::Delivered, until + 10 + i);
     }
     assert!(window[0] <= 1 && window.iter().sum::<usize>() > 3, "slow start: {window:?}");
@@ -144,7 +165,7 @@ fn the_wait_for_a_dead_destination_grows_to_its_limit() {
     for _ in 0..12 {
         q.advance(now);
         assert_eq!(requests(&mut q, now), [ConnectionRequest::Open(a)]);
-        let until = q.unreachable(a, down(), now).unwrap();
+        let until = q.fail(a, now).unwrap();
         q.connection_closed(a, true, now);
         waits.push(until - now);
         now = until;
@@ -162,7 +183,7 @@ fn small_messages_go_first_but_not_for_ever() {
     for id in 0..10 {
         put(&mut q, id, &[a], 100, 1);
     }
-    let order: Vec<u64> = (0..6).map(|_| q.lease_next(a, 2).unwrap().id.0).collect();
+    let order: Vec<u64> = (0..6).map(|_| q.lease(a, 2).unwrap().id.0).collect();
     assert_eq!(order, [0, 1, 2, 3, 100, 4]);
 }
 
@@ -178,7 +199,7 @@ fn a_group_has_its_own_retry_schedule() {
     let a = q.destination_in(&site("a"), GroupId(1));
     put(&mut q, 1, &[a], 100, 0);
     requests(&mut q, 0);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     assert!(done(&mut q, &lease, Disposition::Deferred, 0).retry_at.unwrap() > 60_000_000);
 }
 
@@ -200,7 +221,7 @@ fn a_destinations_messages_go_in_the_order_of_its_group() {
             put(&mut q, id, &[a], size_bytes, arrived);
         }
         requests(&mut q, 100);
-        let ids: Vec<u64> = std::iter::from_fn(|| q.lease_next(a, 100)).map(|lease| lease.id.0).collect();
+        let ids: Vec<u64> = std::iter::from_fn(|| q.lease(a, 100)).map(|lease| lease.id.0).collect();
         assert_eq!(ids, expected, "{order}");
     }
 }
@@ -215,7 +236,7 @@ fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
     q.set_settings(settings);
     assert!(q.hold(QueueId(2)));
     requests(&mut q, 0);
-    let ids: Vec<u64> = std::iter::from_fn(|| q.lease_next(a, 0)).map(|lease| lease.id.0).collect();
+    let ids: Vec<u64> = std::iter::from_fn(|| q.lease(a, 0)).map(|lease| lease.id.0).collect();
     assert_eq!(ids, [1, 3, 4]);
 }
 
@@ -224,7 +245,7 @@ fn delay_is_told_once_and_expiry_ends_it() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a], 100, 0);
-    q.lease_next(a, 0)
+    q.lease(a, 0)
         .map(|t| q.complete(t.job, &[(0, Disposition::Deferred), (1, Disposition::Delivered)], true, 0));
     let four_hours = 4 * 3600 * 1000;
     assert_eq!(q.next_overdue(four_hours - 1), None);
@@ -242,7 +263,7 @@ fn an_attempt_that_ends_after_expiry_can_be_told() {
     let mut q = Queue::new(Settings { expire: Duration::from_secs(10), ..Settings::default() }, 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    let lease = q.lease_next(a, 9_000).unwrap();
+    let lease = q.lease(a, 9_000).unwrap();
     assert!(!q.is_expired(lease.job, 9_999));
     assert_eq!(q.next_overdue(10_000), None, "it is in flight");
     assert!(q.is_expired(lease.job, 11_000));
@@ -256,13 +277,13 @@ fn held_messages_stay_and_deleted_ones_go() {
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[a], 100, 0);
     assert!(q.hold(QueueId(1)));
-    assert_eq!(q.lease_next(a, 0).unwrap().id, QueueId(2));
-    assert_eq!(q.lease_next(a, 0), None);
+    assert_eq!(q.lease(a, 0).unwrap().id, QueueId(2));
+    assert_eq!(q.lease(a, 0), None);
     q.flush(1);
-    assert_eq!(q.lease_next(a, 1), None, "a flush leaves held mail alone");
+    assert_eq!(q.lease(a, 1), None, "a flush leaves held mail alone");
     assert_eq!(q.cancel(QueueId(2), |_| true, CancelAs::Delete, 1), Some(vec![]), "in flight");
     q.release(QueueId(1), 2);
-    assert_eq!(q.lease_next(a, 2).unwrap().id, QueueId(1));
+    assert_eq!(q.lease(a, 2).unwrap().id, QueueId(1));
     assert_eq!(
         (q.cancel(QueueId(3), |_| true, CancelAs::Delete, 0), q.hold(QueueId(3)), q.release(QueueId(3), 0)),
         (None, false, false)
@@ -281,9 +302,9 @@ fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as
     let cancelled = q.cancel(QueueId(1), |index| index == 1 || index == 3, CancelAs::Delete, 1).unwrap();
     assert_eq!(recipients(&cancelled), [&[3], &[1][..]]);
     assert!(cancelled.iter().all(|lease| !done(&mut q, lease, Disposition::Failed, 2).last));
-    let left = q.lease_next(a, 3).unwrap();
+    let left = q.lease(a, 3).unwrap();
     assert_eq!(left.recipients.as_slice(), [0, 2]);
-    assert_eq!((q.lease_next(a, 3), q.lease_next(b, 3)), (None, None));
+    assert_eq!((q.lease(a, 3), q.lease(b, 3)), (None, None));
     assert!(done(&mut q, &left, Disposition::Delivered, 4).last);
 }
 
@@ -294,11 +315,11 @@ fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() 
         let a = q.destination_in(&site("a"), GroupId(1));
         put(&mut q, 1, &[a, a, a], 100, 0);
         let gone = q.cancel(QueueId(1), |index| index == 1, CancelAs::Delete, 0).unwrap();
-        assert!(q.hold(QueueId(1)) && q.lease_next(a, 0).is_none(), "{name}");
+        assert!(q.hold(QueueId(1)) && q.lease(a, 0).is_none(), "{name}");
         assert!(!done(&mut q, &gone[0], Disposition::Failed, 0).last);
         q.release(QueueId(1), 1);
-        let enter_idle = q.lease_next(a, 1).unwrap();
-        assert_eq!((enter_idle.recipients.as_slice(), q.lease_next(a, 1)), (&[0, 2][..], None), "{name}");
+        let enter_idle = q.lease(a, 1).unwrap();
+        assert_eq!((enter_idle.recipients.as_slice(), q.lease(a, 1)), (&[0, 2][..], None), "{name}");
         assert!(done(&mut q, &enter_idle, Disposition::Delivered, 1).last);
     }
 }
@@ -308,7 +329,7 @@ fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a, a, a, a], 100, 0);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     assert_eq!(q.cancel(QueueId(1), |index| index == 2, CancelAs::Bounce, 1), Some(vec![]));
     assert_eq!(q.cancel(QueueId(1), |index| index < 2, CancelAs::Bounce, 1), Some(vec![]));
     assert_eq!(q.cancel(QueueId(1), |index| index == 1, CancelAs::Delete, 1), Some(vec![]));
@@ -332,13 +353,13 @@ fn what_was_deleted_in_flight_and_never_tried_does_not_go_again() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     q.cancel(QueueId(1), |_| true, CancelAs::Delete, 1);
     let cancelled = q.return_lease(lease.job, 2);
-    assert_eq!((cancelled.len(), q.lease_next(a, 2)), (1, None));
+    assert_eq!((cancelled.len(), q.lease(a, 2)), (1, None));
     assert!(done(&mut q, &cancelled[0].0, Disposition::Failed, 2).last && q.is_empty());
     put(&mut q, 2, &[a], 100, 3);
-    let lease = q.lease_next(a, 3).unwrap();
+    let lease = q.lease(a, 3).unwrap();
     assert_eq!(q.return_lease(lease.job, 3), [], "a cancel_as ends with what it was on");
 }
 
@@ -383,14 +404,35 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// An open connection of the walk.
+#[derive(Clone, Copy)]
+struct TestConnection {
+    to: DestinationId,
+    is_idle: bool,
+    was_used: bool,
+    is_evicting: bool,
+}
+
+impl TestConnection {
+    fn mark_used(&mut self, q: &mut Queue) {
+        if !std::mem::replace(&mut self.was_used, true) {
+            q.connection_used(self.to);
+        }
+    }
+
+    fn end_eviction(&mut self, q: &mut Queue) {
+        if std::mem::take(&mut self.is_evicting) {
+            q.eviction_ended();
+        }
+    }
+}
+
 /// The walk's own book: which recipients are still to be settled, by message.
 #[derive(Default)]
 struct Book {
     open: BTreeMap<u64, Vec<u32>>,
     in_flight: Vec<Lease>,
-    connections: BTreeMap<u32, u32>,
-    /// Of the connections those that are idle.
-    idle: BTreeMap<u32, u32>,
+    connections: Vec<TestConnection>,
     condemned: BTreeSet<(u64, u32)>,
 }
 
@@ -412,41 +454,65 @@ impl Book {
         }
     }
 
-    fn open_and_idle(&self, id: DestinationId) -> (u32, u32) {
-        let count = |all: &BTreeMap<u32, u32>| all.get(&id.0).copied().unwrap_or_default();
-        (count(&self.connections), count(&self.idle))
+    fn find(&mut self, id: DestinationId, is_idle: bool) -> Option<usize> {
+        self.connections.iter().position(|one| one.to == id && one.is_idle == is_idle)
+    }
+
+    fn lease(&mut self, q: &mut Queue, id: DestinationId, now: Millis) -> Option<Lease> {
+        let at = self.find(id, false)?;
+        let lease = q.lease_next(id, now)?;
+        self.connections[at].mark_used(q);
+        self.connections[at].end_eviction(q);
+        Some(lease)
     }
 
     fn enter_idle(&mut self, q: &mut Queue, id: DestinationId) {
-        let (open, idle) = self.open_and_idle(id);
-        if open > idle && q.enter_idle(id) {
-            self.idle.insert(id.0, idle + 1);
-        }
+        let Some(at) = self.find(id, false).filter(|_| q.enter_idle(id)) else { return };
+        self.connections[at].is_idle = true;
+        self.connections[at].end_eviction(q);
     }
 
     fn leave_idle(&mut self, q: &mut Queue, id: DestinationId) {
-        let (_, idle) = self.open_and_idle(id);
-        if idle > 0 {
-            self.idle.insert(id.0, idle - 1);
+        if let Some(at) = self.find(id, true) {
+            self.connections[at].is_idle = false;
             q.leave_idle(id);
         }
     }
 
-    fn close(&mut self, q: &mut Queue, id: DestinationId, now: Millis) {
-        let (open, idle) = self.open_and_idle(id);
-        if open > idle {
-            self.connections.insert(id.0, open - 1);
-            q.connection_closed(id, now % 2 == 0, now);
+    fn close(&mut self, q: &mut Queue, id: DestinationId, is_down: bool, now: Millis) {
+        let Some(at) = self.find(id, false) else { return };
+        let mut connection = self.connections.swap_remove(at);
+        if is_down {
+            connection.mark_used(q);
+            q.unreachable(id, down(), now);
         }
+        connection.end_eviction(q);
+        q.connection_closed(id, connection.was_used, now);
     }
 
     fn follow_requests(&mut self, q: &mut Queue, now: Millis) {
-        while let Some(order) = q.next_connection_request(now) {
-            match order {
-                ConnectionRequest::Open(id) => *self.connections.entry(id.0).or_default() += 1,
-                ConnectionRequest::Wake(id) => *self.idle.get_mut(&id.0).expect("one is idle") -= 1,
-            }
+        while let Some(request) = q.next_connection_request(now) {
+            let (to, is_evicting) = match request {
+                ConnectionRequest::Open(to) => {
+                    let (is_idle, was_used, is_evicting) = (false, false, false);
+                    self.connections.push(TestConnection { to, is_idle, was_used, is_evicting });
+                    continue;
+                }
+                ConnectionRequest::Wake(to) => (to, false),
+                ConnectionRequest::Evict(to) => (to, true),
+            };
+            let at = self.find(to, true).expect("one is idle");
+            self.connections[at].is_idle = false;
+            self.connections[at].is_evicting = is_evicting;
         }
+    }
+
+    /// The queue counts the connections as they are.
+    fn compare_connections(&self, q: &Queue, id: DestinationId) {
+        let all = self.connections.iter().filter(|one| one.to == id);
+        let count = |is: fn(&TestConnection) -> bool| all.clone().filter(|one| is(one)).count() as u32;
+        let (open, idle, unused) = (count(|_| true), count(|one| one.is_idle), count(|one| !one.was_used));
+        assert_eq!(q.connections_of(id), ConnectionCounts { open, idle, unused });
     }
 
     /// Every open recipient is in the queue exactly once.
@@ -479,7 +545,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 next_id += 1;
             }
             Op::Take(d) => {
-                if let Some(lease) = q.lease_next(sites[usize::from(d)], now) {
+                if let Some(lease) = book.lease(&mut q, sites[usize::from(d)], now) {
                     let again = |index: &u32| book.condemned.contains(&(lease.id.0, *index));
                     assert!(!lease.recipients.as_slice().iter().any(again), "tried in spite of a cancel_as");
                     book.in_flight.push(lease);
@@ -510,11 +576,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 book.carry_out(&mut q, cancelled, now);
             }
             Op::Close(d) | Op::Down(d) => {
-                let id = sites[usize::from(d)];
-                if matches!(op, Op::Down(_)) {
-                    q.unreachable(id, down(), now);
-                }
-                book.close(&mut q, id, now);
+                book.close(&mut q, sites[usize::from(d)], matches!(op, Op::Down(_)), now);
             }
             Op::Rest(d) => book.enter_idle(&mut q, sites[usize::from(d)]),
             Op::Stir(d) => book.leave_idle(&mut q, sites[usize::from(d)]),
@@ -552,7 +614,10 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
         }
         book.follow_requests(&mut q, now);
         q.check_invariants();
-        assert!(book.connections.values().sum::<u32>() <= 6);
+        assert!(book.connections.len() <= 6);
+        sites.iter().for_each(|id| book.compare_connections(&q, *id));
+        let evicting = book.connections.iter().filter(|one| one.is_evicting).count();
+        assert_eq!(q.evicting_count() as usize, evicting);
         book.compare(&q);
     }
 }
@@ -629,7 +694,7 @@ fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
         let a = q.destination(&site("a"));
         put(&mut q, 1, &[a], 100, 0);
         requests(&mut q, 0);
-        let lease = q.lease_next(a, 0).unwrap();
+        let lease = q.lease(a, 0).unwrap();
         assert!(q.hold(QueueId(1)));
         assert_eq!(q.message(QueueId(1)).unwrap().jobs[0].status, JobStatus::InFlight);
         if is_tried {
@@ -641,9 +706,9 @@ fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
         assert_eq!(q.message(QueueId(1)).unwrap().jobs[0].status, JobStatus::Held);
         q.flush(2);
         q.advance(1_000_000);
-        assert_eq!(q.lease_next(a, 1_000_000), None);
+        assert_eq!(q.lease(a, 1_000_000), None);
         assert!(q.release(QueueId(1), 1_000_000));
-        assert_eq!(q.lease_next(a, 1_000_000).unwrap().attempt_count, u16::from(is_tried));
+        assert_eq!(q.lease(a, 1_000_000).unwrap().attempt_count, u16::from(is_tried));
     }
 }
 
@@ -666,7 +731,7 @@ fn an_attempt_that_never_began_does_not_save_a_message_from_its_expiry() {
     let mut q = Queue::new(brief(), 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
-    let lease = q.lease_next(a, 0).unwrap();
+    let lease = q.lease(a, 0).unwrap();
     aged(&mut q, 100_000);
     q.return_lease(lease.job, 100_001);
     assert!(matches!(&aged(&mut q, 100_001)[..], [Overdue::Expired(_)]));
@@ -700,7 +765,7 @@ fn what_is_found_at_the_start_is_tried_before_it_expires() {
     put(&mut q, 1, &[a], 100, -90_000_000);
     put(&mut q, 2, &[b], 100, -90_000_000);
     assert_eq!(expired(&mut q, 1000), [0; 0]);
-    let lease = q.lease_next(a, 1000).unwrap();
+    let lease = q.lease(a, 1000).unwrap();
     assert!(q.is_expired(lease.job, 2000), "its deferral is the end");
     assert!(done(&mut q, &lease, Disposition::Failed, 2000).last);
     // The other's destination is down, and nobody can try it.

@@ -1,0 +1,267 @@
+//! Connections: which destination gets one, which idle connection is woken, and which one has to close.
+//!
+//! The queue counts connections. The caller knows which of them were used and which are being evicted, and reports
+//! each change once.
+
+use crate::{
+    DestinationId, Lease, Millis, Queue, connection_scheduler::ConnectionScheduler,
+    destination_queue::Health, ready_list::Tables,
+};
+use mail::Outcome;
+use std::collections::VecDeque;
+
+/// A request to the driver.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ConnectionRequest {
+    /// Open a connection. [`Queue::connection_closed`] follows when it is gone, or was never made.
+    Open(DestinationId),
+    /// Wake an idle connection: there is work.
+    Wake(DestinationId),
+    /// Wake an idle connection, so that it closes if [`Queue::is_contended`]. [`Queue::eviction_ended`] follows when
+    /// it leases a job, becomes idle again, or is closed.
+    Evict(DestinationId),
+}
+
+/// Connections of all destinations.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    /// Destinations that want a connection.
+    pub(crate) scheduler: ConnectionScheduler,
+    wakes: VecDeque<DestinationId>,
+    /// Open connections, and those that are being opened.
+    pub(crate) count: u32,
+    /// Connections that were asked to make room for other destinations and did not answer yet.
+    pub(crate) evicting_count: u32,
+    /// The destination of the last of them: the search for the next one begins behind it.
+    last_evicted: usize,
+    /// No connection is opened any more.
+    is_closed: bool,
+}
+
+/// The connections of a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ConnectionCounts {
+    /// Open, or being opened.
+    pub open: u32,
+    /// Of the open ones, those that wait for work.
+    pub idle: u32,
+    /// Of the open ones, those that have neither leased a job nor found that no host answers.
+    pub unused: u32,
+}
+
+impl Queue {
+    /// Returns the number of open connections of all destinations.
+    pub fn connection_count(&self) -> u32 {
+        self.connections.count
+    }
+
+    /// Returns the number of connections that were asked to make room and did not answer yet.
+    pub fn evicting_count(&self) -> u32 {
+        self.connections.evicting_count
+    }
+
+    /// Returns the connections of a destination.
+    pub fn connections_of(&self, id: DestinationId) -> ConnectionCounts {
+        let destination = self.destination_at(id);
+        ConnectionCounts {
+            open: destination.connection_count,
+            idle: destination.idle_count,
+            unused: destination.unused_connection_count,
+        }
+    }
+
+    /// Wakes an idle connection if the destination has work; else lists the destination if it wants a connection, or
+    /// sets its timer if it may want one later.
+    pub(crate) fn update_connections(&mut self, id: DestinationId, now: Millis) {
+        let destination = &mut self.destinations[id.0 as usize];
+        // A listed destination may have got an idle connection since it was listed.
+        if destination.idle_count > 0 && destination.has_work() {
+            self.leave_idle(id);
+            self.connections.wakes.push_back(id);
+            return;
+        }
+        if destination.is_scheduled {
+            return;
+        }
+        let oldest = destination.ready.head().map(|job| self.jobs[job].due);
+        match destination.wants_connection(&self.settings, oldest, now) {
+            Ok(true) => {
+                let is_first = destination.connection_count == 0;
+                destination.is_scheduled = true;
+                self.connections.scheduler.push(&self.settings, destination.group, is_first, id);
+            }
+            Ok(false) => {}
+            Err(when) => self.set_timer(id, when),
+        }
+    }
+
+    /// Chooses an idle connection to close where other destinations have none. There is at most one eviction for
+    /// each of them.
+    fn evict_idle(&mut self) -> Option<DestinationId> {
+        let is_full = self.connections.count >= self.settings.connections_max;
+        let group = self.connections.scheduler.group_to_evict_from(is_full)?;
+        if self.connections.evicting_count as usize >= self.connections.scheduler.first_count() {
+            return None;
+        }
+        let count = self.destinations.len();
+        let is_idle =
+            |at: &usize| self.destinations[*at].group == group && self.destinations[*at].idle_count > 0;
+        let mut from_last = (0..count).map(|ahead| (self.connections.last_evicted + 1 + ahead) % count);
+        let at = from_last.find(is_idle)?;
+        let id = DestinationId(at as u32);
+        self.connections.last_evicted = at;
+        self.connections.evicting_count += 1;
+        self.leave_idle(id);
+        Some(id)
+    }
+
+    /// Returns the next request to the driver, which asks until `None` after every other call.
+    pub fn next_connection_request(&mut self, now: Millis) -> Option<ConnectionRequest> {
+        loop {
+            if let Some(id) = self.connections.wakes.pop_front() {
+                return Some(ConnectionRequest::Wake(id));
+            }
+            if self.connections.is_closed {
+                return None;
+            }
+            let is_full = self.connections.count >= self.settings.connections_max;
+            let next = if is_full { None } else { self.connections.scheduler.pop(&self.settings) };
+            let Some(id) = next else { return self.evict_idle().map(ConnectionRequest::Evict) };
+            let destination = self.destination_at_mut(id);
+            destination.is_scheduled = false;
+            let (group, oldest) = (destination.group, destination.ready.head());
+            let oldest = oldest.map(|job| self.jobs[job].due);
+            if self.destination_at(id).wants_connection(&self.settings, oldest, now) != Ok(true) {
+                // Another destination of the group is next, and this one may want a connection later.
+                self.connections.scheduler.resume_deferred(&self.settings, group);
+                self.update_connections(id, now);
+                self.remove_if_unused(id);
+                continue;
+            }
+            self.connections.count += 1;
+            self.connections.scheduler.opened(group);
+            let quantum = i64::try_from(self.settings.quantum_bytes).unwrap_or(i64::MAX);
+            let destination = self.destination_at_mut(id);
+            destination.connection_count += 1;
+            destination.unused_connection_count += 1;
+            destination.quantum_bytes = quantum;
+            self.update_connections(id, now);
+            return Some(ConnectionRequest::Open(id));
+        }
+    }
+
+    /// Requests no connection from now on. Open connections may end their work.
+    pub fn close(&mut self) {
+        self.connections.is_closed = true;
+    }
+
+    /// Counts a connection that waits for work as idle. Returns false if there is work, so that it need not wait.
+    pub fn enter_idle(&mut self, id: DestinationId) -> bool {
+        let destination = self.destination_at_mut(id);
+        if destination.has_work() {
+            return false;
+        }
+        assert!(destination.idle_count < destination.connection_count, "an idle connection is open");
+        destination.idle_count += 1;
+        let group = destination.group;
+        self.connections.scheduler.enter_idle(group);
+        true
+    }
+
+    /// Counts an idle connection that stopped waiting by itself.
+    pub fn leave_idle(&mut self, id: DestinationId) {
+        let destination = self.destination_at_mut(id);
+        assert!(destination.idle_count > 0, "an idle connection is counted");
+        destination.idle_count -= 1;
+        let group = destination.group;
+        self.connections.scheduler.leave_idle(group);
+    }
+
+    /// Counts the first use of a connection: it has leased a job, or found that no host answers. Until then it counts
+    /// as a connection that will lease a job.
+    pub fn connection_used(&mut self, id: DestinationId) {
+        let destination = self.destination_at_mut(id);
+        assert!(destination.unused_connection_count > 0, "a connection is used for the first time once");
+        destination.unused_connection_count -= 1;
+    }
+
+    /// Counts the end of an eviction: see [`ConnectionRequest::Evict`].
+    pub fn eviction_ended(&mut self) {
+        assert!(self.connections.evicting_count > 0, "an eviction that ended has begun");
+        self.connections.evicting_count -= 1;
+    }
+
+    /// Returns whether another destination wants its first connection and cannot have one. A connection of this
+    /// destination without work should close then.
+    pub fn is_contended(&self, id: DestinationId) -> bool {
+        self.connections.scheduler.is_group_contended(self.destination_at(id).group)
+            || self.connections.count >= self.settings.connections_max
+                && self.connections.scheduler.wants_first()
+    }
+
+    /// Counts a connection that is gone, or was never made, and is not idle. `was_used` tells whether
+    /// [`Queue::connection_used`] was called for it.
+    pub fn connection_closed(&mut self, id: DestinationId, was_used: bool, now: Millis) {
+        self.connections.count -= 1;
+        let group = self.destination_at(id).group;
+        self.connections.scheduler.closed(&self.settings, group);
+        let destination = self.destination_at_mut(id);
+        destination.connection_count -= 1;
+        if !was_used {
+            assert!(destination.unused_connection_count > 0, "an unused connection is counted");
+            destination.unused_connection_count -= 1;
+        }
+        if destination.connection_count == 0
+            && matches!(destination.health, Health::Probing { .. })
+            && destination.ready_count == 0
+        {
+            // The probe found nothing to try: the next message probes again.
+            destination.health = Health::Up;
+            destination.window = 1.0;
+        }
+        if destination.connection_count == 0 && destination.is_scheduled {
+            self.connections.scheduler.wants_first_now(&self.settings, group, id);
+        }
+        self.update_connections(id, now);
+        self.remove_if_unused(id);
+    }
+
+    /// Leases the next job of a destination to a connection: small messages first, but not for ever.
+    pub fn lease_next(&mut self, id: DestinationId, now: Millis) -> Option<Lease> {
+        let contended = self.is_contended(id);
+        let per_bulk = self.settings.small_per_bulk;
+        let destination = &mut self.destinations[id.0 as usize];
+        let may = match destination.health {
+            Health::Up => destination.connection_count <= destination.window.ceil() as u32,
+            Health::Probing { .. } => destination.in_flight_count == 0,
+            Health::Suspended { .. } => false,
+        };
+        if !may || (contended && destination.quantum_bytes <= 0) {
+            return None;
+        }
+        let mut tables = Tables { jobs: &mut self.jobs, messages: &self.messages };
+        let job = destination.ready.pop(&mut tables, per_bulk)?;
+        destination.ready_count -= 1;
+        let message = self.jobs[job].message;
+        destination.quantum_bytes -= i64::from(self.messages[message].size_bytes);
+        Some(self.start_attempt(job, now))
+    }
+
+    /// Suspends a destination of which no host could be used, or narrows its window while other connections work.
+    /// Returns when the destination is tried again.
+    pub fn unreachable(&mut self, id: DestinationId, reason: Outcome, now: Millis) -> Option<Millis> {
+        let random = self.next_random();
+        let destination = &mut self.destinations[id.0 as usize];
+        destination.failed(&self.settings, now, reason, random);
+        if let Health::Suspended { until, .. } = self.destination_at(id).health {
+            self.set_timer(id, until);
+            return Some(until);
+        }
+        None
+    }
+
+    /// Ends the suspension of a destination that takes no mail: its jobs are to be leased and failed.
+    pub fn mark_undeliverable(&mut self, id: DestinationId) {
+        self.destination_at_mut(id).health = Health::Up;
+    }
+}

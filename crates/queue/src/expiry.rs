@@ -1,0 +1,79 @@
+//! Delay warnings and expiry.
+
+use crate::{JobId, Lease, Millis, Queue, message::NextDeadline, settings::millis};
+use mail::QueueId;
+use std::time::Duration;
+
+/// After a start no message expires untried for this time.
+const EXPIRY_GRACE_AFTER_START: Millis = 3_600_000;
+
+/// A message whose delay warning or expiry is due.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Overdue {
+    /// The sender may be told that these recipients still wait.
+    Delayed(QueueId, Vec<u32>),
+    /// These jobs fail now. They are in flight, to be completed as failed.
+    Expired(Vec<Lease>),
+}
+
+impl Queue {
+    /// What was held or in flight when its time was over is looked at again.
+    pub(crate) fn list_for_expiry(&mut self, message: u32, now: Millis) {
+        if self.messages[message].next_deadline == NextDeadline::None {
+            self.ages.put_for_expiry(&mut self.messages, message);
+            self.hint_at(now);
+        }
+    }
+
+    /// Is the time of this job's message over? Then whoever settles it calls a deferral a failure.
+    pub fn is_expired(&self, job: JobId, now: Millis) -> bool {
+        self.is_as_old_as(self.jobs[job].message, self.settings.expire, now)
+    }
+
+    /// The next message that has grown old; ask until `None`.
+    pub fn next_overdue(&mut self, now: Millis) -> Option<Overdue> {
+        self.ages.sort(&mut self.messages);
+        let warning = self.settings.delay_warning;
+        if let Some(message) = self.ages.first_for_warning().filter(|m| self.is_as_old_as(*m, warning, now)) {
+            self.ages.put(&mut self.messages, message, NextDeadline::Expiry);
+            let recipients = self.recipients_of(message);
+            return Some(Overdue::Delayed(self.messages[message].id, recipients));
+        }
+        while let Some(message) = self.ages.first_for_expiry().filter(|m| now >= self.expires_at(*m)) {
+            self.ages.put(&mut self.messages, message, NextDeadline::None);
+            if self.messages[message].held {
+                continue;
+            }
+            let jobs = self.lease_idle_jobs(message, &|_| true, now);
+            if !jobs.is_empty() {
+                return Some(Overdue::Expired(jobs));
+            }
+        }
+        None
+    }
+
+    /// What was there at the start may have been so for days in which nobody tried it: it has some time to be
+    /// tried, and expires by its age once that is deferred.
+    fn expires_at(&self, message: u32) -> Millis {
+        let (arrived, expire) = (self.messages[message].arrived, millis(self.settings.expire));
+        let earliest = if arrived < self.started_at {
+            self.started_at + expire.min(EXPIRY_GRACE_AFTER_START)
+        } else {
+            arrived
+        };
+        earliest.max(arrived + expire)
+    }
+
+    fn is_as_old_as(&self, message: u32, age: Duration, now: Millis) -> bool {
+        now - self.messages[message].arrived >= millis(age)
+    }
+
+    /// When [`Queue::advance`] and [`Queue::next_overdue`] have something next.
+    pub fn next_wake(&self) -> Option<Millis> {
+        let after = |m: u32, age: Duration| self.messages[m].arrived + millis(age);
+        let warned = self.ages.first_for_warning().map(|m| after(m, self.settings.delay_warning));
+        let expired = self.ages.first_for_expiry().map(|m| self.expires_at(m));
+        let timer = self.timers.first().map(|t| t.0);
+        [self.wheel.next_due(), timer, warned, expired].into_iter().flatten().min()
+    }
+}
