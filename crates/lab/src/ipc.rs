@@ -42,14 +42,14 @@ pub(crate) struct IpcArgs {
     local: bool,
     /// Over these only; several with commas
     #[arg(long, value_enum, value_delimiter = ',')]
-    over: Vec<Way>,
+    over: Vec<Transport>,
     #[command(flatten)]
     rounds: Rounds,
 }
 
 /// What lies between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Way {
+enum Transport {
     /// TCP on 127.0.0.1
     Inet,
     /// A Unix domain socket
@@ -62,7 +62,7 @@ enum Way {
     Eventfd,
 }
 
-impl Way {
+impl Transport {
     const ALL: [Self; 5] = [Self::Inet, Self::Local, Self::Pipe, Self::Memory, Self::Eventfd];
 
     fn name(self) -> &'static str {
@@ -79,8 +79,8 @@ impl Way {
 /// Measures and prints; Ctrl-C ends it at once, and what was measured until then is printed.
 pub(crate) fn run(args: &IpcArgs) -> Result<(), String> {
     let ways = match (args.local, args.over.is_empty()) {
-        (true, _) => vec![Way::Local],
-        (false, true) => Way::ALL.to_vec(),
+        (true, _) => vec![Transport::Local],
+        (false, true) => Transport::ALL.to_vec(),
         (false, false) => args.over.clone(),
     };
     let stop = Arc::new(AtomicBool::new(false));
@@ -90,15 +90,16 @@ pub(crate) fn run(args: &IpcArgs) -> Result<(), String> {
     })?;
     let progress = Progress::new("to and fro", (ways.len() * args.client.len()) as u64);
     println!("{:>7} {:>6} {:>8} {:>34} {:>28}", "", "bytes", "trips", "round trips/s", "µs a round trip");
-    for way in ways {
+    for transport in ways {
         // An eventfd carries the same eight whatever is asked for.
-        let sizes = if way == Way::Eventfd { &[8][..] } else { &args.client };
+        let sizes = if transport == Transport::Eventfd { &[8][..] } else { &args.client };
         for size in sizes {
-            let row = row(args, way, *size, &stop).map_err(|e| format!("speak over {}: {e}", way.name()))?;
+            let row = row(args, transport, *size, &stop)
+                .map_err(|e| format!("speak over {}: {e}", transport.name()))?;
             if row.trips > 0 {
                 println!(
                     "{:>7} {size:>6} {:>8} {:>34} {:>28}",
-                    way.name(),
+                    transport.name(),
                     row.trips,
                     row.per_second,
                     row.micros
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &IpcArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// One size over one way.
+/// One size over one transport.
 #[derive(Debug, Default)]
 struct Row {
     /// Of the longest round.
@@ -123,11 +124,11 @@ struct Row {
 }
 
 /// All rounds. One that was cut short counts only if it is the first.
-fn row(args: &IpcArgs, way: Way, client: u32, stop: &AtomicBool) -> io::Result<Row> {
-    let server = if way == Way::Eventfd { 8 } else { args.server.unwrap_or(client) };
+fn row(args: &IpcArgs, transport: Transport, client: u32, stop: &AtomicBool) -> io::Result<Row> {
+    let server = if transport == Transport::Eventfd { 8 } else { args.server.unwrap_or(client) };
     let mut row = Row::default();
     for _ in 0..args.rounds.count {
-        let (trips, took) = measure(args, way, client, server, stop)?;
+        let (trips, took) = measure(args, transport, client, server, stop)?;
         let is_cut = trips < args.trips;
         if trips == 0 || is_cut && row.trips > 0 {
             break;
@@ -142,15 +143,15 @@ fn row(args: &IpcArgs, way: Way, client: u32, stop: &AtomicBool) -> io::Result<R
 /// How many trips there were, and how long they took together.
 fn measure(
     args: &IpcArgs,
-    way: Way,
+    transport: Transport,
     client: u32,
     server: u32,
     stop: &AtomicBool,
 ) -> io::Result<(u32, Duration)> {
     let trip = Trip { buffer: args.buffer as usize, client: client as usize, server: server as usize };
     let go = |near: Ends, far: Ends| exchange(near, far, args.trips, trip, stop);
-    match way {
-        Way::Inet => {
+    match transport {
+        Transport::Inet => {
             let listener = TcpListener::bind("127.0.0.1:0")?;
             let near = TcpStream::connect(listener.local_addr()?)?;
             let (far, _) = listener.accept()?;
@@ -159,19 +160,19 @@ fn measure(
             far.set_nodelay(true)?;
             go(Ends::of(near.try_clone()?, near), Ends::of(far.try_clone()?, far))
         }
-        Way::Local => {
+        Transport::Local => {
             let (near, far) = UnixStream::pair()?;
             go(Ends::of(near.try_clone()?, near), Ends::of(far.try_clone()?, far))
         }
-        Way::Pipe => {
+        Transport::Pipe => {
             let (there, back) = (io::pipe()?, io::pipe()?);
             go(Ends::of(back.0, there.1), Ends::of(there.0, back.1))
         }
-        Way::Memory => {
+        Transport::Memory => {
             let (there, back) = (Ring::default(), Ring::default());
             go(Ends::of(back.clone(), there.clone()), Ends::of(there, back))
         }
-        Way::Eventfd => {
+        Transport::Eventfd => {
             let one = || eventfd(0, EventfdFlags::CLOEXEC).map(File::from);
             let (there, back) = (one()?, one()?);
             go(Ends::of(back.try_clone()?, there.try_clone()?), Ends::of(there, back))
@@ -179,7 +180,7 @@ fn measure(
     }
 }
 
-/// Octets on their way from one thread to another. std's condition variable is a futex.
+/// Octets on their transport from one thread to another. std's condition variable is a futex.
 #[derive(Clone, Default)]
 struct Ring(Arc<(Mutex<VecDeque<u8>>, Condvar)>);
 

@@ -36,10 +36,10 @@ struct Line<'a> {
     text: &'a str,
 }
 
-type Way = (&'static str, fn(&mut Vec<u8>, &Line<'_>));
+type Method = (&'static str, fn(&mut Vec<u8>, &Line<'_>));
 
-const WAYS: [Way; 4] =
-    [("format!", by_string), ("write!", by_write), ("by hand", by_hand), ("serde_json", by_json)];
+const METHODS: [Method; 4] =
+    [("format!", by_string), ("write!", by_write), ("by hand", by_copying), ("serde_json", by_json)];
 
 /// Measures and prints.
 pub(crate) fn run(args: &LogFormatArgs) -> Result<(), String> {
@@ -48,15 +48,15 @@ pub(crate) fn run(args: &LogFormatArgs) -> Result<(), String> {
         let stop = stop.clone();
         move || stop.store(true, Relaxed)
     })?;
-    let progress = Progress::new("log-format", u64::from(args.rounds.count) * WAYS.len() as u64);
-    let mut figures = [const { (Figure::new(), Figure::new()) }; WAYS.len()];
+    let progress = Progress::new("log-format", u64::from(args.rounds.count) * METHODS.len() as u64);
+    let mut figures = [const { (Figure::new(), Figure::new()) }; METHODS.len()];
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {
-        for ((_, way), (rate, cost)) in WAYS.iter().zip(&mut figures) {
+        for ((_, method), (rate, cost)) in METHODS.iter().zip(&mut figures) {
             if stop.load(Relaxed) {
                 break;
             }
-            let seconds = measure(*way, args.lines);
+            let seconds = measure(*method, args.lines);
             rate.push(f64::from(args.lines) / seconds / 1e6);
             cost.push(seconds * 1e9 / f64::from(args.lines));
             progress.step();
@@ -65,20 +65,20 @@ pub(crate) fn run(args: &LogFormatArgs) -> Result<(), String> {
     drop(progress);
     let hand = figures[2].1.median().unwrap_or_default();
     println!("{:<12} {:>34} {:>34} {:>18}", "", "million lines/s", "ns a line", "to by hand");
-    for ((name, _), (rate, cost)) in WAYS.iter().zip(&figures) {
+    for ((name, _), (rate, cost)) in METHODS.iter().zip(&figures) {
         let ratio = cost.median().unwrap_or_default() / hand.max(1e-9);
         println!("{name:<12} {rate:>34} {cost:>34} {ratio:>18.2}");
     }
     Ok(())
 }
 
-fn measure(way: fn(&mut Vec<u8>, &Line<'_>), lines: u32) -> f64 {
+fn measure(method: fn(&mut Vec<u8>, &Line<'_>), lines: u32) -> f64 {
     let mut out = Vec::with_capacity(512);
     let begin = Instant::now();
     for i in 0..lines {
         out.clear();
         let line = Line { delay_ms: u64::from(i), ..sample() };
-        way(&mut out, black_box(&line));
+        method(&mut out, black_box(&line));
         black_box(&out);
     }
     begin.elapsed().as_secs_f64()
@@ -113,7 +113,7 @@ fn by_write(out: &mut Vec<u8>, l: &Line<'_>) {
     );
 }
 
-fn by_hand(out: &mut Vec<u8>, l: &Line<'_>) {
+fn by_copying(out: &mut Vec<u8>, l: &Line<'_>) {
     let mut say = |text: &str| out.extend_from_slice(text.as_bytes());
     say(l.time);
     say(" delivered id=");
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn three_ways_write_the_same_line() {
-        let lines = [by_string, by_write, by_hand].map(|way| {
+        let lines = [by_string, by_write, by_copying].map(|method| {
             let mut out = Vec::new();
-            way(&mut out, &sample());
+            method(&mut out, &sample());
             String::from_utf8(out).unwrap()
         });
         assert!(lines.iter().all(|line| *line == lines[0]), "{lines:#?}");

@@ -71,20 +71,20 @@ fn a_message_that_cannot_be_written_leaves_no_part_of_a_file_and_is_counted() {
     let directory = tempfile::tempdir().unwrap();
     let all = directory.path().join("all");
     let one = directory.path().join("one.");
-    for (letter, template) in [("-D", &all), ("-d", &one)] {
+    for (option, template) in [("-D", &all), ("-d", &one)] {
         std::fs::write(&all, "before\n").unwrap();
         // A file of its may have 512 octets.
-        let arguments = [letter, template.to_str().unwrap(), "-n", "1", "--json"];
+        let arguments = [option, template.to_str().unwrap(), "-n", "1", "--json"];
         let sink = Sink::start_behind("trap '' XFSZ; ulimit -f 1", &arguments);
         assert!(
             sink.talk(&ONE.replace("dot", &"long ".repeat(200))).contains("\r\n250 2.0.0 Ok\r\n"),
-            "{letter}"
+            "{option}"
         );
         let (said, status) = sink.ended();
-        assert!(said.contains("\"messages\":1,") && said.contains("\"unwritten\":1,"), "{letter}: {said}");
-        assert_eq!(status.code(), Some(2), "{letter}");
-        assert_eq!(std::fs::read_to_string(&all).unwrap(), "before\n", "{letter}");
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{letter}");
+        assert!(said.contains("\"messages\":1,") && said.contains("\"unwritten\":1,"), "{option}: {said}");
+        assert_eq!(status.code(), Some(2), "{option}");
+        assert_eq!(std::fs::read_to_string(&all).unwrap(), "before\n", "{option}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{option}");
     }
 }
 

@@ -203,10 +203,10 @@ fn sessions_rest_between_their_messages() {
 #[test]
 fn the_message_of_a_file_arrives_as_it_is() {
     let directory = tempfile::tempdir().unwrap();
-    let (letter, dump) = (directory.path().join("letter"), directory.path().join("dump"));
-    std::fs::write(&letter, "Subject: file\n\n.dot\nlast\n").unwrap();
+    let (template, dump) = (directory.path().join("template"), directory.path().join("dump"));
+    std::fs::write(&template, "Subject: file\n\n.dot\nlast\n").unwrap();
     let sink = Sink::start(&["-D", dump.to_str().unwrap(), "-n", "1"]);
-    source(&["-F", letter.to_str().unwrap(), "-f", "", "-t", "x@y.example"], &sink.address);
+    source(&["-F", template.to_str().unwrap(), "-f", "", "-t", "x@y.example"], &sink.address);
     sink.output();
     let text = std::fs::read_to_string(dump).unwrap();
     assert!(text.ends_with("\nSubject: file\n\n.dot\nlast\n\n"), "{text}");

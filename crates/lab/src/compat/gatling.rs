@@ -1,7 +1,7 @@
 //! `postlab gatling`: messages of a fixed or random size over many connections, and the report with overall
 //! and peak rate.
 
-use super::{Runner, Way, failures, peak};
+use super::{Delivery, Runner, failures, peak};
 use clap::Args;
 
 /// Send mail as gatling does, and report overall and peak rate
@@ -26,7 +26,7 @@ pub(crate) struct GatlingArgs {
     #[arg(short = 't', value_name = "ADDRESS")]
     to: Option<String>,
     #[command(flatten)]
-    way: Way,
+    delivery: Delivery,
     /// Where to: [inet:]host[:port] or unix:path
     endpoint: String,
 }
@@ -42,12 +42,12 @@ pub(crate) fn run(args: &GatlingArgs) -> Result<bool, String> {
     let size = format!("{}:{}", args.least * 1024, most * 1024);
     let rate = args.rate.map(|rate| rate.to_string());
     let mut words = vec!["-d", "-s", &sessions, "-m", &messages, "--random-size", &size];
-    words.extend(args.way.from.iter().flat_map(|from| ["-f", from]));
+    words.extend(args.delivery.from.iter().flat_map(|from| ["-f", from]));
     words.extend(args.to.iter().flat_map(|to| ["-t", to]));
     words.extend(rate.iter().flat_map(|rate| ["--rate", rate]));
     words.push(&args.endpoint);
     print!("{}", head(args, most));
-    runner.rounds(args.way.rounds, || {
+    runner.rounds(args.delivery.rounds, || {
         let (report, samples) = runner.send(&words, None)?;
         let (minutes, seconds) = ((report.seconds / 60.0).floor(), report.seconds % 60.0);
         println!("Total test elapsed time: {:.3} seconds ({minutes:.0}:{seconds:06.3})", report.seconds);

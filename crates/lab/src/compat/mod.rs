@@ -1,4 +1,4 @@
-//! Load tools of the seeds with their own options and reports, in front of the one source: slam, smtpc, gatling
+//! Load tools of the 2002–2005 papers with their own options and reports, in front of the one source: slam, smtpc, gatling
 //! and postal.
 
 pub(crate) mod gatling;
@@ -21,7 +21,7 @@ use std::{
 
 /// Where mail goes, and whose it is; every front end takes these
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Way {
+pub(crate) struct Delivery {
     /// Sender [default: foo@ our name]
     #[arg(short = 'f', value_name = "ADDRESS")]
     from: Option<String>,

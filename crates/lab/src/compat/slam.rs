@@ -1,7 +1,7 @@
 //! `postlab slam`: S4's myslam. Some processes, each with its threads and messages, as from as many client
 //! machines.
 
-use super::{Runner, Way};
+use super::{Delivery, Runner};
 use crate::{signals::end, source::Report};
 use clap::Args;
 use std::{
@@ -35,7 +35,7 @@ pub(crate) struct SlamArgs {
     #[arg(short = 'T', value_name = "ADDRESS")]
     to: Option<String>,
     #[command(flatten)]
-    way: Way,
+    delivery: Delivery,
     /// Where to: [inet:]host[:port] or unix:path
     endpoint: String,
 }
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &SlamArgs) -> Result<bool, String> {
         "{:>9} {:>7} {:>10} {:>9} {:>9} {:>10} {:>8}",
         "processes", "threads", "messages", "failed", "s", "msg/s", "MB/s"
     );
-    runner.rounds(args.way.rounds, || {
+    runner.rounds(args.delivery.rounds, || {
         let begin = Instant::now();
         let reports = round(args, &runner)?;
         let seconds = begin.elapsed().as_secs_f64();
@@ -110,7 +110,7 @@ fn command(args: &SlamArgs) -> std::io::Result<Command> {
     if args.keep {
         command.arg("-d");
     }
-    command.args(args.way.from.iter().flat_map(|from| ["-f", from]));
+    command.args(args.delivery.from.iter().flat_map(|from| ["-f", from]));
     command.args(args.to.iter().flat_map(|to| ["-t", to]));
     command.arg(&args.endpoint).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)

@@ -1,7 +1,7 @@
 //! `postlab smtpc`: sendmail X's smtpc, the client it was measured with: so many messages over so many
 //! connections, a connection a message.
 
-use super::{Runner, Way, failures};
+use super::{Delivery, Runner, failures};
 use clap::Args;
 
 /// Send mail as smtpc does: -t connections at a time, -s messages
@@ -23,7 +23,7 @@ pub(crate) struct SmtpcArgs {
     #[arg(short = 'O', value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     #[command(flatten)]
-    way: Way,
+    delivery: Delivery,
 }
 
 /// Sends and reports; true if all went well.
@@ -32,10 +32,10 @@ pub(crate) fn run(args: &SmtpcArgs) -> Result<bool, String> {
     let (threads, messages) = (args.threads.to_string(), args.messages.to_string());
     let timeout = args.timeout.to_string();
     let mut words = vec!["-s", &threads, "-m", &messages, "--timeout", &timeout];
-    words.extend(args.way.from.iter().flat_map(|from| ["-f", from]));
+    words.extend(args.delivery.from.iter().flat_map(|from| ["-f", from]));
     words.extend(args.to.iter().flat_map(|to| ["-t", to]));
     words.push(&args.relay);
-    runner.rounds(args.way.rounds, || {
+    runner.rounds(args.delivery.rounds, || {
         let (report, _) = runner.send(&words, None)?;
         println!(
             "elapsed {:.3} s, {} messages, {} failed, {} connections, {} threads",

@@ -49,9 +49,9 @@ struct Maps {
 }
 
 /// Looks all keys up; how many were there.
-type Way = fn(&mut Maps, &[&str]) -> io::Result<usize>;
+type Method = fn(&mut Maps, &[&str]) -> io::Result<usize>;
 
-const WAYS: [(&str, Way); 8] = [
+const METHODS: [(&str, Method); 8] = [
     ("hash map", |m, keys| Ok(keys.iter().filter(|key| black_box(m.hash.get(**key)).is_some()).count())),
     ("sorted vector", |m, keys| {
         let find = |key: &str| m.sorted.binary_search_by(|pair| pair.0.as_str().cmp(key));
@@ -96,16 +96,16 @@ pub(crate) fn run(args: &MapLookupArgs) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(42);
     let names: Vec<String> = (0..args.lookups).map(|_| key(random.u32(..args.entries))).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
-    let progress = Progress::new("look up", u64::from(args.rounds.count) * WAYS.len() as u64);
-    let mut figures = [const { Figure::new() }; WAYS.len()];
+    let progress = Progress::new("look up", u64::from(args.rounds.count) * METHODS.len() as u64);
+    let mut figures = [const { Figure::new() }; METHODS.len()];
     // Round for round, so that noise meets all of them.
     for _ in 0..args.rounds.count {
-        for ((name, way), figure) in WAYS.iter().zip(&mut figures) {
+        for ((name, method), figure) in METHODS.iter().zip(&mut figures) {
             if scratch.is_stopped() {
                 break;
             }
             let begin = Instant::now();
-            let found = way(&mut maps, &keys).map_err(|e| format!("look up in {name}: {e}"))?;
+            let found = method(&mut maps, &keys).map_err(|e| format!("look up in {name}: {e}"))?;
             figure.push(keys.len() as f64 / begin.elapsed().as_secs_f64() / 1e3);
             if found != keys.len() {
                 return Err(format!(
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &MapLookupArgs) -> Result<(), String> {
     let first = figures[0].median().unwrap_or_default();
     println!("{} entries, {} random lookups", args.entries, args.lookups);
     println!("{:<24} {:>34} {:>24}", "", "thousand lookups/s", "hash map is so much faster");
-    for ((name, _), figure) in WAYS.iter().zip(&figures) {
+    for ((name, _), figure) in METHODS.iter().zip(&figures) {
         let ratio = first / figure.median().unwrap_or_default().max(1e-9);
         println!("{name:<24} {figure:>34} {ratio:>24.1}");
     }

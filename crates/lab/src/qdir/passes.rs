@@ -158,7 +158,7 @@ fn deliver(home: &Home, spool: Spool, case: Case) -> Result<Phases, String> {
     home.configure(spool, Some(&sink.address))?;
     let runners = case.runners.to_string();
     let said = home.ask(&["queue", "run", "--json", "--order", case.order, "--runners", &runners]);
-    let received = sink.sink_state.tally().messages;
+    let received = sink.sink_state.counts().messages;
     sink.stop()?;
     home.empty()?;
     std::fs::rename(&kept, &data).map_err(|e| format!("put back {}: {e}", data.display()))?;

@@ -1,4 +1,4 @@
-//! The seeds' queues in a real daemon: S0's senders and directories, S1's orders.
+//! The 2002–2005 papers' queues in a real daemon: S0's senders and directories, S1's orders.
 
 use super::{
     Seed,

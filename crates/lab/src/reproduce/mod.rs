@@ -1,4 +1,4 @@
-//! `postlab reproduce`: the seeds' tables again, one command. Each step is a postlab of its own, whose output is
+//! `postlab reproduce`: the 2002–2005 papers' tables again, one command. Each step is a postlab of its own, whose output is
 //! kept at once, so that a run that was cut short goes on where it was.
 
 mod daemon;
@@ -20,7 +20,7 @@ use std::{
 };
 use steps::{Expectation, Step};
 
-/// Do the seeds' experiments again, and put each figure beside theirs
+/// Repeat the experiments of the 2002–2005 papers, and print each figure beside theirs
 ///
 /// What is done already is not done again: remove the directory, or name another, to begin anew.
 #[derive(Debug, Args)]
@@ -221,7 +221,7 @@ impl Table {
             )
         };
         let rows: String = self.rows.iter().map(row).collect();
-        format!("# The seeds' experiments again\n\n{facts}{warnings}\n{head}{rows}")
+        format!("# The 2002–2005 papers' experiments again\n\n{facts}{warnings}\n{head}{rows}")
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_stands_beside_the_seeds_with_its_verdict() {
+    fn each_figure_stands_beside_that_of_the_papers() {
         let expectation = Expectation {
             what: "x",
             seed: "2".into(),

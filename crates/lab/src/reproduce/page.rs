@@ -1,4 +1,4 @@
-//! The page that `reproduce` leaves: the seeds' ratios beside ours as a picture, the table, what each step printed,
+//! The page that `reproduce` leaves: the 2002–2005 papers' ratios beside ours as a picture, the table, what each step printed,
 //! and the scenarios' own sections.
 
 use super::{Row, Table};
@@ -38,7 +38,7 @@ pub(super) fn page(table: &Table, results: &Path) -> String {
         let _ = writeln!(out, "<dt>{}<dd>{}", escape(name), escape(value));
     }
     out.push_str("</dl>\n");
-    document("The seeds' experiments again", &out)
+    document("The 2002–2005 papers' experiments again", &out)
 }
 
 /// A line for each ratio: the seed's as a bar or a ring, ours as a dot.
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seeds_ratio_is_a_place_or_a_stretch() {
+    fn a_ratio_of_the_papers_is_a_number_or_a_range() {
         assert_eq!(range("4.8×"), Some((4.8, 4.8)));
         assert_eq!(range("38 to 103×"), Some((38.0, 103.0)));
         assert_eq!(range(""), None);

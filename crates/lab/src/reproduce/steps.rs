@@ -1,4 +1,4 @@
-//! The seeds' experiments as commands, and what they found.
+//! The 2002–2005 papers' experiments as commands, and what they found.
 
 use super::{
     Seed,
@@ -49,7 +49,7 @@ pub(super) fn unpack(results: &Path) -> Result<(), String> {
     FILES.iter().try_for_each(|(name, text)| fs::write(directory.join(name), text).map_err(say))
 }
 
-/// All of them, in the seeds' order.
+/// All of them, in the 2002–2005 papers' order.
 pub(super) fn all(quick: bool, disk: &Path, results: &Path) -> Vec<Step> {
     let make =
         StepFactory { quick, disk: disk.display().to_string(), results: results.display().to_string() };
@@ -305,7 +305,7 @@ impl StepFactory {
 
     fn models(&self) -> Step {
         let words = self.scenario("models", "--repeats 1 --messages 2000", "");
-        let why = "the seeds' machines differed among each other by as much";
+        let why = "the 2002–2005 papers' machines differed among each other by as much";
         let model = |what, name: &'static str, seed: &str| {
             expect(what, seed, 0.3..3.0, why, move |t: &str| {
                 ratio(t, &["50", "ceiling,", name], &["50", "ceiling,", "event"], 0)

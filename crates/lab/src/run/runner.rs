@@ -167,13 +167,13 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     }
     let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
     let setup = args.setup()?;
-    let first = sink.sink_state.tally().messages;
+    let first = sink.sink_state.counts().messages;
     let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
     let gauge = mta.map(ResourceMonitor::new);
     let plan = Plan::new(args.messages, args.rate, Instant::now());
     let begin = plan.begin();
     let moments = Mutex::new(Vec::new());
-    let received = || sink.sink_state.tally().messages - first;
+    let received = || sink.sink_state.counts().messages - first;
     let look = || Moment {
         seconds: begin.elapsed().as_secs_f64(),
         settled: plan.progress().0,
@@ -230,10 +230,10 @@ fn push(moments: &Mutex<Vec<Moment>>, moment: Moment) {
 
 /// Returns when the sink has `wanted`, or nothing new came for as long as `spin_policy`.
 fn drain(sink: &Served, wanted: u64, spin_policy: Duration, stop: &AtomicBool) {
-    let (mut seen, mut since) = (sink.sink_state.tally().messages, Instant::now());
+    let (mut seen, mut since) = (sink.sink_state.counts().messages, Instant::now());
     while seen < wanted && since.elapsed() < spin_policy && !stop.load(Relaxed) {
         thread::sleep(TICK / 10);
-        let now = sink.sink_state.tally().messages;
+        let now = sink.sink_state.counts().messages;
         if now != seen {
             (seen, since) = (now, Instant::now());
         }

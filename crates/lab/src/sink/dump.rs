@@ -1,6 +1,6 @@
 //! Messages written to files as smtp-sink's -d, -D and -S do.
 
-use super::talk::Talk;
+use super::dialog::Dialog;
 use rustix::fs::{FlockOperation, flock};
 use std::{
     fs::File,
@@ -29,12 +29,12 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// A message of `talk`, with the headers that smtp-sink puts before it.
-    pub(crate) fn begin(settings: Option<&Settings>, talk: &Talk, peer: &str) -> Self {
+    /// A message of `dialog`, with the headers that smtp-sink puts before it.
+    pub(crate) fn begin(settings: Option<&Settings>, dialog: &Dialog, peer: &str) -> Self {
         let settings = settings.cloned().unwrap_or_else(|| unreachable!("content is kept for a dump only"));
         let id = fastrand::u32(..);
         let mut text = settings.start.clone();
-        let (hello, protocol) = (talk.hello(), talk.protocol());
+        let (hello, protocol) = (dialog.hello(), dialog.protocol());
         let mut field = |name: &str, value: &str| {
             text.extend_from_slice(format!("{name}: {value}\n").as_bytes());
         };
@@ -43,7 +43,7 @@ impl Dump {
         if let Some(hello) = hello {
             field("X-Helo-Args", hello);
         }
-        for (i, argument) in talk.arguments().iter().enumerate() {
+        for (i, argument) in dialog.arguments().iter().enumerate() {
             field(if i == 0 { "X-Mail-Args" } else { "X-Rcpt-Args" }, argument);
         }
         let now = jiff::Zoned::now().strftime("%a, %-d %b %Y %H:%M:%S %z").to_string();
@@ -114,7 +114,7 @@ pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, String> {
             Some(b'v') => (11, 1),
             Some(b'\\') => (b'\\', 1),
             Some(b'0'..=b'7') => octal(rest)?,
-            _ => return Err(format!("`{text}` has a backslash without a known letter behind it")),
+            _ => return Err(format!("`{text}` has a backslash without a known character behind it")),
         };
         out.push(byte);
         rest = &rest[length..];

@@ -1,6 +1,6 @@
 //! Where -s and -v write: the system log, and standard error.
 
-use super::talk::Note;
+use super::dialog::Note;
 use std::os::unix::net::UnixDatagram;
 
 /// Writes what a session noted.

@@ -1,10 +1,11 @@
-//! `postlab sink`: takes mail and throws it away, with every letter of Postfix's smtp-sink(1).
+//! `postlab sink`: takes mail and throws it away, with every option of Postfix's smtp-sink(1).
 //!
-//! [`talk`] is one session without I/O; [`event`] and its sisters are the ways to drive many. Read
-//! first: [`talk::Talk`] and [`event::Loop`].
+//! [`dialog`] is one session without I/O; [`event`] and its sisters are the ways to drive many. Read
+//! first: [`dialog::Dialog`] and [`event::Loop`].
 
 mod args;
 mod blocking;
+mod dialog;
 mod dump;
 mod event;
 mod listen;
@@ -13,7 +14,6 @@ mod privilege;
 mod rules;
 mod session;
 mod state;
-mod talk;
 mod tasks;
 mod verb;
 
@@ -68,7 +68,7 @@ impl Sink {
             Model::Thread | Model::Pool => 1,
         };
         let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
-        let shared = talk::Shared::new(Arc::new(args.rules()));
+        let shared = dialog::Shared::new(Arc::new(args.rules()));
         let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
         let state = Arc::new(SinkState::new(shared, args.bounds(), args.dump(), args.counters, copies));
         Ok(Self { state, listeners, wakers })
@@ -129,7 +129,7 @@ fn serve_events(state: &Arc<SinkState>, listeners: &[OwnedFd], wakers: &[OwnedFd
 }
 
 fn finish(state: &SinkState, args: &SinkArgs) -> Result<(), String> {
-    let tally = state.tally();
+    let tally = state.counts();
     if args.counters {
         println!();
     }

@@ -1,10 +1,10 @@
 //! A session as every model drives it: bytes in, and then one of three options.
 
 use super::{
+    dialog::{Dialog, Next},
     dump::Dump,
     log,
     state::SinkState,
-    talk::{Next, Talk},
 };
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -25,7 +25,7 @@ pub(crate) enum Wish {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Session {
-    talk: Talk,
+    dialog: Dialog,
     peer: Box<str>,
     /// Read and not used yet; empty nearly always.
     left: Vec<u8>,
@@ -39,23 +39,23 @@ impl Session {
     pub(crate) fn new(state: &SinkState, peer: &str) -> Self {
         state.opened();
         let peer = if state.dump.is_some() { peer.into() } else { Box::default() };
-        Self { talk: Talk::new(&state.shared), peer, left: Vec::new(), dump: None, content: Vec::new() }
+        Self { dialog: Dialog::new(&state.shared), peer, left: Vec::new(), dump: None, content: Vec::new() }
     }
 
     /// Replies to write; the model empties it.
     pub(crate) fn output(&mut self) -> &mut Vec<u8> {
-        self.talk.output()
+        self.dialog.output()
     }
 
     /// Says close_with to a silent client.
     pub(crate) fn timed_out(&mut self, state: &SinkState) {
         state.counts.timeouts.fetch_add(1, Relaxed);
-        self.talk.timed_out();
+        self.dialog.timed_out();
     }
 
     /// The connection is closed.
     pub(crate) fn closed(self, state: &Arc<SinkState>) {
-        state.closed(self.talk.has_quit());
+        state.closed(self.dialog.has_quit());
     }
 
     /// Takes what was read, and goes as far as it leads.
@@ -81,7 +81,7 @@ impl Session {
 
     fn walk(&mut self, state: &SinkState, input: &mut &[u8]) -> Wish {
         loop {
-            let next = self.talk.step(input);
+            let next = self.dialog.step(input);
             match next {
                 Next::Content(bytes) => {
                     if state.shared.rules().verifies {
@@ -118,14 +118,14 @@ impl Session {
     fn wish(&mut self, state: &SinkState, wish: Wish) -> Wish {
         let rules = state.shared.rules();
         if rules.verbose || !rules.log.is_empty() {
-            log::write(self.talk.notes());
+            log::write(self.dialog.notes());
         }
         wish
     }
 
     /// The dump of the message in hand; it begins with the first octet.
     fn dump(&mut self, state: &SinkState) -> &mut Dump {
-        let (talk, peer) = (&self.talk, &self.peer);
-        self.dump.get_or_insert_with(|| Dump::begin(state.dump.as_ref(), talk, peer))
+        let (dialog, peer) = (&self.dialog, &self.peer);
+        self.dump.get_or_insert_with(|| Dump::begin(state.dump.as_ref(), dialog, peer))
     }
 }

@@ -1,6 +1,6 @@
 //! What all sessions of a running sink share: rules, counts, and when it is enough.
 
-use super::{dump, talk::Shared};
+use super::{dialog::Shared, dump};
 use crate::checksum::{self, Verdict};
 use rustix::io::Errno;
 use std::{
@@ -54,7 +54,7 @@ pub(crate) struct Counts {
 
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub(crate) struct Tally {
+pub(crate) struct SinkCounts {
     pub(crate) sessions: u64,
     pub(crate) quits: u64,
     pub(crate) messages: u64,
@@ -209,10 +209,10 @@ impl SinkState {
     }
 
     /// What happened so far.
-    pub(crate) fn tally(&self) -> Tally {
+    pub(crate) fn counts(&self) -> SinkCounts {
         let c = &self.counts;
         let nanoseconds = self.last_ns.load(Relaxed).saturating_sub(self.first_ns.load(Relaxed));
-        Tally {
+        SinkCounts {
             sessions: c.sessions.load(Relaxed),
             quits: c.quits.load(Relaxed),
             messages: c.messages.load(Relaxed),

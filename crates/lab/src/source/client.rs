@@ -2,7 +2,7 @@
 //! and, on wish, made to speak as smtp-source does: HELO, one command at a time.
 
 use super::{
-    tally::{Fault, Phase, Tally},
+    counts::{Fault, Phase, SourceCounts},
     transcript::{TranscriptSinks, show},
 };
 use bytes::Bytes;
@@ -114,18 +114,18 @@ impl ClientSession {
         &mut self,
         bytes: &[u8],
         now: Instant,
-        tally: &mut Tally,
+        counts: &mut SourceCounts,
     ) -> Result<(), ProtocolViolation> {
         let mut rest = bytes;
         while let Some(end) = end_of_reply(&self.partial, rest) {
             let (reply, behind) = rest.split_at(end);
             rest = behind;
             if self.partial.is_empty() {
-                self.reply(reply, now, tally)?;
+                self.reply(reply, now, counts)?;
             } else {
                 let mut whole = std::mem::take(&mut self.partial);
                 whole.extend_from_slice(reply);
-                self.reply(&whole, now, tally)?;
+                self.reply(&whole, now, counts)?;
             }
         }
         self.partial.extend_from_slice(rest);
@@ -135,15 +135,20 @@ impl ClientSession {
         Ok(())
     }
 
-    fn reply(&mut self, reply: &[u8], now: Instant, tally: &mut Tally) -> Result<(), ProtocolViolation> {
+    fn reply(
+        &mut self,
+        reply: &[u8],
+        now: Instant,
+        counts: &mut SourceCounts,
+    ) -> Result<(), ProtocolViolation> {
         self.show("<<<", reply);
         let awaited = self.connection.expected_replies().next();
         if let (Some(awaited), Some(said)) = (awaited, self.said.pop_front()) {
             let phase = Phase::from(awaited);
-            tally.took(phase, now.saturating_duration_since(said));
+            counts.took(phase, now.saturating_duration_since(said));
             let code = reply.get(..3).and_then(|c| std::str::from_utf8(c).ok()?.parse().ok());
             if let Some(code @ 400..) = code {
-                tally.failed_in(phase, Fault::Refused(code));
+                counts.failed_in(phase, Fault::Refused(code));
             }
             if awaited == ExpectedReply::Hello && reply.starts_with(b"250") {
                 let offers_tls = reply.windows(8).any(|w| w.eq_ignore_ascii_case(b"STARTTLS"));
@@ -241,17 +246,17 @@ mod tests {
     }
 
     /// Returns the output of the client after each reply of the server; replies come in pieces of `length`.
-    fn dialog(style: Style, length: usize, words: &[&str]) -> (Vec<String>, Tally) {
+    fn dialog(style: Style, length: usize, words: &[&str]) -> (Vec<String>, SourceCounts) {
         let message = super::super::template::tests::template().next();
         let now = Instant::now();
-        let (mut client_session, mut tally, mut said) = (
+        let (mut client_session, mut counts, mut said) = (
             ClientSession::new(settings(), style, TranscriptSinks::new(), now),
-            Tally::default(),
+            SourceCounts::default(),
             Vec::new(),
         );
         for word in words {
             for piece in word.as_bytes().chunks(length) {
-                client_session.receive(piece, now, &mut tally).unwrap();
+                client_session.receive(piece, now, &mut counts).unwrap();
             }
             while let Some(event) = client_session.next_event() {
                 match event {
@@ -267,7 +272,7 @@ mod tests {
             said.push(String::from_utf8(all).unwrap());
         }
         assert_eq!(client_session.said.len(), client_session.connection.expected_replies().len());
-        (said, tally)
+        (said, counts)
     }
 
     #[test]
@@ -275,14 +280,14 @@ mod tests {
         for length in [1, 3, 100] {
             let words =
                 ["220 hi\r\n", "250 x\r\n", "250 ok\r\n", "250 ok\r\n", "354 go\r\n", "250-a\r\n250 b\r\n"];
-            let (said, tally) = dialog(Style::Plain, length, &words);
+            let (said, counts) = dialog(Style::Plain, length, &words);
             assert_eq!(
                 said[..4],
                 ["HELO me\r\n", "MAIL FROM:<a@b.example>\r\n", "RCPT TO:<c@d.example>\r\n", "DATA\r\n"]
             );
             assert!(said[4].ends_with("\r\n.\r\n") && said[5] == "QUIT\r\n", "{said:?}");
             for phase in [Phase::Banner, Phase::Hello, Phase::Mail, Phase::Rcpt, Phase::Data, Phase::Final] {
-                assert_eq!(tally.times(phase).len(), 1, "{phase}");
+                assert_eq!(counts.times(phase).len(), 1, "{phase}");
             }
         }
     }
@@ -297,10 +302,10 @@ mod tests {
     fn extended_speech_pipelines_and_each_reply_is_timed() {
         let words = ["220 hi\r\n", "250-x\r\n250 PIPELINING\r\n", "250 a\r\n450 b\r\n554 c\r\n"];
         for length in [1, 7, 100] {
-            let (said, tally) = dialog(Style::Extended, length, &words);
+            let (said, counts) = dialog(Style::Extended, length, &words);
             assert_eq!(said[1], "MAIL FROM:<a@b.example>\r\nRCPT TO:<c@d.example>\r\nDATA\r\n");
-            assert_eq!(tally.faults[&(Phase::Rcpt, Fault::Refused(450))], 1);
-            assert_eq!(tally.faults[&(Phase::Data, Fault::Refused(554))], 1);
+            assert_eq!(counts.faults[&(Phase::Rcpt, Fault::Refused(450))], 1);
+            assert_eq!(counts.faults[&(Phase::Data, Fault::Refused(554))], 1);
             assert_eq!(said[2], "QUIT\r\n");
         }
     }

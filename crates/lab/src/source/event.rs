@@ -1,12 +1,12 @@
-//! The loop that keeps many sessions busy at once. One loop has a thread, some sessions and a tally of
+//! The loop that keeps many sessions busy at once. One loop has a thread, some sessions and a counts of
 //! its own; loops share the plan only.
 
 use super::{
+    counts::SourceCounts,
     line::{Line, Moved},
     plan::Plan,
     session::{Session, Turn},
     setup::Setup,
-    tally::Tally,
 };
 use crate::spin::SpinPolicy;
 use rustix::{
@@ -47,7 +47,7 @@ pub(crate) struct Loop<'a> {
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     next_sweep: Instant,
     buffer: Vec<u8>,
-    tally: Tally,
+    counts: SourceCounts,
 }
 
 impl<'a> Loop<'a> {
@@ -65,12 +65,12 @@ impl<'a> Loop<'a> {
             timers: BinaryHeap::new(),
             next_sweep: now + SWEEP,
             buffer: vec![0; READ_BYTES],
-            tally: Tally::default(),
+            counts: SourceCounts::default(),
         })
     }
 
     /// Sends until the plan is through, and returns what was measured.
-    pub(crate) fn run(mut self) -> Result<Tally, Errno> {
+    pub(crate) fn run(mut self) -> Result<SourceCounts, Errno> {
         for i in 0..self.places.len() {
             self.turn(i, Instant::now())?;
         }
@@ -88,7 +88,7 @@ impl<'a> Loop<'a> {
             self.end_waits()?;
             self.sweep()?;
         }
-        Ok(self.tally)
+        Ok(self.counts)
     }
 
     fn timeout(&self) -> Timespec {
@@ -99,7 +99,7 @@ impl<'a> Loop<'a> {
 
     /// A place's connection was made, can be read, or can be written again.
     fn ready(&mut self, i: usize, flags: epoll::EventFlags) -> Result<(), Errno> {
-        let Self { setup, places, buffer, tally, .. } = self;
+        let Self { setup, places, buffer, counts, .. } = self;
         let place = &mut places[i];
         let Some(line) = &mut place.line else { return Ok(()) };
         let now = Instant::now();
@@ -117,15 +117,15 @@ impl<'a> Loop<'a> {
                 Moved::Nothing | Moved::Broken(_) => false,
             };
             match moved {
-                Moved::Connected => place.session.connected(setup, now, tally),
+                Moved::Connected => place.session.connected(setup, now, counts),
                 Moved::Read(length) => {
-                    tally.bytes_in += length as u64;
-                    place.session.received(setup, &buffer[..length], now, tally);
+                    counts.bytes_in += length as u64;
+                    place.session.received(setup, &buffer[..length], now, counts);
                 }
-                Moved::Secured => place.session.secured(now, tally),
+                Moved::Secured => place.session.secured(now, counts),
                 Moved::Nothing => {}
                 Moved::Broken(fault) if place.session.tries_again(&fault, setup, now) => again = true,
-                Moved::Broken(fault) => place.session.broken(&fault, tally),
+                Moved::Broken(fault) => place.session.broken(&fault, counts),
             }
             more &= !place.session.hangs_up();
         }
@@ -138,9 +138,9 @@ impl<'a> Loop<'a> {
     /// Lets a session do what it can: connect, speak, wait, or end.
     fn turn(&mut self, i: usize, mut now: Instant) -> Result<(), Errno> {
         loop {
-            let Self { setup, plan, epoll, places, tally, .. } = self;
+            let Self { setup, plan, epoll, places, counts, .. } = self;
             let place = &mut places[i];
-            match place.session.turn(setup, plan, now, tally) {
+            match place.session.turn(setup, plan, now, counts) {
                 Turn::Connect => {
                     place.age = place.age.wrapping_add(1);
                     place.deadline = now + setup.timeout;
@@ -148,7 +148,7 @@ impl<'a> Loop<'a> {
                     match Line::connect(setup, address, epoll, u64::from(place.age) << 32 | i as u64) {
                         Ok(line) => place.line = Some(line),
                         Err(fault) if place.session.tries_again(&fault, setup, now) => {}
-                        Err(fault) => place.session.broken(&fault, tally),
+                        Err(fault) => place.session.broken(&fault, counts),
                     }
                 }
                 Turn::Speak => {
@@ -156,8 +156,8 @@ impl<'a> Loop<'a> {
                         return Ok(());
                     };
                     match line.write(output) {
-                        Ok(length) => tally.bytes_out += length as u64,
-                        Err(fault) => place.session.broken(&fault, tally),
+                        Ok(length) => counts.bytes_out += length as u64,
+                        Err(fault) => place.session.broken(&fault, counts),
                     }
                     if place.session.output().is_some_and(|output| !output.is_empty()) {
                         // It did not fit; there will be an event when it does.
@@ -167,7 +167,7 @@ impl<'a> Loop<'a> {
                 Turn::Secure => {
                     let started = place.line.as_mut().map(|line| line.start_tls(setup));
                     if let Some(Err(fault)) = started {
-                        place.session.broken(&fault, tally);
+                        place.session.broken(&fault, counts);
                     }
                 }
                 Turn::HangUp => {
@@ -214,7 +214,7 @@ impl<'a> Loop<'a> {
         for i in 0..self.places.len() {
             let place = &mut self.places[i];
             if place.session.waits() && (place.deadline <= now || stopped) {
-                place.session.timed_out(stopped, &mut self.tally);
+                place.session.timed_out(stopped, &mut self.counts);
                 self.turn(i, now)?;
             } else if stopped {
                 self.turn(i, now)?;

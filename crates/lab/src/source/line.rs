@@ -1,6 +1,6 @@
 //! One connection of the source: a socket that never blocks, perhaps with TLS on it.
 
-use super::{setup::Setup, tally::Fault};
+use super::{counts::Fault, setup::Setup};
 use bytes::{Buf as _, Bytes};
 use rustix::{
     event::epoll,

@@ -5,13 +5,13 @@
 
 mod args;
 mod client;
+mod counts;
 mod event;
 mod line;
 mod plan;
 mod report;
 mod session;
 mod setup;
-mod tally;
 mod template;
 mod tls;
 mod transcript;
@@ -22,6 +22,8 @@ use crate::{
     rounds::{Progress, beside},
     usage::cpu_time,
 };
+pub(crate) use counts::Phase;
+use counts::SourceCounts;
 pub(crate) use plan::Plan;
 pub(crate) use report::{Report, Times};
 use setup::Setup;
@@ -31,8 +33,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-pub(crate) use tally::Phase;
-use tally::Tally;
 
 /// Sends everything, prints the result; true if all went well.
 pub(crate) fn run(args: &SourceArgs) -> Result<bool, String> {
@@ -82,16 +82,16 @@ pub(crate) fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<R
         })
     };
     let cpu = cpu_time();
-    let tallies: Vec<Result<Tally, String>> = thread::scope(|scope| {
+    let all_counts: Vec<Result<SourceCounts, String>> = thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|i| scope.spawn(move || send(i))).collect();
         let mine = send(0);
         let theirs = others.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a loop panicked".into())));
         std::iter::once(mine).chain(theirs).collect()
     });
     let elapsed = plan.begin().elapsed();
-    let mut all = Tally::default();
-    for tally in tallies {
-        all.add(&tally?);
+    let mut all = SourceCounts::default();
+    for counts in all_counts {
+        all.add(&counts?);
     }
     let (done, count) = plan.progress();
     Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))

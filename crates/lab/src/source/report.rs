@@ -1,6 +1,6 @@
 //! What a source prints at its end: for people, or as JSON.
 
-use super::tally::{Phase, Tally};
+use super::counts::{Phase, SourceCounts};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -41,23 +41,23 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// From a tally, and how long the run took.
-    pub(crate) fn new(tally: &Tally, elapsed: Duration, cpu: Duration, stopped_early: bool) -> Self {
+    /// From a counts, and how long the run took.
+    pub(crate) fn new(counts: &SourceCounts, elapsed: Duration, cpu: Duration, stopped_early: bool) -> Self {
         let seconds = elapsed.as_secs_f64();
-        let times = Phase::ALL.iter().filter_map(|phase| Some((*phase, times(tally, *phase)?)));
+        let times = Phase::ALL.iter().filter_map(|phase| Some((*phase, times(counts, *phase)?)));
         let failures =
-            tally.faults.iter().map(|((phase, fault), count)| (format!("{phase} {fault}"), *count));
+            counts.faults.iter().map(|((phase, fault), count)| (format!("{phase} {fault}"), *count));
         Self {
-            messages_sent: tally.sent,
-            messages_failed: tally.failed,
-            recipients: tally.recipients,
-            recipients_refused: tally.recipients_refused,
-            connections: tally.connections,
+            messages_sent: counts.sent,
+            messages_failed: counts.failed,
+            recipients: counts.recipients,
+            recipients_refused: counts.recipients_refused,
+            connections: counts.connections,
             seconds,
-            rate: tally.sent as f64 / seconds.max(1e-9),
-            bytes_out: tally.bytes_out,
-            bytes_in: tally.bytes_in,
-            cpu_us_per_message: cpu.as_secs_f64() * 1e6 / (tally.sent + tally.failed).max(1) as f64,
+            rate: counts.sent as f64 / seconds.max(1e-9),
+            bytes_out: counts.bytes_out,
+            bytes_in: counts.bytes_in,
+            cpu_us_per_message: cpu.as_secs_f64() * 1e6 / (counts.sent + counts.failed).max(1) as f64,
             stopped_early,
             times: times.collect(),
             failures: failures.collect(),
@@ -109,8 +109,8 @@ impl Report {
     }
 }
 
-fn times(tally: &Tally, phase: Phase) -> Option<Times> {
-    let histogram = tally.times(phase);
+fn times(counts: &SourceCounts, phase: Phase) -> Option<Times> {
+    let histogram = counts.times(phase);
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     let at = |quantile: f64| us(histogram.value_at_quantile(quantile));
     (!histogram.is_empty()).then(|| Times {

@@ -3,9 +3,9 @@
 
 use super::{
     client::ClientSession,
+    counts::{Fault, Phase, SourceCounts},
     plan::{Plan, Ticket},
     setup::Setup,
-    tally::{Fault, Phase, Tally},
 };
 use bytes::Bytes;
 use mail::Disposition;
@@ -85,10 +85,10 @@ impl Session {
     }
 
     /// The connection was made.
-    pub(crate) fn connected(&mut self, setup: &Setup, now: Instant, tally: &mut Tally) {
+    pub(crate) fn connected(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
         let began = self.connecting.take().unwrap_or(now);
-        tally.connections += 1;
-        tally.took(Phase::Connect, now.saturating_duration_since(began));
+        counts.connections += 1;
+        counts.took(Phase::Connect, now.saturating_duration_since(began));
         self.client_session =
             Some(ClientSession::new(setup.client.clone(), setup.style, setup.transcript.sinks(), now));
         self.nothing_begun = true;
@@ -98,20 +98,20 @@ impl Session {
     }
 
     /// Bytes from the server.
-    pub(crate) fn received(&mut self, setup: &Setup, bytes: &[u8], now: Instant, tally: &mut Tally) {
+    pub(crate) fn received(&mut self, setup: &Setup, bytes: &[u8], now: Instant, counts: &mut SourceCounts) {
         let Some(client_session) = &mut self.client_session else { return };
-        let received = client_session.receive(bytes, now, tally);
+        let received = client_session.receive(bytes, now, counts);
         // What was said before the end, or before the nonsense, counts.
-        self.hear(setup, now, tally);
+        self.hear(setup, now, counts);
         if let Err(error) = received {
-            self.broken(&Fault::Protocol(error.to_string()), tally);
+            self.broken(&Fault::Protocol(error.to_string()), counts);
         }
     }
 
     /// The TLS handshake is done.
-    pub(crate) fn secured(&mut self, now: Instant, tally: &mut Tally) {
+    pub(crate) fn secured(&mut self, now: Instant, counts: &mut SourceCounts) {
         let began = self.shaking_hands.take().unwrap_or(now);
-        tally.took(Phase::Tls, now.saturating_duration_since(began));
+        counts.took(Phase::Tls, now.saturating_duration_since(began));
         self.is_secure = true;
         if let Some(client_session) = &mut self.client_session {
             client_session.secured(now);
@@ -119,7 +119,7 @@ impl Session {
     }
 
     /// The connection broke, or could not be made.
-    pub(crate) fn broken(&mut self, fault: &Fault, tally: &mut Tally) {
+    pub(crate) fn broken(&mut self, fault: &Fault, counts: &mut SourceCounts) {
         if self.hangs_up {
             return;
         }
@@ -129,11 +129,11 @@ impl Session {
             Some(client_session) => client_session.waits_for().unwrap_or(Phase::Message),
             None => Phase::Connect,
         };
-        tally.failed_in(phase, fault.clone());
+        counts.failed_in(phase, fault.clone());
         if phase == Phase::Message && self.under_way.is_empty() {
-            self.give_up_between(tally);
+            self.give_up_between(counts);
         } else {
-            self.give_up(tally);
+            self.give_up(counts);
         }
     }
 
@@ -162,20 +162,20 @@ impl Session {
     }
 
     /// The server was silent for too long, or the run was stopped, which is nobody's fault.
-    pub(crate) fn timed_out(&mut self, stopped: bool, tally: &mut Tally) {
+    pub(crate) fn timed_out(&mut self, stopped: bool, counts: &mut SourceCounts) {
         if stopped {
             self.under_way.clear();
             self.ticket = None;
             self.hangs_up = true;
         } else {
-            self.broken(&Fault::Timeout, tally);
+            self.broken(&Fault::Timeout, counts);
         }
     }
 
     /// Messages on this connection fail with it.
-    fn give_up(&mut self, tally: &mut Tally) {
+    fn give_up(&mut self, counts: &mut SourceCounts) {
         let lost = self.under_way.len() + usize::from(self.ticket.is_some());
-        tally.failed += lost as u64;
+        counts.failed += lost as u64;
         self.done += lost as u64;
         self.under_way.clear();
         self.ticket = None;
@@ -183,8 +183,14 @@ impl Session {
     }
 
     /// What comes next. May be asked at any time.
-    pub(crate) fn turn(&mut self, setup: &Setup, plan: &Plan, now: Instant, tally: &mut Tally) -> Turn {
-        self.hear(setup, now, tally);
+    pub(crate) fn turn(
+        &mut self,
+        setup: &Setup,
+        plan: &Plan,
+        now: Instant,
+        counts: &mut SourceCounts,
+    ) -> Turn {
+        self.hear(setup, now, counts);
         for _ in 0..std::mem::take(&mut self.done) {
             setup.show_done(plan.done());
         }
@@ -272,67 +278,67 @@ impl Session {
     }
 
     /// Takes the news.
-    fn hear(&mut self, setup: &Setup, now: Instant, tally: &mut Tally) {
+    fn hear(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
         while let Some(event) = self.client_session.as_mut().and_then(ClientSession::next_event) {
             match event {
-                Event::Hello if self.wants_tls && !self.is_secure => self.ask_for_tls(now, tally),
+                Event::Hello if self.wants_tls && !self.is_secure => self.ask_for_tls(now, counts),
                 Event::Hello => self.ready = true,
                 Event::StartTls => self.wants_handshake = true,
-                Event::NoTls(_) | Event::Refused(_) => self.give_up(tally),
+                Event::NoTls(_) | Event::Refused(_) => self.give_up(counts),
                 Event::TransactionEnded(name, results) => {
                     self.rest_until = setup.rest().map(|rest| now + rest);
-                    self.settled(name, &results, now, tally);
+                    self.settled(name, &results, now, counts);
                 }
                 Event::Closing(_) => self.closing = true,
             }
         }
         if self.closing && !self.hangs_up {
-            self.server_closes(tally);
+            self.server_closes(counts);
         }
     }
 
     /// QUIT was answered, or the server said 421. What it said of each message was heard before.
-    fn server_closes(&mut self, tally: &mut Tally) {
+    fn server_closes(&mut self, counts: &mut SourceCounts) {
         if !self.under_way.is_empty() {
-            tally.failed_in(Phase::Message, Fault::Lost);
+            counts.failed_in(Phase::Message, Fault::Lost);
         }
-        self.give_up_between(tally);
+        self.give_up_between(counts);
     }
 
     /// A message that was not begun gets a new connection, unless this one took none at all.
-    fn give_up_between(&mut self, tally: &mut Tally) {
+    fn give_up_between(&mut self, counts: &mut SourceCounts) {
         let kept = self.ticket.take_if(|_| !self.nothing_begun);
-        self.give_up(tally);
+        self.give_up(counts);
         self.ticket = kept;
     }
 
-    fn ask_for_tls(&mut self, now: Instant, tally: &mut Tally) {
+    fn ask_for_tls(&mut self, now: Instant, counts: &mut SourceCounts) {
         match &mut self.client_session {
             Some(client_session) if client_session.offers_tls() => client_session.start_tls(now),
-            _ => self.broken(&Fault::Protocol("STARTTLS is not offered".into()), tally),
+            _ => self.broken(&Fault::Protocol("STARTTLS is not offered".into()), counts),
         }
     }
 
-    fn settled(&mut self, name: u64, results: &[RecipientResult], now: Instant, tally: &mut Tally) {
+    fn settled(&mut self, name: u64, results: &[RecipientResult], now: Instant, counts: &mut SourceCounts) {
         let delivered = results.iter().filter(|r| r.outcome.disposition == Disposition::Delivered).count();
         if let Some((_, since)) = self.under_way.iter().find(|(n, _)| *n == name).copied() {
             self.under_way.retain(|(n, _)| *n != name);
             // A refusal is sooner there than an acceptance: it would flatter the server.
             if delivered > 0 {
-                tally.took(Phase::Message, now.saturating_duration_since(since));
+                counts.took(Phase::Message, now.saturating_duration_since(since));
             }
         }
         self.done += 1;
-        tally.recipients += delivered as u64;
+        counts.recipients += delivered as u64;
         if delivered > 0 {
-            tally.sent += 1;
-            tally.recipients_refused += (results.len() - delivered) as u64;
+            counts.sent += 1;
+            counts.recipients_refused += (results.len() - delivered) as u64;
             return;
         }
-        tally.failed += 1;
+        counts.failed += 1;
         // Refusals were counted where they were heard; this one was never said to the server.
         if let Some(own) = results.iter().find(|r| !r.outcome.from_remote) {
-            tally.failed_in(Phase::Message, Fault::Protocol(own.outcome.text.to_string()));
+            counts.failed_in(Phase::Message, Fault::Protocol(own.outcome.text.to_string()));
         }
     }
 }

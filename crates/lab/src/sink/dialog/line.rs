@@ -1,10 +1,10 @@
 //! A line of the client, through the options to the connection; and content, straight to it.
 
-use super::{Next, Note, Talk, Verb};
+use super::{Dialog, Next, Note, Verb};
 use memchr::memchr;
 use smtp::server::{Step, replies};
 
-impl Talk {
+impl Dialog {
     pub(super) fn line<'a>(&mut self, input: &mut &'a [u8]) -> Option<Next<'a>> {
         let Some(end) = memchr(b'\n', input) else {
             if input.len() >= self.limit {

@@ -107,7 +107,7 @@ impl fmt::Display for Fault {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct SourceCounts {
     times: Vec<Histogram<u64>>,
     pub(crate) faults: BTreeMap<(Phase, Fault), u64>,
     pub(crate) connections: u64,
@@ -126,7 +126,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// Nanoseconds below this are told apart no further.
 const FINEST_NS: u64 = 100;
 
-impl Default for Tally {
+impl Default for SourceCounts {
     fn default() -> Self {
         let empty = || {
             let made = Histogram::new_with_bounds(FINEST_NS, LONGEST.as_nanos() as u64, 3);
@@ -146,7 +146,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl SourceCounts {
     /// One phase took so long.
     pub(crate) fn took(&mut self, phase: Phase, time: Duration) {
         self.times[phase as usize].saturating_record(time.as_nanos() as u64);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn two_loops_add_up() {
-        let (mut a, mut b) = (Tally::default(), Tally::default());
+        let (mut a, mut b) = (SourceCounts::default(), SourceCounts::default());
         a.took(Phase::Mail, Duration::from_micros(10));
         b.took(Phase::Mail, Duration::from_micros(30));
         b.failed_in(Phase::Rcpt, Fault::Refused(450));

@@ -41,7 +41,7 @@ enum Held {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct Dialog {
     rules: Arc<Rules>,
     connection: Connection,
     output: Vec<u8>,
@@ -106,7 +106,7 @@ impl Shared {
     }
 }
 
-impl Talk {
+impl Dialog {
     /// A session before its greeting.
     pub(crate) fn new(shared: &Shared) -> Self {
         let mut connection = Connection::new(shared.limits.clone(), shared.profile.clone(), false);

@@ -6,20 +6,20 @@ fn shared(rules: Rules) -> Shared {
 
 /// What the sink says to `input`, with pauses shown as `[seconds]`, and what it made of it.
 fn dialog(rules: Rules, input: &[u8], piece_length: usize) -> (String, Vec<String>) {
-    let mut talk = Talk::new(&shared(rules));
+    let mut dialog = Dialog::new(&shared(rules));
     let (mut said, mut events, mut buffer) = (String::new(), Vec::new(), Vec::new());
     let mut pieces = input.chunks(piece_length);
     loop {
         let mut rest = &buffer[..];
-        let next = talk.step(&mut rest);
+        let next = dialog.step(&mut rest);
         let used = buffer.len() - rest.len();
         match next {
             Next::Content(bytes) => events.push(String::from_utf8_lossy(bytes).into_owned()),
             Next::Dropped => events.push("dropped".to_owned()),
             Next::Message(e) => events.push(format!("message to {}", e.recipients.len())),
             Next::Read | Next::Pause(_) | Next::Close => {
-                said.push_str(std::str::from_utf8(talk.output()).unwrap());
-                talk.output().clear();
+                said.push_str(std::str::from_utf8(dialog.output()).unwrap());
+                dialog.output().clear();
                 match next {
                     Next::Pause(d) => said.push_str(&format!("[{}]", d.as_secs_f32())),
                     Next::Close => return (said + "[close]", events),
