@@ -18,24 +18,23 @@ const INTRODUCTION: &str = r#"<!-- Made by `cargo xtask docs` from crates/config
 
 # Configuration
 
-The file is TOML. It is the one named by `--config`, else by the environment variable `POSTRIDER_CONFIG`, else
-`/etc/postrider/postrider.toml` if there is one, else an embedded default that serves this machine and keeps
-everything in `./postrider-data`.
+The configuration file is in TOML format. Postrider reads the file that `--config` names; without that option the file that the
+environment variable `POSTRIDER_CONFIG` names; without that variable `/etc/postrider/postrider.toml`, if it exists; and otherwise an
+embedded default that serves this machine and stores everything in `./postrider-data`.
 
-It is read when the daemon starts and at `postrider reload`, and checked whole before anything is done with it:
+The daemon reads the file when it starts and at `postrider reload`, and checks the whole file first:
 
 ```sh
-postrider config check postrider.toml   # every problem at once, with line, column and what to write instead
-postrider config show                   # every value in effect, and whether the file or the default set it
+postrider config check postrider.toml   # all problems, with line, column and what to write instead
+postrider config show                   # all values in effect, and whether the file or the default set them
 ```
 
-Unknown keys are errors. A key that is left out has its default, also when there is no file at all.
+Unknown keys are errors. A key that is not in the file has its default. Without a file, all keys have their defaults.
 
-- A *duration* is written with a unit: `"250ms"`, `"300s"`, `"5m"`, `"4h"`, `"5d"`, `"1w"`, `"1h30m"`. A bare number
-  is seconds.
-- A *size* is `"64KiB"`, `"50MiB"`, `"1GiB"` or `"1GB"`. A bare number is bytes.
-- A relative *path* in the file starts at the file's folder, one in a default at the current folder.
-- In defaults `{machine}` stands for the machine's own name, `{hostname}` and `{data_dir}` for those keys' values.
+- A *duration* has a unit: `"250ms"`, `"300s"`, `"5m"`, `"4h"`, `"5d"`, `"1w"`, `"1h30m"`. A number without a unit is seconds.
+- A *size* is `"64KiB"`, `"50MiB"`, `"1GiB"` or `"1GB"`. A number without a unit is bytes.
+- A relative *path* in the file starts at the directory of the file; a relative path in a default starts at the current directory.
+- In defaults, `{machine}` stands for the name of the machine, `{hostname}` and `{data_dir}` for the values of these keys.
 
 "#;
 

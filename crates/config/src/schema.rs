@@ -9,7 +9,10 @@ use crate::{
 const HOSTS: SectionDoc = SectionDoc {
     name: "hosts",
     repeated: false,
-    about: " Names that are not looked up: for tests, and for sites without DNS. Each key is a host\n name in quotes, its value the addresses: `\"mx.example.com\" = [\"192.0.2.1\"]`. A domain\n that stands here has no MX records.\n",
+    about: " Host names with fixed addresses, which are not looked up: for tests, and for sites without DNS. Each key is a host
+ name in quotes, its value a list of addresses: `\"mx.example.com\" = [\"192.0.2.1\"]`. A domain in this section has
+ no MX records.
+",
     keys: &[],
 };
 

@@ -140,365 +140,372 @@ pub struct Local {
 section! {
     /// Keys before the first section.
     pub(crate) GlobalKeys = "" {
-        /// The name this server gives itself: in its greeting, in EHLO, in trace headers and in
-        /// reports. The machine's own name unless set.
+        /// The name of this server in its greeting, in EHLO, in trace headers and in delivery status
+        /// notifications. Default: the name of the machine.
         hostname: HostName = "\"{machine}\"",
-        /// The folder for everything that must survive a restart: the spool, the sockets of the
-        /// command line, and local Maildirs. It is made when it is missing.
+        /// The directory for everything that must survive a restart: the spool, the sockets and the drop
+        /// directory of local programs, and local Maildirs. It is created when it is missing.
         data_dir: PathBuf = "\"postrider-data\"",
-        /// The address that mail for the bare `<Postmaster>` goes to (RFC 5321 §4.5.1), and that for the
-        /// postmaster of each local domain where `local.users` is there and does not name `postmaster`.
+        /// The address that gets mail for the bare `<Postmaster>` (RFC 5321 §4.5.1), and mail for the
+        /// postmaster of each local domain if `local.users` is set and does not name `postmaster`.
         postmaster: Mailbox = "\"postmaster@{hostname}\"",
     }
 }
 
 section! {
-    /// An address to take connections on. May stand several times. Without any, mail is taken on
-    /// 127.0.0.1:2525.
+    /// An address that the daemon listens on. The section can be repeated. Without this section, the daemon
+    /// listens on 127.0.0.1:2525.
     pub(crate) ListenKeys = "listen" many {
-        /// IP address and port. `0.0.0.0` and `[::]` stand for every address of the machine.
+        /// IP address and port. `0.0.0.0` and `[::]` stand for all addresses of the machine.
         address: Option<SocketAddr> = "",
-        /// Whether TLS is offered by STARTTLS (RFC 3207), spoken from the first byte (RFC 8314), or
-        /// off. Without a certificate in `[tls]` a self-signed one is made.
+        /// The use of TLS: offered by STARTTLS (RFC 3207), from the first byte (`implicit`, RFC 8314), or
+        /// `off`. Without a certificate in `[tls]`, a self-signed certificate is generated.
         tls: ListenTls = "\"starttls\"",
-        /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` refuses the
+        /// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). `reject` rejects the
         /// message with 521 5.5.2 and closes the connection; in a BDAT chunk with 550 5.5.2. `normalize`
-        /// replaces a bare LF by CRLF and a bare CR by a space, and what results is stored and relayed; a command
-        /// line may end in LF. In both cases only CRLF.CRLF ends the content. When it is left out, clients in
-        /// `relay.networks` are normalized and others rejected.
+        /// replaces a bare LF by CRLF and a bare CR by a space before the message is stored; a command line may
+        /// then end in LF. In both cases only CRLF.CRLF ends the content. Without this key, content of clients
+        /// in `relay.networks` is normalized, and content of others is rejected.
         bare_lf: Option<BareLf> = "",
-        /// Keywords that are left out of EHLO's reply here, for clients that use them wrongly. Their commands and
-        /// parameters are refused. Without `chunking` there is no `binarymime` either.
+        /// Keywords that the EHLO reply of this listener leaves out, for clients that use them wrongly. The
+        /// commands and parameters of these keywords are rejected. Without `chunking` there is no `binarymime`
+        /// either.
         discard_ehlo_keywords: Vec<EhloKeyword> = "[]",
-        /// The largest message that is taken here, announced by SIZE, where it differs from that of `[limits]`.
+        /// The largest message that this listener accepts, announced by SIZE, if it differs from
+        /// `limits.max_message_size`.
         max_message_size: Option<ByteSize> = "",
     }
 }
 
 section! {
-    /// Clients that may send to every domain. Others may send to local domains only.
+    /// Clients that may send to all domains. Other clients may send to local domains only.
     pub Relay = "relay" {
-        /// Networks or addresses of clients that may.
+        /// Networks or addresses of these clients.
         networks: Vec<IpNet> = "[\"127.0.0.0/8\", \"::1/128\"]",
     }
 }
 
 section! {
-    /// Local domains and users. Mail for these domains is accepted from everywhere. An explicit
-    /// `[[route]]` for a local domain decides where it goes; without one it goes to `maildir`.
+    /// Local domains and users. Mail for local domains is accepted from all clients. It is delivered to
+    /// `maildir`, unless a `[[route]]` matches the domain.
     pub(crate) LocalKeys = "local" {
-        /// Domains that are local. The hostname must be one of them, or have a route: mail of this machine's
-        /// own programs, and reports of what they sent, go there. Mail for an address literal of this machine,
-        /// such as `postmaster@[192.0.2.1]`, is for the same user at the hostname.
+        /// Local domains. The hostname must be one of them, or must match a route, because mail from programs
+        /// on this machine and its notifications go there. Mail for an address literal of this machine, such as
+        /// `postmaster@[192.0.2.1]`, is delivered to the same user at the hostname.
         domains: Vec<HostName> = "[\"localhost\", \"{hostname}\"]",
-        /// The Maildir of a recipient. `{local}` stands for the part before the `@`, in lower case;
-        /// `{domain}` for the part behind it.
+        /// The Maildir of a recipient. `{local}` stands for the part before the `@` in lower case, `{domain}`
+        /// for the part after it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
-        /// Whether mail is delivered through symbolic links in a Maildir's path, from the part that begins with a
-        /// placeholder (without one, from the last part), and to `tmp` and `new` in it. Otherwise such mail is
-        /// deferred, since a user who can make such a link could have mail written elsewhere. Applies to the
-        /// Maildirs of routes, too.
+        /// Whether mail is delivered through symbolic links in the path of a Maildir, from the part that begins
+        /// with a placeholder (without a placeholder: from the last part), and in `tmp` and `new`. If false,
+        /// such mail is deferred, because a user who can create the link could redirect mail to other files.
+        /// Applies to the Maildirs of routes, too.
         follow_symlinks: bool = "false",
-        /// Local parts that exist; mail for others is refused with 550 5.1.1, and what programs on this
-        /// machine send to them is returned, where it would go into a Maildir. Postmaster always exists: where
-        /// it is not among these, its mail goes to the address in `postmaster`, as does what programs on this
-        /// machine send to `root`. When this is left out, everyone exists.
+        /// Local parts that exist. Mail from clients for other local parts is rejected with 550 5.1.1, and mail
+        /// from local programs for them is returned, if it would go to a Maildir. Postmaster always exists: if
+        /// `users` does not name it, its mail goes to the address in `postmaster`, as does mail from local
+        /// programs to `root`. Without this key, every local part exists.
         users: Option<Vec<Word>> = "",
     }
 }
 
 section! {
-    /// Where mail for some domains goes: exactly one of `smarthost`, `lmtp`, `maildir`, `mx` and
-    /// `discard`. The first route that matches decides; explicit routes come before the local
-    /// Maildirs, and those before MX. So `domains = ["*"]` takes local mail along, unless a route for
-    /// the local domains stands above it.
+    /// The next hop of mail for some domains: exactly one of `smarthost`, `lmtp`, `maildir`, `mx` and
+    /// `discard`. The first route that matches is used. Routes come before local Maildirs, and these before MX.
+    /// So a route with `domains = ["*"]` also matches local domains, unless a route for the local domains
+    /// stands above it.
     pub(crate) RouteKeys = "route" many {
-        /// Which domains: `example.com`, `*.example.com` for those below it, `*` for every one.
+        /// Domains that the route matches: `example.com`, `*.example.com` for its subdomains, `*` for all
+        /// domains.
         domains: Vec<DomainPattern> = "[]",
-        /// By SMTP to this host, whatever its domain's MX records say.
+        /// Deliver by SMTP to this host; MX records are ignored.
         smarthost: Option<HostPort> = "",
-        /// By LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
+        /// Deliver by LMTP (RFC 2033) to a socket, `unix:/path`, or to `host:port`.
         lmtp: Option<LmtpServer> = "",
-        /// Into Maildirs; `{local}` and `{domain}` as in `[local]`.
+        /// Deliver into Maildirs; `{local}` and `{domain}` as in `[local]`.
         maildir: Option<MaildirTemplate> = "",
-        /// By SMTP to the hosts that the domain's MX records name.
+        /// Deliver by SMTP to the hosts that the MX records of the domain name.
         mx: bool = "false",
-        /// Accept it and throw it away.
+        /// Accept the mail and discard it.
         discard: bool = "false",
-        /// Whether it leaves by TLS: never, when offered, always, or only to a host with a
-        /// certificate that is trusted and names it. With "may" mail goes in clear text where the
-        /// handshake fails, and from the next attempt on, for four hours, where TLS breaks after it.
+        /// The use of TLS: `off`, `may` (if the server offers it), `require`, or `verify` (require a trusted
+        /// certificate that names the host). With `may`, mail is sent in clear text if the handshake fails, and
+        /// for four hours from the next attempt on if TLS breaks after the handshake.
         tls: Option<RouteTls> = "",
     }
 }
 
 section! {
-    /// Certificates, for listeners and for checking next hops.
+    /// Certificates of listeners, and the verification of next hops.
     pub Tls = "tls" {
-        /// PEM file with the certificate and those that signed it, in that order. When it is left
-        /// out, a self-signed certificate for the hostname is made.
+        /// PEM file with the certificate, followed by the certificates that signed it. Without this key, a
+        /// self-signed certificate for the hostname is generated.
         certificate: Option<PathBuf> = "",
-        /// PEM file with its private key.
+        /// PEM file with the private key of the certificate.
         key: Option<PathBuf> = "",
-        /// The oldest version that is spoken.
+        /// The oldest TLS version that is accepted.
         min_version: TlsVersion = "\"1.2\"",
-        /// PEM file with the authorities that may vouch for a next hop where `tls = "verify"`.
-        /// When it is left out, Mozilla's.
+        /// PEM file with the certification authorities that are trusted where `tls = "verify"`. Without this
+        /// key, those of Mozilla.
         ca_file: Option<PathBuf> = "",
     }
 }
 
 section! {
-    /// Limits of one session, and the reply when it exceeds one.
+    /// Limits of a session, and the reply when a limit is exceeded.
     pub(crate) LimitKeys = "limits" {
-        /// Longest command line, CRLF included. Longer: 500 5.5.2.
+        /// Length of a command line with its CRLF. Reply: 500 5.5.2.
         max_command_line: ByteSize = "\"4KiB\"",
-        /// Longest address in MAIL and RCPT, brackets included. Longer: 501 5.1.7 or 501 5.1.3.
+        /// Length of an address in MAIL and RCPT with its brackets. Reply: 501 5.1.7 or 501 5.1.3.
         max_path: ByteSize = "256",
-        /// Take only addresses whose local part RFC 5321 allows: up to 64 octets and, unless it is quoted, without
-        /// a dot at its ends and without two in a row. Others exist (SRS, VERP, some providers) and are taken, kept
-        /// and sent as they are when this is false. Refused: 501 5.1.7 or 501 5.1.3.
+        /// Whether only local parts that RFC 5321 permits are accepted: up to 64 octets and, unless quoted,
+        /// without a dot at the beginning, at the end, or next to another dot. Other local parts exist (SRS,
+        /// VERP, some providers); if false, they are accepted and passed on unchanged. Reply: 501 5.1.7 or 501
+        /// 5.1.3.
         strict_local_parts: bool = "false",
-        /// Largest message, announced by SIZE. Larger: 552 5.3.4.
+        /// Size of a message, announced by SIZE. Reply: 552 5.3.4.
         max_message_size: ByteSize = "\"50MiB\"",
-        /// Largest header. Larger: 552 5.3.4.
+        /// Size of the header. Reply: 552 5.3.4.
         max_header_size: ByteSize = "\"1MiB\"",
-        /// Recipients a transaction. More: 452 4.5.3; the others stand.
+        /// Recipients of a transaction. Reply: 452 4.5.3; the recipients before stay accepted.
         max_recipients: usize = "1000",
-        /// Transactions a session. More: 421 4.7.0.
+        /// Transactions of a session. Reply: 421 4.7.0.
         max_transactions: u32 = "100000",
-        /// Erroneous commands since the last accepted message. More: 421 4.7.0.
+        /// Erroneous commands since the last accepted message. Reply: 421 4.7.0.
         max_errors: u32 = "20",
-        /// Refused recipients since the last accepted message. More: 421 4.7.0.
+        /// Rejected recipients since the last accepted message. Reply: 421 4.7.0.
         max_rejected_recipients: u32 = "20",
-        /// EHLO, NOOP, RSET, VRFY and HELP since the last message. More: 421 4.7.0.
+        /// EHLO, NOOP, RSET, VRFY and HELP commands since the last message. Reply: 421 4.7.0.
         max_junk_commands: u32 = "100",
-        /// `Received` fields in a message. More: 554 5.4.6.
+        /// `Received` fields of a message. Reply: 554 5.4.6.
         max_hops: u32 = "50",
     }
 }
 
 section! {
-    /// How long a client may be silent (RFC 5321 §4.5.3.2).
+    /// How long the daemon waits for a client (RFC 5321 §4.5.3.2).
     pub(crate) TimeoutKeys = "timeouts" {
-        /// For each command to arrive whole. Then 421 4.4.2. And for replies to be taken. Then the connection
-        /// is closed.
+        /// Time for a complete command to arrive; then the reply is 421 4.4.2. Also the time for a client to
+        /// receive a reply; then the connection is closed.
         command: Duration = "\"5m\"",
-        /// Between two pieces of content. Then 421 4.4.2.
+        /// Time between two pieces of content. Reply: 421 4.4.2.
         data: Duration = "\"3m\"",
-        /// In a TLS handshake. Then the connection is closed.
+        /// Time for a TLS handshake; then the connection is closed.
         tls: Duration = "\"1m\"",
-        /// For a whole transaction, however lively. Then 421 4.4.2.
+        /// Time for a complete transaction, however much data arrives. Reply: 421 4.4.2.
         transaction: Duration = "\"1h\"",
     }
 }
 
 section! {
-    /// Limits of inbound connections.
+    /// Limits of all inbound connections together.
     pub Inbound = "inbound" {
-        /// Connections at a time. More: 421 4.3.2.
+        /// Concurrent connections. Reply: 421 4.3.2.
         max_sessions: usize = "10000",
-        /// Connections from one address at a time; clients that may relay are exempt. More: 421 4.3.2.
+        /// Concurrent connections from one address; clients in `relay.networks` are exempt. Reply: 421 4.3.2.
         max_sessions_per_client: usize = "50",
-        /// Memory for content that is arriving or not yet handed on. When it is used up MAIL is answered
-        /// with 452 4.3.1, and what arrives goes to the disk in small pieces.
+        /// Memory for content that is arriving or not delivered yet. When it is used up, the reply to MAIL is
+        /// 452 4.3.1, and arriving content is written to disk in small chunks.
         max_content_memory: ByteSize = "\"256MiB\"",
-        /// At shutdown, how long sessions and deliveries may finish what they have in hand.
+        /// Time that sessions and deliveries have to end after a stop is requested.
         shutdown_timeout: Duration = "\"30s\"",
     }
 }
 
 section! {
-    /// How mail leaves.
+    /// Outbound connections.
     pub Delivery = "delivery" {
-        /// Connections to one destination at a time, at most.
+        /// The highest number of concurrent connections to one destination.
         connections_per_destination: usize = "20",
-        /// Connections to all destinations at a time.
+        /// The highest number of concurrent connections to all destinations together.
         max_connections: usize = "1000",
-        /// Messages on one connection before it is renewed.
+        /// Messages on one connection before it is replaced by a new one.
         messages_per_connection: u32 = "1000",
-        /// Recipients of one transaction. A message to more of them at one destination goes in several
-        /// transactions, and the next hop gets its content in each; RFC 5321 §4.5.3.1.8 asks every server to take
-        /// 100. A next hop that takes fewer is sent fewer.
+        /// Recipients of one transaction. A message to more recipients at one destination is sent in several
+        /// transactions, each with the content. RFC 5321 §4.5.3.1.8 requires servers to accept 100. A next hop
+        /// that accepts fewer recipients gets fewer.
         recipients_per_transaction: usize = "100",
-        /// Messages sent ahead of their replies on one connection (RFC 2920); 1 waits for each.
+        /// Messages sent ahead of their replies on one connection (RFC 2920). With 1, each message waits for
+        /// the reply to the last one.
         pipeline_depth: usize = "2",
-        /// The treatment of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert" writes
-        /// the parts that need it in quoted-printable or base64, which takes any next hop; the few messages that
-        /// cannot be converted are returned with 5.6.3. "send" sends everything as it is, which most servers take.
-        /// "return" converts nothing and returns the mail. "auto" converts, but sends as it is what is signed
-        /// (DKIM-Signature, multipart/signed), because a conversion would break the signature, and what cannot be
-        /// converted. Binary content (BINARYMIME, RFC 3030) cannot be sent as it is: "auto" and "convert" convert
-        /// it, signed or not, for a next hop that does not offer BINARYMIME, and with "send" and "return"
-        /// BINARYMIME is not offered to clients. Delivery status notifications that this server makes are always
-        /// converted for a next hop that does not offer 8BITMIME, because nobody hears of one that is not sent.
+        /// The treatment of 8-bit content for a next hop that does not offer 8BITMIME (RFC 6152). "convert"
+        /// writes the parts that need it in quoted-printable or base64, which every next hop accepts; the few
+        /// messages that cannot be converted are returned with 5.6.3. "send" sends everything unchanged, which
+        /// most servers accept. "return" converts nothing and returns the mail. "auto" converts, but sends
+        /// unchanged what is signed (DKIM-Signature, multipart/signed), because a conversion would break the
+        /// signature, and what cannot be converted. Binary content (BINARYMIME, RFC 3030) cannot be sent
+        /// unchanged: "auto" and "convert" convert it, signed or not, for a next hop that does not offer
+        /// BINARYMIME; with "send" and "return", BINARYMIME is not offered to clients. Delivery status
+        /// notifications of this server are always converted for a next hop that does not offer 8BITMIME,
+        /// because a lost notification is not reported to anybody.
         eight_bit: EightBit = "\"auto\"",
-        /// How long a connection without work is kept.
+        /// How long an idle connection stays open.
         idle_timeout: Duration = "\"5s\"",
-        /// To connect to one address.
+        /// Time to connect to one address.
         connect_timeout: Duration = "\"30s\"",
-        /// For the greeting (RFC 5321 §4.5.3.2.1) and for a TLS handshake.
+        /// Time for the greeting (RFC 5321 §4.5.3.2.1) and for a TLS handshake.
         greeting_timeout: Duration = "\"5m\"",
-        /// For the reply to EHLO, MAIL, RCPT and RSET (RFC 5321 §4.5.3.2.2).
+        /// Time for the reply to EHLO, MAIL, RCPT and RSET (RFC 5321 §4.5.3.2.2).
         command_timeout: Duration = "\"5m\"",
-        /// For the reply to DATA (RFC 5321 §4.5.3.2.4) and for a piece of content to be taken.
+        /// Time for the reply to DATA (RFC 5321 §4.5.3.2.4), and for the server to receive a piece of content.
         data_timeout: Duration = "\"3m\"",
-        /// For the reply to the end of the content (RFC 5321 §4.5.3.2.6).
+        /// Time for the reply to the end of the content (RFC 5321 §4.5.3.2.6).
         data_done_timeout: Duration = "\"10m\"",
-        /// The address connections come from. The system's choice when it is left out.
+        /// The local address of outbound connections. Without this key, the operating system chooses.
         source_address: Option<IpAddr> = "",
-        /// The name given in EHLO.
+        /// The name that is sent in EHLO.
         ehlo_name: HostName = "\"{hostname}\"",
-        /// The port of mail exchangers. Only tests need another.
+        /// The port of MX hosts. Only tests need another one.
         mx_port: u16 = "25",
     }
 }
 
 section! {
-    /// When mail is tried again. The wait is the message's age, at least `retry_min`, at most
-    /// `retry_max`, give or take a fifth. A destination that cannot be reached at all is looked for
-    /// sooner, by one connection: first after a thirtieth of `retry_min`.
+    /// When deferred mail is attempted again. The interval is the age of the message, but at least `retry_min`
+    /// and at most `retry_max`, changed at random by up to a fifth. A destination that cannot be reached at all
+    /// is probed sooner, by one connection: first after a thirtieth of `retry_min`.
     pub Queue = "queue" {
-        /// Shortest wait.
+        /// Shortest interval.
         retry_min: Duration = "\"300s\"",
-        /// Longest wait.
+        /// Longest interval.
         retry_max: Duration = "\"4000s\"",
-        /// Age at which a message that could not be delivered goes back. What is found at a start is tried
-        /// once before.
+        /// Maximum lifetime: the age at which a message that could not be delivered is returned. A message that
+        /// a start finds in the spool is attempted once before.
         expire: Duration = "\"5d\"",
-        /// Age at which its sender is told that it is late; 0 for never.
+        /// The age at which the sender gets a delay warning; 0 for never.
         delay_warning: Duration = "\"4h\"",
-        /// Connections a destination begins with; they grow with success up to
+        /// Connections to a destination at first; each success permits more, up to
         /// `delivery.connections_per_destination`.
         initial_concurrency: usize = "5",
-        /// Messages in the queue, at most. More: 452 4.3.1.
+        /// Messages in the queue. Reply when exceeded: 452 4.3.1.
         max_messages: usize = "10000000",
-        /// Which of the messages for one destination goes first: `fair` and `none` as they became
-        /// ready (`fair` lets small ones overtake bulk), `priority` by Sendmail's formula,
-        /// `filename` by queue id, `modification` (unchanged the longest), `random`, `time`
-        /// (oldest), `deadline` (soonest to expire), `host` by destination, which within one is no
-        /// order. Between destinations it is always fair.
+        /// Which of the due messages for one destination goes first: `fair` and `none` in the order in which
+        /// they became due (`fair` lets small messages overtake bulk), `priority` by Sendmail's formula,
+        /// `filename` by queue id, `modification` (unchanged for the longest time), `random`, `time` (oldest),
+        /// `deadline` (soonest to expire), `host` by destination (within one destination: no order).
+        /// Destinations always take turns.
         order: SortOrder = "\"fair\"",
     }
 }
 
 section! {
-    /// Mail that is scheduled in a way of its own: a queue group. The first that matches decides; mail
-    /// that none matches is scheduled by `[queue]` and `[delivery]`, which also stand in for every key
-    /// that is left out. A destination that several groups use is counted in each by itself.
+    /// Mail with a schedule of its own. The first group that matches is used. Mail that no group matches is
+    /// scheduled by `[queue]` and `[delivery]`; these sections also supply the keys that a group leaves out. A
+    /// destination that is used by several groups is counted in each of them separately.
     pub(crate) QueueGroupKeys = "queue_group" many {
-        /// The group's name, for people.
+        /// The name of the group in listings.
         name: Option<Word> = "",
-        /// Domains of recipients, as in `[[route]]`. Every one when it is left out.
+        /// Domains of recipients, as in `[[route]]`. Without this key: all.
         domains: Vec<DomainPattern> = "[]",
-        /// Domains of senders. Every one, and the null reverse-path, when it is left out.
+        /// Domains of senders. Without this key: all, and the null reverse-path.
         sender_domains: Vec<DomainPattern> = "[]",
-        /// Which of the messages for one destination goes first.
+        /// Which of the due messages for one destination goes first.
         order: Option<SortOrder> = "",
-        /// Shortest wait before the next attempt.
+        /// Shortest interval between attempts.
         retry_min: Option<Duration> = "",
-        /// Longest wait.
+        /// Longest interval.
         retry_max: Option<Duration> = "",
-        /// Connections a destination begins with.
+        /// Connections to a destination at first.
         initial_concurrency: Option<usize> = "",
-        /// Connections to one destination at a time, at most.
+        /// The highest number of concurrent connections to one destination.
         connections_per_destination: Option<usize> = "",
-        /// Connections of the whole group at a time.
+        /// The highest number of concurrent connections of the whole group.
         max_connections: Option<usize> = "",
-        /// Where connections are scarce the group with the highest goes first. Other mail has 100.
+        /// When connections are scarce, the group with the highest priority goes first. Mail without a group
+        /// has 100.
         priority: u32 = "100",
-        /// The backend that keeps the group's mail. With this key or one of those below it has a spool of its own, and
-        /// what is not written here is as in `[spool]`, sizes too, each for itself. The first recipient's
-        /// group decides where a message lies, for all its recipients; reports lie beside the message they
-        /// tell of. Takes a restart; what is left in a spool that no key names any more is not seen.
+        /// The backend that stores the mail of the group. With this key or one of those below, the group has a
+        /// spool of its own; keys that are left out, and sizes, are those of `[spool]`. The group of the first
+        /// recipient decides where a message is stored; a delivery status notification is stored beside its
+        /// message. Needs a restart. A spool that no key names any more is not read.
         backend: Option<Backend> = "",
-        /// The spool's folder, or a pattern, as in `[spool]`. `{data_dir}/spool-NAME` when it is left out.
+        /// The directory of the spool, or a pattern, as in `[spool]`. Default: `{data_dir}/spool-NAME`.
         path: Option<PathBuf> = "",
         /// Queue directories, as in `[spool]`.
         directories: Option<usize> = "",
-        /// How one of them is chosen.
+        /// How a queue directory is chosen.
         placement: Option<Placement> = "",
-        /// Levels of sixteen directories each below every queue directory.
+        /// Levels of sixteen subdirectories in every queue directory.
         hash_depth: Option<u32> = "",
     }
 }
 
 section! {
-    /// Where mail waits.
+    /// The storage of queued mail.
     pub Spool = "spool" {
-        /// The backend that keeps mail: `log`, which writes one log for all messages; `directories`, which keeps files
-        /// for every message in queue directories as Sendmail does, to look at and to compare with. `null`
-        /// keeps nothing, and is for the laboratory's own builds. `postrider spool convert` moves mail
-        /// from one to the other.
+        /// The backend: `log` writes one log for all messages; `queue-dirs` writes two files for each message
+        /// into queue directories, as Sendmail does; `null` stores nothing and is for builds of the laboratory.
+        /// `postrider spool convert` copies mail from one backend to another.
         backend: Backend = "\"log\"",
-        /// The spool's folder. With `backend = "queue-dirs"` also a pattern with one `*` in its last part,
-        /// `"/var/spool/postrider/q*"`: the queue directories are those it names, which must be there,
-        /// perhaps on several disks.
+        /// The directory of the spool. With `backend = "queue-dirs"` also a pattern with one `*` in its last
+        /// part, `"/var/spool/postrider/q*"`: it names the queue directories, which must exist, perhaps on
+        /// several disks.
         path: PathBuf = "\"{data_dir}/spool\"",
         /// Size of one file of the log.
         segment_size: ByteSize = "\"64MiB\"",
-        /// Queue directories, `q00`, `q01` and so on, made when missing. With fewer than before the
-        /// others are emptied, and can be removed when they are.
+        /// The number of queue directories `q00`, `q01` and so on, which are created when they are missing.
+        /// After the number is lowered, the other directories are emptied, and can then be removed.
         directories: usize = "1",
-        /// How a queue directory is chosen for what is committed together: one after the other, by chance,
-        /// or the one with the fewest messages.
+        /// How a queue directory is chosen for the messages of a commit: in turn, at random, or the one with
+        /// the fewest messages.
         placement: Placement = "\"round-robin\"",
-        /// Levels of sixteen directories each below every queue directory: 0, 1 or 2. For file systems
-        /// that are slow with many files in one directory.
+        /// Levels of sixteen subdirectories in every queue directory: 0, 1 or 2. For file systems that are slow
+        /// with many files in one directory.
         hash_depth: u32 = "0",
-        /// Room it may take. More: 452 4.3.1. 0: what the disk has.
+        /// Largest size of the spool; 0 for no limit. Reply when exceeded: 452 4.3.1.
         max_size: ByteSize = "0",
-        /// Room that must stay free on its disk. Less: 452 4.3.1.
+        /// Space that stays free on the disk of the spool. Reply when exceeded: 452 4.3.1.
         min_free: ByteSize = "\"256MiB\"",
-        /// How long a client waits while the disk does not say that its message is stored; then 451 4.3.0,
-        /// and new mail gets 451 4.3.1 until the disk answers. What it stores after all is delivered, so
-        /// that a client that tries again makes a second copy.
+        /// How long a client waits for a disk that does not answer. Then the reply is 451 4.3.0, and new mail
+        /// gets 451 4.3.1 until the disk answers. A message that is stored in the end is delivered, so a client
+        /// that tries again creates a second copy.
         commit_timeout: Duration = "\"1m\"",
     }
 }
 
 section! {
-    /// How names are looked up.
+    /// DNS lookups.
     pub Dns = "dns" {
-        /// Name servers to ask; those of /etc/resolv.conf when the list is empty.
+        /// Name servers; if the list is empty, those of /etc/resolv.conf.
         nameservers: Vec<NameServer> = "[]",
-        /// For one answer. What may have been lost is sent again meanwhile.
+        /// Time for one answer. Queries that may have been lost are repeated within it.
         timeout: Duration = "\"5s\"",
-        /// Times a question is asked.
+        /// How often a query is sent.
         attempts: usize = "3",
     }
 }
 
 section! {
-    /// The delivery log: what was accepted, tried, delivered and returned.
+    /// The delivery log: what was accepted, attempted, delivered and returned.
     pub Log = "log" {
-        /// Where it is written; to standard error when it is left out.
+        /// The log file. Without this key, the log goes to standard error.
         file: Option<PathBuf> = "",
         /// The format of the log.
         format: LogFormat = "\"json\"",
-        /// The second file, where `format = "both"`.
+        /// The second file, if `format = "both"`.
         postfix_file: Option<PathBuf> = "",
     }
 }
 
 section! {
-    /// The sockets that `postrider queue`, `sendmail` and their like talk to.
+    /// The sockets that `postrider queue`, `sendmail` and other commands use.
     pub Control = "control" {
-        /// For operators: root and the daemon's own user.
+        /// The socket for operators: root and the daemon's own user.
         socket: PathBuf = "\"{data_dir}/control.sock\"",
-        /// A group (its number) that may use it too.
+        /// The number of a group whose members may use the operators' socket, too.
         group: Option<u32> = "",
-        /// For everyone: takes mail in, nothing else.
+        /// The socket through which all users submit mail; it does nothing else.
         submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",
-        /// Where local mail is dropped while the daemon is down.
+        /// The drop directory: local mail waits there while the daemon is down.
         drop_dir: PathBuf = "\"{data_dir}/drop\"",
     }
 }
 
 section! {
-    /// Threads.
+    /// Worker threads.
     pub Workers = "workers" {
-        /// How many, 1024 at most; 0 for one each processor. As few of them as are enough have sessions.
+        /// The number of worker threads, at most 1024; 0 for one for each CPU core. Sessions are packed onto as
+        /// few workers as keep up.
         worker_threads: usize = "0",
     }
 }

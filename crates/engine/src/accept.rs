@@ -45,7 +45,7 @@ pub enum Source {
         /// The user whose process handed the message in.
         uid: u32,
     },
-    /// This server: a delivery status notification.
+    /// A delivery status notification of this server.
     Report,
 }
 
@@ -90,7 +90,7 @@ pub enum Verdict {
     Discard(Box<str>),
     /// The message is accepted and held until an operator releases it. The text is the reason, for the log.
     Hold(Box<str>),
-    /// These take the place of the recipient that is judged; at another stage than RCPT, of all recipients.
+    /// Other recipients replace the recipient that is judged; at another stage than RCPT, all recipients.
     Redirect(Vec<Recipient>),
     /// The header is changed when the content is complete.
     Edit(Edits),
@@ -185,7 +185,7 @@ impl Decisions {
         }
     }
 
-    /// These take the place of the given recipient with this index.
+    /// Replaces the given recipient with this index by other recipients.
     pub fn redirect(&mut self, at: usize, recipients: Vec<Recipient>) {
         debug_assert!(self.redirects.last().is_none_or(|(last, _)| *last < at), "one decision a recipient");
         self.redirects.push((at, recipients));

@@ -1,18 +1,275 @@
-//! Man pages, made from the same definitions as the help.
+//! Man pages, generated from the definition of the command line.
 
 use clap::{Args, CommandFactory as _};
-use std::{fs, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 /// Write man pages: postlab.1, and one for each command
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Where
+    /// The directory to write to
     directory: PathBuf,
 }
 
-/// Writes them.
+/// An example: the command line, and what it does.
+type Example = (&'static str, &'static str);
+
+/// The examples of a page, by the page's name.
+const EXAMPLES: &[(&str, &[Example])] = &[
+    (
+        "postlab",
+        &[
+            ("postlab sink -c 127.0.0.1:2600", "Accept mail and discard it."),
+            (
+                "postlab source -s 10 -m 1000 127.0.0.1:2600",
+                "Send 1,000 messages over 10 sessions to that sink.",
+            ),
+        ],
+    ),
+    (
+        "postlab-sink",
+        &[
+            ("postlab sink -c 127.0.0.1:2600", "Accept mail and discard it; print counters."),
+            ("postlab sink --defer 12 127.0.0.1:2600", "Reply 450 to 12 % of the RCPT commands."),
+            (
+                "postlab sink --verify --json 127.0.0.1:2600",
+                "Verify the checksums that bodies carry, and print JSON.",
+            ),
+        ],
+    ),
+    (
+        "postlab-source",
+        &[
+            (
+                "postlab source -s 10 -m 1000 -d --percentiles 127.0.0.1:2600",
+                "Send 1,000 messages over 10 connections that stay open.",
+            ),
+            ("postlab source --rate 500 -m 5000 -s 50 127.0.0.1:2600", "Send 500 messages a second."),
+        ],
+    ),
+    (
+        "postlab-slam",
+        &[(
+            "postlab slam -p 7 -t 50 -m 5000 -w 1 127.0.0.1:2600",
+            "Send from 7 processes with 50 threads each, with a pause of a second.",
+        )],
+    ),
+    (
+        "postlab-smtpc",
+        &[("postlab smtpc -t 100 -s 1000 -r 127.0.0.1:2600", "Send with a connection for each message.")],
+    ),
+    (
+        "postlab-gatling",
+        &[(
+            "postlab gatling -m 100 -c 5000 -z 1 -Z 16 127.0.0.1:2600",
+            "Print the overall and the peak rate of 5,000 messages.",
+        )],
+    ),
+    (
+        "postlab-postal",
+        &[(
+            "postlab postal -m 10 -p 16 -c 3 -r 6000 127.0.0.1:2600 users",
+            "Print a CSV line each minute; the file users has an address on each line.",
+        )],
+    ),
+    (
+        "postlab-run",
+        &[("postlab run crates/lab/scenarios/sizes.toml --repeats 5", "Run a scenario with five repeats.")],
+    ),
+    (
+        "postlab-reproduce",
+        &[
+            ("postlab reproduce all --quick", "Repeat the experiments of all papers, with few messages."),
+            ("postlab reproduce S4", "Repeat the experiments of one paper in full."),
+        ],
+    ),
+    (
+        "postlab-compare",
+        &[(
+            "postlab compare results/A results/B",
+            "Print the differences between two runs that are statistically proven.",
+        )],
+    ),
+    (
+        "postlab-report",
+        &[("postlab report results/20261121-overload -o report.html", "Make a page of a run.")],
+    ),
+    (
+        "postlab-postmark",
+        &[("postlab postmark --preset t1 --run", "Run PostMark's benchmark with a preset.")],
+    ),
+    (
+        "postlab-kv",
+        &[(
+            "postlab kv -T 1000,100,1 -l 20,1024",
+            "Write records to stores, with a sync after 1,000, 100 and 1 of them.",
+        )],
+    ),
+    (
+        "postlab-delete-cost",
+        &[(
+            "postlab delete-cost /var/spool",
+            "Measure what the deletion of stored messages costs, with both backends.",
+        )],
+    ),
+    ("postlab-bonnie", &[("postlab bonnie -d /var/spool -n 16:10k:0", "Run Bonnie++'s file tests.")]),
+    ("postlab-ipc", &[("postlab ipc", "Measure sockets, pipes and shared memory.")]),
+    ("postlab-map-lookup", &[("postlab map-lookup", "Measure maps in the process and behind a socket.")]),
+    ("postlab-log-format", &[("postlab log-format", "Measure what formatting a log line costs.")]),
+    (
+        "postlab-dd",
+        &[("postlab dd bs=8192 count=124000", "Write a file; print the speed of the cache and of the disk.")],
+    ),
+    (
+        "postlab-queuedirs",
+        &[
+            (
+                "postlab queuedirs --slope /var/spool",
+                "Measure queue files with several directories and senders.",
+            ),
+            (
+                "postlab queuedirs --mta postrider -m 10000 /var/spool",
+                "Measure queue creation by a daemon, over SMTP.",
+            ),
+        ],
+    ),
+    (
+        "postlab-queuerun",
+        &[
+            ("postlab queuerun /var/spool", "Measure reading and sorting a queue in each order."),
+            (
+                "postlab queuerun --mta postrider --cold --runners 1,20 /var/spool",
+                "Measure queue runs of Postrider with a cold cache.",
+            ),
+        ],
+    ),
+    (
+        "postlab-syscalls",
+        &[(
+            "postlab syscalls -p 4242 -m 1000 --then 5 -- postlab source -m 1000 127.0.0.1:2525",
+            "Count the system calls of a process while a command runs.",
+        )],
+    ),
+    (
+        "postlab-iostat",
+        &[(
+            "postlab iostat -m 1000 -- postlab source -m 1000 127.0.0.1:25",
+            "Print disk writes and flushes for each message.",
+        )],
+    ),
+    (
+        "postlab-fsync-check",
+        &[("postlab fsync-check /var/spool", "Measure whether a sync reaches the disk.")],
+    ),
+    (
+        "postlab-readwrite",
+        &[("postlab readwrite -s -f 100 -p 10 /var/spool", "Measure ten writers that sync.")],
+    ),
+    (
+        "postlab-fsperf1",
+        &[("postlab fsperf1 -c -r 1000 100 /var/spool", "Create, sync and rename queue files.")],
+    ),
+    (
+        "postlab-fsseq1",
+        &[(
+            "postlab fsseq1 -C 1,10,100 /var/spool",
+            "Write lines to a log, with a sync after 1, 10 and 100 of them.",
+        )],
+    ),
+    (
+        "postlab-fsseq2",
+        &[(
+            "postlab fsseq2 -C 1,10,100 /var/spool",
+            "Write buffered records, with a sync after 1, 10 and 100 of them.",
+        )],
+    ),
+    (
+        "postlab-fsseq3",
+        &[(
+            "postlab fsseq3 -C 1,10,100 /var/spool",
+            "Write records one by one, with a sync after 1, 10 and 100 of them.",
+        )],
+    ),
+    (
+        "postlab-fsseq4",
+        &[(
+            "postlab fsseq4 -C 1,10,100 /var/spool",
+            "Write small records, with a sync after 1, 10 and 100 of them.",
+        )],
+    ),
+    ("postlab-man", &[("postlab man ./man", "Write the man pages to a directory.")]),
+    ("postlab-stat", &[("postlab stat before.txt after.txt", "Compare two samples as ministat does.")]),
+];
+
+/// Writes the man pages.
 pub(crate) fn run(args: &ManArgs) -> Result<(), String> {
-    let say = |e: std::io::Error| format!("write man pages to {}: {e}", args.directory.display());
+    let say = |e: io::Error| format!("write man pages to {}: {e}", args.directory.display());
     fs::create_dir_all(&args.directory).map_err(say)?;
-    clap_mangen::generate_to(crate::Cli::command(), &args.directory).map_err(say)
+    write_all(&args.directory).map_err(say)
+}
+
+fn write_all(dir: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(crate::Cli::command(), dir)?;
+    for (name, examples) in EXAMPLES {
+        let path = dir.join(format!("{name}.1"));
+        let mut page = fs::read_to_string(&path)?;
+        page.push_str(".SH EXAMPLES\n");
+        for (command, about) in *examples {
+            page.push_str(&format!(".TP\n\\fB{}\\fR\n{}\n", escape(command), escape(about)));
+        }
+        page.push_str(".SH SEE ALSO\n");
+        let related = match *name {
+            "postlab" => EXAMPLES[1..].iter().map(|(name, _)| *name).collect(),
+            _ => vec!["postlab"],
+        };
+        let related: Vec<String> =
+            related.into_iter().map(|name| format!(".BR {} (1)", escape(name))).collect();
+        page.push_str(&(related.join(",\n") + "\n"));
+        fs::write(path, page)?;
+    }
+    Ok(())
+}
+
+/// Escapes text for roff: backslashes, and hyphens, which would become dashes.
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_examples_and_see_also() {
+        let dir = tempfile::tempdir().unwrap();
+        write_all(dir.path()).unwrap();
+        let mut count = 0;
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let page = fs::read_to_string(&path).unwrap();
+            for title in ["EXAMPLES", "SEE ALSO"] {
+                assert_eq!(
+                    page.matches(&format!("\n.SH {title}\n")).count(),
+                    1,
+                    "{title} in {}",
+                    path.display()
+                );
+            }
+            count += 1;
+        }
+        assert_eq!(count, EXAMPLES.len());
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_is_understood() {
+        for (_, examples) in EXAMPLES {
+            for (line, _) in *examples {
+                if let Err(error) = crate::Cli::command().try_get_matches_from(line.split(' ')) {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+    }
 }

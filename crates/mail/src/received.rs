@@ -90,7 +90,7 @@ impl ReceivedContent {
         })
     }
 
-    /// The same content in other parts, of which the first one is the header.
+    /// Returns the content in other parts, of which the first one is the header.
     pub fn with_parts(&self, parts: Vec<Part>) -> Self {
         Self::new(self.traits, self.trace_bytes, self.header_bytes, parts)
     }

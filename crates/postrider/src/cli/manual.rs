@@ -1,16 +1,19 @@
-//! Man pages, made from the same definitions as the help and the configuration's reader.
+//! Man pages, generated from the definitions of the command line and of the configuration keys.
+
+mod examples;
 
 use super::{CliError, Ending, args::Cli};
 use crate::{sendmail::options::DOCS, sysexits::Exit};
 use clap::CommandFactory;
 use config::{KeyDoc, SectionDoc};
+use examples::Example;
 use std::{
     fs,
     io::{self, Write},
     path::Path,
 };
 
-/// Writes postrider.1, a page for each subcommand, sendmail.1 under its three names, and postrider.toml.5.
+/// Writes postrider.1, a page for each command, sendmail.1 under its three names, and postrider.toml.5.
 pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {
     let made = fs::create_dir_all(dir).and_then(|()| write_all(dir));
     let count = made.map_err(|error| {
@@ -23,6 +26,7 @@ pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {
 fn write_all(dir: &Path) -> io::Result<usize> {
     // Without the commit: the pages are kept in the repository, and would differ with each.
     clap_mangen::generate_to(Cli::command().version(env!("CARGO_PKG_VERSION")), dir)?;
+    complete_pages(dir)?;
     fs::write(dir.join("postrider.toml.5"), settings_page())?;
     fs::write(dir.join("sendmail.1"), sendmail_page())?;
     for name in ["mailq.1", "newaliases.1"] {
@@ -31,20 +35,62 @@ fn write_all(dir: &Path) -> io::Result<usize> {
     Ok(fs::read_dir(dir)?.filter_map(Result::ok).filter(|entry| is_page(&entry.path())).count())
 }
 
+/// Adds EXAMPLES and SEE ALSO to each page of a command.
+fn complete_pages(dir: &Path) -> io::Result<()> {
+    let pages: Vec<_> = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path()).collect();
+    let name_of = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let mut names: Vec<String> = pages.iter().filter_map(|path| name_of(path)).collect();
+    names.sort_unstable();
+    for path in pages {
+        let Some(name) = name_of(&path) else { continue };
+        let Some((_, examples)) = examples::EXAMPLES.iter().find(|(page, _)| *page == name) else { continue };
+        let mut page = fs::read_to_string(&path)?;
+        page.push_str(&examples_section(examples));
+        page.push_str(&see_also(&related(&name, &names)));
+        fs::write(path, page)?;
+    }
+    Ok(())
+}
+
+/// Returns the pages of the command above, of the commands below, and of the configuration file.
+fn related<'n>(name: &str, names: &'n [String]) -> Vec<(&'n str, u8)> {
+    let depth = name.matches('-').count();
+    let is_related = |other: &&String| {
+        let is_below = other.strip_prefix(name).is_some_and(|rest| rest.starts_with('-'));
+        let is_above = name.strip_prefix(other.as_str()).is_some_and(|rest| rest.starts_with('-'));
+        is_above || (is_below && other.matches('-').count() == depth + 1)
+    };
+    let found = names.iter().filter(is_related).map(|name| (name.as_str(), 1));
+    found.chain([("postrider.toml", 5)]).collect()
+}
+
+fn examples_section(examples: &[Example]) -> String {
+    let mut section = ".SH EXAMPLES\n".to_owned();
+    for (command, about) in examples {
+        section.push_str(&format!(".TP\n\\fB{}\\fR\n{}\n", escape(command), escape(about)));
+    }
+    section
+}
+
+fn see_also(pages: &[(&str, u8)]) -> String {
+    let pages: Vec<String> =
+        pages.iter().map(|(name, section)| format!(".BR {} ({section})", escape(name))).collect();
+    format!(".SH SEE ALSO\n{}\n", pages.join(",\n"))
+}
+
 fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "1" || e == "5")
 }
 
 const INTRODUCTION: &str = "\
-The file is TOML. It is read when the daemon starts and at \\fBpostrider reload\\fR, and checked whole
-before anything is done with it; \\fBpostrider config check\\fR does that alone, and \\fBpostrider config
-show\\fR lists every value with its origin. Unknown keys are errors. A key that is left out has its
-default, also when there is no file at all.
+The file is in TOML format. The daemon reads it at its start and at \\fBpostrider reload\\fR, and checks the whole file
+first. \\fBpostrider config check\\fR only checks a file; \\fBpostrider config show\\fR prints every value with its
+origin. Unknown keys are errors. A key that is not in the file has its default.
 .PP
-A \\fIduration\\fR is written with a unit, \"250ms\", \"300s\", \"5m\", \"4h\", \"5d\", \"1w\" or \"1h30m\"; a bare
-number is seconds. A \\fIsize\\fR is \"64KiB\", \"50MiB\", \"1GiB\", \"1GB\"; a bare number is bytes. A
-relative \\fIpath\\fR in the file starts at the file's folder, one in a default at the current folder.
-In defaults, {machine} stands for the machine's own name, {hostname} and {data_dir} for those keys' values.
+A \\fIduration\\fR has a unit: \"250ms\", \"300s\", \"5m\", \"4h\", \"5d\", \"1w\" or \"1h30m\"; a number without a unit
+is seconds. A \\fIsize\\fR is \"64KiB\", \"50MiB\", \"1GiB\" or \"1GB\"; a number without a unit is bytes. A relative
+\\fIpath\\fR in the file starts at the directory of the file, one in a default at the current directory.
+In defaults, {machine} stands for the name of the machine, {hostname} and {data_dir} for the values of these keys.
 ";
 
 /// postrider.toml(5) in roff.
@@ -57,7 +103,14 @@ fn settings_page() -> String {
     for section in config::schema() {
         section_of(&section, &mut page);
     }
-    page.push_str(".SH FILES\n.I /etc/postrider/postrider.toml\n.SH SEE ALSO\n.BR postrider (1)\n");
+    page.push_str(".SH FILES\n.I /etc/postrider/postrider.toml\n.SH EXAMPLES\n.nf\n");
+    page.push_str(&escape(examples::SETTINGS));
+    page.push_str(".fi\n");
+    page.push_str(&see_also(&[
+        ("postrider", 1),
+        ("postrider-config-check", 1),
+        ("postrider-config-show", 1),
+    ]));
     page
 }
 
@@ -69,23 +122,20 @@ const SENDMAIL: &str = "\
 .br
 \\fBnewaliases\\fR
 .SH DESCRIPTION
-\\fBsendmail\\fR reads a message on standard input, to its end or to a line with a lone dot, and hands it to
-the running daemon. It adds From, Date and Message-ID where they are missing and removes Bcc. While the
-daemon is down, or has no room, the message is kept in the drop directory, on disk, and taken in later.
+\\fBsendmail\\fR reads a message from standard input, up to the end of the input or a line with only a dot, and submits it
+to the running daemon. It adds From, Date and Message-ID if they are missing, and removes Bcc. While the daemon is down or
+has no space, the message is stored in the drop directory, and the daemon accepts it later.
 .PP
-\\fBmailq\\fR lists the queue: * an attempt is under way, ! an operator holds it.
+\\fBmailq\\fR lists the queue. After the queue id, * means that an attempt is under way, and ! that an operator holds the message.
 .SH OPTIONS
 ";
 
 const SENDMAIL_END: &str = "\
 .SH EXIT STATUS
-0: the message is on disk. 64: wrong command line. 65: a bad address, or too large. 69: the daemon is needed
-and does not run. 75: try again later. 77: not permitted. 78: the configuration is wrong.
+0: the message is stored. 64: the command line is wrong. 65: a bad address, or the message is too large. 69: the daemon is
+needed and does not run. 75: temporary failure, try again later. 77: not permitted. 78: the configuration is wrong.
 .SH ENVIRONMENT
 \\fBPOSTRIDER_CONFIG\\fR: the configuration file. \\fBNAME\\fR: the full name.
-.SH SEE ALSO
-.BR postrider (1),
-.BR postrider.toml (5)
 ";
 
 /// sendmail(1) in roff.
@@ -98,7 +148,9 @@ fn sendmail_page() -> String {
     for (option, about) in DOCS {
         page.push_str(&format!(".TP\n\\fB{}\\fR\n{}\n", escape(option), escape(about)));
     }
-    page + SENDMAIL_END
+    page.push_str(SENDMAIL_END);
+    page.push_str(&examples_section(examples::SENDMAIL));
+    page + &see_also(&[("postrider", 1), ("postrider.toml", 5)])
 }
 
 fn section_of(section: &SectionDoc, page: &mut String) {
@@ -159,8 +211,51 @@ mod tests {
                 assert!(page.contains(&format!("\n\\fB{}\\fR: ", key.name)), "{}", key.name);
             }
         }
-        assert!(page.contains("\\fBretry_min\\fR: a duration, default \\fB\"300s\"\\fR\nShortest wait.\n"));
+        assert!(
+            page.contains("\\fBretry_min\\fR: a duration, default \\fB\"300s\"\\fR\nShortest interval.\n")
+        );
         assert!(page.contains(".SH \"[[route]]\"") && page.contains(".SH \"[hosts]\""));
+    }
+
+    #[test]
+    fn every_page_has_examples_and_see_also() {
+        let dir = tempfile::tempdir().unwrap();
+        write_all(dir.path()).unwrap();
+        let mut count = 0;
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let page = fs::read_to_string(&path).unwrap();
+            if page.starts_with(".so ") {
+                continue; // Another name of a page.
+            }
+            for title in ["EXAMPLES", "SEE ALSO"] {
+                assert_eq!(
+                    page.matches(&format!("\n.SH {title}\n")).count(),
+                    1,
+                    "{title} in {}",
+                    path.display()
+                );
+            }
+            count += 1;
+        }
+        assert_eq!(count, examples::EXAMPLES.len() + 2, "each page is written, and each example has a page");
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_that_is_understood() {
+        for (_, examples) in examples::EXAMPLES {
+            for (line, _) in *examples {
+                if let Err(error) = Cli::command().try_get_matches_from(line.split(' ')) {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("postrider.toml");
+        let inside = examples::SETTINGS.replace("/var/log", &dir.path().to_string_lossy());
+        fs::create_dir(dir.path().join("postrider")).unwrap();
+        fs::write(&path, inside).unwrap();
+        config::load_with_origins(Some(&path), config::Purpose::Ask).unwrap();
     }
 
     #[test]

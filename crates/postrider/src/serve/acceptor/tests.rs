@@ -128,7 +128,7 @@ fn message(id: u64) -> Message {
     Message { id: QueueId(id), arrived: UnixMillis::now(), origin: "test".into(), envelope, content }
 }
 
-/// The same before it is accepted.
+/// Returns the draft of [`message`], before it is accepted.
 fn draft(id: u64) -> Draft {
     let Message { id, arrived, origin, envelope, .. } = message(id);
     let content = ReceivedContent::from_bytes("Subject: x\r\n\r\n", 0);

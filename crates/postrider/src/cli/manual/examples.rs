@@ -1,0 +1,217 @@
+//! Examples of the man pages: for each page, commands with what they do.
+
+/// An example: the command line, and what it does.
+pub(super) type Example = (&'static str, &'static str);
+
+/// The examples of a page, by the page's name.
+pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
+    (
+        "postrider",
+        &[
+            (
+                "postrider serve",
+                "Run the daemon with the configuration file in use, or with the embedded default.",
+            ),
+            ("postrider queue list", "List the queue."),
+            ("postrider queue explain 0abqxshv3c000", "Explain why a message waits."),
+        ],
+    ),
+    (
+        "postrider-serve",
+        &[
+            (
+                "postrider serve",
+                "Run the daemon with /etc/postrider/postrider.toml, or with the embedded default.",
+            ),
+            ("postrider serve --config ./postrider.toml", "Run the daemon with another configuration file."),
+        ],
+    ),
+    ("postrider-config", &[("postrider config check", "Check the configuration file in use.")]),
+    (
+        "postrider-config-check",
+        &[
+            ("postrider config check", "Check the configuration file in use."),
+            ("postrider config check ./new.toml", "Check a file before it replaces the one in use."),
+        ],
+    ),
+    (
+        "postrider-config-show",
+        &[
+            (
+                "postrider config show",
+                "Print every value with its origin: a line of the file, or the default.",
+            ),
+            ("postrider config show --json", "Print the values as JSON."),
+        ],
+    ),
+    (
+        "postrider-queue",
+        &[
+            ("postrider queue list --destination example.com", "List the messages for a domain."),
+            ("postrider queue hold all -n", "Print what a command would change."),
+        ],
+    ),
+    (
+        "postrider-queue-list",
+        &[
+            ("postrider queue list", "List all messages in the format of mailq."),
+            (
+                "postrider queue list --status suspended --ids",
+                "Print the queue ids of messages for suspended destinations.",
+            ),
+            (
+                "postrider queue list --json --older 1d",
+                "Print messages older than a day, one JSON object on each line.",
+            ),
+        ],
+    ),
+    (
+        "postrider-queue-count",
+        &[("postrider queue count --destination mx:example.com", "Count the messages for a destination.")],
+    ),
+    (
+        "postrider-queue-explain",
+        &[(
+            "postrider queue explain 0abqxshv3c000",
+            "Print the status, the last outcome and the next attempt of each recipient.",
+        )],
+    ),
+    (
+        "postrider-queue-show",
+        &[
+            ("postrider queue show 0abqxshv3c000", "Print envelope, recipients and header of a message."),
+            ("postrider queue show --json 0abqxshv3c000", "Print them as JSON."),
+        ],
+    ),
+    (
+        "postrider-queue-hold",
+        &[
+            ("postrider queue hold 0abqxshv3c000", "Hold a message."),
+            ("postrider queue hold --sender *@news.example.com", "Hold all messages of a sender domain."),
+        ],
+    ),
+    ("postrider-queue-release", &[("postrider queue release all", "Release all held messages.")]),
+    (
+        "postrider-queue-retry",
+        &[(
+            "postrider queue retry --destination example.com",
+            "Attempt delivery of the messages for a domain now.",
+        )],
+    ),
+    (
+        "postrider-queue-flush",
+        &[(
+            "postrider queue flush",
+            "Attempt delivery of all messages now, and probe suspended destinations.",
+        )],
+    ),
+    (
+        "postrider-queue-bounce",
+        &[(
+            "postrider queue bounce --recipient *@typo.example",
+            "Return the recipients of a domain; other recipients of the same messages are not changed.",
+        )],
+    ),
+    (
+        "postrider-queue-delete",
+        &[
+            (
+                "postrider queue delete -n --sender spammer@example.com",
+                "Print the messages of a sender that would be deleted.",
+            ),
+            ("postrider queue delete --sender spammer@example.com --older 1h", "Delete them."),
+        ],
+    ),
+    (
+        "postrider-queue-run",
+        &[
+            (
+                "postrider queue run --runners 20",
+                "Attempt delivery of each message once, over 20 connections.",
+            ),
+            (
+                "postrider queue run --dry-run --order time",
+                "Measure how long reading and sorting the queue takes.",
+            ),
+        ],
+    ),
+    ("postrider-spool", &[("postrider spool check", "Verify all records of all configured spools.")]),
+    (
+        "postrider-spool-check",
+        &[
+            ("postrider spool check", "Verify all records of all configured spools."),
+            (
+                "postrider spool check --path /mnt/backup/spool --json",
+                "Verify another spool, and print JSON.",
+            ),
+        ],
+    ),
+    ("postrider-spool-dump", &[("postrider spool dump 0abqxshv3c000", "Print all records of a message.")]),
+    (
+        "postrider-spool-salvage",
+        &[(
+            "postrider spool salvage --into /root/salvaged",
+            "Write the messages of damaged segments to files.",
+        )],
+    ),
+    (
+        "postrider-spool-convert",
+        &[(
+            "postrider spool convert --to queue-dirs --into /var/spool/postrider-dirs",
+            "Copy all messages into queue directories.",
+        )],
+    ),
+    ("postrider-why", &[("postrider why 0abqxshv3c000", "Explain why a message waits.")]),
+    (
+        "postrider-status",
+        &[
+            ("postrider status", "Print the counters of recipients and the state of the spool."),
+            ("postrider status --json", "Print them as JSON, for a monitor."),
+        ],
+    ),
+    (
+        "postrider-reload",
+        &[(
+            "postrider reload",
+            "Read the configuration again; prints its problems and exits with 78 if it has any.",
+        )],
+    ),
+    ("postrider-version", &[("postrider version", "Print the version and the commit.")]),
+    (
+        "postrider-completions",
+        &[(
+            "postrider completions bash",
+            "Print the completion script for bash; write it to /usr/share/bash-completion/completions/postrider.",
+        )],
+    ),
+    ("postrider-man", &[("postrider man ./man", "Write the man pages to a directory.")]),
+    (
+        "postrider-sendmail",
+        &[("postrider sendmail -t", "Submit the message on standard input to the recipients in its header.")],
+    ),
+    ("postrider-mailq", &[("postrider mailq", "List the queue.")]),
+    ("postrider-newaliases", &[("postrider newaliases", "Do nothing, successfully.")]),
+];
+
+/// The examples of sendmail(1).
+pub(super) const SENDMAIL: &[Example] = &[
+    ("sendmail -i bob@example.com <message", "Submit a message to a recipient."),
+    ("sendmail -t <message", "Submit a message to the recipients in To, Cc and Bcc."),
+    ("sendmail -bv bob@example.com", "Print where mail for an address goes, without sending anything."),
+    ("mailq", "List the queue."),
+];
+
+/// An example of postrider.toml(5).
+pub(super) const SETTINGS: &str = "\
+hostname = \"mx.example.com\"
+data_dir = \"/var/lib/postrider\"
+
+[[listen]]
+address = \"0.0.0.0:25\"
+
+[local]
+domains = [\"example.com\", \"mx.example.com\"]
+
+[log]
+file = \"/var/log/postrider/mail.json\"
+";
