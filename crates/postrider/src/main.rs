@@ -1,17 +1,14 @@
 //! The daemon and its command line. Under the names `sendmail`, `mailq` and `newaliases` the binary
 //! behaves as those commands do.
 
+mod applets;
 mod cli;
-mod control;
-#[cfg(test)]
-mod fuzz;
 mod own_address;
 mod routing;
-mod sendmail;
 mod serve;
-mod sysexits;
 
 use std::{ffi::OsString, process::ExitCode};
+use submission::sendmail;
 
 /// Threads share the C library's badly: docs/decisions/allocator.md.
 #[global_allocator]
@@ -19,8 +16,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    match sendmail::Personality::of(&arguments) {
-        Some((personality, rest)) => sendmail::run(personality, rest),
+    match sendmail::Applet::of(&arguments) {
+        Some((applet, rest)) => sendmail::run(applet, rest, &applets::Commands),
         None => cli::run(&arguments),
     }
 }

@@ -1,7 +1,7 @@
 //! The command line's definition: help, man pages and shell completions are generated from it.
 
-use crate::control::{Action, Status};
 use clap::{Args, Parser, Subcommand};
+use control::{Action, Status};
 use std::path::PathBuf;
 
 /// The version and commit that `--version` prints, such as `0.1.0 (abc1234567)`.

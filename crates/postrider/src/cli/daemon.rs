@@ -1,14 +1,12 @@
 //! Where commands get their messages from: the daemon, or the spool while it is down.
 
 use super::{CliError, offline, print};
-use crate::{
-    control::{
-        Failure, Id, Listed, Request, Response, Selection,
-        client::{Client, ClientError},
-    },
-    sysexits::Exit,
-};
 use config::Settings;
+use control::Exit;
+use control::{
+    Failure, Id, MessageInfo, Request, Response, Selection,
+    client::{Client, ClientError},
+};
 use std::io;
 
 /// What came of a request for many messages.
@@ -32,7 +30,7 @@ pub(super) fn ask_each(
     client: &mut Client,
     selection: &Selection,
     request: impl Fn(Selection) -> Request,
-    each: &mut dyn FnMut(Listed) -> io::Result<()>,
+    each: &mut dyn FnMut(MessageInfo) -> io::Result<()>,
 ) -> Result<Answer, CliError> {
     let mut is_sound = true;
     let mut complain = |text: &str| {
@@ -64,7 +62,7 @@ pub(super) fn damage(id: Id, why: &str) -> String {
 pub(super) fn list(
     settings: &Settings,
     selection: &Selection,
-    each: &mut dyn FnMut(Listed) -> io::Result<()>,
+    each: &mut dyn FnMut(MessageInfo) -> io::Result<()>,
 ) -> Result<Answer, CliError> {
     match Client::connect(&settings.control.socket) {
         Ok(mut client) => ask_each(&mut client, selection, |selection| Request::List { selection }, each),
@@ -84,7 +82,7 @@ pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<Answer
 }
 
 /// One message, and its header from a daemon that runs.
-pub(super) fn show(settings: &Settings, id: Id) -> Result<(Listed, Option<String>), CliError> {
+pub(super) fn show(settings: &Settings, id: Id) -> Result<(MessageInfo, Option<String>), CliError> {
     let (mut found, mut header) = (None, None);
     match Client::connect(&settings.control.socket) {
         Ok(mut client) => {

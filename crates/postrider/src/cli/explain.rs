@@ -1,12 +1,10 @@
 //! `postrider queue explain`: the state of one message, recipient by recipient.
 
 use super::{Ending, daemon, print, queue::is_live};
-use crate::{
-    cli::CliError,
-    control::{Id, ListedRecipient, Status},
-    sysexits::Exit,
-};
+use crate::cli::CliError;
 use config::Settings;
+use control::Exit;
+use control::{Id, RecipientInfo, Status};
 use mail::UnixMillis;
 use std::{
     io::{self, Write},
@@ -34,7 +32,7 @@ pub(super) fn run(id: &str, settings: &Settings, out: &mut dyn Write) -> Ending 
     Ok(if message.damaged.is_none() { Exit::Ok } else { Exit::DataErr })
 }
 
-fn print_recipient(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Result<()> {
+fn print_recipient(r: &RecipientInfo, now: u64, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{} via {}", print::address(r), print::plain(&r.destination))?;
     writeln!(out, "  status: {}", status_text(r, now))?;
     if r.status == Status::Done {
@@ -64,7 +62,7 @@ fn print_recipient(r: &ListedRecipient, now: u64, out: &mut dyn Write) -> io::Re
     }
 }
 
-fn status_text(r: &ListedRecipient, now: u64) -> String {
+fn status_text(r: &RecipientInfo, now: u64) -> String {
     let text = match r.status {
         Status::Ready => "waiting for a connection",
         Status::Suspended => {

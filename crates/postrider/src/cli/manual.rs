@@ -3,15 +3,16 @@
 mod examples;
 
 use super::{CliError, Ending, args::Cli};
-use crate::{sendmail::options::DOCS, sysexits::Exit};
 use clap::CommandFactory;
 use config::{KeyDoc, SectionDoc};
+use control::Exit;
 use examples::Example;
 use std::{
     fs,
     io::{self, Write},
     path::Path,
 };
+use submission::sendmail::options::DOCS;
 
 /// Writes postrider.1, a page for each command, sendmail.1 under its three names, and postrider.toml.5.
 pub(super) fn write(dir: &Path, out: &mut dyn Write) -> Ending {

@@ -14,63 +14,18 @@ mod status;
 
 pub(crate) use settings::{find as find_config, load as load_config};
 
-use crate::{
-    control::{Failure, client::ClientError},
-    sendmail, serve,
-    sysexits::Exit,
-};
+use crate::{applets, serve};
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use config::Purpose;
+pub(crate) use control::CommandError as CliError;
+use control::Exit;
 use std::{
     ffi::OsString,
     io::{self, Write},
     process::ExitCode,
 };
-
-/// The error that ends a command.
-#[derive(Debug)]
-pub(crate) struct CliError {
-    /// The exit code.
-    pub(crate) exit: Exit,
-    /// The text after `postrider: `; empty when the error was printed already.
-    pub(crate) text: String,
-}
-
-impl CliError {
-    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into() }
-    }
-}
-
-impl From<io::Error> for CliError {
-    fn from(error: io::Error) -> Self {
-        // A reader such as `head` that closed the pipe wants no more output.
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::new(Exit::Ok, "");
-        }
-        Self::new(Exit::IoErr, error.to_string())
-    }
-}
-
-impl From<ClientError> for CliError {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::NotRunning => Self::new(Exit::Unavailable, "the daemon is not running"),
-            ClientError::Broken(text) => Self::new(Exit::TempFail, text),
-            ClientError::Refused(failure) => {
-                let exit = match failure {
-                    Failure::Denied { .. } => Exit::NoPerm,
-                    Failure::Missing { .. } => Exit::NoInput,
-                    Failure::Bad { .. } => Exit::Usage,
-                    Failure::Configuration { .. } => Exit::Config,
-                    Failure::Failed { .. } => Exit::TempFail,
-                };
-                Self::new(exit, failure.text())
-            }
-        }
-    }
-}
+use submission::sendmail;
 
 /// The end of a command: an exit code, whose reason was printed already, or an error to print.
 pub(crate) type Ending = Result<Exit, CliError>;
@@ -147,7 +102,7 @@ fn dispatch(cli: Cli, out: &mut dyn Write) -> Result<End, CliError> {
         Command::Sendmail { arguments } => {
             let config = cli.config.into_iter().flat_map(|file| [OsString::from("-C"), file.into()]);
             let arguments: Vec<OsString> = config.chain(arguments.into_iter().map(OsString::from)).collect();
-            return Ok(End::Other(sendmail::run(sendmail::Personality::Sendmail, &arguments)));
+            return Ok(End::Other(sendmail::run(sendmail::Applet::Sendmail, &arguments, &applets::Commands)));
         }
         Command::Mailq => queue::mailq(&load_config(explicit, Purpose::Ask)?, out)?,
         Command::Newaliases => Exit::Ok,

@@ -1,13 +1,10 @@
 //! The queue as the spool tells of it while the daemon is down.
 
 use super::{CliError, daemon::Answer};
-use crate::{
-    control::{Id, Listed, ListedRecipient, Selection, Status},
-    routing::Routes,
-    serve::wiring,
-    sysexits::Exit,
-};
+use crate::{routing::Routes, serve::wiring};
 use config::Settings;
+use control::Exit;
+use control::{Id, MessageInfo, RecipientInfo, Selection, Status};
 use mail::UnixMillis;
 use spool::Recovered;
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
@@ -16,7 +13,7 @@ use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
 pub(super) fn list(
     settings: &Settings,
     selection: &Selection,
-    each: &mut dyn FnMut(Listed) -> io::Result<()>,
+    each: &mut dyn FnMut(MessageInfo) -> io::Result<()>,
 ) -> Result<Answer, CliError> {
     let now = UnixMillis::now().0;
     let (routes, mut count, mut failed) = (Routes::from(settings), 0, None);
@@ -31,7 +28,7 @@ pub(super) fn list(
 }
 
 /// One message. Its content stays in the spool, so there is no header to show.
-pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<Listed>, CliError> {
+pub(super) fn show(settings: &Settings, id: Id) -> Result<Option<MessageInfo>, CliError> {
     let (routes, mut shown) = (Routes::from(settings), None);
     walk(settings, &mut |recovered| {
         if recovered.message.id == id.0 {
@@ -77,7 +74,7 @@ fn is_missing(folder: &Path) -> bool {
     folder.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn listed(recovered: &Recovered, routes: &Routes) -> Listed {
+fn listed(recovered: &Recovered, routes: &Routes) -> MessageInfo {
     let message = &recovered.message;
     let recipients = message.envelope.recipients.iter().zip(&recovered.recipients);
     let recipients = recipients.map(|(recipient, state)| {
@@ -90,9 +87,9 @@ fn listed(recovered: &Recovered, routes: &Routes) -> Listed {
             (recipient.path.as_str().to_owned(), routes.recipient(&recipient.path).to_string());
         if status == Status::Done {
             let end = state.last.as_ref().map(|(at, outcome)| (outcome, *at));
-            return ListedRecipient::finished(address, destination, end);
+            return RecipientInfo::finished(address, destination, end);
         }
-        ListedRecipient {
+        RecipientInfo {
             address,
             destination,
             status,
@@ -103,7 +100,7 @@ fn listed(recovered: &Recovered, routes: &Routes) -> Listed {
             reason: (status == Status::Waiting).then(|| "when the daemon is started".to_owned()),
         }
     });
-    Listed {
+    MessageInfo {
         id: Id(message.id),
         size_bytes: message.content.size_bytes(),
         arrived_ms: message.arrived.0,

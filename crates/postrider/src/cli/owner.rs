@@ -1,14 +1,15 @@
 //! What root writes into a spool, the daemon must be able to open: so root does it as the daemon's user.
 
 use super::CliError;
-use crate::{sendmail::user_name, sysexits::Exit};
 use config::Settings;
+use control::Exit;
 use rustix::{
     io,
     process::geteuid,
     thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid},
 };
 use std::{fs, os::unix::fs::MetadataExt as _};
+use submission::sendmail::user_name;
 
 /// Takes on user and groups of the owner of `data_dir`. Threads that begin later have them, too; so this
 /// comes before any does.

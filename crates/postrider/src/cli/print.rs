@@ -1,6 +1,6 @@
 //! Messages for people: mailq's look.
 
-use crate::control::{Listed, ListedRecipient, Status};
+use control::{MessageInfo, RecipientInfo, Status};
 use jiff::{Timestamp, tz::TimeZone};
 use std::{
     fmt::Write as _,
@@ -28,7 +28,7 @@ pub(super) fn plain_content(line: &str) -> String {
 }
 
 /// `<>` for the null path, as people write it.
-pub(super) fn sender(message: &Listed) -> String {
+pub(super) fn sender(message: &MessageInfo) -> String {
     match (&message.damaged, message.sender.is_empty()) {
         (Some(_), _) => UNKNOWN.to_owned(),
         (None, true) => "MAILER-DAEMON".to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn sender(message: &Listed) -> String {
 }
 
 /// In brackets, as people write it.
-pub(super) fn address(recipient: &ListedRecipient) -> String {
+pub(super) fn address(recipient: &RecipientInfo) -> String {
     let address = &recipient.address;
     if address.is_empty() { UNKNOWN.to_owned() } else { format!("<{}>", plain(address)) }
 }
@@ -49,7 +49,7 @@ const UNKNOWN: &str = "(unknown)";
 pub(super) const HEAD: &str = "----Queue ID---- --Size-- ---Arrival Time---- --Sender/Recipient------";
 
 /// Behind the id: `*` an attempt is under way, `!` held.
-fn mark(message: &Listed) -> char {
+fn mark(message: &MessageInfo) -> char {
     let any = |status| message.recipients.iter().any(|r| r.status == status);
     if any(Status::InFlight) {
         '*'
@@ -61,7 +61,7 @@ fn mark(message: &Listed) -> char {
 }
 
 /// One message with the recipients that are left, and a blank line.
-pub(super) fn message(message: &Listed, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn message(message: &MessageInfo, out: &mut dyn Write) -> io::Result<()> {
     let id = format!("{}{}", message.id.0, mark(message));
     let (arrived, sender) = (short_time(message.arrived_ms), sender(message));
     writeln!(out, "{id:<16} {:>8} {arrived:<19}  {sender}", message.size_bytes)?;
@@ -82,7 +82,7 @@ pub(super) fn message(message: &Listed, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn reason(recipient: &ListedRecipient) -> String {
+fn reason(recipient: &RecipientInfo) -> String {
     let mut text = recipient.last.as_deref().map(plain).unwrap_or_default();
     if let Some(next) = recipient.next_ms {
         let _ = write!(text, "{}next attempt {}", if text.is_empty() { "" } else { "; " }, short_time(next));

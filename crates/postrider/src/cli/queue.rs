@@ -6,12 +6,10 @@ use super::{
     daemon::{self, Answer},
     explain, owner, print,
 };
-use crate::{
-    control::{Action, Id, Listed, Request, Selection, Status, client::Client},
-    serve::queue_run::{self, Options},
-    sysexits::Exit,
-};
+use crate::serve::queue_run::{self, Options};
 use config::Settings;
+use control::Exit;
+use control::{Action, Id, MessageInfo, Request, Selection, Status, client::Client};
 use std::{
     collections::BTreeSet,
     io::{self, BufRead, Write},
@@ -151,7 +149,7 @@ fn list(settings: &Settings, selection: &Selection, format: Format, out: &mut dy
     if missing.is_empty() { Ok(listed.exit()) } else { Err(not_there(&missing)) }
 }
 
-fn print_one(message: &Listed, format: Format, out: &mut dyn Write) -> io::Result<()> {
+fn print_one(message: &MessageInfo, format: Format, out: &mut dyn Write) -> io::Result<()> {
     if format.only_ids {
         return writeln!(out, "{}", message.id.0);
     }
@@ -282,6 +280,6 @@ fn preview(
 }
 
 /// Is anything of it still to be done?
-pub(super) fn is_live(message: &Listed) -> bool {
+pub(super) fn is_live(message: &MessageInfo) -> bool {
     message.recipients.iter().any(|r| r.status != Status::Done)
 }

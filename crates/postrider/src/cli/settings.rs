@@ -1,8 +1,8 @@
 //! Finding the configuration, and `postrider config`.
 
 use super::{CliError, Ending, args::ConfigCommand};
-use crate::sysexits::Exit;
 use config::{Loaded, Origin, Problems, Purpose, Settings};
+use control::Exit;
 use serde_json::{Map, Value, json};
 use std::{
     io::{self, IsTerminal, Write},

@@ -1,14 +1,12 @@
 //! `postrider status` and `postrider reload`.
 
 use super::{CliError, Ending, daemon, print};
-use crate::{
-    control::{
-        Gauges, RecipientCounters, Request, Response,
-        client::{Client, ClientError},
-    },
-    sysexits::Exit,
-};
 use config::Settings;
+use control::Exit;
+use control::{
+    Gauges, RecipientCounters, Request, Response,
+    client::{Client, ClientError},
+};
 use std::io::Write;
 
 /// Prints the recipient counters and the state of the spool.

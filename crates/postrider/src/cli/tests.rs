@@ -4,9 +4,9 @@ use super::{
     args::{Chosen, Cli, Command},
     explain, queue, status, *,
 };
-use crate::control::{
-    Action, Meant,
-    sample::{self, Daemon, Memory},
+use control::{
+    Action, Matched,
+    fake::{self, Daemon, Memory},
 };
 use mail::QueueId;
 
@@ -73,7 +73,7 @@ fn a_change_says_how_many_and_touches_nobody_else() {
     let daemon = Daemon::serving(Memory::with(3));
     let said = run_line(&daemon, "postrider queue hold 0000000000002").unwrap();
     assert_eq!(said, "1 message held\n");
-    assert_eq!(daemon.done(), [(Action::Hold, Meant::whole(2))]);
+    assert_eq!(daemon.done(), [(Action::Hold, Matched::whole(2))]);
     assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "3 messages deleted\n");
     assert_eq!(run_line(&daemon, "postrider queue delete all").unwrap(), "0 messages deleted\n");
 }
@@ -81,7 +81,7 @@ fn a_change_says_how_many_and_touches_nobody_else() {
 #[test]
 fn a_damaged_message_is_listed_with_what_is_known_and_hides_no_other() {
     let daemon = Daemon::serving(Memory::with(3));
-    daemon.target.queue.lock().unwrap().insert(QueueId(2), sample::damaged(2));
+    daemon.target.queue.lock().unwrap().insert(QueueId(2), fake::damaged(2));
     let (exit, list) = run_line(&daemon, "postrider queue list").unwrap_err();
     assert!(exit == Exit::DataErr && list.ends_with("-- 4 Kbytes in 3 Requests.\n"), "{list}");
     let row: Vec<&str> = list.lines().skip_while(|line| !line.starts_with("0000000000002!")).collect();
@@ -99,7 +99,7 @@ fn a_damaged_message_is_listed_with_what_is_known_and_hides_no_other() {
 #[test]
 fn whose_envelope_is_damaged_is_not_chosen_by_its_addresses() {
     let daemon = Daemon::serving(Memory::with(2));
-    daemon.target.queue.lock().unwrap().insert(QueueId(2), sample::damaged(2));
+    daemon.target.queue.lock().unwrap().insert(QueueId(2), fake::damaged(2));
     for condition in ["--sender *", "--sender <>", "--recipient *"] {
         let line = format!("postrider queue retry {condition}");
         let (exit, said) = run_line(&daemon, &line).unwrap_err();
@@ -149,7 +149,7 @@ fn ids_that_are_gone_give_an_exit_code() {
     assert!(exit == Exit::NoInput && said.ends_with("0000000000009"), "{said}");
     let (exit, said) = run_line(&daemon, "postrider queue retry 0000000000001 0000000000009").unwrap_err();
     assert_eq!((exit, said.as_str()), (Exit::NoInput, "1 message not among the selected ones"));
-    assert_eq!(daemon.done(), [(Action::Retry, Meant::whole(1))]);
+    assert_eq!(daemon.done(), [(Action::Retry, Matched::whole(1))]);
     for line in ["postrider queue show 0000000000009", "postrider why 0000000000009"] {
         assert_eq!(run_line(&daemon, line).unwrap_err().0, Exit::NoInput, "{line}");
     }
@@ -166,7 +166,7 @@ fn ids_come_from_standard_input_as_lists_print_them() {
     let ids: Vec<u64> = selection.ids.iter().map(|id| id.0.0).collect();
     assert_eq!(ids, [1, 2]);
     // With nothing on the pipe, `--status held` alone would select too much.
-    let chosen = Chosen { status: Some(crate::control::Status::Held), ..chosen };
+    let chosen = Chosen { status: Some(control::Status::Held), ..chosen };
     assert_eq!(queue::selection_from(&chosen, &mut &b""[..]).unwrap_err().exit, Exit::NoInput);
     assert_eq!(
         queue::selection_from(&chosen, &mut &b"Mail queue is empty\n"[..]).unwrap_err().exit,

@@ -14,7 +14,6 @@ use super::{
     snapshot::ConfigSnapshot,
     wiring::CHUNK_BYTES,
 };
-use crate::control::Refusal;
 use bytes::Bytes;
 use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
@@ -29,6 +28,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use submission::Refusal;
 use tokio::time::timeout;
 
 /// A disk that is behind is asked again after this.

@@ -1,9 +1,8 @@
 //! What operators and local users may ask of the running daemon.
 
 use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
-use crate::control::{
-    Action, Failure, Gauges, Id, Listed, ListedRecipient, Meant, RecipientCounters, Refusal, Status,
-    Submission, Target,
+use control::{
+    Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientCounters, RecipientInfo, Status,
 };
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
@@ -11,13 +10,14 @@ use mail::{QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, JobView, MessageView};
 use spool::SpoolFailure;
 use std::sync::Arc;
+use submission::{Refusal, Submission};
 
-impl Target for Daemon {
+impl Operations for Daemon {
     fn ids(&self) -> Vec<QueueId> {
         self.driver.lock().engine.queue().ids()
     }
 
-    async fn messages(&self, ids: &[QueueId]) -> Vec<Listed> {
+    async fn messages(&self, ids: &[QueueId]) -> Vec<MessageInfo> {
         let mut all = Vec::with_capacity(ids.len());
         for id in ids {
             all.extend(listed(&self.driver, *id).await);
@@ -39,7 +39,7 @@ impl Target for Daemon {
         Ok(Some(header))
     }
 
-    async fn apply(&self, action: Action, meant: &[Meant]) -> Result<u64, Failure> {
+    async fn apply(&self, action: Action, meant: &[Matched]) -> Result<u64, Failure> {
         let answers: Vec<_> = meant.iter().map(|one| self.driver.request(command(action, one))).collect();
         let mut count = 0;
         // After all of them were handed to the spool, so that they share its commits.
@@ -77,7 +77,9 @@ impl Target for Daemon {
     async fn reload(&self) -> Result<Vec<String>, Failure> {
         self.reload_configuration()
     }
+}
 
+impl submission::Acceptor for Daemon {
     async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
         let now = UnixMillis::now();
         let id = self.driver.ids.next(now.0);
@@ -93,7 +95,7 @@ impl Target for Daemon {
 }
 
 /// An action on one message, in the engine's terms.
-fn command(action: Action, meant: &Meant) -> Command {
+fn command(action: Action, meant: &Matched) -> Command {
     let (id, recipients) = (meant.id, meant.recipients.clone());
     match action {
         Action::Retry => Command::Retry(id),
@@ -143,7 +145,7 @@ fn failed(failure: &SpoolFailure) -> Failure {
 }
 
 /// One message as the listing shows it; none when it is gone meanwhile.
-async fn listed(driver: &Arc<Driver>, id: QueueId) -> Option<Listed> {
+async fn listed(driver: &Arc<Driver>, id: QueueId) -> Option<MessageInfo> {
     let (view, outcomes) = {
         let state = driver.lock();
         (state.engine.queue().message(id)?, state.engine.last_outcomes(id).to_vec())
@@ -166,19 +168,19 @@ fn describe(
     message: &SharedMessage,
     view: &MessageView,
     notes: &[LastOutcome],
-) -> Listed {
+) -> MessageInfo {
     let recipients = (0..).zip(&message.envelope.recipients).zip(current.routes.envelope(&message.envelope));
     let recipients = recipients.map(|((index, recipient), (destination, _))| {
         let address = recipient.path.as_str().to_owned();
         match described(engine, view, notes, index) {
-            Some(row) => ListedRecipient { address, ..row },
+            Some(row) => RecipientInfo { address, ..row },
             None => {
                 let end = notes.iter().find(|note| note.0 == index).map(|note| (&*note.1, note.2));
-                ListedRecipient::finished(address, destination.to_string(), end)
+                RecipientInfo::finished(address, destination.to_string(), end)
             }
         }
     });
-    Listed {
+    MessageInfo {
         id: Id(message.id),
         size_bytes: message.content.size_bytes(),
         arrived_ms: message.arrived.0,
@@ -195,10 +197,10 @@ fn describe_damaged(
     view: &MessageView,
     notes: &[LastOutcome],
     failure: &SpoolFailure,
-) -> Listed {
+) -> MessageInfo {
     let mut left: Vec<u32> = view.jobs.iter().flat_map(|job| job.recipients.iter().copied()).collect();
     left.sort_unstable();
-    Listed {
+    MessageInfo {
         id: Id(view.id),
         size_bytes: u64::from(view.size_bytes),
         arrived_ms: engine.on_wall(view.arrived).0,
@@ -215,7 +217,7 @@ fn described(
     view: &MessageView,
     notes: &[LastOutcome],
     index: u32,
-) -> Option<ListedRecipient> {
+) -> Option<RecipientInfo> {
     let mut row = placed(engine, view.jobs.iter().find(|job| job.recipients.contains(&index))?);
     if let Some((_, outcome, at)) = notes.iter().find(|note| note.0 == index) {
         row.last = Some(outcome.text.to_string());
@@ -225,8 +227,8 @@ fn described(
 }
 
 /// Where a unit is, and why.
-fn placed(engine: &Engine, job: &JobView) -> ListedRecipient {
-    let mut row = ListedRecipient {
+fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
+    let mut row = RecipientInfo {
         address: String::new(),
         destination: job.destination.to_string(),
         status: Status::Ready,

@@ -8,9 +8,9 @@ use super::{
     clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, recovery::Recovery,
     snapshot::ConfigSnapshot, start, wiring,
 };
-use crate::sysexits::Exit;
 use collect::{Items, Source};
 use config::Settings;
+use control::Exit;
 use engine::{Engine, Event, RetryAt};
 use loader::Feed;
 use mail::{Disposition, IdSource};

@@ -11,11 +11,9 @@ use super::{
     tls, wiring,
     workers::{self, Workers},
 };
-use crate::{
-    control::{Failure, PickUp, drop_dir, serve_control, serve_submit, server::Access, socket},
-    sysexits::Exit,
-};
 use config::{ListenTls, Settings};
+use control::Exit;
+use control::{Failure, serve_control, server::Access, socket};
 use engine::{Engine, Event};
 use inbound::{Inbound, Listener, TlsMode, WorkerPool};
 use mail::IdSource;
@@ -32,6 +30,7 @@ use std::{
     sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
+use submission::{MaildropScanner, maildrop, serve_submit};
 use tokio::{
     net::{TcpSocket, UnixListener},
     signal::unix::{Signal, SignalKind, signal},
@@ -109,7 +108,7 @@ pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
         // The umask may have taken it from others.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| fail(dir, e))?;
     }
-    drop_dir::prepare(&settings.control.drop_dir).map_err(|e| fail(&settings.control.drop_dir, e))
+    maildrop::prepare(&settings.control.drop_dir).map_err(|e| fail(&settings.control.drop_dir, e))
 }
 
 fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
@@ -282,8 +281,11 @@ impl Daemon {
         }
         tokio::spawn(serve_control(control, access, self.clone()));
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
-        let drops =
-            PickUp::new(settings.control.drop_dir.clone(), settings.limits.message_bytes, self.clone());
+        let drops = MaildropScanner::new(
+            settings.control.drop_dir.clone(),
+            settings.limits.message_bytes,
+            self.clone(),
+        );
         tokio::spawn(drops.run(wiring::DROP_INTERVAL, self.driver.closing.subscribe()));
         tokio::spawn(self.driver.clone().run_timer());
         tokio::spawn(trim_allocator());

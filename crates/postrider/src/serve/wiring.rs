@@ -1,8 +1,9 @@
 //! The configuration's terms turned into each part's own.
 
 use super::{acceptor::Pipeline, snapshot::ConfigSnapshot, tls};
-use crate::{routing::Routes, sysexits::Exit};
+use crate::routing::Routes;
 use config::{Backend, EhloKeyword, EightBit, LogFormat, Placement, Settings};
+use control::Exit;
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope};
 use policy::Policy;

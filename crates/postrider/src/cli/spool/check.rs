@@ -1,7 +1,7 @@
 //! `postrider spool check`: every record verified, and what they come to.
 
 use super::Ending;
-use crate::sysexits::Exit;
+use control::Exit;
 use serde::Serialize;
 use spool::{LogItem, RecordBody, RecoveryReport, dump_log, inspect_all};
 use std::{
@@ -99,7 +99,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
             }
         },
     });
-    item?;
+    item.map_err(super::spool_error)?;
     Ok(count)
 }
 
@@ -114,7 +114,7 @@ fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
         live.recipients_left += left.clone().count() as u64;
         live.deferred_recipients += left.filter(|r| r.attempt_count > 0).count() as u64;
     });
-    Ok((live, report?))
+    Ok((live, report.map_err(super::spool_error)?))
 }
 
 fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {

@@ -1,8 +1,10 @@
 //! `postrider spool convert`: every message moved into a spool of another backend.
 
 use super::Ending;
-use crate::{cli::CliError, control::client::Client, serve::wiring, sysexits::Exit};
+use crate::{cli::CliError, serve::wiring};
 use config::{Backend, Settings};
+use control::Exit;
+use control::client::Client;
 use spool::{CommitSeq, Recovered, Spool, SpoolFailure, migrate_message};
 use std::{io::Write, path::Path, time::Duration};
 
@@ -38,13 +40,13 @@ pub(super) fn run(
     }
     let mut last = None;
     for found in &messages {
-        last = Some(migrate_one(&*from, found, &*to, last)?);
+        last = Some(migrate_one(&*from, found, &*to, last).map_err(super::spool_error)?);
     }
-    last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq))?;
+    last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq)).map_err(super::spool_error)?;
     to.close();
     from.close();
     let mut count = 0;
-    let report = spool::inspect_all(into, &mut |_| count += 1)?;
+    let report = spool::inspect_all(into, &mut |_| count += 1).map_err(super::spool_error)?;
     if count != messages.len() || !report.is_complete() {
         let all = messages.len();
         let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());

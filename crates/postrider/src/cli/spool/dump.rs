@@ -1,10 +1,8 @@
 //! `postrider spool dump`: records as text, one a line.
 
 use super::{CliError, Ending};
-use crate::{
-    cli::print::{plain, plain_content},
-    sysexits::Exit,
-};
+use crate::cli::print::{plain, plain_content};
+use control::Exit;
 use mail::{Message, QueueId};
 use spool::{LogItem, RecipientState, RecordBody, dump_log};
 use std::{
@@ -22,7 +20,7 @@ pub(super) fn run(dir: &Path, id: Option<&str>, with_content: bool, out: &mut dy
     if let Some(error) = broken {
         return Err(error.into());
     }
-    item?;
+    item.map_err(super::spool_error)?;
     match (id, count) {
         (Some(id), 0) => Err(CliError::new(Exit::NoInput, format!("{id}: no record of it is in the spool"))),
         _ => Ok(Exit::Ok),

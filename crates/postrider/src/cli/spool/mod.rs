@@ -10,8 +10,8 @@ use super::{
     args::{NewBackend, SpoolCommand},
     offline, owner,
 };
-use crate::sysexits::Exit;
 use config::{Backend, Settings};
+use control::Exit;
 use spool::SpoolFailure;
 use std::{io::Write, path::Path};
 
@@ -64,13 +64,12 @@ fn log_only<'a>(settings: &Settings, dir: &'a Path) -> Result<&'a Path, CliError
     Err(CliError::new(Exit::Usage, "this is for spools of the engine \"log\"; the configured one is another"))
 }
 
-impl From<SpoolFailure> for CliError {
-    fn from(failure: SpoolFailure) -> Self {
-        let exit = match failure {
-            SpoolFailure::Io(_) => Exit::IoErr,
-            SpoolFailure::Corrupt(_) => Exit::DataErr,
-            SpoolFailure::Missing | SpoolFailure::Unusable(_) => Exit::NoInput,
-        };
-        Self::new(exit, failure.to_string())
-    }
+/// The error of a command whose spool cannot be read or written.
+fn spool_error(failure: SpoolFailure) -> CliError {
+    let exit = match failure {
+        SpoolFailure::Io(_) => Exit::IoErr,
+        SpoolFailure::Corrupt(_) => Exit::DataErr,
+        SpoolFailure::Missing | SpoolFailure::Unusable(_) => Exit::NoInput,
+    };
+    CliError::new(exit, failure.to_string())
 }

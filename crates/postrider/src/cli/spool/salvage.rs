@@ -1,7 +1,7 @@
 //! `postrider spool salvage`: what can be proved out of damage, into files.
 
 use super::Ending;
-use crate::{control::drop_dir, sysexits::Exit};
+use control::Exit;
 use mail::Envelope;
 use spool::{Salvaged, salvage};
 use std::{
@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::DirBuilderExt as _,
     path::Path,
 };
+use submission::maildrop;
 
 pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
     let mut written = Vec::new();
@@ -22,7 +23,7 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
             }
         }
     });
-    let report = report?;
+    let report = report.map_err(super::spool_error)?;
     if let Some(error) = broken {
         return Err(error.into());
     }
@@ -69,7 +70,7 @@ fn write(into: &Path, one: &Salvaged) -> io::Result<String> {
     let suffix = if one.lost_bytes == 0 { "mail" } else { "incomplete" };
     let name = format!("{}.{suffix}", message.id);
     let content: Vec<u8> = message.content.parts().iter().flat_map(bytes).copied().collect();
-    drop_dir::write_named(&into.join(&name), &envelope, &content)?;
+    maildrop::write_named(&into.join(&name), &envelope, &content)?;
     let lost = match one.lost_bytes {
         0 => String::new(),
         lost => format!(", {lost} bytes of its content are lost"),
@@ -102,8 +103,8 @@ mod tests {
         let message = Message { id, arrived, origin: "test".into(), envelope, content: content_of };
         let recipients = vec![spool::RecipientState::default()];
         write(dir.path(), &Salvaged { message, recipients, lost_bytes: 0 }).unwrap();
-        let files = drop_dir::list(dir.path(), None, 9).unwrap();
-        let again = drop_dir::read(&files[0], 1000).unwrap();
+        let files = maildrop::list(dir.path(), None, 9).unwrap();
+        let again = maildrop::read(&files[0], 1000).unwrap();
         assert_eq!((&again.content[..], again.envelope.body), (content, BodyType::Binary));
     }
 }

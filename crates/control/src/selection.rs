@@ -1,22 +1,22 @@
 //! Which messages an operator means.
 
-use super::protocol::{Id, Listed, ListedRecipient, Status};
+use super::protocol::{Id, MessageInfo, RecipientInfo, Status};
 use mail::QueueId;
 use serde::{Deserialize, Serialize};
 
-/// What is meant of a message.
+/// What is matched of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Meant {
+pub struct Matched {
     /// The message.
-    pub(crate) id: QueueId,
+    pub id: QueueId,
     /// The selected recipients, by their place in the envelope, in order; `None`: all that are left.
-    pub(crate) recipients: Option<Vec<u32>>,
+    pub recipients: Option<Vec<u32>>,
 }
 
-impl Meant {
+impl Matched {
     /// The whole message.
-    #[cfg(test)]
-    pub(crate) fn whole(id: u64) -> Self {
+    #[cfg(any(test, feature = "fake"))]
+    pub fn whole(id: u64) -> Self {
         Self { id: QueueId(id), recipients: None }
     }
 }
@@ -24,45 +24,45 @@ impl Meant {
 /// Messages that meet every condition given; with none, nothing unless `all` is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Selection {
+pub struct Selection {
     /// Every message.
-    pub(crate) all: bool,
+    pub all: bool,
     /// One of these.
-    pub(crate) ids: Vec<Id>,
+    pub ids: Vec<Id>,
     /// The reverse-path; `<>` or the empty text for the null path.
-    pub(crate) sender: Option<String>,
+    pub sender: Option<String>,
     /// A recipient that is left.
-    pub(crate) recipient: Option<String>,
+    pub recipient: Option<String>,
     /// Where a recipient that is left goes: its domain, `mx:example.com`, or what stands behind the colon.
-    pub(crate) destination: Option<String>,
+    pub destination: Option<String>,
     /// Accepted longer ago than this.
-    pub(crate) older_ms: Option<u64>,
+    pub older_ms: Option<u64>,
     /// Accepted less long ago.
-    pub(crate) younger_ms: Option<u64>,
+    pub younger_ms: Option<u64>,
     /// Where a recipient that is left is.
-    pub(crate) status: Option<Status>,
+    pub status: Option<Status>,
 }
 
 impl Selection {
     /// Every message.
-    pub(crate) fn all() -> Self {
+    pub fn all() -> Self {
         Self { all: true, ..Self::default() }
     }
 
     /// Is no condition given at all?
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// The conditions that need no envelope.
-    pub(crate) fn without_addresses(&self) -> Self {
+    pub fn without_addresses(&self) -> Self {
         let mut known = Self { sender: None, recipient: None, ..self.clone() };
         known.all |= known.is_empty() && !self.is_empty();
         known
     }
 
     /// Does the message meet every condition?
-    pub(crate) fn matches(&self, message: &Listed, now_ms: u64) -> bool {
+    pub fn matches(&self, message: &MessageInfo, now_ms: u64) -> bool {
         if self.is_empty() || (!self.ids.is_empty() && !self.ids.contains(&message.id)) {
             return false;
         }
@@ -78,23 +78,23 @@ impl Selection {
     }
 
     /// Which recipients of a message that matches; `None`: all that are left.
-    pub(crate) fn recipients_meant(&self, message: &Listed) -> Option<Vec<u32>> {
+    pub fn recipients_meant(&self, message: &MessageInfo) -> Option<Vec<u32>> {
         if !self.asks_of_recipients() {
             return None;
         }
         let left = (0..).zip(&message.recipients).filter(|(_, r)| r.status != Status::Done);
-        let (meant, others): (Vec<_>, Vec<_>) = left.partition(|(_, r)| self.matches_recipient(r));
-        (!others.is_empty()).then(|| meant.into_iter().map(|(index, _)| index).collect())
+        let (matched, others): (Vec<_>, Vec<_>) = left.partition(|(_, r)| self.matches_recipient(r));
+        (!others.is_empty()).then(|| matched.into_iter().map(|(index, _)| index).collect())
     }
 
     /// Is there a condition that some recipients of a message may meet, and others not?
-    pub(crate) fn asks_of_recipients(&self) -> bool {
+    pub fn asks_of_recipients(&self) -> bool {
         self.recipient.is_some() || self.destination.is_some() || self.status.is_some()
     }
 
     /// One recipient must meet all the conditions on recipients: "held for example.com" is not
     /// met by one that is held and another for example.com.
-    fn matches_recipient(&self, r: &ListedRecipient) -> bool {
+    fn matches_recipient(&self, r: &RecipientInfo) -> bool {
         let destination = |pattern: &String| {
             let domain = r.address.rsplit_once('@').map_or("", |(_, domain)| domain);
             let target = r.destination.split_once(':').map_or("", |(_, target)| target);
@@ -113,7 +113,7 @@ impl Selection {
 
 /// Does `text` match `pattern`, where `*` stands for any characters and `?` for one? Letter case
 /// does not matter. Takes time proportional to the product of the lengths at worst.
-pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
+pub fn matches_glob(pattern: &str, text: &str) -> bool {
     let fold = |s: &str| s.chars().flat_map(char::to_lowercase).collect::<Vec<char>>();
     let (pattern, text) = (fold(pattern), fold(text));
     let (mut p, mut t) = (0, 0);
@@ -142,7 +142,7 @@ pub(crate) fn matches_glob(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::sample;
+    use crate::fake;
 
     #[test]
     fn globs_match_whole_addresses_in_any_letter_case() {
@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn nothing_is_selected_by_no_condition() {
-        assert!(!Selection::default().matches(&sample::message(1), 0));
-        assert!(Selection::all().matches(&sample::message(1), 0));
+        assert!(!Selection::default().matches(&fake::message(1), 0));
+        assert!(Selection::all().matches(&fake::message(1), 0));
     }
 
     #[test]
     fn every_condition_must_be_met() {
-        let message = sample::message(1); // accepted at 1000 ms, alice@a.test → bob@b.test (waiting), carol@c.test (held)
+        let message = fake::message(1); // accepted at 1000 ms, alice@a.test → bob@b.test (waiting), carol@c.test (held)
         let met = |change: fn(&mut Selection)| {
             let mut selection = Selection::default();
             change(&mut selection);
@@ -201,15 +201,15 @@ mod tests {
     fn conditions_on_recipients_are_met_by_one_and_the_same() {
         let mut selection = Selection { status: Some(Status::Held), ..Selection::default() };
         selection.destination = Some("c.test".to_owned());
-        assert!(selection.matches(&sample::message(1), 0));
+        assert!(selection.matches(&fake::message(1), 0));
         selection.destination = Some("b.test".to_owned());
-        assert!(!selection.matches(&sample::message(1), 0));
+        assert!(!selection.matches(&fake::message(1), 0));
     }
 
     #[test]
     fn conditions_on_recipients_mean_those_that_meet_them_and_others_mean_all() {
         let held = Selection { status: Some(Status::Held), ..Selection::default() };
-        let mut message = sample::message(1);
+        let mut message = fake::message(1);
         assert_eq!(held.recipients_meant(&message), Some(vec![1]));
         assert_eq!(Selection::all().recipients_meant(&message), None);
         message.recipients[0].status = Status::Done;
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn settled_recipients_are_no_longer_found() {
-        let mut message = sample::message(1);
+        let mut message = fake::message(1);
         message.recipients[0].status = Status::Done;
         let selection = Selection { recipient: Some("bob@*".to_owned()), ..Selection::default() };
         assert!(!selection.matches(&message, 0));

@@ -1,26 +1,22 @@
 //! The binary under the names `sendmail`, `mailq` and `newaliases`: what every program on a Unix
 //! machine that sends mail expects. Exit codes are those of sysexits.h.
 
-pub(crate) mod addresses;
-mod bs;
-pub(crate) mod message;
-pub(crate) mod options;
+pub mod addresses;
+pub mod message;
+pub mod options;
+mod smtp_stdin;
 mod user;
-mod verify;
+pub mod verify;
 
 use crate::{
-    cli::{self, CliError, complain},
-    control::{
-        Selection,
-        client::{self, ClientError, Submitted},
-        drop_dir,
-        submission::{RECIPIENTS_MAX, wire_form},
-    },
-    sysexits::Exit,
+    envelope::{RECIPIENTS_MAX, wire_form},
+    maildrop,
+    submit_client::{self, Submitted},
 };
-use config::{Purpose, Settings};
+use config::Settings;
+use control::{CommandError, Exit, Selection, client::ClientError};
 use mail::{BodyType, Envelope, ForwardPath, Recipient, ReversePath};
-use message::Draft;
+use message::ParsedMessage;
 use options::{Mode, Options};
 use std::{
     collections::HashSet,
@@ -30,11 +26,11 @@ use std::{
     process::ExitCode,
 };
 use user::User;
-pub(crate) use user::name as user_name;
+pub use user::name as user_name;
 
 /// Which command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Personality {
+pub enum Applet {
     /// `sendmail`.
     Sendmail,
     /// `mailq`.
@@ -43,13 +39,13 @@ pub(crate) enum Personality {
     Newaliases,
 }
 
-impl Personality {
+impl Applet {
     /// By the name it was called under; with the arguments behind the name. `postrider sendmail` is
     /// one too: what is behind it has sendmail's rules, not ours.
-    pub(crate) fn of(arguments: &[OsString]) -> Option<(Self, &[OsString])> {
+    pub fn of(arguments: &[OsString]) -> Option<(Self, &[OsString])> {
         let called = Path::new(arguments.first()?).file_name()?.to_str()?;
-        if let Some(personality) = Self::named(called) {
-            return Some((personality, &arguments[1..]));
+        if let Some(applet) = Self::named(called) {
+            return Some((applet, &arguments[1..]));
         }
         (arguments.get(1)? == "sendmail").then(|| (Self::Sendmail, &arguments[2..]))
     }
@@ -64,18 +60,43 @@ impl Personality {
     }
 }
 
-/// Runs it.
-pub(crate) fn run(personality: Personality, arguments: &[OsString]) -> ExitCode {
-    let ended =
-        Options::parse(arguments).map_err(|text| CliError::new(Exit::Usage, text)).and_then(|mut options| {
-            match personality {
+/// The commands of the main program that the interface stands for.
+pub trait Commands {
+    /// Reads the configuration: the named file, or the one that is found.
+    ///
+    /// # Errors
+    /// It cannot be read, or has errors.
+    fn load_config(&self, explicit: Option<&Path>) -> Result<Settings, CommandError>;
+
+    /// Lists the queue, as mailq does.
+    ///
+    /// # Errors
+    /// The queue cannot be read.
+    fn list_queue(&self, settings: &Settings, out: &mut dyn Write) -> Result<Exit, CommandError>;
+
+    /// Tries messages now: those that are selected, or all.
+    ///
+    /// # Errors
+    /// The daemon does not run, or refuses.
+    fn flush(&self, settings: &Settings, selection: Option<&Selection>) -> Result<Exit, CommandError>;
+
+    /// Returns where mail of this machine for an address goes, in words; `None` where there is no such user.
+    fn route(&self, settings: &Settings, path: &ForwardPath) -> Option<String>;
+}
+
+/// Runs one of the commands.
+pub fn run(applet: Applet, arguments: &[OsString], commands: &dyn Commands) -> ExitCode {
+    let ended = Options::parse(arguments).map_err(|text| CommandError::new(Exit::Usage, text)).and_then(
+        |mut options| {
+            match applet {
                 _ if options.mode == Mode::Help => {}
-                Personality::Sendmail => {}
-                Personality::Mailq => options.mode = Mode::ListQueue,
-                Personality::Newaliases => options.mode = Mode::InitAliases,
+                Applet::Sendmail => {}
+                Applet::Mailq => options.mode = Mode::ListQueue,
+                Applet::Newaliases => options.mode = Mode::InitAliases,
             }
-            perform(&options)
-        });
+            perform(&options, commands)
+        },
+    );
     let exit = ended.unwrap_or_else(|error| {
         complain("sendmail", &error.text);
         error.exit
@@ -83,7 +104,15 @@ pub(crate) fn run(personality: Personality, arguments: &[OsString]) -> ExitCode 
     exit.into()
 }
 
-fn perform(options: &Options) -> Result<Exit, CliError> {
+/// Writes to standard error, behind the name of the program.
+fn complain(who: &str, text: &str) {
+    if !text.is_empty() {
+        // With standard error closed there is no other place to write to.
+        let _ = writeln!(io::stderr(), "{who}: {text}");
+    }
+}
+
+fn perform(options: &Options, commands: &dyn Commands) -> Result<Exit, CommandError> {
     match &options.mode {
         Mode::Deliver => {}
         Mode::InitAliases => {
@@ -96,36 +125,30 @@ fn perform(options: &Options) -> Result<Exit, CliError> {
             io::stdout().write_all(options::help().as_bytes())?;
             return Ok(Exit::Ok);
         }
-        Mode::Refused(why) => return Err(CliError::new(Exit::Usage, *why)),
+        Mode::Refused(why) => return Err(CommandError::new(Exit::Usage, *why)),
         Mode::Smtp | Mode::Verify | Mode::ListQueue | Mode::Flush(_) => {}
     }
-    let settings = cli::load_config(options.config.as_deref(), Purpose::Ask)?;
+    let settings = commands.load_config(options.config.as_deref())?;
     match &options.mode {
         Mode::ListQueue => {
             let mut out = io::BufWriter::new(io::stdout().lock());
-            let exit = cli::queue::mailq(&settings, &mut out)?;
+            let exit = commands.list_queue(&settings, &mut out)?;
             out.flush()?;
             Ok(exit)
         }
-        Mode::Flush(selection) => flush(&settings, selection),
-        Mode::Smtp => bs::run(&settings),
-        Mode::Verify => verify::run(&options.recipients, &settings, &mut io::stdout().lock()),
+        Mode::Flush(selection) => {
+            commands.flush(&settings, Some(selection).filter(|selection| !selection.is_empty()))
+        }
+        Mode::Smtp => smtp_stdin::run(&settings),
+        Mode::Verify => verify::run(&options.recipients, &settings, commands, &mut io::stdout().lock()),
         _ => deliver(options, &settings),
     }
 }
 
-fn flush(settings: &Settings, selection: &Selection) -> Result<Exit, CliError> {
-    if selection.is_empty() {
-        cli::queue::flush(settings).map(|_| Exit::Ok)
-    } else {
-        cli::queue::retry(settings, selection)
-    }
-}
-
 /// Reads a message and hands it in.
-fn deliver(options: &Options, settings: &Settings) -> Result<Exit, CliError> {
+fn deliver(options: &Options, settings: &Settings) -> Result<Exit, CommandError> {
     if options.recipients.is_empty() && !options.from_header {
-        return Err(CliError::new(
+        return Err(CommandError::new(
             Exit::Usage,
             "recipients must be given as arguments or, with -t, in the header",
         ));
@@ -149,7 +172,7 @@ fn compose(
     options: &Options,
     settings: &Settings,
     stdin: &mut dyn io::BufRead,
-) -> Result<(Envelope, Vec<u8>), CliError> {
+) -> Result<(Envelope, Vec<u8>), CommandError> {
     let user = User::current();
     let reverse_path = sender(options, settings, &user)?;
     let mut recipients = Vec::new();
@@ -158,11 +181,11 @@ fn compose(
     }
     // What a line is, and where the header ends, is decided on what will leave.
     let raw = wire_form(message::read(stdin, options.ignore_dots, settings.limits.message_bytes)?);
-    let mut draft = Draft::parse(&raw);
+    let mut draft = ParsedMessage::parse(&raw);
     if options.from_header {
         recipients.extend(draft.recipients().map_err(data_error)?);
     }
-    let author = message::Author {
+    let author = message::LocalUser {
         address: reverse_path.as_str(),
         user: &user.name,
         full_name: options.full_name.as_deref().unwrap_or(&user.full_name),
@@ -179,11 +202,11 @@ fn compose(
     Ok((envelope, content))
 }
 
-fn data_error(text: String) -> CliError {
-    CliError::new(Exit::DataErr, text)
+fn data_error(text: String) -> CommandError {
+    CommandError::new(Exit::DataErr, text)
 }
 
-fn sender(options: &Options, settings: &Settings, user: &User) -> Result<ReversePath, CliError> {
+fn sender(options: &Options, settings: &Settings, user: &User) -> Result<ReversePath, CommandError> {
     let text = match options.sender.as_deref() {
         Some("" | "<>") => return Ok(ReversePath::Null),
         // As an address in a header, so that `Name <a@b>` is understood.
@@ -211,20 +234,20 @@ fn envelope_for(
     recipients: &[String],
     options: &Options,
     settings: &Settings,
-) -> Result<Envelope, CliError> {
+) -> Result<Envelope, CommandError> {
     let mut envelope = Envelope::new(reverse_path);
     let mut seen = HashSet::new();
     for address in recipients {
         let address = qualified(address, settings);
         let path = ForwardPath::parse(&address, true)
-            .map_err(|why| CliError::new(Exit::DataErr, format!("recipient <{address}>: {why}")))?;
+            .map_err(|why| CommandError::new(Exit::DataErr, format!("recipient <{address}>: {why}")))?;
         // Named on the command line and in two header fields, it is still one copy.
         if seen.insert(path.clone()) {
             envelope.recipients.push(Recipient { notify: options.notify, ..Recipient::new(path) });
         }
     }
     if envelope.recipients.is_empty() {
-        return Err(CliError::new(Exit::Usage, "no recipient addresses found in the header"));
+        return Err(CommandError::new(Exit::Usage, "no recipient addresses found in the header"));
     }
     envelope.smtputf8 =
         !envelope.reverse_path.as_str().is_ascii() || recipients.iter().any(|r| !r.is_ascii());
@@ -240,33 +263,33 @@ fn submit(
     settings: &Settings,
     envelope: &Envelope,
     content: &[u8],
-) -> Result<Exit, CliError> {
+) -> Result<Exit, CommandError> {
     let say = |text: &str| {
         if options.verbose {
             complain("sendmail", text);
         }
     };
-    let trouble = match client::submit(&settings.control.submit_socket, envelope, content) {
+    let trouble = match submit_client::submit(&settings.control.submit_socket, envelope, content) {
         Ok(Submitted::Accepted(id)) => {
             say(&format!("queued as {id}"));
             return Ok(Exit::Ok);
         }
         Ok(Submitted::Refused(refusal)) if refusal.permanent => {
-            return Err(CliError::new(Exit::DataErr, refusal.text));
+            return Err(CommandError::new(Exit::DataErr, refusal.text));
         }
         Ok(Submitted::Refused(refusal)) => refusal.text,
         Err(ClientError::NotRunning) => "the daemon is not running".to_owned(),
         Err(ClientError::Refused(failure)) => failure.text().to_owned(),
         Err(ClientError::Broken(text)) => text,
     };
-    match drop_dir::write(&settings.control.drop_dir, envelope, content) {
+    match maildrop::write(&settings.control.drop_dir, envelope, content) {
         Ok(()) => {
             say(&format!("{trouble}: the message waits in {}", settings.control.drop_dir.display()));
             Ok(Exit::Ok)
         }
         Err(error) => {
             let dir = settings.control.drop_dir.display();
-            Err(CliError::new(Exit::TempFail, format!("{trouble}, and writing to {dir}: {error}")))
+            Err(CommandError::new(Exit::TempFail, format!("{trouble}, and writing to {dir}: {error}")))
         }
     }
 }
@@ -281,7 +304,7 @@ mod tests {
         settings
     }
 
-    fn compose_with(arguments: &[&str], stdin: &str) -> Result<(Envelope, String), CliError> {
+    fn compose_with(arguments: &[&str], stdin: &str) -> Result<(Envelope, String), CommandError> {
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         let options = Options::parse(&arguments).unwrap();
         let (envelope, content) = compose(&options, &settings(), &mut stdin.as_bytes())?;

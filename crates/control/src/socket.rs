@@ -10,7 +10,7 @@ use std::{
 
 /// Listens at `path` with these permissions. A socket that nobody listens on any more is replaced;
 /// when somebody does, the error is [`io::ErrorKind::AddrInUse`].
-pub(crate) fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
+pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
@@ -44,6 +44,18 @@ fn permit(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
         })?;
     }
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
+}
+
+/// The next connection. Out of descriptors, accepting at once again would only burn the processor.
+pub async fn accept(listener: &tokio::net::UnixListener) -> Option<tokio::net::UnixStream> {
+    match listener.accept().await {
+        Ok((stream, _)) => Some(stream),
+        Err(error) => {
+            tracing::warn!(%error, "accept on a local socket");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            None
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! is checked against the kernel's word on who asks.
 
 use super::{
-    Target,
-    protocol::{Action, Failure, Id, Listed, REQUEST_BYTES_MAX, Request, Response},
-    selection::{Meant, Selection},
+    Operations,
+    protocol::{Action, Failure, Id, MessageInfo, REQUEST_BYTES_MAX, Request, Response},
+    selection::{Matched, Selection},
+    socket::accept,
 };
 use mail::{QueueId, UnixMillis};
 use std::{sync::Arc, time::Duration};
@@ -20,7 +21,7 @@ use tokio::{
 };
 
 /// Messages asked of the daemon at once.
-pub(crate) const PAGE: usize = 128;
+pub const PAGE: usize = 128;
 /// Connections served at a time.
 const CONNECTIONS_MAX: usize = 64;
 /// Silence allowed from a client, both ways.
@@ -30,7 +31,7 @@ const HEADER_BYTES_MAX: usize = 256 * 1024;
 
 /// The users that may use the operators' socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// Root and the daemon's own user.
     Owner,
     /// All users whom the socket's permissions admit: a group was configured.
@@ -44,7 +45,7 @@ impl Access {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve_control<T: Target>(listener: UnixListener, access: Access, target: Arc<T>) {
+pub async fn serve_control<T: Operations>(listener: UnixListener, access: Access, target: Arc<T>) {
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(permit) = free.clone().acquire_owned().await else { return };
@@ -56,18 +57,6 @@ pub(crate) async fn serve_control<T: Target>(listener: UnixListener, access: Acc
             let _ = Connection::new(stream, target).serve(allowed).await;
             drop(permit);
         });
-    }
-}
-
-/// The next connection. Out of descriptors, accepting at once again would only burn the processor.
-pub(super) async fn accept(listener: &UnixListener) -> Option<UnixStream> {
-    match listener.accept().await {
-        Ok((stream, _)) => Some(stream),
-        Err(error) => {
-            tracing::warn!(%error, "accept on a local socket");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            None
-        }
     }
 }
 
@@ -108,7 +97,7 @@ struct Connection<T> {
     target: Arc<T>,
 }
 
-impl<T: Target> Connection<T> {
+impl<T: Operations> Connection<T> {
     fn new(stream: UnixStream, target: Arc<T>) -> Self {
         let (from, to) = stream.into_split();
         Self { from: BufReader::new(from), to: BufWriter::new(to), target }
@@ -169,7 +158,7 @@ impl<T: Target> Connection<T> {
         self.send(&Response::Done { count }).await
     }
 
-    /// The ids that can be meant at all: those named, else all.
+    /// The ids that can be matched at all: those named, else all.
     fn candidates(&self, selection: &Selection) -> Vec<QueueId> {
         if selection.is_empty() {
             return Vec::new();
@@ -185,21 +174,21 @@ impl<T: Target> Connection<T> {
 
     /// Returns the selected messages among these. Of one whose envelope is damaged nobody knows whether it is, where the
     /// envelope decides: it is left alone, and told.
-    async fn page(&mut self, ids: &[QueueId], selection: &Selection) -> Result<Vec<Listed>, Ended> {
+    async fn page(&mut self, ids: &[QueueId], selection: &Selection) -> Result<Vec<MessageInfo>, Ended> {
         let now = UnixMillis::now().0;
         let messages = self.target.messages(ids).await;
-        let mut meant = Vec::with_capacity(messages.len());
+        let mut matched = Vec::with_capacity(messages.len());
         for message in messages {
             if selection.matches(&message, now) {
-                meant.push(message);
+                matched.push(message);
             } else if let Some(why) = &message.damaged
                 && selection.without_addresses().matches(&message, now)
             {
-                let text = format!("{} may be meant, but its record is damaged: {why}", message.id.0);
+                let text = format!("{} may be matched, but its record is damaged: {why}", message.id.0);
                 self.send(&Response::Note { text }).await?;
             }
         }
-        Ok(meant)
+        Ok(matched)
     }
 
     async fn list(&mut self, selection: &Selection) -> Result<u64, Ended> {
@@ -230,7 +219,7 @@ impl<T: Target> Connection<T> {
         }
         let mut count = 0;
         for ids in self.candidates(selection).chunks(PAGE) {
-            let mut meant = Vec::new();
+            let mut matched = Vec::new();
             for message in self.page(ids, selection).await? {
                 let id = message.id.0;
                 let recipients =
@@ -243,11 +232,11 @@ impl<T: Target> Connection<T> {
                         let text = format!("{id} cannot be {what}{which}, its record is damaged: {why}");
                         self.send(&Response::Note { text }).await?;
                     }
-                    _ => meant.push(Meant { id, recipients }),
+                    _ => matched.push(Matched { id, recipients }),
                 }
             }
-            if !meant.is_empty() {
-                count += self.target.apply(action, &meant).await?;
+            if !matched.is_empty() {
+                count += self.target.apply(action, &matched).await?;
             }
         }
         Ok(count)
@@ -269,7 +258,7 @@ impl<T: Target> Connection<T> {
 }
 
 /// Up to and with the empty line, and not more than is shown.
-pub(crate) fn header_of(content: &[u8]) -> &[u8] {
+pub fn header_of(content: &[u8]) -> &[u8] {
     let end = content.windows(4).position(|w| w == b"\r\n\r\n").map_or(content.len(), |at| at + 4);
     &content[..end.min(HEADER_BYTES_MAX)]
 }

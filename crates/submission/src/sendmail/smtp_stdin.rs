@@ -3,8 +3,8 @@
 
 mod dialog;
 
-use crate::{cli::CliError, sysexits::Exit};
 use config::{ListenTls, Settings};
+use control::{CommandError, Exit};
 use dialog::{Dialog, End, Replies};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Carries the dialog until the daemon ends it. The exit code tells whether something was refused.
-pub(super) fn run(settings: &Settings) -> Result<Exit, CliError> {
+pub(crate) fn run(settings: &Settings) -> Result<Exit, CommandError> {
     let Some(address) = listener(settings) else {
         return unavailable("no listener without implicit TLS is configured");
     };
@@ -30,21 +30,21 @@ pub(super) fn run(settings: &Settings) -> Result<Exit, CliError> {
         End::Deferred => Ok(Exit::TempFail),
         End::Refused => Ok(Exit::DataErr),
         End::Cut => {
-            Err(CliError::new(Exit::DataErr, "the input ended inside of a message, which was not sent"))
+            Err(CommandError::new(Exit::DataErr, "the input ended inside of a message, which was not sent"))
         }
         End::Unanswered => {
             let why = format!("the daemon at {address} closed the connection without a reply");
-            Err(CliError::new(Exit::TempFail, why))
+            Err(CommandError::new(Exit::TempFail, why))
         }
     }
 }
 
 /// The client speaks SMTP, so it is told in SMTP too (RFC 5321 §3.8).
-fn unavailable(why: &str) -> Result<Exit, CliError> {
+fn unavailable(why: &str) -> Result<Exit, CommandError> {
     let mut out = io::stdout().lock();
     out.write_all(b"421 4.3.0 Service not available\r\n")?;
     out.flush()?;
-    Err(CliError::new(Exit::Unavailable, why))
+    Err(CommandError::new(Exit::Unavailable, why))
 }
 
 fn carry(mut stream: &TcpStream, mut input: &File, output: &mut dyn Write) -> io::Result<End> {

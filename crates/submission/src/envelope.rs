@@ -9,57 +9,57 @@ use mail::{
 use serde::{Deserialize, Serialize};
 
 /// Longest written envelope: [`RECIPIENTS_MAX`] of the longest addresses fit.
-pub(crate) const HEADER_BYTES_MAX: usize = 1024 * 1024;
+pub const HEADER_BYTES_MAX: usize = 1024 * 1024;
 /// Recipients in one written envelope; whoever has more writes several.
-pub(crate) const RECIPIENTS_MAX: usize = 1000;
+pub const RECIPIENTS_MAX: usize = 1000;
 
 /// More than that? Operators are shown messages whole, many at a time: others must not fill their screens and
 /// the daemon's memory. Root and the daemon's own user may, such as with what was salvaged.
-pub(crate) fn has_too_many(envelope: &Envelope, uid: u32) -> bool {
+pub fn has_too_many(envelope: &Envelope, uid: u32) -> bool {
     envelope.recipients.len() > RECIPIENTS_MAX && !is_trusted(uid)
 }
 
 /// Is this root or the daemon's own user?
-pub(crate) fn is_trusted(uid: u32) -> bool {
+pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// A message, checked, with all that the daemon needs to accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Submission {
+pub struct Submission {
     /// From whom, for whom.
-    pub(crate) envelope: Envelope,
+    pub envelope: Envelope,
     /// Header and body; every line ends in CRLF, and there is no other CR or LF, and no NUL, unless it was written
     /// down [verbatim](Header::verbatim).
-    pub(crate) content: Bytes,
+    pub content: Bytes,
     /// The user whose process handed it in, as the kernel says.
-    pub(crate) uid: u32,
+    pub uid: u32,
 }
 
 impl Submission {
     /// Returns the origin of the message: the user.
-    pub(crate) fn origin(&self) -> Origin {
+    pub fn origin(&self) -> Origin {
         Origin::Local { uid: self.uid }
     }
 }
 
 /// Why the daemon does not take a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// Whether trying again is of no use.
-    pub(crate) permanent: bool,
+    pub permanent: bool,
     /// One line, best with its codes: `452 4.3.1 Insufficient system storage`.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Refusal {
     /// Never.
-    pub(crate) fn permanent(text: impl Into<String>) -> Self {
+    pub fn permanent(text: impl Into<String>) -> Self {
         Self { permanent: true, text: text.into() }
     }
 
     /// Not now.
-    pub(crate) fn temporary(text: impl Into<String>) -> Self {
+    pub fn temporary(text: impl Into<String>) -> Self {
         Self { permanent: false, text: text.into() }
     }
 }
@@ -67,41 +67,41 @@ impl Refusal {
 /// The envelope as it is written: one line of JSON, which no address can break out of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Header {
+pub struct Header {
     /// The version of this format: 1.
-    pub(crate) postrider: u32,
+    pub postrider: u32,
     /// Bytes of content that follow the line.
-    pub(crate) size_bytes: u64,
+    pub size_bytes: u64,
     /// The content is binary MIME (RFC 3030) as it was in a spool, and is kept as it is: NULs and line ends too.
     /// Only a file of root or of the daemon's own user may say so, such as one of `spool salvage`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) verbatim: bool,
+    pub verbatim: bool,
     /// Reverse-path without brackets.
-    pub(crate) sender: String,
+    pub sender: String,
     /// Forward-paths.
-    pub(crate) recipients: Vec<HeaderRecipient>,
+    pub recipients: Vec<HeaderRecipient>,
     /// `7bit`, `8bitmime` or `binarymime`.
-    pub(crate) body: String,
+    pub body: String,
     /// `full`, `hdrs`, or not given (RFC 3461 §4.3).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) ret: Option<String>,
+    pub ret: Option<String>,
     /// ENVID, decoded (RFC 3461 §4.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) envid: Option<String>,
+    pub envid: Option<String>,
 }
 
 /// One forward-path as it is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HeaderRecipient {
+pub struct HeaderRecipient {
     /// Without brackets.
-    pub(crate) address: String,
+    pub address: String,
     /// `never`, or some of `success`, `failure`, `delay` with commas; not given for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) notify: Option<String>,
+    pub notify: Option<String>,
     /// ORCPT, decoded (RFC 3461 §4.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) orcpt: Option<String>,
+    pub orcpt: Option<String>,
 }
 
 /// The version that is written, and the only one that is read.
@@ -109,7 +109,7 @@ const VERSION: u32 = 1;
 
 impl Header {
     /// Writes an envelope down.
-    pub(crate) fn new(envelope: &Envelope, size_bytes: u64) -> Self {
+    pub fn new(envelope: &Envelope, size_bytes: u64) -> Self {
         let recipient = |r: &Recipient| HeaderRecipient {
             address: r.path.as_str().to_owned(),
             notify: r.notify.explicit.then(|| show_notify(r.notify)),
@@ -128,7 +128,7 @@ impl Header {
     }
 
     /// Reads a line. The error says what is wrong with it.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
         let header: Self = serde_json::from_slice(line).map_err(|error| format!("bad envelope: {error}"))?;
         if header.postrider == VERSION {
             Ok(header)
@@ -138,14 +138,14 @@ impl Header {
     }
 
     /// The line, with its LF.
-    pub(crate) fn to_line(&self) -> Vec<u8> {
+    pub fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("strings and numbers are always JSON");
         line.push(b'\n');
         line
     }
 
     /// The checked envelope. The error says which part is bad.
-    pub(crate) fn envelope(&self) -> Result<Envelope, String> {
+    pub fn envelope(&self) -> Result<Envelope, String> {
         let bad = |what: &str, text: &str, error: AddressError| {
             format!("{what} <{}>: {error}", text.escape_debug())
         };
@@ -179,7 +179,7 @@ fn show_body(body: BodyType) -> &'static str {
 }
 
 /// Reads `7bit`, `8bitmime`, `binarymime` in any letter case.
-pub(crate) fn parse_body(text: &str) -> Result<BodyType, String> {
+pub fn parse_body(text: &str) -> Result<BodyType, String> {
     match text.to_ascii_lowercase().as_str() {
         "7bit" => Ok(BodyType::SevenBit),
         "8bitmime" => Ok(BodyType::EightBit),
@@ -189,7 +189,7 @@ pub(crate) fn parse_body(text: &str) -> Result<BodyType, String> {
 }
 
 /// Reads `full` or `hdrs` in any letter case.
-pub(crate) fn parse_ret(text: &str) -> Result<Ret, String> {
+pub fn parse_ret(text: &str) -> Result<Ret, String> {
     match text.to_ascii_lowercase().as_str() {
         "full" => Ok(Ret::Full),
         "hdrs" => Ok(Ret::Headers),
@@ -204,7 +204,7 @@ fn show_notify(notify: Notify) -> String {
 }
 
 /// Reads `never`, or some of `success`, `failure`, `delay` (RFC 3461 §4.1).
-pub(crate) fn parse_notify(text: &str) -> Result<Notify, String> {
+pub fn parse_notify(text: &str) -> Result<Notify, String> {
     let mut notify = Notify::NEVER;
     if text.eq_ignore_ascii_case("never") {
         return Ok(notify);
@@ -231,7 +231,7 @@ fn parameter(name: &str, text: &str) -> Result<Box<str>, String> {
 /// Every line end becomes CRLF. A CR elsewhere becomes a space, as Postfix does: on the way out it
 /// could end a line where another server sees none (RFC 5321 §2.3.8). NUL, which programs print and no
 /// mail may have (RFC 5322 §4), goes: hardly a server would take it. Nothing is copied when all is well.
-pub(crate) fn wire_form(content: Vec<u8>) -> Vec<u8> {
+pub fn wire_form(content: Vec<u8>) -> Vec<u8> {
     let is_wire = |at: usize| match content[at] {
         b'\r' => content.get(at + 1) == Some(&b'\n'),
         b'\n' => at > 0 && content[at - 1] == b'\r',

@@ -1,9 +1,9 @@
 //! Takes in what was dropped while the daemon was down. Anybody may have put anything there, so much of
 //! it as they like: files are read by threads that may wait, and so many a round.
 
-use super::{
-    Target,
-    drop_dir::{self, Unreadable},
+use crate::{
+    Acceptor,
+    maildrop::{self, Unreadable},
 };
 use std::{
     io,
@@ -17,7 +17,7 @@ use tokio::{sync::watch, task::spawn_blocking};
 const FILES_A_ROUND: usize = 500;
 
 /// Looks again and again.
-pub(crate) struct PickUp<T> {
+pub struct MaildropScanner<T> {
     dir: PathBuf,
     message_bytes_max: u64,
     target: Arc<T>,
@@ -35,14 +35,14 @@ enum Disposition {
     Refused,
 }
 
-impl<T: Target> PickUp<T> {
+impl<T: Acceptor> MaildropScanner<T> {
     /// From this directory; larger messages are set aside.
-    pub(crate) fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>) -> Self {
+    pub fn new(dir: PathBuf, message_bytes_max: u64, target: Arc<T>) -> Self {
         Self { dir, message_bytes_max, target, after: None }
     }
 
     /// A round each `interval`, until the daemon closes.
-    pub(crate) async fn run(mut self, interval: Duration, mut closing: watch::Receiver<bool>) {
+    pub async fn run(mut self, interval: Duration, mut closing: watch::Receiver<bool>) {
         let mut look = tokio::time::interval(interval);
         loop {
             tokio::select! {
@@ -85,13 +85,13 @@ impl<T: Target> PickUp<T> {
 
     async fn list(&self) -> io::Result<Vec<PathBuf>> {
         let (dir, after) = (self.dir.clone(), self.after.clone());
-        waiting(move || drop_dir::list(&dir, after.as_deref(), FILES_A_ROUND)).await
+        waiting(move || maildrop::list(&dir, after.as_deref(), FILES_A_ROUND)).await
     }
 
     async fn pick_up(&self, path: &Path) -> Disposition {
         let shown = path.display();
         let (file, most) = (path.to_owned(), self.message_bytes_max);
-        let read = waiting(move || Ok(drop_dir::read(&file, most))).await;
+        let read = waiting(move || Ok(maildrop::read(&file, most))).await;
         let submission = match read.unwrap_or_else(|e| Err(Unreadable::Later(e.to_string()))) {
             Ok(submission) => submission,
             Err(Unreadable::Bad(why)) => {
@@ -106,7 +106,7 @@ impl<T: Target> PickUp<T> {
         match self.target.submit(submission).await {
             Ok(_) => {
                 let file = path.to_owned();
-                if let Err(e) = waiting(move || drop_dir::remove(&file)).await {
+                if let Err(e) = waiting(move || maildrop::remove(&file)).await {
                     tracing::error!("remove {shown}, whose message is queued: {e}");
                 }
                 Disposition::TakenIn
@@ -127,7 +127,7 @@ async fn set_aside(path: &Path, why: &str) {
     let shown = path.display();
     tracing::error!("dropped mail {shown} is set aside as .bad: {why}");
     let file = path.to_owned();
-    if let Err(e) = waiting(move || drop_dir::set_aside(&file)).await {
+    if let Err(e) = waiting(move || maildrop::set_aside(&file)).await {
         tracing::error!("rename {shown}: {e}");
     }
 }
@@ -140,7 +140,7 @@ async fn waiting<R: Send + 'static>(work: impl FnOnce() -> io::Result<R> + Send 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Refusal, sample::Memory};
+    use crate::{Refusal, fake::Memory};
     use mail::{Envelope, ForwardPath, Recipient, ReversePath};
     use std::{
         fs,
@@ -152,12 +152,12 @@ mod tests {
         let mut envelope = Envelope::new(ReversePath::Null);
         envelope.recipients.push(Recipient::new(ForwardPath::parse("bob@b.test", false).unwrap()));
         for number in 0..count {
-            drop_dir::write_named(&dir.path().join(format!("{number:04}.mail")), &envelope, b"x\n").unwrap();
+            maildrop::write_named(&dir.path().join(format!("{number:04}.mail")), &envelope, b"x\n").unwrap();
         }
     }
 
-    fn pick_up(dir: &TempDir) -> PickUp<Memory> {
-        PickUp::new(dir.path().to_owned(), 1000, Arc::default())
+    fn pick_up(dir: &TempDir) -> MaildropScanner<Memory> {
+        MaildropScanner::new(dir.path().to_owned(), 1000, Arc::default())
     }
 
     fn names(dir: &TempDir) -> Vec<String> {

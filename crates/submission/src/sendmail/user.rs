@@ -4,16 +4,16 @@ use std::fs;
 
 /// A user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct User {
+pub(crate) struct User {
     /// Such as `root`; the number when the user has no name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Such as `Bob Smith`; may be empty.
-    pub(super) full_name: String,
+    pub(crate) full_name: String,
 }
 
 impl User {
     /// The real user of this process. NAME in the environment is another way to say the full name.
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         let uid = rustix::process::getuid().as_raw();
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
         let mut user =
@@ -26,7 +26,7 @@ impl User {
 }
 
 /// The name of the user with this number.
-pub(crate) fn name(uid: u32) -> Option<String> {
+pub fn name(uid: u32) -> Option<String> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     find(&passwd, uid).map(|user| user.name)
 }

@@ -7,16 +7,16 @@ use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Longest request line. Clients split long lists of ids into several requests.
-pub(crate) const REQUEST_BYTES_MAX: u64 = 256 * 1024;
+pub const REQUEST_BYTES_MAX: u64 = 256 * 1024;
 /// Ids a client puts into one request.
-pub(crate) const IDS_MAX: usize = 1000;
+pub const IDS_MAX: usize = 1000;
 /// Longest response line: a message with many recipients.
-pub(crate) const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+pub const RESPONSE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// A [`QueueId`] as its 13 characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Id(pub(crate) QueueId);
+pub struct Id(pub QueueId);
 
 impl TryFrom<String> for Id {
     type Error = mail::id::NotAnId;
@@ -35,7 +35,7 @@ impl From<Id> for String {
 /// What a client asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Request {
+pub enum Request {
     /// The messages selected: a [`Response::Message`] each, in the order of their acceptance.
     List {
         /// Which.
@@ -69,7 +69,7 @@ pub(crate) enum Request {
 /// What an operator does to messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Action {
+pub enum Action {
     /// Keep, try nothing.
     Hold,
     /// Undo hold.
@@ -84,12 +84,12 @@ pub(crate) enum Action {
 
 impl Action {
     /// Can it be done to some of a message's recipients? The others are done to whole messages.
-    pub(crate) fn is_of_recipients(self) -> bool {
+    pub fn is_of_recipients(self) -> bool {
         matches!(self, Self::Bounce | Self::Delete)
     }
 
     /// `3 messages …`.
-    pub(crate) fn done(self) -> &'static str {
+    pub fn done(self) -> &'static str {
         match self {
             Self::Hold => "held",
             Self::Release => "released",
@@ -103,9 +103,9 @@ impl Action {
 /// One line of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
-pub(crate) enum Response {
+pub enum Response {
     /// A queued message.
-    Message(Listed),
+    Message(MessageInfo),
     /// A message's header, as far as it was asked for; what is no UTF-8 is replaced.
     Header {
         /// With CRLF line ends.
@@ -132,7 +132,7 @@ pub(crate) enum Response {
 /// Why a request was not done, by what the asker does next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "kebab-case")]
-pub(crate) enum Failure {
+pub enum Failure {
     /// Ask as another user.
     Denied {
         /// In words.
@@ -162,7 +162,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// In words.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         match self {
             Self::Denied { text }
             | Self::Missing { text }
@@ -175,57 +175,53 @@ impl Failure {
 
 /// A queued message as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Listed {
+pub struct MessageInfo {
     /// The queue id.
-    pub(crate) id: Id,
+    pub id: Id,
     /// Size of its content.
-    pub(crate) size_bytes: u64,
+    pub size_bytes: u64,
     /// When it was accepted, in Unix milliseconds.
-    pub(crate) arrived_ms: u64,
+    pub arrived_ms: u64,
     /// Reverse-path without brackets; empty for the null path, and where it is not known.
-    pub(crate) sender: String,
+    pub sender: String,
     /// Where it came from.
-    pub(crate) origin: String,
+    pub origin: String,
     /// Every recipient of its envelope; those that are left where that cannot be read.
-    pub(crate) recipients: Vec<ListedRecipient>,
+    pub recipients: Vec<RecipientInfo>,
     /// Why the spool cannot give its envelope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) damaged: Option<String>,
+    pub damaged: Option<String>,
 }
 
 /// One recipient and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ListedRecipient {
+pub struct RecipientInfo {
     /// Forward-path without brackets; empty where it is not known.
-    pub(crate) address: String,
+    pub address: String,
     /// `mx:example.com`.
-    pub(crate) destination: String,
+    pub destination: String,
     /// Where it is.
-    pub(crate) status: Status,
+    pub status: Status,
     /// Attempts so far.
-    pub(crate) attempt_count: u32,
+    pub attempt_count: u32,
     /// The last outcome, as in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) last: Option<String>,
+    pub last: Option<String>,
     /// When that was, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) last_ms: Option<u64>,
+    pub last_ms: Option<u64>,
     /// When it is tried next, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) next_ms: Option<u64>,
+    pub next_ms: Option<u64>,
     /// The reason for that time, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
 }
 
-impl ListedRecipient {
+impl RecipientInfo {
     /// One that nothing is left to do for, and how it ended if that is known: the spool keeps which way it
     /// went and the status, the log keeps all.
-    pub(crate) fn finished(
-        address: String,
-        destination: String,
-        end: Option<(&Outcome, UnixMillis)>,
-    ) -> Self {
+    pub fn finished(address: String, destination: String, end: Option<(&Outcome, UnixMillis)>) -> Self {
         let said = |outcome: &Outcome| {
             let way = if outcome.disposition == Disposition::Delivered { "delivered" } else { "failed" };
             format!("{way} {}", outcome.status)
@@ -246,7 +242,7 @@ impl ListedRecipient {
 /// Where a recipient is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Status {
+pub enum Status {
     /// Waits for a connection.
     Ready,
     /// The destination is suspended, since no host of it could be reached.
@@ -263,7 +259,7 @@ pub(crate) enum Status {
 
 impl Status {
     /// As it is written.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Suspended => "suspended",
@@ -277,59 +273,59 @@ impl Status {
 
 /// Every recipient of every message taken in is exactly one of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct RecipientCounters {
+pub struct RecipientCounters {
     /// Recipients found in the spool at the start, and accepted since.
-    pub(crate) accepted: u64,
+    pub accepted: u64,
     /// Taken by the next hop or a mailbox.
-    pub(crate) delivered: u64,
+    pub delivered: u64,
     /// Failed for good.
-    pub(crate) bounced: u64,
+    pub bounced: u64,
     /// Failed because of their age.
-    pub(crate) expired: u64,
+    pub expired: u64,
     /// Deleted by an operator.
-    pub(crate) deleted: u64,
+    pub deleted: u64,
     /// Still here.
-    pub(crate) queued: u64,
+    pub queued: u64,
 }
 
 /// Health, speed and room of the spool; the numbers are what a monitor can draw.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Gauges {
+pub struct Gauges {
     /// Why the spool failed, if it did: the daemon stores nothing more, and ends.
-    pub(crate) failure: Option<String>,
+    pub failure: Option<String>,
     /// What is wrong with stored bytes: what cannot be read, what is quarantined, why no room is given back.
     #[serde(default)]
-    pub(crate) faults: Vec<String>,
+    pub faults: Vec<String>,
     /// Messages in the spool.
-    pub(crate) messages: u64,
+    pub messages: u64,
     /// Transactions that became durable since the start.
-    pub(crate) transactions: u64,
+    pub transactions: u64,
     /// Commits, each with one sync of the log, that made them so.
-    pub(crate) commits: u64,
+    pub commits: u64,
     /// Duration of the last sync.
-    pub(crate) last_sync_us: u64,
+    pub last_sync_us: u64,
     /// Bytes that wait for the next commit.
-    pub(crate) queued_bytes: u64,
+    pub queued_bytes: u64,
     /// Bytes that can be accepted before 452 4.3.1.
-    pub(crate) free_bytes: u64,
+    pub free_bytes: u64,
     /// Messages handed to the spool by sessions.
-    pub(crate) accept_latency_count: u64,
+    pub accept_latency_count: u64,
     /// From there until they were durable, on average.
-    pub(crate) accept_latency_mean_us: u64,
+    pub accept_latency_mean_us: u64,
     /// The longest.
-    pub(crate) accept_latency_max_us: u64,
+    pub accept_latency_max_us: u64,
     /// Times somebody had to wait for the queue's lock.
-    pub(crate) lock_conflicts: u64,
+    pub lock_conflicts: u64,
 }
 
 impl RecipientCounters {
     /// Returns whether every recipient is accounted for.
-    pub(crate) fn is_consistent(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         self.accepted == self.finished() + self.queued
     }
 
     /// Returns the number of recipients that nothing is left to do for.
-    pub(crate) fn finished(&self) -> u64 {
+    pub fn finished(&self) -> u64 {
         self.delivered + self.bounced + self.expired + self.deleted
     }
 }
@@ -337,7 +333,7 @@ impl RecipientCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::sample;
+    use crate::fake;
 
     fn round_trip<T>(value: &T) -> T
     where
@@ -351,7 +347,7 @@ mod tests {
     #[test]
     fn every_request_and_response_survives_the_wire() {
         let selection = Selection { sender: Some("a\n*".to_owned()), ..Selection::default() };
-        let id = sample::message(7).id;
+        let id = fake::message(7).id;
         for request in [
             Request::List { selection: selection.clone() },
             Request::Count { selection: Selection::all() },
@@ -364,7 +360,7 @@ mod tests {
             assert_eq!(round_trip(&request), request);
         }
         for response in [
-            Response::Message(sample::message(7)),
+            Response::Message(fake::message(7)),
             Response::Header { text: "Subject: ä\r\n".to_owned() },
             Response::Counters(RecipientCounters { accepted: 3, queued: 3, ..RecipientCounters::default() }),
             Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),

@@ -45,7 +45,7 @@ enum Mode {
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Dialog {
+pub(crate) struct Dialog {
     mode: Mode,
     unsent: Vec<u8>,
     has_ended: bool,
@@ -59,7 +59,7 @@ pub(super) struct Dialog {
 
 /// How the dialog ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Everything was accepted.
     Accepted,
     /// Something was refused, temporarily.
@@ -73,7 +73,7 @@ pub(super) enum End {
 }
 
 impl Dialog {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             mode: Mode::Greeting,
             unsent: Vec::new(),
@@ -85,22 +85,22 @@ impl Dialog {
     }
 
     /// Takes the next octets of the input.
-    pub(super) fn input(&mut self, bytes: &[u8]) {
+    pub(crate) fn input(&mut self, bytes: &[u8]) {
         self.unsent.extend_from_slice(bytes);
     }
 
     /// The input has ended.
-    pub(super) fn input_ended(&mut self) {
+    pub(crate) fn input_ended(&mut self) {
         self.has_ended = true;
     }
 
     /// More of the input can be used now.
-    pub(super) fn wants_input(&self) -> bool {
+    pub(crate) fn wants_input(&self) -> bool {
         !self.has_ended && self.unsent.len() < 2 * PIECE_BYTES && self.mode != Mode::Closing
     }
 
     /// The input has been sent to its end, or to QUIT.
-    pub(super) fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         match self.mode {
             Mode::Closing => true,
             Mode::Greeting | Mode::Data(_) | Mode::StartTls => false,
@@ -111,23 +111,23 @@ impl Dialog {
     }
 
     /// The daemon's octets are to be passed on as they are.
-    pub(super) fn is_opaque(&self) -> bool {
+    pub(crate) fn is_opaque(&self) -> bool {
         self.mode == Mode::Opaque
     }
 
     /// Whether [`Dialog::reply`] must be told if input had come.
-    pub(super) fn asks_for_early_input(&self) -> bool {
+    pub(crate) fn asks_for_early_input(&self) -> bool {
         matches!(self.mode, Mode::Data(_)) && self.awaited == 1
     }
 
     /// Octets of input are there that were not sent.
-    pub(super) fn has_unsent(&self) -> bool {
+    pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
     /// A whole reply has come. `is_early` tells whether more input had come before the program could read this
     /// reply: then content follows DATA, accepted or not.
-    pub(super) fn reply(&mut self, code: u16, is_early: bool) {
+    pub(crate) fn reply(&mut self, code: u16, is_early: bool) {
         self.awaited = self.awaited.saturating_sub(1);
         self.refused.0 |= (400..500).contains(&code);
         self.refused.1 |= code >= 500;
@@ -146,7 +146,7 @@ impl Dialog {
     }
 
     /// Appends to `out` what may be sent now.
-    pub(super) fn send(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn send(&mut self, out: &mut Vec<u8>) {
         let unsent = std::mem::take(&mut self.unsent);
         let mut rest = &unsent[..];
         while self.send_some(&mut rest, out) {}
@@ -263,7 +263,7 @@ impl Dialog {
     }
 
     /// How it ended, now that the daemon has closed the connection.
-    pub(super) fn end(&self) -> End {
+    pub(crate) fn end(&self) -> End {
         match (self.refused, self.mode) {
             ((_, true), _) => End::Refused,
             ((true, _), _) => End::Deferred,
@@ -308,11 +308,11 @@ fn without_line_end(line: &[u8]) -> &[u8] {
 
 /// Finds whole replies in what the daemon sends.
 #[derive(Debug, Default)]
-pub(super) struct Replies(Vec<u8>);
+pub(crate) struct Replies(Vec<u8>);
 
 impl Replies {
     /// Takes octets up to the end of the next reply: how many, and the code if the reply is whole.
-    pub(super) fn next(&mut self, bytes: &[u8]) -> (usize, Option<u16>) {
+    pub(crate) fn next(&mut self, bytes: &[u8]) -> (usize, Option<u16>) {
         let mut used = 0;
         while let Some(at) = bytes[used..].iter().position(|b| *b == b'\n') {
             self.0.extend_from_slice(&bytes[used..=used + at]);

@@ -1,8 +1,8 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Gauges, Id, Listed, ListedRecipient, Meant, RecipientCounters, Refusal, Status,
-    Submission, Target, serve_control, serve_submit, server::Access, socket,
+    Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientCounters, RecipientInfo, Status,
+    serve_control, server::Access, socket,
 };
 use mail::QueueId;
 use std::{
@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use tokio::{net::UnixListener, runtime::Runtime};
 
 /// A message from alice@a.test to bob@b.test (waiting) and carol@c.test (held), accepted at `number` seconds.
-pub(crate) fn message(number: u64) -> Listed {
-    let recipient = |address: &str, destination: &str, status| ListedRecipient {
+pub fn message(number: u64) -> MessageInfo {
+    let recipient = |address: &str, destination: &str, status| RecipientInfo {
         address: address.to_owned(),
         destination: destination.to_owned(),
         status,
@@ -24,7 +24,7 @@ pub(crate) fn message(number: u64) -> Listed {
         next_ms: (status == Status::Waiting).then_some(302_000),
         reason: (status == Status::Waiting).then(|| "300 s after the last attempt".to_owned()),
     };
-    Listed {
+    MessageInfo {
         id: Id(QueueId(number)),
         size_bytes: 1234,
         arrived_ms: number * 1000,
@@ -39,7 +39,7 @@ pub(crate) fn message(number: u64) -> Listed {
 }
 
 /// Returns a message like [`message`] whose envelope the spool cannot give.
-pub(crate) fn damaged(number: u64) -> Listed {
+pub fn damaged(number: u64) -> MessageInfo {
     let mut message = message(number);
     (message.sender, message.origin) = (String::new(), String::new());
     message.recipients.iter_mut().for_each(|r| r.address = String::new());
@@ -49,32 +49,33 @@ pub(crate) fn damaged(number: u64) -> Listed {
 
 /// Keeps messages in memory and notes what was done.
 #[derive(Default)]
-pub(crate) struct Memory {
-    pub(crate) queue: Mutex<BTreeMap<QueueId, Listed>>,
-    pub(crate) done: Mutex<Vec<(Action, Meant)>>,
-    pub(crate) submitted: Mutex<Vec<Submission>>,
-    pub(crate) refuse: Mutex<Option<Refusal>>,
+pub struct Memory {
+    /// The queue.
+    pub queue: Mutex<BTreeMap<QueueId, MessageInfo>>,
+    /// What was done to messages.
+    pub done: Mutex<Vec<(Action, Matched)>>,
     /// Recipients that got lost.
-    pub(crate) lost: Mutex<u64>,
+    pub lost: Mutex<u64>,
     /// Why the spool failed.
-    pub(crate) failure: Mutex<Option<String>>,
+    pub failure: Mutex<Option<String>>,
 }
 
 impl Memory {
-    pub(crate) fn with(count: u64) -> Self {
+    /// A queue with the messages 1 to `count`.
+    pub fn with(count: u64) -> Self {
         let memory = Self::default();
         memory.queue.lock().unwrap().extend((1..=count).map(|n| (QueueId(n), message(n))));
         memory
     }
 }
 
-impl Target for Memory {
+impl Operations for Memory {
     fn ids(&self) -> Vec<QueueId> {
         self.queue.lock().unwrap().keys().copied().collect()
     }
 
-    async fn messages(&self, ids: &[QueueId]) -> Vec<Listed> {
-        assert!(ids.len() <= super::server::PAGE, "{} asked at once", ids.len());
+    async fn messages(&self, ids: &[QueueId]) -> Vec<MessageInfo> {
+        assert!(ids.len() <= crate::server::PAGE, "{} asked at once", ids.len());
         let queue = self.queue.lock().unwrap();
         ids.iter().filter_map(|id| queue.get(id).cloned()).collect()
     }
@@ -84,14 +85,17 @@ impl Target for Memory {
         Ok(known.then(|| b"Subject: \xff hi\r\n\r\n".to_vec()))
     }
 
-    async fn apply(&self, action: Action, meant: &[Meant]) -> Result<u64, Failure> {
-        assert!(meant.len() <= super::server::PAGE, "{} changed at once", meant.len());
+    async fn apply(&self, action: Action, matched: &[Matched]) -> Result<u64, Failure> {
+        assert!(matched.len() <= crate::server::PAGE, "{} changed at once", matched.len());
         let mut queue = self.queue.lock().unwrap();
-        let known: Vec<&Meant> = meant.iter().filter(|meant| queue.contains_key(&meant.id)).collect();
+        let known: Vec<&Matched> = matched.iter().filter(|matched| queue.contains_key(&matched.id)).collect();
         if action == Action::Delete {
-            known.iter().filter(|meant| meant.recipients.is_none()).for_each(|m| drop(queue.remove(&m.id)));
+            known
+                .iter()
+                .filter(|matched| matched.recipients.is_none())
+                .for_each(|m| drop(queue.remove(&m.id)));
         }
-        self.done.lock().unwrap().extend(known.iter().map(|meant| (action, (*meant).clone())));
+        self.done.lock().unwrap().extend(known.iter().map(|matched| (action, (*matched).clone())));
         Ok(known.len() as u64)
     }
 
@@ -117,29 +121,24 @@ impl Target for Memory {
     async fn reload(&self) -> Result<Vec<String>, Failure> {
         Ok(vec!["data_dir takes a restart".to_owned()])
     }
-
-    async fn submit(&self, submission: Submission) -> Result<QueueId, Refusal> {
-        if let Some(refusal) = self.refuse.lock().unwrap().clone() {
-            return Err(refusal);
-        }
-        self.submitted.lock().unwrap().push(submission);
-        Ok(QueueId(77))
-    }
 }
 
-/// A daemon that listens on both sockets in a folder of its own, until it is dropped.
-pub(crate) struct Daemon {
-    pub(crate) target: Arc<Memory>,
-    pub(crate) settings: config::Settings,
+/// A daemon that listens on its control socket in a folder of its own, until it is dropped.
+pub struct Daemon {
+    /// The queue.
+    pub target: Arc<Memory>,
+    /// The settings, of which the control socket is in use.
+    pub settings: config::Settings,
     _runtime: Runtime,
     _dir: TempDir,
 }
 
-/// Largest message the sample daemon takes.
-pub(crate) const MESSAGE_BYTES_MAX: u64 = 100_000;
-
 impl Daemon {
-    pub(crate) fn serving(target: Memory) -> Self {
+    /// Serves until the value is dropped.
+    ///
+    /// # Panics
+    /// When the socket cannot be bound.
+    pub fn serving(target: Memory) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("postrider.toml");
         std::fs::write(&file, "hostname = \"host.test\"\ndata_dir = \".\"\n").unwrap();
@@ -150,15 +149,13 @@ impl Daemon {
         let inside = runtime.enter();
         let listen = |path, mode| UnixListener::from_std(socket::bind(path, mode, None).unwrap()).unwrap();
         let control = listen(&settings.control.socket, 0o600);
-        let submit = listen(&settings.control.submit_socket, 0o666);
         drop(inside);
         runtime.spawn(serve_control(control, Access::Owner, target.clone()));
-        runtime.spawn(serve_submit(submit, MESSAGE_BYTES_MAX, target.clone()));
         Self { target, settings, _runtime: runtime, _dir: dir }
     }
 
     /// What was done so far.
-    pub(crate) fn done(&self) -> Vec<(Action, Meant)> {
+    pub fn done(&self) -> Vec<(Action, Matched)> {
         self.target.done.lock().unwrap().clone()
     }
 }

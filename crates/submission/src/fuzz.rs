@@ -1,16 +1,14 @@
 //! Fuzz targets for what local users hand in: under `cargo test` on random input, under cargo-bolero
-//! with libFuzzer (`cargo bolero test -p postrider fuzz::TARGET`).
+//! with libFuzzer (`cargo bolero test -p submission fuzz::TARGET`).
 
 use crate::{
-    control::{
-        Request,
-        submission::{Header, wire_form},
-    },
+    envelope::{Header, wire_form},
     sendmail::{
         addresses,
-        message::{self, Author, Draft},
+        message::{self, LocalUser, ParsedMessage},
     },
 };
+use control::Request;
 
 /// Words of address lists and of content: random bytes hardly ever spell one.
 const WORDS: [&str; 33] = [
@@ -93,11 +91,11 @@ fn address_list() {
 fn message_on_standard_input() {
     for_each_text(|text| {
         let raw = message::read(&mut text.as_bytes(), false, 10_000).expect("it is shorter");
-        let mut draft = Draft::parse(&wire_form(raw));
+        let mut draft = ParsedMessage::parse(&wire_form(raw));
         let _ = draft.recipients();
-        draft.complete(&Author { address: "a@b.test", user: "a", full_name: "", hostname: "b.test" });
+        draft.complete(&LocalUser { address: "a@b.test", user: "a", full_name: "", hostname: "b.test" });
         let wire = wire_form(draft.into_bytes());
-        let again = Draft::parse(&wire);
+        let again = ParsedMessage::parse(&wire);
         assert_eq!(wire_form(again.clone().into_bytes()), wire);
         for name in ["from", "date", "message-id"] {
             assert!(again.has(name), "no {name} in {wire:?}");

@@ -6,7 +6,7 @@
 //! because the daemon may be neither their owner nor root. What is in a file, and what kind of file
 //! it is, was decided by some local user: the daemon trusts neither.
 
-use super::submission::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_trusted, wire_form};
+use crate::envelope::{HEADER_BYTES_MAX, Header, Submission, has_too_many, is_trusted, wire_form};
 use mail::{BodyType, Envelope, UnixMillis};
 use rustix::fs::{CWD, FileType, Mode, OFlags, chmod, fchmod, fstat, open, openat, renameat, unlinkat};
 use std::{
@@ -30,7 +30,7 @@ const DRAFT_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Makes the directory, gives it the right permissions, and removes drafts whose writers died. For
 /// the daemon, at its start.
-pub(crate) fn prepare(dir: &Path) -> io::Result<()> {
+pub fn prepare(dir: &Path) -> io::Result<()> {
     spool::disk::make_dir(dir, 0o755)?;
     chmod(dir, Mode::from_raw_mode(MODE))?;
     for entry in fs::read_dir(dir)? {
@@ -53,7 +53,7 @@ fn has_suffix(path: &Path, suffix: &str) -> bool {
 }
 
 /// Writes a message so that it survives a crash once this returns.
-pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+pub fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
     let folder = open(dir, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH, Mode::empty())?;
     let name = format!("{:x}-{}", UnixMillis::now().0, random_name()?);
     let draft = format!("{name}{DRAFT_SUFFIX}");
@@ -70,7 +70,7 @@ pub(crate) fn write(dir: &Path, envelope: &Envelope, content: &[u8]) -> io::Resu
 
 /// Writes a message of a spool under a name of the caller's choice, which must be free. Synced, but for its
 /// name. Binary MIME is read back as it is.
-pub(crate) fn write_named(path: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
+pub fn write_named(path: &Path, envelope: &Envelope, content: &[u8]) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     let header = Header::new(envelope, content.len() as u64);
     let verbatim = envelope.body == BodyType::Binary;
@@ -109,7 +109,7 @@ fn random_name() -> io::Result<String> {
 
 /// Why a file gives no message, by what the daemon does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub enum Unreadable {
     /// The message can never be read: [`set_aside`].
     Bad(String),
     /// Try again later: it may be gone, or descriptors or memory are short.
@@ -118,7 +118,7 @@ pub(crate) enum Unreadable {
 
 /// Dropped messages in the order of their names, which begin with the time: the first `most` of those
 /// behind `after`. Anybody may have filled the directory: no more names are kept than are asked for.
-pub(crate) fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<PathBuf>> {
+pub fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<Vec<PathBuf>> {
     let mut first = BinaryHeap::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -134,7 +134,7 @@ pub(crate) fn list(dir: &Path, after: Option<&Path>, most: usize) -> io::Result<
 
 /// The message in a file. One over `message_bytes_max` is bad. Anything can stand there, so this follows
 /// no link and waits for nothing but the disk.
-pub(crate) fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
+pub fn read(path: &Path, message_bytes_max: u64) -> Result<Submission, Unreadable> {
     let bad = |why: &str| Unreadable::Bad(why.to_owned());
     // Not to block on a FIFO, not to follow a link to someone else's file.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -195,12 +195,12 @@ fn parse(file: File, file_bytes: u64, uid: u32, message_bytes_max: u64) -> Resul
 
 /// Removes a file whose message is durable in the spool. It need not be synced: after a crash the
 /// message is taken in once more, which is allowed.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
 /// Renames a bad file so that it is not tried again; its bytes stay for an operator.
-pub(crate) fn set_aside(path: &Path) -> io::Result<()> {
+pub fn set_aside(path: &Path) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(BAD_SUFFIX);
     fs::rename(path, name)

@@ -2,16 +2,14 @@
 //! first word that is no option ends them. What means nothing here but is known is ignored, as
 //! other mail systems do; the rest is refused.
 
-use crate::control::{
-    Id, Selection,
-    submission::{parse_body, parse_notify, parse_ret},
-};
+use crate::envelope::{parse_body, parse_notify, parse_ret};
+use control::{Id, Selection};
 use mail::{BodyType, Notify, Ret};
 use std::{ffi::OsString, path::PathBuf};
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// `-bm`: take in a message.
     Deliver,
     /// `-bs`: speak SMTP on standard input and output.
@@ -32,29 +30,29 @@ pub(super) enum Mode {
 
 /// Everything that was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Options {
-    pub(super) mode: Mode,
+pub(crate) struct Options {
+    pub(crate) mode: Mode,
     /// `-t`: recipients stand in the header.
-    pub(super) from_header: bool,
+    pub(crate) from_header: bool,
     /// `-i`: a lone dot does not end the message.
-    pub(super) ignore_dots: bool,
+    pub(crate) ignore_dots: bool,
     /// `-v`.
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
     /// `-f`, `-r`.
-    pub(super) sender: Option<String>,
+    pub(crate) sender: Option<String>,
     /// `-F`.
-    pub(super) full_name: Option<String>,
+    pub(crate) full_name: Option<String>,
     /// `-B`.
-    pub(super) body: Option<BodyType>,
+    pub(crate) body: Option<BodyType>,
     /// `-N`.
-    pub(super) notify: Notify,
+    pub(crate) notify: Notify,
     /// `-R`.
-    pub(super) ret: Option<Ret>,
+    pub(crate) ret: Option<Ret>,
     /// `-V`.
-    pub(super) envid: Option<Box<str>>,
+    pub(crate) envid: Option<Box<str>>,
     /// `-C`.
-    pub(super) config: Option<PathBuf>,
-    pub(super) recipients: Vec<String>,
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) recipients: Vec<String>,
 }
 
 impl Default for Options {
@@ -84,7 +82,7 @@ const MAYBE_VALUE: &str = "dq";
 const IGNORED: &str = "ALOXdehpGUcmnsx";
 
 /// What sendmail(1) says of them: an example, and what it does.
-pub(crate) const DOCS: [(&str, &str); 22] = [
+pub const DOCS: [(&str, &str); 22] = [
     (
         "-t",
         "Send to the recipients in To, Cc and Bcc (or their Resent- forms), in addition to those on the command line.",
@@ -123,7 +121,7 @@ pub(crate) const DOCS: [(&str, &str); 22] = [
 ];
 
 /// For who asks by `--help`.
-pub(super) fn help() -> String {
+pub(crate) fn help() -> String {
     let mut text = "Usage: sendmail [options] [recipients]\n       mailq\n       newaliases\n\n".to_owned();
     for (option, what) in DOCS {
         text.push_str(&format!("  {option:<20} {what}\n"));
@@ -133,7 +131,7 @@ pub(super) fn help() -> String {
 
 impl Options {
     /// Reads the arguments behind the name. The error is for the user.
-    pub(super) fn parse(arguments: &[OsString]) -> Result<Self, String> {
+    pub(crate) fn parse(arguments: &[OsString]) -> Result<Self, String> {
         let mut options = Self::default();
         let mut words = Vec::new();
         for argument in arguments {

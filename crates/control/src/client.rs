@@ -3,10 +3,7 @@
 use super::{
     protocol::{Failure, IDS_MAX, Id, RESPONSE_BYTES_MAX, Request, Response},
     selection::Selection,
-    submission::{Header, Refusal},
-    submit::Answer,
 };
-use mail::{Envelope, QueueId};
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,
@@ -16,7 +13,7 @@ use std::{
 
 /// Why a request was not answered, by what the caller does next.
 #[derive(Debug)]
-pub(crate) enum ClientError {
+pub enum ClientError {
     /// Nobody listens: do without the daemon, or say so.
     NotRunning,
     /// The daemon says no.
@@ -32,24 +29,24 @@ impl From<io::Error> for ClientError {
 }
 
 /// Longest wait for one line of an answer. Changing many messages takes its time.
-const PATIENCE: Duration = Duration::from_secs(600);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A connection to the operators' socket.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
     from: BufReader<UnixStream>,
 }
 
 impl Client {
     /// Connects. Who may not gets [`Failure::Denied`].
-    pub(crate) fn connect(socket: &Path) -> Result<Self, ClientError> {
+    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
         let stream = connect(socket)?;
         Ok(Self { from: BufReader::new(stream) })
     }
 
     /// Asks, passes on each line of the answer but the last, and returns that one's count. When
     /// `each` fails, so does this, and the connection is of no use any more.
-    pub(crate) fn ask(
+    pub fn ask(
         &mut self,
         request: &Request,
         each: &mut dyn FnMut(Response) -> io::Result<()>,
@@ -67,7 +64,7 @@ impl Client {
     }
 
     /// Sends a request for a selection of any length: long lists of ids go in several requests.
-    pub(crate) fn ask_each(
+    pub fn ask_each(
         &mut self,
         selection: &Selection,
         request: impl Fn(Selection) -> Request,
@@ -100,7 +97,11 @@ fn split(selection: &Selection) -> Vec<Selection> {
     selection.ids.chunks(IDS_MAX).map(with).collect()
 }
 
-fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
+/// Connects to one of the daemon's sockets.
+///
+/// # Errors
+/// The daemon is not running, or the user may not connect.
+pub fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning,
         io::ErrorKind::PermissionDenied => {
@@ -112,36 +113,7 @@ fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
         }
         _ => ClientError::Broken(format!("connect to {}: {error}", socket.display())),
     })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
     Ok(stream)
-}
-
-/// What became of a submission that reached the daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Submitted {
-    /// Durable.
-    Accepted(QueueId),
-    /// The daemon says no.
-    Refused(Refusal),
-}
-
-/// Hands a message in. An error means that the daemon did not answer: it may have the message or not.
-pub(crate) fn submit(socket: &Path, envelope: &Envelope, content: &[u8]) -> Result<Submitted, ClientError> {
-    let mut stream = connect(socket)?;
-    let sent = stream
-        .write_all(&Header::new(envelope, content.len() as u64).to_line())
-        .and_then(|()| stream.write_all(content));
-    let mut line = Vec::new();
-    let read = BufReader::new(&stream).take(RESPONSE_BYTES_MAX).read_until(b'\n', &mut line);
-    // A daemon that refuses the envelope does not read the content: its answer comes before the error.
-    let Ok(answer) = serde_json::from_slice(&line) else {
-        sent?;
-        read?;
-        return Err(ClientError::Broken("the daemon ended the connection without an answer".to_owned()));
-    };
-    Ok(match answer {
-        Answer::Accepted(id) => Submitted::Accepted(id.0),
-        Answer::Refused(refusal) => Submitted::Refused(refusal),
-    })
 }

@@ -1,13 +1,14 @@
 //! The message on standard input: where its header ends, who it is for, and what it lacks.
 
 use super::addresses;
-use crate::{cli::CliError, sysexits::Exit};
+use control::{CommandError, Exit};
 use mail::UnixMillis;
 use std::io::{BufRead, Read};
 
 /// Reads until a lone dot, if that ends it, or the end. More than `max_bytes` is an error.
-pub(crate) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -> Result<Vec<u8>, CliError> {
-    let too_large = || CliError::new(Exit::DataErr, format!("the message is larger than {max_bytes} bytes"));
+pub fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -> Result<Vec<u8>, CommandError> {
+    let too_large =
+        || CommandError::new(Exit::DataErr, format!("the message is larger than {max_bytes} bytes"));
     let mut from = stdin.take(max_bytes.saturating_add(1));
     let mut raw = Vec::new();
     loop {
@@ -24,20 +25,20 @@ pub(crate) fn read(stdin: &mut dyn BufRead, ignore_dots: bool, max_bytes: u64) -
 }
 
 /// The author of a message, for fields that are missing.
-pub(crate) struct Author<'a> {
+pub struct LocalUser<'a> {
     /// The reverse-path; empty for the null one.
-    pub(crate) address: &'a str,
+    pub address: &'a str,
     /// The user's name on this machine.
-    pub(crate) user: &'a str,
+    pub user: &'a str,
     /// The user's name among people; may be empty.
-    pub(crate) full_name: &'a str,
+    pub full_name: &'a str,
     /// The name of the machine.
-    pub(crate) hostname: &'a str,
+    pub hostname: &'a str,
 }
 
 /// A message in two parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Draft {
+pub struct ParsedMessage {
     /// Each with its line ends and continuation lines.
     fields: Vec<Vec<u8>>,
     /// Behind the empty line.
@@ -47,10 +48,10 @@ pub(crate) struct Draft {
 /// Fields that are for us alone, or that delivery writes (RFC 5322 §3.6.3, RFC 5321 §4.4).
 const DROPPED: [&str; 4] = ["bcc", "resent-bcc", "return-path", "content-length"];
 
-impl Draft {
+impl ParsedMessage {
     /// Splits header and body. A line that cannot be in a header begins the body, so that text
     /// without header is all body. A leading mbox line is dropped.
-    pub(crate) fn parse(raw: &[u8]) -> Self {
+    pub fn parse(raw: &[u8]) -> Self {
         let mut lines = raw.split_inclusive(|b| *b == b'\n').peekable();
         let is_mbox_line = |line: &[u8]| line.starts_with(b"From ") || line.starts_with(b">From ");
         lines.next_if(|line| is_mbox_line(line) && !is_header_line(line));
@@ -74,7 +75,7 @@ impl Draft {
     }
 
     /// Everyone in `To`, `Cc` and `Bcc`; in their `Resent-` forms when there is any.
-    pub(crate) fn recipients(&self) -> Result<Vec<String>, String> {
+    pub fn recipients(&self) -> Result<Vec<String>, String> {
         let resent = ["resent-to", "resent-cc", "resent-bcc"];
         let first = ["to", "cc", "bcc"];
         let is_any = |names: &[&str]| self.fields.iter().any(|f| names.iter().any(|name| has_name(f, name)));
@@ -95,7 +96,7 @@ impl Draft {
     }
 
     /// Drops what must not go out, adds what must be there (RFC 6409 §8).
-    pub(crate) fn complete(&mut self, author: &Author<'_>) {
+    pub fn complete(&mut self, author: &LocalUser<'_>) {
         self.fields.retain(|field| !DROPPED.iter().any(|name| has_name(field, name)));
         for field in &mut self.fields {
             qualify(field, author.hostname);
@@ -115,12 +116,12 @@ impl Draft {
     }
 
     /// Is there a field of this name?
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|field| has_name(field, name))
     }
 
     /// Header, empty line, body; line ends as they were.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         let mut out = self.fields.concat();
         out.extend_from_slice(b"\n");
         out.extend_from_slice(&self.body);
@@ -171,7 +172,7 @@ fn has_name(field: &[u8], name: &str) -> bool {
     field[..colon].trim_ascii_end().eq_ignore_ascii_case(name.as_bytes())
 }
 
-fn from_field(author: &Author<'_>) -> String {
+fn from_field(author: &LocalUser<'_>) -> String {
     let own = format!("{}@{}", author.user, author.hostname);
     let address = if author.address.is_empty() { &own } else { author.address };
     let name: String = author.full_name.chars().filter(|c| !c.is_control()).collect();
@@ -219,7 +220,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn fields(raw: &str) -> usize {
-        Draft::parse(raw.as_bytes()).fields.len()
+        ParsedMessage::parse(raw.as_bytes()).fields.len()
     }
 
     #[test]
@@ -239,7 +240,7 @@ mod tests {
             ("\nA: b\n", 0, "A: b\n"),
             ("A: b", 1, ""),
         ] {
-            let draft = Draft::parse(raw.as_bytes());
+            let draft = ParsedMessage::parse(raw.as_bytes());
             assert_eq!(
                 (fields(raw), String::from_utf8_lossy(&draft.body).as_ref()),
                 (count, body),
@@ -251,11 +252,11 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_in_goes_out_as_one_message(raw in "([A-Za-z]{0,3}[: ]{0,2}[a-z<>@]{0,3}\r?\n){0,6}[a-z. \n]{0,8}") {
-            let author = Author { address: "a@b", user: "u", full_name: "", hostname: "h" };
-            let mut draft = Draft::parse(raw.as_bytes());
+            let author = LocalUser { address: "a@b", user: "u", full_name: "", hostname: "h" };
+            let mut draft = ParsedMessage::parse(raw.as_bytes());
             let body = draft.body.clone();
             draft.complete(&author);
-            let again = Draft::parse(&draft.clone().into_bytes());
+            let again = ParsedMessage::parse(&draft.clone().into_bytes());
             // What was added ends up in the header, and the body is the same.
             prop_assert_eq!(&again, &draft);
             prop_assert_eq!(again.body, body);
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn an_address_must_be_utf8_and_the_name_beside_it_need_not() {
-        let recipients = |raw: &[u8]| Draft::parse(raw).recipients();
+        let recipients = |raw: &[u8]| ParsedMessage::parse(raw).recipients();
         let bad = Err("To: b\u{fffd}b@b.test is not UTF-8".to_owned());
         assert_eq!(recipients(b"To: b\xf6b@b.test\n\n"), bad);
         let named = b"To: J\xf6rg <j@b.test>, \"\xc4, B.\" <a@b.test> (\xfc)\n\n";

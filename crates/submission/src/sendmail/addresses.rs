@@ -3,13 +3,13 @@
 
 /// The addresses of a list, without names, comments, groups and routes. A bare word is a local
 /// user. The error says what is no address.
-pub(crate) fn parse(text: &str) -> Result<Vec<String>, String> {
+pub fn parse(text: &str) -> Result<Vec<String>, String> {
     read(text).map(|found| found.into_iter().map(|(address, _)| address).collect())
 }
 
 /// Appends this machine's name to each bare word of an address list, so that a `From: root` means
 /// something elsewhere (RFC 6409 §8.1). None when nothing is to be done, or it is no list.
-pub(crate) fn qualify(text: &str, hostname: &str) -> Option<String> {
+pub fn qualify(text: &str, hostname: &str) -> Option<String> {
     let found = read(text).ok()?;
     let bare: Vec<usize> = found.iter().filter(|(a, _)| !has_domain(a)).map(|(_, end)| *end).collect();
     let mut out = text.to_owned();
@@ -20,7 +20,7 @@ pub(crate) fn qualify(text: &str, hostname: &str) -> Option<String> {
 }
 
 /// Is there an `@` behind the local part?
-pub(crate) fn has_domain(address: &str) -> bool {
+pub fn has_domain(address: &str) -> bool {
     let local_end = if address.starts_with('"') { end_of_quotes(address).unwrap_or(0) } else { 0 };
     address[local_end..].contains('@')
 }

@@ -2,11 +2,11 @@
 //! back. Any local user may connect, so nothing here trusts what it reads, and no user can take all
 //! the connections.
 
-use super::{
-    Target,
-    server::accept,
-    submission::{HEADER_BYTES_MAX, Header, Refusal, Submission, has_too_many, wire_form},
+use crate::{
+    Acceptor,
+    envelope::{HEADER_BYTES_MAX, Header, Refusal, Submission, has_too_many, wire_form},
 };
+use control::{Id, socket::accept};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -32,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
+pub enum Answer {
     /// Durable under this queue id.
-    Accepted(super::Id),
+    Accepted(Id),
     /// Not taken.
     Refused(Refusal),
 }
@@ -49,7 +49,7 @@ struct Shared<T> {
 type Users = Arc<Mutex<HashMap<u32, usize>>>;
 
 /// Serves until it is dropped. Larger messages than `message_bytes_max` are refused.
-pub(crate) async fn serve_submit<T: Target>(listener: UnixListener, message_bytes_max: u64, target: Arc<T>) {
+pub async fn serve_submit<T: Acceptor>(listener: UnixListener, message_bytes_max: u64, target: Arc<T>) {
     let memory_kib = Semaphore::new(MEMORY_KIB + kib(message_bytes_max) as usize);
     let shared = Arc::new(Shared { target, message_bytes_max, memory_kib });
     let users = Users::default();
@@ -58,7 +58,7 @@ pub(crate) async fn serve_submit<T: Target>(listener: UnixListener, message_byte
         let Ok(permit) = free.clone().acquire_owned().await else { return };
         let Some(stream) = accept(&listener).await else { continue };
         let Ok(uid) = stream.peer_cred().map(|peer| peer.uid()) else { continue };
-        let (shared, guest) = (shared.clone(), Guest::enter(&users, uid));
+        let (shared, guest) = (shared.clone(), UserPermit::enter(&users, uid));
         tokio::spawn(async move {
             // A client that went away is no news.
             let _ = serve(stream, uid, guest.is_some(), &shared).await;
@@ -72,12 +72,12 @@ fn kib(bytes: u64) -> u32 {
 }
 
 /// One of a user's connections; leaving is counted when it is dropped.
-struct Guest {
+struct UserPermit {
     users: Users,
     uid: u32,
 }
 
-impl Guest {
+impl UserPermit {
     fn enter(users: &Users, uid: u32) -> Option<Self> {
         let mut counts = users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let count = counts.entry(uid).or_default();
@@ -89,7 +89,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for UserPermit {
     fn drop(&mut self) {
         let mut counts = self.users.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.uid) {
@@ -101,7 +101,7 @@ impl Drop for Guest {
     }
 }
 
-async fn serve<T: Target>(
+async fn serve<T: Acceptor>(
     stream: UnixStream,
     uid: u32,
     is_welcome: bool,
@@ -121,7 +121,7 @@ async fn serve<T: Target>(
 }
 
 /// An error means that the client is gone; a refusal is an answer.
-async fn receive<T: Target>(
+async fn receive<T: Acceptor>(
     from: &mut (impl AsyncBufReadExt + Unpin),
     uid: u32,
     shared: &Shared<T>,
@@ -151,7 +151,7 @@ async fn receive<T: Target>(
     let submission = Submission { envelope, content: wire_form(content).into(), uid };
     let answer = shared.target.submit(submission).await;
     drop(held);
-    Ok(answer.map_or_else(Answer::Refused, |id| Answer::Accepted(super::Id(id))))
+    Ok(answer.map_or_else(Answer::Refused, |id| Answer::Accepted(Id(id))))
 }
 
 /// Memory grows with what arrives, not with what was announced.

@@ -1,0 +1,60 @@
+//! The operations that operators ask of the daemon, and the protocol of the control socket: [`server`] and [`client`]
+//! speak [`protocol`], and [`selection`] says which messages are meant.
+//!
+//! The daemon implements [`Operations`]. What commands end with is in [`exit`].
+
+pub mod client;
+pub mod exit;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
+pub mod protocol;
+pub mod selection;
+pub mod server;
+pub mod socket;
+
+pub use exit::{CommandError, Exit};
+pub use protocol::{
+    Action, Failure, Gauges, Id, MessageInfo, RecipientCounters, RecipientInfo, Request, Response, Status,
+};
+pub use selection::{Matched, Selection};
+pub use server::serve_control;
+
+use mail::QueueId;
+use std::future::Future;
+
+/// What the daemon does for operators.
+pub trait Operations: Send + Sync + 'static {
+    /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
+    fn ids(&self) -> Vec<QueueId>;
+
+    /// Returns the messages with these ids, in this order; those that are gone are left out. Asked for at most
+    /// [`server::PAGE`] at a time. May read the spool; what that cannot give is listed as damaged.
+    fn messages(&self, ids: &[QueueId]) -> impl Future<Output = Vec<MessageInfo>> + Send;
+
+    /// The header of a message, at most about `max_bytes` of it; none when the message is gone.
+    fn header(
+        &self,
+        id: QueueId,
+        max_bytes: usize,
+    ) -> impl Future<Output = Result<Option<Vec<u8>>, Failure>> + Send;
+
+    /// Does it to each of these that is still there, durably, and says to how many messages. At most
+    /// [`server::PAGE`] at a time.
+    fn apply(&self, action: Action, matched: &[Matched])
+    -> impl Future<Output = Result<u64, Failure>> + Send;
+
+    /// Makes everything that waits due now and revives every destination; says how many messages that is.
+    fn flush(&self) -> u64;
+
+    /// The counters, taken at one moment.
+    fn counters(&self) -> RecipientCounters;
+
+    /// Speed and room.
+    fn gauges(&self) -> Gauges;
+
+    /// Reads the configuration again. Notes name what takes a restart.
+    fn reload(&self) -> impl Future<Output = Result<Vec<String>, Failure>> + Send;
+}
+
+#[cfg(test)]
+mod tests;
