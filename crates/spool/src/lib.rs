@@ -234,6 +234,14 @@ impl RecoveryReport {
     }
 }
 
+/// Describes what a start found damaged or could not read, a line each.
+fn fault_lines<'a>(corrupt: &'a [String], unread: &'a [String]) -> impl Iterator<Item = String> + 'a {
+    let unread = unread.iter().map(|what| {
+        format!("cannot be read: {what}; it stays as it is, and its messages join the queue at a start that can read it")
+    });
+    corrupt.iter().map(|what| format!("damaged: {what}")).chain(unread)
+}
+
 /// Room, speed and health: what back-pressure is decided from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pressure {

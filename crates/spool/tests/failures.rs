@@ -1,13 +1,12 @@
 //! A spool whose disk fails or whose thread panics says so by itself, although no caller waits for a commit number.
 
+mod common;
 mod fault_disk;
 
 use bytes::Bytes;
+use common::accept;
 use fault_disk::{FaultDisk, Faults};
-use mail::{
-    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
-};
+use mail::{Enhanced, Outcome, QueueId};
 use spool::{
     Choice, ControlOp, DirSettings, DirSpool, Entry, LogSettings, LogSpool, QueueDirectory, Refused, Spool,
     disk::RealDisk,
@@ -143,15 +142,6 @@ fn directories(dir: &Path) -> (Box<dyn Spool>, Arc<Injected>) {
     let mut spool = DirSpool::on(queues, settings).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     (Box::new(spool), faults)
-}
-
-fn accept(id: u64, length: usize) -> Vec<Entry> {
-    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
-    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
-    let content = Content::from_bytes(vec![b'x'; length]);
-    let arrived = UnixMillis(id);
-    let message = Message { id: QueueId(id), arrived, origin: "test".into(), envelope, content };
-    vec![Entry::Accept(SharedMessage::new(message))]
 }
 
 fn deferred(id: u64) -> Vec<Entry> {

@@ -1,8 +1,9 @@
 //! A full log of small messages that leave one by one: the records that end them must not use up the reserve.
 
-use mail::{
-    Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, SharedMessage, UnixMillis,
-};
+mod common;
+
+use common::accept;
+use mail::QueueId;
 use spool::{Entry, LogSettings, LogSpool, Refused, Spool, WorkStep, disk::RealDisk};
 use std::{path::Path, sync::Arc};
 
@@ -28,14 +29,6 @@ fn opened(dir: &Path, is_broken: bool) -> LogSpool {
     spool
 }
 
-fn accept(id: u64) -> Vec<Entry> {
-    let mut envelope = Envelope::new(ReversePath::parse("a@b.test", false).unwrap());
-    envelope.recipients = vec![Recipient::new(ForwardPath::parse("c@d.test", false).unwrap())];
-    let content = Content::from_bytes(vec![b'x'; 800]);
-    let (arrived, origin) = (UnixMillis(id), "test".into());
-    vec![Entry::Accept(SharedMessage::new(Message { id: QueueId(id), arrived, origin, envelope, content }))]
-}
-
 fn ended(id: u64) -> Vec<Entry> {
     vec![Entry::Outcome { id: QueueId(id), results: Vec::new(), last: true }]
 }
@@ -49,7 +42,7 @@ fn all_turns(spool: &LogSpool) {
 fn fill(spool: &LogSpool) -> u64 {
     let mut count = 0;
     loop {
-        match spool.submit(accept(count + 1)) {
+        match spool.submit(accept(count + 1, 800)) {
             Ok(_) => count += 1,
             Err(Refused::Busy) => {}
             Err(Refused::Full) => break,

@@ -313,9 +313,7 @@ impl Spool for DirSpool {
         }
         let (report, next) = recover::recover(&self.shared, visit)?;
         self.begin(Committer::new(self.shared.clone(), next))?;
-        let damaged = report.corrupt.iter().map(|what| format!("damaged: {what}"));
-        let unread = report.unread.iter().map(|what| format!("cannot be read: {what}"));
-        self.faults = damaged.chain(unread).collect();
+        self.faults = crate::fault_lines(&report.corrupt, &report.unread).collect();
         Ok(report)
     }
 

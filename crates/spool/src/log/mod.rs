@@ -703,15 +703,12 @@ impl Spool for LogSpool {
 
     fn faults(&self) -> Vec<String> {
         let faults = self.shared.faults();
-        let corrupt = faults.corrupt.iter().map(|what| format!("damaged: {what}"));
-        let unread = faults.unread.iter().map(|what| {
-            format!("cannot be read: {what}; it stays as it is, and its messages join the queue at a start that can read it")
-        });
+        let found = crate::fault_lines(&faults.corrupt, &faults.unread);
         let quarantined = faults.quarantined.iter().map(|name| {
             format!("quarantined: {name}; `postrider spool salvage` brings out what can be proved of it")
         });
         let compaction = faults.compaction.iter().map(|why| format!("compaction pauses: {why}"));
-        corrupt.chain(unread).chain(quarantined).chain(compaction).collect()
+        found.chain(quarantined).chain(compaction).collect()
     }
 
     fn pressure(&self) -> Pressure {

@@ -55,26 +55,38 @@ struct State {
     /// More segments that there was room for when it was last looked, the one that is being made included.
     room_for: u64,
     /// There is not even room to give the oldest of those recycled a new generation, or an end.
-    is_stuck: bool,
+    cannot_recycle: bool,
     /// The first segment was taken.
     is_started: bool,
-    /// The segment in use will soon be full.
-    is_pressed: bool,
-    /// Somebody waits for a segment.
-    is_awaited: bool,
-    /// Somebody waits for all of them.
-    is_hurried: bool,
+    demand: Demand,
+    /// A start waits until as many segments are ready as are kept ready.
+    is_filling: bool,
     /// Nobody makes room any more: who waits for some is told.
     is_ending: bool,
     closing: bool,
     failure: Option<String>,
 }
 
+/// How soon the next segment is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Demand {
+    /// The segment in use has room.
+    Relaxed,
+    /// The segment in use will soon be full.
+    Soon,
+    /// The commit thread waits for a segment.
+    Waiting,
+}
+
 impl State {
     /// May a new segment take its time?
     fn has_time(&self) -> bool {
-        let is_needed = self.is_awaited || self.is_hurried || self.is_pressed && self.ready.is_empty();
-        !is_needed && !self.closing
+        let is_needed = match self.demand {
+            Demand::Relaxed => false,
+            Demand::Soon => self.ready.is_empty(),
+            Demand::Waiting => true,
+        };
+        !is_needed && !self.is_filling && !self.closing
     }
 
     fn is_filled(&self) -> bool {
@@ -109,11 +121,10 @@ impl SegmentAllocator {
             last_taken: 0,
             no_room: false,
             room_for: u64::MAX,
-            is_stuck: false,
+            cannot_recycle: false,
             is_started: false,
-            is_pressed: false,
-            is_awaited: false,
-            is_hurried: false,
+            demand: Demand::Relaxed,
+            is_filling: false,
             is_ending: false,
             closing: false,
             failure: None,
@@ -222,7 +233,7 @@ impl SegmentAllocator {
                 }
                 state.last_taken = segment.number;
                 state.is_started = true;
-                (state.is_pressed, state.is_awaited) = (false, false);
+                state.demand = Demand::Relaxed;
                 self.changed.notify_all();
                 return Ok(segment);
             }
@@ -240,11 +251,11 @@ impl SegmentAllocator {
                 state = self.lock();
                 continue;
             }
-            let is_out_of_room = state.no_room && (state.recycled.is_empty() || state.is_stuck);
+            let is_out_of_room = state.no_room && (state.recycled.is_empty() || state.cannot_recycle);
             if (!there_is_room || state.is_ending) && is_out_of_room {
                 return Err(self.no_room());
             }
-            state.is_awaited = true;
+            state.demand = Demand::Waiting;
             self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -262,19 +273,20 @@ impl SegmentAllocator {
     /// Returns when as many are ready as are kept ready, or no more can be.
     pub(crate) fn fill_now(&self) {
         let mut state = self.lock();
-        state.is_hurried = true;
+        state.is_filling = true;
         self.changed.notify_all();
         let goes_on = |state: &mut State| {
             !state.is_filled() && !state.no_room && !state.closing && !self.single_stepped
         };
         let waited = self.changed.wait_while(state, goes_on);
-        waited.unwrap_or_else(PoisonError::into_inner).is_hurried = false;
+        waited.unwrap_or_else(PoisonError::into_inner).is_filling = false;
     }
 
     /// The segment in use is half full: the next one should be ready before it is.
     pub(crate) fn request_next(&self) {
         let mut state = self.lock();
-        if !std::mem::replace(&mut state.is_pressed, true) {
+        if state.demand < Demand::Soon {
+            state.demand = Demand::Soon;
             self.changed.notify_all();
         }
     }
@@ -296,7 +308,7 @@ impl SegmentAllocator {
     /// Is there a segment to take without waiting for room?
     pub(crate) fn has_next(&self) -> bool {
         let state = self.lock();
-        let is_waiting = !state.ready.is_empty() || !state.recycled.is_empty() && !state.is_stuck;
+        let is_waiting = !state.ready.is_empty() || !state.recycled.is_empty() && !state.cannot_recycle;
         let (no_room, count) = (state.no_room, state.segment_count);
         drop(state);
         // Without a thread that looks for room nobody has looked.
@@ -406,7 +418,7 @@ impl SegmentAllocator {
 
     fn note(&self, made: io::Result<Option<Segment>>, old: Option<Segment>) -> bool {
         let mut state = self.lock();
-        state.is_stuck = false;
+        state.cannot_recycle = false;
         match made {
             Ok(Some(segment)) => {
                 state.no_room = false;
@@ -419,7 +431,7 @@ impl SegmentAllocator {
             Err(e) if lacks_room(&e) => {
                 (state.no_room, state.room_for) = (true, 0);
                 // In its place: later ones hold what ended its messages, and must not go before it.
-                state.is_stuck = old.is_some();
+                state.cannot_recycle = old.is_some();
                 old.into_iter().for_each(|old| state.recycled.push_front(old));
                 return false;
             }
@@ -443,7 +455,7 @@ impl SegmentAllocator {
 
     fn wait_for_room(&self) {
         let state = self.lock();
-        if (state.recycled.is_empty() || state.is_stuck) && !state.closing {
+        if (state.recycled.is_empty() || state.cannot_recycle) && !state.closing {
             let waited = self.changed.wait_timeout(state, LOOK_AGAIN);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
         }
