@@ -16,7 +16,7 @@ use std::{fmt, fs, path::Path, sync::Arc};
 /// A certificate and those that signed it, in that order.
 pub type Chain = Vec<CertificateDer<'static>>;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unusable {
     /// Doing what, to what: why.

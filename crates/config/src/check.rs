@@ -1,4 +1,4 @@
-//! What no single key can see: ranges, keys that contradict each other, files that are missing.
+//! Checks that concern several keys or the machine: ranges, contradictions, missing files.
 
 mod spool;
 
@@ -203,7 +203,7 @@ impl Check<'_, '_> {
         self.pem("tls.ca_file", s.tls.ca_file.as_deref(), certificate::authorities);
     }
 
-    /// What is in a file. Only who runs with it looks inside.
+    /// Reads a PEM file; its content is checked only for a daemon that is about to use it.
     fn pem<T>(
         &mut self,
         path: &str,
@@ -318,7 +318,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// What a group leaves out it has from `[queue]`: with one of two waits it must fit the other there.
+    /// Checks the intervals of a group; a key that it leaves out has the value of `[queue]`, and must fit the other one.
     fn group_waits(&mut self, number: usize, group: &QueueGroup, queue: &Queue) {
         let own = |key: &str| format!("queue_group[{number}].{key}");
         let (own_min, own_max) = (own("retry_min"), own("retry_max"));
@@ -375,7 +375,7 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Only `data_dir` is made at a start; without any other that is named there would be none.
+    /// Checks that the directory of a file exists; a start creates `data_dir` only.
     fn folder(&mut self, path: &str, folder: &Path, data_dir: &Path) {
         let what = match folder.metadata() {
             Ok(meta) if meta.is_dir() => return,

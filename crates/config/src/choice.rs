@@ -10,7 +10,7 @@ macro_rules! choice {
         pub enum $name { $($(#[doc = $vdoc])+ $variant,)+ }
 
         impl $name {
-            /// As it is written in the file.
+            /// Returns the word that is written in the file.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }
@@ -43,19 +43,19 @@ pub(crate) fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w 
 }
 
 choice! {
-    /// How a listener speaks TLS.
+    /// The use of TLS by a listener.
     ListenTls: "one of \"off\", \"starttls\" and \"implicit\"" {
         /// Never.
         Off = "off",
         /// After STARTTLS (RFC 3207).
         Starttls = "starttls",
-        /// From the first byte (RFC 8314 §3.3).
+        /// TLS from the first byte (RFC 8314 §3.3).
         Implicit = "implicit",
     }
 }
 
 choice! {
-    /// What a listener does with a CR or LF that is not part of a CRLF.
+    /// The treatment of a CR or LF that is not part of a CRLF.
     BareLf: "one of \"reject\" and \"normalize\"" {
         /// The message is refused.
         Reject = "reject",
@@ -89,17 +89,17 @@ choice! {
     RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
         /// Never.
         Off = "off",
-        /// When offered; the certificate does not matter (RFC 7435).
+        /// TLS if the server offers it; the certificate does not matter (RFC 7435).
         May = "may",
         /// Or the mail waits; the certificate does not matter.
         Require = "require",
-        /// With a certificate that names the host and is trusted, or the mail waits.
+        /// TLS with a trusted certificate that names the host; otherwise the mail waits.
         Verify = "verify",
     }
 }
 
 choice! {
-    /// What becomes of 8-bit content for a next hop that takes 7 bits only.
+    /// The treatment of 8-bit content for a next hop that accepts 7 bits only.
     EightBit: "one of \"auto\", \"convert\", \"send\" and \"return\"" {
         /// Converted, unless it is signed; then sent as it is.
         Auto = "auto",
@@ -123,9 +123,9 @@ choice! {
 }
 
 choice! {
-    /// What the delivery log is written as.
+    /// The format of the delivery log.
     LogFormat: "one of \"json\", \"postfix\" and \"both\"" {
-        /// One JSON object a line.
+        /// One JSON object on each line.
         Json = "json",
         /// Lines as Postfix writes them, for existing tools.
         Postfix = "postfix",
@@ -135,7 +135,7 @@ choice! {
 }
 
 choice! {
-    /// What keeps messages.
+    /// The backend that stores messages.
     Backend: "one of \"log\", \"queue-dirs\" and \"null\"" {
         /// The log of segments.
         Log = "log",
@@ -147,21 +147,21 @@ choice! {
 }
 
 choice! {
-    /// Which of the messages that are ready goes first.
+    /// The order in which ready messages are attempted.
     SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\" and \"deadline\"" {
-        /// As they became ready, small ones before bulk.
+        /// The order in which messages became ready, with small ones before bulk.
         Fair = "fair",
-        /// As they became ready.
+        /// The order in which messages became ready.
         None = "none",
         /// Sendmail's formula of size, recipients and attempts.
         Priority = "priority",
-        /// By queue id.
+        /// The order of queue ids.
         Filename = "filename",
-        /// By destination.
+        /// The order of destinations.
         Host = "host",
         /// Unchanged the longest first.
         Modification = "modification",
-        /// By chance.
+        /// A random choice.
         Random = "random",
         /// Oldest first.
         Time = "time",
@@ -171,11 +171,11 @@ choice! {
 }
 
 choice! {
-    /// How a queue directory is chosen for a message.
+    /// The choice of a queue directory for a message.
     Placement: "one of \"round-robin\", \"random\" and \"least-used\"" {
-        /// One after the other.
+        /// Each directory in turn.
         RoundRobin = "round-robin",
-        /// By chance.
+        /// A random choice.
         Random = "random",
         /// The one with the fewest messages.
         LeastUsed = "least-used",

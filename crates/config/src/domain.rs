@@ -1,4 +1,4 @@
-//! Which domains a route is for.
+//! Patterns of domains.
 
 use mail::Domain;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub enum DomainPattern {
     /// Every domain.
     Any,
-    /// One domain, as [`Domain::key`] gives it.
+    /// A domain, as [`Domain::key`] returns it.
     Exact(String),
     /// Domains below this one, but not itself.
     Below(String),
@@ -31,7 +31,7 @@ impl DomainPattern {
         }
     }
 
-    /// Is the domain, given as [`Domain::key`], one of these?
+    /// Returns whether the pattern matches a domain, given as [`Domain::key`].
     pub fn matches(&self, key: &str) -> bool {
         match self {
             Self::Any => true,
@@ -42,7 +42,7 @@ impl DomainPattern {
         }
     }
 
-    /// Does everything `other` matches match this too?
+    /// Returns whether the pattern matches everything that `other` matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Any, _) => true,

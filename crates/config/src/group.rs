@@ -16,7 +16,7 @@ use toml::{Spanned, de::DeTable};
 /// More would not fit its number.
 const GROUPS_MAX: usize = 255;
 
-/// One `[[queue_group]]`. The first that matches decides; what it leaves out is as for all others.
+/// A `[[queue_group]]`. The first group that matches is used; keys that it leaves out have the values of other mail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueGroup {
     /// Unique.
@@ -25,7 +25,7 @@ pub struct QueueGroup {
     pub domains: Vec<DomainPattern>,
     /// Domains of senders; empty: all.
     pub sender_domains: Vec<DomainPattern>,
-    /// Which of a destination's messages goes first.
+    /// The order in which messages of a destination are attempted.
     pub order: Option<SortOrder>,
     /// Shortest wait.
     pub retry_min: Option<Duration>,
@@ -43,7 +43,7 @@ pub struct QueueGroup {
     pub spool: Option<OwnSpool>,
 }
 
-/// How the spool of a group differs from that of all other mail.
+/// The settings of a group's own spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnSpool {
     backend: Option<Backend>,
@@ -64,7 +64,7 @@ impl OwnSpool {
         Some(Self { backend, path, directories, placement, hash_depth })
     }
 
-    /// With everything that is as in `[spool]`.
+    /// Returns the complete settings; keys that are left out are those of `other`.
     pub fn beside(&self, other: &Spool) -> Spool {
         Spool {
             backend: self.backend.unwrap_or(other.backend),
@@ -84,7 +84,7 @@ impl QueueGroup {
         groups.iter().position(|group| group.matches(recipient, sender)).map_or(0, |at| at + 1)
     }
 
-    /// Is it for mail between these domains, each given as [`mail::Domain::key`]? The null
+    /// Returns whether the group matches mail between two domains, each given as [`mail::Domain::key`]. The null
     /// reverse-path has none.
     fn matches(&self, recipient: &str, sender: Option<&str>) -> bool {
         let any = |patterns: &[DomainPattern], key: Option<&str>| {
@@ -128,7 +128,7 @@ impl Reading<'_> {
         groups
     }
 
-    /// Without a path the name is part of one.
+    /// Checks the name of a group without a path, because the name becomes a part of the path.
     fn check_folder(&mut self, keys: &QueueGroupKeys, is_own: bool, table: &Spanned<&DeTable<'_>>) {
         let Some(name) = keys.name.as_ref().filter(|name| name.0.contains(['/', '*'])) else { return };
         if is_own && keys.path.is_none() && !table.get_ref().contains_key("path") {

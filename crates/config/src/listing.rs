@@ -2,10 +2,10 @@
 
 use std::{fmt::Write as _, ops::Range};
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default.
     Default,
     /// The value is set in the file.
     File {
@@ -16,14 +16,14 @@ pub enum Origin {
     },
 }
 
-/// One key's value.
+/// The value of a key, with its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effective {
     /// `relay.networks`, `route[0].domains`.
     pub path: String,
-    /// None: not set, and there is no default.
+    /// The value; none if the key is not set and has no default.
     pub value: Option<toml::Value>,
-    /// Where it comes from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 

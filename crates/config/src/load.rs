@@ -1,4 +1,4 @@
-//! From file to settings: every section is read and every check made, whatever went wrong before.
+//! Reads a file into settings: every section is read and every check is made, also after a problem.
 
 use crate::{
     check,
@@ -22,7 +22,7 @@ use toml::{Spanned, de::DeTable};
 /// Settings, and how they came about.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// What to run with.
+    /// The settings.
     pub settings: Settings,
     /// Each key's value and origin, in the order of the manual.
     pub effective: Vec<Effective>,
@@ -38,12 +38,12 @@ impl Loaded {
     }
 }
 
-/// What the settings are for.
+/// The purpose for which settings are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To run with: every file that is named must be readable.
+    /// To run the daemon: every file that the settings name must be readable.
     Serve,
-    /// To find the daemon: a private key is none of this user's business.
+    /// To find the daemon: certificates and keys need not be readable.
     Ask,
 }
 
@@ -320,7 +320,7 @@ impl Reading<'_> {
         }
     }
 
-    /// One to one; a limit that `smtp` gains does not compile until it has a key.
+    /// Converts the keys to limits of sessions; a new limit of `smtp` does not compile until it has a key.
     fn limits(&mut self, root: &DeTable<'_>) -> smtp::Limits {
         let limits: LimitKeys = self.plain(root, "limits");
         let timeouts: TimeoutKeys = self.plain(root, "timeouts");

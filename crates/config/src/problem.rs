@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One thing that is wrong.
+/// A problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The problem, in a sentence.
@@ -45,7 +45,7 @@ impl Problems {
         problem.span.as_ref().map(|span| line_and_column(&self.source, span.start))
     }
 
-    /// As text for a terminal (`colour`) or a log.
+    /// Formats the problems as text for a terminal (`colour`) or a log.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();

@@ -7,10 +7,10 @@ use crate::{
 };
 use std::path::Path;
 
-/// What a reload comes to.
+/// The result of a reload.
 #[derive(Debug, Clone)]
 pub struct Reloaded {
-    /// What to run with from now on. Keys that take a restart are as they were, and so is every
+    /// The settings from now on. Keys that need a restart have their old values, and so has every
     /// default that is made of them.
     pub settings: Settings,
     /// Keys among them whose value in the file differs from the value in use.
@@ -55,7 +55,7 @@ fn keep_one<T: PartialEq + Clone>(
     }
 }
 
-/// What decides where a message is kept, where that is not always in `[spool]`.
+/// Returns the settings that decide which spool stores a message.
 fn stores(settings: &Settings) -> Vec<impl PartialEq> {
     let groups = if settings.spools().len() > 1 { &settings.queue_groups[..] } else { &[] };
     groups.iter().map(|g| (g.spool.clone(), g.domains.clone(), g.sender_domains.clone())).collect()

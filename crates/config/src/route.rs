@@ -4,34 +4,34 @@ use crate::{choice::RouteTls, domain::DomainPattern};
 use mail::{HostPort, LmtpServer};
 use std::{fmt, path::Path};
 
-/// One `[[route]]`. The first whose domains match decides.
+/// A `[[route]]`. The first route whose domains match is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Which domains it is for.
+    /// The domains of the route.
     pub domains: Vec<DomainPattern>,
-    /// Where their mail goes.
+    /// The target of their mail.
     pub target: Target,
-    /// How it gets there; says nothing for a Maildir, a socket in the file system or discarding.
+    /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.
     pub tls: RouteTls,
 }
 
 impl Route {
-    /// Is it for this domain, given as [`mail::Domain::key`]?
+    /// Returns whether the route matches a domain, given as [`mail::Domain::key`].
     pub fn matches(&self, key: &str) -> bool {
         self.domains.iter().any(|pattern| pattern.matches(key))
     }
 }
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// By SMTP to this host, whatever MX records say.
+    /// SMTP to this host; MX records are ignored.
     Smarthost(HostPort),
-    /// By LMTP (RFC 2033).
+    /// LMTP (RFC 2033).
     Lmtp(LmtpServer),
     /// Into Maildirs here.
     Maildir(MaildirTemplate),
-    /// By SMTP to the domain's mail exchangers.
+    /// SMTP to the MX hosts of the domain.
     Mx,
     /// Nowhere: taken and thrown away.
     Discard,

@@ -12,7 +12,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// One key, as the manual tells of it.
+/// The documentation of a key.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyDoc {
     /// The key's name.
@@ -26,12 +26,12 @@ pub struct KeyDoc {
     pub default: &'static str,
 }
 
-/// One section.
+/// The documentation of a section.
 #[derive(Debug, Clone, Copy)]
 pub struct SectionDoc {
     /// `relay`; empty for the keys before the first section.
     pub name: &'static str,
-    /// May stand several times: `[[route]]`.
+    /// Whether the section can be repeated, as `[[route]]` can.
     pub repeated: bool,
     /// The description for the manual.
     pub about: &'static str,
@@ -125,7 +125,7 @@ impl<'s> Reading<'s> {
         read
     }
 
-    /// Notes each key of `table` that is none of `known`.
+    /// Reports each key of `table` that is none of `known`.
     pub(crate) fn refuse_unknown(&mut self, path: &str, table: &DeTable<'_>, known: &[&str]) {
         for name in table.keys() {
             if known.contains(&&**name.get_ref()) {
@@ -186,7 +186,7 @@ impl<'s> Reading<'s> {
         self.cx.problem(value.span(), format!("`{name}` must be a section"), "not a section", help);
     }
 
-    /// Where a key was set, for checks that compare several.
+    /// Returns where a key was set, for checks that compare several keys.
     pub(crate) fn origin(&self, path: &str) -> Option<&Origin> {
         self.effective.iter().find(|e| e.path == path).map(|e| &e.origin)
     }
@@ -232,7 +232,7 @@ fn dotted(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// Where a key of this name may stand: TOML gives all that follows a `[section]` to it.
+/// Returns the sections that have a key of this name: TOML assigns everything after a `[section]` to it.
 fn homes_of(key: &str) -> Option<String> {
     let sections = schema();
     let homes = sections.iter().filter(|section| section.keys.iter().any(|known| known.name == key));
@@ -252,7 +252,7 @@ pub(crate) struct Reader<'r, 's> {
 }
 
 impl Reader<'_, '_> {
-    /// One key. A bad value is noted and replaced by the default, so that checking goes on.
+    /// Reads a key. A bad value is reported and replaced by the default, so that checking continues.
     pub(crate) fn value<T: Value>(&mut self, name: &'static str, default: &str) -> T {
         let path = dotted(self.path, name);
         let given = self.table.and_then(|table| table.get(name));

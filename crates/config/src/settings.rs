@@ -26,11 +26,11 @@ use std::{
 pub struct Settings {
     /// The name this server gives itself in greetings, EHLO, trace headers and DSNs; an A-label name.
     pub hostname: String,
-    /// Everything that must survive a restart.
+    /// The directory for everything that must survive a restart.
     pub data_dir: PathBuf,
-    /// Where mail for `<Postmaster>` goes, with a domain too where that is nobody here (RFC 5321 §4.5.1).
+    /// The mailbox that gets mail for `<Postmaster>` (RFC 5321 §4.5.1).
     pub postmaster: Mailbox,
-    /// Where connections are taken; never empty.
+    /// The listeners; never empty.
     pub listen: Vec<Listen>,
     /// Clients that may send to every domain.
     pub relay: Relay,
@@ -44,17 +44,17 @@ pub struct Settings {
     pub limits: smtp::Limits,
     /// Limits of inbound connections.
     pub inbound: Inbound,
-    /// How mail leaves.
+    /// Outbound connections.
     pub delivery: Delivery,
-    /// When mail is tried again.
+    /// The schedule of attempts.
     pub queue: Queue,
-    /// Mail that is scheduled in a way of its own, in the order of the file.
+    /// Queue groups, in the order of the file.
     pub queue_groups: Vec<QueueGroup>,
-    /// Where mail waits.
+    /// The spool.
     pub spool: Spool,
-    /// How names are looked up.
+    /// DNS lookups.
     pub dns: Dns,
-    /// Names that are not looked up.
+    /// Host names with fixed addresses.
     pub hosts: HostTable,
     /// The delivery log.
     pub log: Log,
@@ -65,12 +65,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Is mail for this domain, given as [`mail::Domain::key`], for people here?
+    /// Returns whether a domain, given as [`mail::Domain::key`], is local.
     pub fn is_local(&self, key: &str) -> bool {
         self.local.domains.iter().any(|domain| domain == key)
     }
 
-    /// May a client at this address send anywhere?
+    /// Returns whether a client at this address may relay.
     pub fn may_relay(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.relay.networks.iter().any(|net| net.contains(&client))
@@ -88,7 +88,7 @@ impl Settings {
         std::iter::once(self.spool.clone()).chain(own.map(|own| own.beside(&self.spool))).collect()
     }
 
-    /// Which of [`Settings::spools`] keeps mail of a queue group.
+    /// Returns the index in [`Settings::spools`] of the spool of a queue group.
     pub fn spool_of(&self, group: usize) -> usize {
         let groups = &self.queue_groups[..group];
         let is_own = groups.last().is_some_and(|group| group.spool.is_some());
@@ -96,12 +96,12 @@ impl Settings {
     }
 }
 
-/// One address to listen on.
+/// A listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
     /// Address and port.
     pub address: SocketAddr,
-    /// How TLS is spoken on it.
+    /// The use of TLS.
     pub tls: ListenTls,
     /// The treatment of a bare CR or LF. `None`: the client's network decides.
     pub bare_lf: Option<BareLf>,
@@ -129,9 +129,9 @@ impl ListenKeys {
 pub struct Local {
     /// Local domains as [`mail::Domain::key`] gives them.
     pub domains: Vec<String>,
-    /// Where their mail goes.
+    /// The target of their mail.
     pub maildir: MaildirTemplate,
-    /// Whether symbolic links in Maildirs' paths are followed.
+    /// Whether mail is delivered through symbolic links in Maildirs' paths.
     pub follow_symlinks: bool,
     /// The users that exist; none: every user exists.
     pub users: Option<Vec<String>>,

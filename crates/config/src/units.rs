@@ -71,7 +71,7 @@ pub fn show_duration(duration: Duration) -> String {
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// As an index or capacity; the largest there is on a machine too small for it.
+    /// Returns the size as an index or capacity, limited to the largest one.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }

@@ -34,7 +34,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Notes a problem at `span`.
+    /// Reports a problem at `span`.
     pub(crate) fn problem(
         &mut self,
         span: Range<usize>,
@@ -52,12 +52,12 @@ impl Context {
     }
 }
 
-/// One kind of value.
+/// A kind of value.
 pub(crate) trait Value: Sized {
     /// The advice of an error message, behind "write".
     const HINT: &'static str;
 
-    /// With its article: `a duration`.
+    /// Returns the name of the kind with its article: `a duration`.
     fn kind() -> String;
 
     /// Reads one; `None` after a problem was noted.
@@ -68,11 +68,11 @@ pub(crate) trait Value: Sized {
         None
     }
 
-    /// As it would be written; `None` when it would be left out.
+    /// Returns the value as it is written in a file; `None` if the key would be left out.
     fn to_toml(&self) -> Option<toml::Value>;
 }
 
-/// In words, for "this is …".
+/// Returns the kind of a TOML value in words, for "this is …".
 fn this_is(found: &Found<'_>) -> &'static str {
     match found.get_ref() {
         DeValue::String(_) => "this is text",

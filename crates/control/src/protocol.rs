@@ -1,4 +1,4 @@
-//! What travels over the control socket: one JSON object a line, both ways. A connection carries
+//! The protocol of the control socket: one JSON object on each line, in both directions. A connection carries
 //! any number of requests, one after the other; each is answered by lines of which the last is
 //! [`Response::Done`] or [`Response::Failed`].
 

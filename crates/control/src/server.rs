@@ -65,7 +65,7 @@ fn is_allowed(stream: &UnixStream, access: Access) -> bool {
     stream.peer_cred().is_ok_and(|peer| access.allows(peer.uid(), own))
 }
 
-/// Why a connection ends early.
+/// The reason why a connection ends early.
 enum Ended {
     /// The client is gone or too slow.
     Gone,

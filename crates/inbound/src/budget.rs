@@ -58,7 +58,7 @@ impl Budget {
     }
 }
 
-/// One session's place in the budget.
+/// A session that the budget counts.
 #[derive(Debug)]
 pub struct SessionPermit {
     budget: Arc<Budget>,

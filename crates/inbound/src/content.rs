@@ -16,7 +16,7 @@ const SMALL_HEADER_BYTES: usize = 64 * 1024;
 /// The content of a message that arrives. Dropped before [`ContentReceiver::finish`], it gives back what it took.
 pub(crate) struct ContentReceiver<S: Service> {
     pub(crate) id: QueueId,
-    /// What is not in `parts` yet.
+    /// Content that is not in `parts` yet.
     buffer: Vec<u8>,
     /// The header, once it was cut from the buffer, and chunks in the spool.
     parts: Vec<Part>,
@@ -124,7 +124,7 @@ impl<S: Service> ContentReceiver<S> {
         self.counted_bytes = bytes;
     }
 
-    /// Is the service to be asked about the header? Once: when the header is complete, or when the content ends without
+    /// Returns whether the service must judge the header now: once, when the header is complete or the content ends without
     /// an empty line.
     pub(crate) fn has_unjudged_header(&self, is_end: bool) -> bool {
         !self.is_header_judged && (is_end || self.scanner.has_whole_header())
@@ -136,7 +136,7 @@ impl<S: Service> ContentReceiver<S> {
         &self.buffer[self.trace_bytes..self.header_bytes()]
     }
 
-    /// Is the header complete?
+    /// Returns whether the header is complete.
     pub(crate) fn has_whole_header(&self) -> bool {
         self.scanner.has_whole_header()
     }

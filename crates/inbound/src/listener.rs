@@ -24,17 +24,17 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// Out of descriptors or memory, accepting at once again would only spin.
+/// Pause after a failed accept: without descriptors or memory, accepting again at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// When TLS begins on a listener.
+/// The use of TLS by a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
     /// Never.
     Off,
-    /// When the client says STARTTLS.
+    /// After STARTTLS.
     StartTls,
-    /// With the first byte (RFC 8314 §3.3).
+    /// From the first byte (RFC 8314 §3.3).
     Implicit,
 }
 
@@ -46,7 +46,7 @@ pub struct Listener {
     pub socket: TcpListener,
     /// How the listener uses TLS.
     pub tls: TlsMode,
-    /// What is done with a bare CR or LF. `None`: trusted clients are normalized, others rejected.
+    /// The treatment of a bare CR or LF. `None`: content of trusted clients is normalized, that of others rejected.
     pub bare_lf: Option<BareLf>,
     /// Keywords of EHLO that are not offered here.
     pub withheld: Vec<Keyword>,
@@ -54,7 +54,7 @@ pub struct Listener {
     pub message_bytes: Option<u64>,
 }
 
-/// What may change while sessions go on: each session takes it as it is when it begins.
+/// Settings that a reload can change: a session uses those of its beginning.
 struct Current {
     settings: Settings,
     tls: Option<TlsAcceptor>,
@@ -104,7 +104,7 @@ impl Open {
 }
 
 impl<S: Service> Inbound<S> {
-    /// Nothing is accepted before [`Inbound::listen`].
+    /// Creates the server; connections are accepted from [`Inbound::listen`] on.
     pub fn new(
         service: Arc<S>,
         settings: Settings,
@@ -127,7 +127,7 @@ impl<S: Service> Inbound<S> {
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
-    /// What sessions use.
+    /// Returns the budget that the sessions share.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }

@@ -60,17 +60,17 @@ pub struct Client {
 pub struct Draft {
     /// Given to the trace field.
     pub id: QueueId,
-    /// When the content was complete.
+    /// The time when the content was complete.
     pub arrived: UnixMillis,
     /// The client and what it said.
     pub origin: Origin,
-    /// As the client gave it.
+    /// The envelope as the client gave it.
     pub envelope: Envelope,
     /// Behind the trace field.
     pub content: ReceivedContent,
 }
 
-/// What the service says in an authentication exchange.
+/// The service's reply in an authentication exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthAnswer {
     /// The exchange goes on with this challenge.
@@ -79,7 +79,7 @@ pub enum AuthAnswer {
     Done(Reply),
 }
 
-/// Why a piece of content is not in the spool.
+/// The reason why a chunk of content was not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
     /// The disk is behind: again when [`Service::wait_for_space`] says so.
@@ -93,7 +93,7 @@ pub enum StoreError {
 /// A stage that is answered at once costs a session nothing. The stages of a session are called one at a time, in the
 /// order of this trait; those from [`Service::sender`] on once a transaction.
 pub trait Service: Send + Sync + 'static {
-    /// What the service keeps of a session, from its first stage to its last one.
+    /// The service's context of a session, from its first stage to the last.
     type Context: Send;
 
     /// A client is connected: may it have a session? A refusal is its greeting.

@@ -1,10 +1,10 @@
-//! The first rule of a mail server: never an open relay.
+//! The first rule of a mail server: it is no open relay.
 
 use ipnet::IpNet;
 use mail::{Enhanced, ForwardPath, Mailbox, Reply};
 use std::{collections::HashSet, net::IpAddr};
 
-/// What the operator said.
+/// The settings of the policy.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Domains whose mail is taken from everywhere, as [`mail::Domain::key`] gives them.
@@ -24,7 +24,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// From the operator's words.
+    /// Creates the policy from its settings.
     pub fn new(settings: Settings) -> Self {
         let lower = |users: Vec<String>| users.into_iter().map(|user| user.to_lowercase()).collect();
         Self {
@@ -34,14 +34,14 @@ impl Policy {
         }
     }
 
-    /// May this client send to every domain?
+    /// Returns whether a client may send to every domain.
     pub fn may_relay(&self, client: IpAddr) -> bool {
         // A dual-stack socket shows IPv4 clients as ::ffff:192.0.2.1.
         let client = client.to_canonical();
         self.networks.iter().any(|network| network.contains(&client))
     }
 
-    /// May this client mail this recipient?
+    /// Checks whether a client may send to a recipient.
     ///
     /// # Errors
     /// The refusal to say: 550 5.1.1 for a user that does not exist, 550 5.7.1 for mail that is not
@@ -58,25 +58,25 @@ impl Policy {
         Err(Reply::new(550, Enhanced(5, 7, 1), format!("<{mailbox}>: relaying denied")))
     }
 
-    /// Is this mail for whoever the operator named as postmaster? The bare one is (RFC 5321 §4.5.1), and
+    /// Returns whether mail for a recipient goes to the configured postmaster. The bare one does (RFC 5321 §4.5.1), and
     /// so is that of a local domain whose users are known and do not include it: nobody reads its mailbox.
     pub fn is_for_postmaster(&self, recipient: &ForwardPath) -> bool {
         recipient.mailbox().is_none_or(|mailbox| self.is_without_user(mailbox, POSTMASTER))
     }
 
-    /// Is this for the root of a local domain whose users are known and do not include it? What programs on
+    /// Returns whether the recipient is root of a local domain whose users are known and do not include it. What programs on
     /// this machine send there goes to the postmaster, too.
     pub fn is_for_absent_root(&self, recipient: &ForwardPath) -> bool {
         recipient.mailbox().is_some_and(|mailbox| self.is_without_user(mailbox, ROOT))
     }
 
-    /// Is there such a user, as far as it is ours to know?
+    /// Returns whether the recipient exists; users of other domains are not known, and count as existing.
     pub fn knows(&self, recipient: &ForwardPath) -> bool {
         let Some(mailbox) = recipient.mailbox() else { return true };
         !self.local.contains(mailbox.domain().key().as_ref()) || self.user(mailbox).is_ok()
     }
 
-    /// An address of this name, where nobody has it.
+    /// Returns whether the mailbox has this name in a local domain without such a user.
     fn is_without_user(&self, mailbox: &Mailbox, name: &str) -> bool {
         let Some(users) = &self.users else { return false };
         base(&mailbox.local_unquoted().to_lowercase()) == name
@@ -84,7 +84,7 @@ impl Policy {
             && self.local.contains(mailbox.domain().key().as_ref())
     }
 
-    /// Does the user exist? `user+anything` is `user` (RFC 5233); postmaster always exists (RFC 5321
+    /// Checks that the user exists. `user+anything` is `user` (RFC 5233); postmaster always exists (RFC 5321
     /// §4.5.1).
     fn user(&self, mailbox: &Mailbox) -> Result<(), Reply> {
         let Some(users) = &self.users else { return Ok(()) };
@@ -97,12 +97,12 @@ impl Policy {
     }
 }
 
-/// Exists in every domain.
+/// The user that exists in every domain.
 const POSTMASTER: &str = "postmaster";
-/// Whom cron and its like tell.
+/// The user that gets mail from cron and similar programs.
 const ROOT: &str = "root";
 
-/// Without `+anything`.
+/// Returns the local part without `+anything`.
 fn base(local: &str) -> &str {
     local.split_once('+').map_or(local, |(user, _)| user)
 }

@@ -12,7 +12,7 @@ const EXPIRY_GRACE_AFTER_START: Millis = 3_600_000;
 pub enum Overdue {
     /// The sender may be told that these recipients still wait.
     Delayed(QueueId, Vec<u32>),
-    /// These jobs fail now. They are in flight, to be completed as failed.
+    /// The jobs fail now: they are in flight, to be completed as failed.
     Expired(Vec<Lease>),
 }
 

@@ -43,7 +43,7 @@ impl Submission {
     }
 }
 
-/// Why the daemon does not take a message.
+/// The reason why the daemon refuses a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Whether trying again is of no use.

@@ -147,7 +147,7 @@ fn overlap(a: &Path, b: &Path) -> bool {
     })
 }
 
-/// Is there a name for both parts of a path?
+/// Returns whether a name can match both parts of a path.
 fn may_be_one(a: &str, b: &str) -> bool {
     let (a, b) = match (a.split_once('*'), b.split_once('*')) {
         (None, None) => return a == b,
@@ -163,7 +163,7 @@ fn is_named((before, behind): (&str, &str), name: &str) -> bool {
 }
 
 enum Star {
-    /// In the last part of a path, and nowhere else.
+    /// A `*` in the last part of a path, and nowhere else.
     One,
     Elsewhere,
 }

@@ -1,4 +1,4 @@
-//! One monotonic clock for deciding, tied once to the wall clock for what people read.
+//! A monotonic clock for decisions, related once to the wall clock for output.
 
 use super::workers;
 use engine::Context;

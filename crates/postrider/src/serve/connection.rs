@@ -31,7 +31,7 @@ pub(crate) fn open(driver: &Arc<Driver>, connection: ConnectionId, destination: 
     });
 }
 
-/// One connection's work.
+/// The work of one connection.
 struct DestinationWork {
     driver: Arc<Driver>,
     connection: ConnectionId,

@@ -47,7 +47,7 @@ pub(crate) struct Leased {
 /// Everything behind the lock.
 pub(crate) struct State {
     pub(crate) engine: Engine,
-    /// How idle connections are woken, by their numbers.
+    /// Wakers of idle connections, by their numbers.
     wakers: Vec<Option<Arc<Notify>>>,
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct Driver {
     open_connection: OpenConnection,
     state: Mutex<State>,
     conflicts: AtomicU64,
-    /// From handing a message to the spool until it is durable.
+    /// The time from the submission of a message to the spool until it is durable.
     pub(crate) accept_latency: LatencyCounter,
     current: RwLock<Arc<ConfigSnapshot>>,
     timer: Notify,
-    /// When the engine wants its next tick.
+    /// The time of the engine's next tick.
     timer_at: AtomicI64,
     pub(crate) clock: Clock,
-    /// Where sessions wait for the spool; sessions on no worker wait by themselves.
+    /// Sessions that wait for commits; sessions on no worker wait by themselves.
     pub(crate) commit_waiters: CommitWaiters,
     /// Operators who wait for an answer.
     requests: Mutex<HashMap<RequestId, oneshot::Sender<Result<bool, SpoolFailure>>>>,
@@ -326,7 +326,7 @@ impl Driver {
         self.failed.notify_one();
     }
 
-    /// Why the spool failed, if it did.
+    /// Returns the reason why the spool failed, if it did.
     pub(crate) fn spool_failure(&self) -> Option<String> {
         let is_poisoned = || self.spool.pressure().poisoned;
         let unnoticed = || is_poisoned().then(|| Refused::Poisoned.to_string());

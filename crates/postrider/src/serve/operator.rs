@@ -1,4 +1,4 @@
-//! What operators and local users may ask of the running daemon.
+//! Requests of operators and local users to the running daemon.
 
 use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
 use control::{
@@ -191,7 +191,7 @@ fn describe(
     }
 }
 
-/// What the queue knows by itself: everything but addresses.
+/// Describes a message whose envelope cannot be read, with what the queue knows: everything but addresses.
 fn describe_damaged(
     engine: &Engine,
     view: &MessageView,
@@ -211,7 +211,7 @@ fn describe_damaged(
     }
 }
 
-/// One recipient that is left, still without its address.
+/// Describes a recipient that is not finished, without its address.
 fn described(
     engine: &Engine,
     view: &MessageView,

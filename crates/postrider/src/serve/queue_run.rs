@@ -29,7 +29,7 @@ use std::{
 /// Whether the run is over is looked at this often; its end is when the last outcome was noted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What an operator chose.
+/// The options of a queue run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) order: SortOrder,
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     pub(crate) dry_run: bool,
 }
 
-/// What it came to; durations in microseconds.
+/// The result of a queue run; durations in microseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     order: &'static str,

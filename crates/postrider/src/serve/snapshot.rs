@@ -1,4 +1,4 @@
-//! One configuration and what was made of it: a reload replaces it as a whole.
+//! A configuration with everything that is derived from it; a reload replaces it as a whole.
 
 use super::acceptor::Pipeline;
 use crate::routing::Routes;

@@ -64,7 +64,7 @@ pub(crate) fn run(settings: Settings, source: Option<PathBuf>) -> ExitCode {
     }
 }
 
-/// Why there is no start, or why it ended.
+/// The reason why the daemon does not start, or why it ended.
 struct Problem {
     text: String,
     exit: Exit,

@@ -14,7 +14,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// What listeners speak TLS with.
+/// Returns the TLS settings of listeners.
 ///
 /// # Errors
 /// In words, naming the file.
@@ -31,7 +31,7 @@ pub(crate) fn server_config(settings: &config::Settings) -> Result<Arc<ServerCon
     Ok(Arc::new(config))
 }
 
-/// What is spoken, in and out.
+/// Returns the TLS versions for inbound and outbound connections.
 pub(crate) fn versions(settings: &config::Settings) -> &'static [&'static SupportedProtocolVersion] {
     static FROM_12: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12, &rustls::version::TLS13];
     static FROM_13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];

@@ -193,7 +193,7 @@ pub(crate) fn spool(settings: &Settings) -> Result<Box<dyn Spool>, NotOpened> {
     Ok(Box::new(ShardedSpool::new(stores, Box::new(choose)).with_names(names)))
 }
 
-/// One spool, still to be recovered.
+/// Opens a spool, before recovery.
 ///
 /// # Errors
 /// In words.
@@ -237,7 +237,7 @@ pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened
 pub(crate) struct NotOpened {
     /// Doing what: why.
     pub(crate) text: String,
-    /// With what a daemon ends that cannot start for this.
+    /// The exit code of a daemon that cannot start for this reason.
     pub(crate) exit: Exit,
 }
 
@@ -262,7 +262,7 @@ fn not_opened(spool: &config::Spool, failure: &spool::SpoolFailure) -> NotOpened
     NotOpened::new(&format!("open the spool {}", spool.path.display()), failure)
 }
 
-/// What the spools hold, without opening them.
+/// Reads the content of all spools without opening them.
 ///
 /// # Errors
 /// As for [`spool::inspect`].

@@ -18,7 +18,7 @@ use tokio::{
 /// A timer that is nearer than all others costs a system call when it is set. Sessions set theirs for
 /// minutes: one that is always nearer spares them that.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long blocking work that hangs on a dead disk may hold up the end.
+/// The time that blocking work on a dead disk may delay the end.
 const END_GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -36,7 +36,7 @@ pub(super) fn sharing() -> impl Fn() -> bool {
     }
 }
 
-/// Which worker runs this; none on other threads.
+/// Returns the number of the worker that runs the caller; none on other threads.
 pub(super) fn number() -> Option<usize> {
     NUMBER.get()
 }
@@ -45,7 +45,7 @@ fn set_number(number: usize) {
     NUMBER.set(Some(number));
 }
 
-/// All of them; the first is the caller's own thread.
+/// All workers; the first one is the caller's thread.
 pub(super) struct Workers {
     main: Runtime,
     others: Vec<Other>,
@@ -59,7 +59,7 @@ struct Other {
 }
 
 impl Workers {
-    /// So many; none stands for one a core.
+    /// Starts this many workers; 0 stands for one for each core.
     pub(super) fn start(count: usize) -> io::Result<Self> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = if count == 0 { cores() } else { count };
@@ -69,7 +69,7 @@ impl Workers {
         Ok(Self { main, others })
     }
 
-    /// Where everything but sessions runs.
+    /// Returns the runtime for everything except sessions.
     pub(super) fn main(&self) -> &Runtime {
         &self.main
     }

@@ -35,7 +35,7 @@ fn read(text: &str) -> Result<Vec<(String, usize)>, String> {
     Ok(list.addresses)
 }
 
-/// One address as it is being read.
+/// An address while it is being read.
 #[derive(Default)]
 struct Item {
     /// Words so far: a display name, or an address without brackets.
@@ -44,9 +44,9 @@ struct Item {
     is_phrase: bool,
     /// White space or a comment came behind the last word.
     gap: bool,
-    /// Where in the text the last word ends.
+    /// The end of the last word in the text.
     end: usize,
-    /// What stood in brackets.
+    /// The address in angle brackets.
     angle: Option<String>,
 }
 

@@ -28,7 +28,7 @@ use std::{
 use user::User;
 pub use user::name as user_name;
 
-/// Which command it is.
+/// The command that the program acts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applet {
     /// `sendmail`.

@@ -7,7 +7,7 @@ use control::{Id, Selection};
 use mail::{BodyType, Notify, Ret};
 use std::{ffi::OsString, path::PathBuf};
 
-/// What is to be done.
+/// The action that the options request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// `-bm`: take in a message.

@@ -53,9 +53,9 @@ pub(super) enum Items {
 
 /// The spool it came from.
 pub(super) enum Source {
-    /// Only looked at.
+    /// A spool that was only read.
     Untouched,
-    /// With second copies of messages.
+    /// A recovered spool, with second copies of messages.
     Recovered(Box<dyn Spool>, Vec<spool::SecondCopy>),
     Listed(Arc<DirSpool>),
 }

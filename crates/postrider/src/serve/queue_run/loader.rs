@@ -7,12 +7,12 @@ use mail::QueueId;
 use spool::{DirSpool, Listed};
 use std::{sync::Arc, vec};
 
-/// So many messages are ready or under way before no more are opened.
+/// Messages that are ready or under way before no more envelopes are opened.
 const READY: u64 = 4096;
-/// So many are opened at once: the first ones leave while others are opened.
+/// Envelopes that are opened in one step: the first messages leave while others are opened.
 const BATCH: usize = 64;
 
-/// What is still to be opened, in its order.
+/// Envelopes that are not opened yet, in their order.
 pub(super) struct Feed {
     spool: Arc<DirSpool>,
     rest: vec::IntoIter<Listed>,
@@ -23,7 +23,7 @@ impl Feed {
         Self { spool, rest: listed.into_iter() }
     }
 
-    /// Nothing is left to be opened.
+    /// Returns whether all envelopes were opened.
     pub(super) fn is_over(&self) -> bool {
         self.rest.len() == 0
     }

@@ -57,14 +57,14 @@ pub(crate) struct Dialog {
     refused: (bool, bool),
 }
 
-/// How the dialog ended.
+/// The end of the dialog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// Everything was accepted.
     Accepted,
-    /// Something was refused, temporarily.
+    /// A command was rejected temporarily.
     Deferred,
-    /// Something was refused.
+    /// A command was rejected.
     Refused,
     /// The input ended inside of a message, which was not taken.
     Cut,
