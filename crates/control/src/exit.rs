@@ -3,7 +3,7 @@
 use crate::{client::ClientError, protocol::Failure};
 use std::{io, process::ExitCode};
 
-/// Why a command ends.
+/// The exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
@@ -11,13 +11,13 @@ pub enum Exit {
     Ok = 0,
     /// The command line is wrong.
     Usage = 64,
-    /// What came in is wrong.
+    /// The input is wrong.
     DataErr = 65,
-    /// What was asked for is not there.
+    /// The requested object does not exist.
     NoInput = 66,
-    /// Something that is needed does not run.
+    /// A required service does not run.
     Unavailable = 69,
-    /// The product itself is wrong.
+    /// An internal error of Postrider.
     Software = 70,
     /// A file cannot be made.
     CantCreate = 73,

@@ -49,7 +49,7 @@ impl Selection {
         Self { all: true, ..Self::default() }
     }
 
-    /// Is no condition given at all?
+    /// Returns whether there is no condition.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -61,7 +61,7 @@ impl Selection {
         known
     }
 
-    /// Does the message meet every condition?
+    /// Returns whether the message meets every condition.
     pub fn matches(&self, message: &MessageInfo, now_ms: u64) -> bool {
         if self.is_empty() || (!self.ids.is_empty() && !self.ids.contains(&message.id)) {
             return false;
@@ -77,7 +77,7 @@ impl Selection {
             && (!self.asks_of_recipients() || message.recipients.iter().any(|r| self.matches_recipient(r)))
     }
 
-    /// Which recipients of a message that matches; `None`: all that are left.
+    /// Returns the selected recipients of a message that matches; `None`: all that are left.
     pub fn recipients_meant(&self, message: &MessageInfo) -> Option<Vec<u32>> {
         if !self.asks_of_recipients() {
             return None;
@@ -87,7 +87,7 @@ impl Selection {
         (!others.is_empty()).then(|| matched.into_iter().map(|(index, _)| index).collect())
     }
 
-    /// Is there a condition that some recipients of a message may meet, and others not?
+    /// Returns whether there is a condition on recipients.
     pub fn asks_of_recipients(&self) -> bool {
         self.recipient.is_some() || self.destination.is_some() || self.status.is_some()
     }

@@ -19,7 +19,7 @@ pub fn has_too_many(envelope: &Envelope, uid: u32) -> bool {
     envelope.recipients.len() > RECIPIENTS_MAX && !is_trusted(uid)
 }
 
-/// Is this root or the daemon's own user?
+/// Returns whether the user is root or the daemon's own user.
 pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
@@ -27,7 +27,7 @@ pub fn is_trusted(uid: u32) -> bool {
 /// A message, checked, with all that the daemon needs to accept it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submission {
-    /// From whom, for whom.
+    /// The envelope.
     pub envelope: Envelope,
     /// Header and body; every line ends in CRLF, and there is no other CR or LF, and no NUL, unless it was written
     /// down [verbatim](Header::verbatim).
@@ -58,7 +58,7 @@ impl Refusal {
         Self { permanent: true, text: text.into() }
     }
 
-    /// Not now.
+    /// Creates a temporary refusal.
     pub fn temporary(text: impl Into<String>) -> Self {
         Self { permanent: false, text: text.into() }
     }
@@ -94,7 +94,7 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeaderRecipient {
-    /// Without brackets.
+    /// The address without brackets.
     pub address: String,
     /// `never`, or some of `success`, `failure`, `delay` with commas; not given for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]

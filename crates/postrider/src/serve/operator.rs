@@ -144,7 +144,7 @@ fn failed(failure: &SpoolFailure) -> Failure {
     Failure::Failed { text: failure.to_string() }
 }
 
-/// One message as the listing shows it; none when it is gone meanwhile.
+/// Returns a message as listings show it; none if it has left the queue in the meantime.
 async fn listed(driver: &Arc<Driver>, id: QueueId) -> Option<MessageInfo> {
     let (view, outcomes) = {
         let state = driver.lock();
@@ -226,7 +226,7 @@ fn described(
     Some(row)
 }
 
-/// Where a unit is, and why.
+/// Describes the status of a job, and its reason.
 fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
     let mut row = RecipientInfo {
         address: String::new(),

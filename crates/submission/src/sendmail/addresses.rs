@@ -19,7 +19,7 @@ pub fn qualify(text: &str, hostname: &str) -> Option<String> {
     (!bare.is_empty()).then_some(out)
 }
 
-/// Is there an `@` behind the local part?
+/// Returns whether the address has a domain.
 pub fn has_domain(address: &str) -> bool {
     let local_end = if address.starts_with('"') { end_of_quotes(address).unwrap_or(0) } else { 0 };
     address[local_end..].contains('@')

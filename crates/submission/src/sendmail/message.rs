@@ -115,7 +115,7 @@ impl ParsedMessage {
         }
     }
 
-    /// Is there a field of this name?
+    /// Returns whether there is a field with this name.
     pub fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|field| has_name(field, name))
     }

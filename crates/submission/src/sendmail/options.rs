@@ -120,7 +120,7 @@ pub const DOCS: [(&str, &str); 22] = [
     ("-oem", "Ignored, as other -o options and -A, -G, -L, -O, -U, -X, -h, -m, -n and -p."),
 ];
 
-/// For who asks by `--help`.
+/// Returns the text of `--help`.
 pub(crate) fn help() -> String {
     let mut text = "Usage: sendmail [options] [recipients]\n       mailq\n       newaliases\n\n".to_owned();
     for (option, what) in DOCS {
