@@ -4,16 +4,13 @@
 mod collect;
 mod loader;
 
-use super::{
-    clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, recovery::Recovery,
-    snapshot::ConfigSnapshot, start, wiring,
-};
+use super::{delivery_log::DeliveryLog, engine_setup::EngineSetup, snapshot::ConfigSnapshot, start, wiring};
 use collect::{Items, Source};
 use config::Settings;
 use control::Exit;
-use engine::{Engine, Event, RetryAt};
+use engine::{Event, RetryAt};
 use loader::Feed;
-use mail::{Disposition, IdSource};
+use mail::Disposition;
 use queue::SortOrder;
 use serde::Serialize;
 use spool::Spool;
@@ -154,26 +151,21 @@ fn deliver(
         group.initial_concurrency = options.runners;
     }
     let context = runtime.enter();
-    let (clock, ids, current) = (Clock::start(), Arc::<IdSource>::default(), Arc::new(current));
-    let start = clock.start_context();
-    let mut engine = Engine::new(engine_settings, current.clone(), ids.clone(), start.wall.0, start);
-    let mut effects = Vec::new();
+    let mut setup = EngineSetup::new(engine_settings, Arc::new(current));
     let (spool, mut feed): (Arc<dyn Spool>, _) = match (source, items) {
         (Source::Listed(spool), Items::Listed(listed)) => {
-            listed.iter().for_each(|one| ids.never_before(one.id));
+            listed.iter().for_each(|one| setup.ids.never_before(one.id));
             (spool.clone(), Some(Feed::new(spool, listed)))
         }
         (Source::Recovered(spool, copies), Items::Read(items)) => {
-            let mut recovery = Recovery::new(&mut engine, &clock);
-            items.iter().for_each(|item| recovery.take_in(&item.found));
-            copies.iter().for_each(|copy| recovery.merge(copy));
-            effects = recovery.effects;
+            items.iter().for_each(|item| setup.recovered(&item.found));
+            copies.iter().for_each(|copy| setup.second_copy(copy));
             (Arc::from(spool), None)
         }
         _ => return Ok(()), // only looked at
     };
-    let driver =
-        Arc::new(Driver::new(spool.clone(), engine, ids, current, delivery_log, clock, connection::open));
+    let (driver, effects) = setup.into_driver(spool.clone(), delivery_log);
+    let driver = Arc::new(driver);
     drop(context);
     runtime.block_on(async {
         let mut spool_failed = driver.spool.failed();

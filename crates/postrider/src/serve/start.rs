@@ -3,20 +3,16 @@
 use super::{
     Daemon,
     acceptor::Acceptor,
-    clock::Clock,
-    connection,
     delivery_log::DeliveryLog,
-    driver::Driver,
-    recovery::Recovery,
+    engine_setup::EngineSetup,
     tls, wiring,
     workers::{self, Workers},
 };
 use config::{ListenTls, Settings};
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
-use engine::{Engine, Event};
+use engine::Event;
 use inbound::{Inbound, Listener, TlsMode, WorkerPool};
-use mail::IdSource;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smtp::server::BareLf;
 use spool::{CommitWaiters, Spool};
@@ -132,23 +128,20 @@ fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Resu
     let delivery_log = DeliveryLog::new(wiring::log(&settings)?);
     let server_tls = tls::server_config(&settings)?;
 
-    let (current, clock, ids) = {
+    let current = {
         let _context = runtime.enter();
-        (Arc::new(wiring::current(settings.clone())?), Clock::start(), Arc::<IdSource>::default())
+        Arc::new(wiring::current(settings.clone())?)
     };
-    let (engine_settings, start) = (wiring::engine_settings(&settings), clock.start_context());
-    let mut engine = Engine::new(engine_settings, current.clone(), ids.clone(), start.wall.0, start);
-    let mut recovery = Recovery::new(&mut engine, &clock);
+    let mut setup = EngineSetup::new(wiring::engine_settings(&settings), current);
     let report = spool
-        .recover(&mut |found| recovery.take_in(&found))
+        .recover(&mut |found| setup.recovered(&found))
         .map_err(|e| wiring::NotOpened::new("recover the spool", &e))?;
-    report.copies.iter().for_each(|copy| recovery.merge(copy));
-    let effects = recovery.effects;
+    report.copies.iter().for_each(|copy| setup.second_copy(copy));
     for problem in report.problems() {
         tracing::error!("{problem}");
     }
     let spool: Arc<dyn Spool> = Arc::from(spool);
-    let mut driver = Driver::new(spool.clone(), engine, ids, current, delivery_log, clock, connection::open);
+    let (mut driver, effects) = setup.into_driver(spool.clone(), delivery_log);
     let shard_count = spool.shard_count();
     driver.commit_waiters = CommitWaiters::new(workers.handles().len(), shard_count);
     let driver = Arc::new(driver);

@@ -1,0 +1,47 @@
+//! Builds the engine and its driver, and hands recovered messages to the engine.
+
+use super::{clock::Clock, connection, delivery_log::DeliveryLog, driver::Driver, snapshot::ConfigSnapshot};
+use engine::{Effect, Engine, Event};
+use mail::IdSource;
+use spool::{Recovered, SecondCopy, Spool};
+use std::sync::Arc;
+
+/// An engine before its spool is recovered. The spool takes no transaction before that: the effects are performed
+/// afterwards, by [`Driver::begin`].
+pub(super) struct EngineSetup {
+    engine: Engine,
+    pub(super) ids: Arc<IdSource>,
+    current: Arc<ConfigSnapshot>,
+    clock: Clock,
+    effects: Vec<Effect>,
+}
+
+impl EngineSetup {
+    /// An engine with an empty queue, whose clock starts now.
+    pub(super) fn new(settings: engine::Settings, current: Arc<ConfigSnapshot>) -> Self {
+        let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
+        let start = clock.start_context();
+        let engine = Engine::new(settings, current.clone(), ids.clone(), start.wall.0, start);
+        Self { engine, ids, current, clock, effects: Vec::new() }
+    }
+
+    /// Queues a message that recovery found.
+    pub(super) fn recovered(&mut self, found: &Recovered) {
+        self.engine.handle(Event::Recovered(found), self.clock.context(), &mut self.effects);
+    }
+
+    /// Applies what a second copy of a recovered message says.
+    pub(super) fn second_copy(&mut self, copy: &SecondCopy) {
+        self.engine.handle(Event::SecondCopy(copy), self.clock.context(), &mut self.effects);
+    }
+
+    /// Returns the driver of the engine over a recovered spool, and the effects for [`Driver::begin`].
+    pub(super) fn into_driver(
+        self,
+        spool: Arc<dyn Spool>,
+        delivery_log: DeliveryLog,
+    ) -> (Driver, Vec<Effect>) {
+        let Self { engine, ids, current, clock, effects } = self;
+        (Driver::new(spool, engine, ids, current, delivery_log, clock, connection::open), effects)
+    }
+}
