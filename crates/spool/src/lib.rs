@@ -267,7 +267,13 @@ pub struct Pressure {
 pub trait Spool: Send + Sync + 'static {
     /// Queues one atomic transaction for the next commit. No I/O on the caller's thread. An accepted
     /// message is committed when somebody waits for it, at the latest with what comes next.
-    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused>;
+    fn submit(&self, mut transaction: Transaction) -> Result<CommitSeq, Refused> {
+        self.submit_or_keep(&mut transaction)
+    }
+
+    /// Submits a transaction as [`Spool::submit`] does. A transaction that is refused stays with the caller; one that
+    /// is queued is taken.
+    fn submit_or_keep(&self, transaction: &mut Transaction) -> Result<CommitSeq, Refused>;
 
     /// Queues a piece of content that is too large to keep in memory, while it arrives. It becomes
     /// durable at the latest with the [`Entry::Accept`] that names the place. Without one it is

@@ -47,12 +47,12 @@ impl NullSpool {
 }
 
 impl Spool for NullSpool {
-    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
+    fn submit_or_keep(&self, transaction: &mut Transaction) -> Result<CommitSeq, Refused> {
         let mut contents = self.contents();
         if contents.closed {
             return Err(Refused::Poisoned);
         }
-        for entry in transaction {
+        for entry in std::mem::take(transaction) {
             match entry {
                 Entry::Accept(message) => drop(contents.messages.insert(message.id, message)),
                 Entry::Import(found) => drop(contents.messages.insert(found.message.id, found.message)),

@@ -157,7 +157,7 @@ fn each_store_is_a_lane_of_its_own() {
 struct Broken;
 
 impl Spool for Broken {
-    fn submit(&self, _: Vec<Entry>) -> Result<spool::CommitSeq, Refused> {
+    fn submit_or_keep(&self, _: &mut Vec<Entry>) -> Result<spool::CommitSeq, Refused> {
         Ok(spool::CommitSeq(1))
     }
     fn store(&self, _: Bytes) -> Result<ChunkId, Refused> {

@@ -211,10 +211,11 @@ impl Driver {
         while at < effects.len() {
             match &mut effects[at] {
                 Effect::Submit { task, transaction } => {
-                    let (task, transaction) = (*task, std::mem::take(transaction));
-                    match self.spool.submit(transaction.clone()) {
+                    let task = *task;
+                    match self.spool.submit_or_keep(transaction) {
                         Ok(commit_seq) => stored.extend(task.map(|task| (task, commit_seq))),
                         Err(refused) => {
+                            let transaction = std::mem::take(transaction);
                             let refused = Event::Refused { task, transaction, refused };
                             state.engine.handle(refused, context, effects);
                         }

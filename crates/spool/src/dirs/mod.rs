@@ -233,10 +233,10 @@ fn message_size(message: &Message, states: &[RecipientState]) -> (u64, u64) {
 }
 
 impl Spool for DirSpool {
-    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
+    fn submit_or_keep(&self, transaction: &mut Transaction) -> Result<CommitSeq, Refused> {
         let (mut bytes, mut blocks) = (0, 0);
-        let (internal, urgency) = commit_queue::classify(&transaction);
-        for entry in &transaction {
+        let (internal, urgency) = commit_queue::classify(transaction);
+        for entry in transaction.iter() {
             let (more_bytes, more_blocks) = size(entry);
             (bytes, blocks) = (bytes + more_bytes, blocks + more_blocks);
         }
@@ -244,7 +244,7 @@ impl Spool for DirSpool {
         self.shared.group_commit.note_transaction();
         Ok(self.shared.group_commit.queue.push(
             pending,
-            (Work::Transaction(transaction), blocks),
+            (Work::Transaction(std::mem::take(transaction)), blocks),
             bytes,
             urgency,
         ))

@@ -560,12 +560,13 @@ fn message_bytes(message: &Message) -> usize {
 }
 
 impl Spool for LogSpool {
-    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
-        let (internal, urgency) = commit_queue::classify(&transaction);
+    fn submit_or_keep(&self, transaction: &mut Transaction) -> Result<CommitSeq, Refused> {
+        let (internal, urgency) = commit_queue::classify(transaction);
         let bytes = transaction.iter().map(|entry| commit::entry_bytes(entry) as u64).sum();
         let commit_queue = self.admit(bytes, internal)?;
         self.shared.group_commit.note_transaction();
-        Ok(self.shared.group_commit.queue.push(commit_queue, Work::Transaction(transaction), bytes, urgency))
+        let work = Work::Transaction(std::mem::take(transaction));
+        Ok(self.shared.group_commit.queue.push(commit_queue, work, bytes, urgency))
     }
 
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {

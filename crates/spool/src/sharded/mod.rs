@@ -203,11 +203,12 @@ fn step(entry: &Entry) -> Option<(QueueId, Step)> {
 }
 
 impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
-    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
-        let shard = self.shard_for(&transaction);
+    fn submit_or_keep(&self, transaction: &mut Transaction) -> Result<CommitSeq, Refused> {
+        let shard = self.shard_for(transaction);
         let steps: Vec<_> = transaction.iter().filter_map(step).collect();
-        let inner = transaction.into_iter().map(|entry| shard_ids::inner_entry(entry, shard)).collect();
+        let inner = transaction.iter().cloned().map(|entry| shard_ids::inner_entry(entry, shard)).collect();
         let own = self.stores[shard].submit(inner)?;
+        transaction.clear();
         if !steps.is_empty() {
             let mut placement = self.placement();
             steps.into_iter().for_each(|step| placement.note(shard, step));

@@ -69,9 +69,9 @@ impl Line {
 }
 
 impl Spool for Stuck {
-    fn submit(&self, transaction: Transaction) -> Result<CommitSeq, Refused> {
+    fn submit_or_keep(&self, transaction: &mut Transaction) -> Result<CommitSeq, Refused> {
         self.line.lock().unwrap().take()?;
-        self.kept.submit(transaction)
+        self.kept.submit_or_keep(transaction)
     }
     fn store(&self, chunk: Bytes) -> Result<ChunkId, Refused> {
         self.line.lock().unwrap().take()?;
