@@ -1,6 +1,6 @@
 //! One verb a chore; see `cargo xtask --help`.
 //!
-//! CI runs `cargo xtask ci` and nothing else, so that whatever CI says can be had at one's own desk.
+//! CI runs `cargo xtask ci` and nothing else, so everything that CI reports can be repeated on any machine.
 
 mod advisories;
 mod bench;

@@ -9,7 +9,7 @@ use spool::{CommitSeq, Entry, LogSettings, LogSpool, Spool as _, Transaction, Wo
 use std::sync::Arc;
 
 /// Messages of one commit.
-const COMPANY: u64 = 20;
+const BATCH: u64 = 20;
 
 /// A log in memory, worked by hand.
 pub struct Log(LogSpool);
@@ -63,9 +63,9 @@ pub fn run(count: u64) {
     let (log, content) = (Log::default(), Content::from_bytes(content()));
     for number in 1..=count {
         let commit_seq = log.submit(Entry::Accept(message(QueueId(number), &content)));
-        if number % COMPANY == 0 {
+        if number % BATCH == 0 {
             log.commit(commit_seq);
-            for ended in number - COMPANY + 1..=number {
+            for ended in number - BATCH + 1..=number {
                 log.submit(end(QueueId(ended)));
             }
         }

@@ -620,7 +620,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
         self.stream.shutdown(QUIT_TIMEOUT).await;
     }
 
-    /// Each lease in hand gets an outcome, or another connection.
+    /// Each lease of the connection gets an outcome, or another connection.
     fn fail_in_flight(&mut self, why: &Outcome, is_closed: bool) {
         for lost in self.connection.lost() {
             let Some(at) = self.active.iter().position(|active| active.name == lost.name) else { continue };

@@ -26,7 +26,7 @@ pub trait WorkSource: Send + Sync + 'static {
     /// nothing and [`WorkSource::should_close`] is true).
     fn wait_for_work(&self) -> impl Future<Output = ()> + Send;
 
-    /// Asks the delivery to finish its lease in hand and return.
+    /// Asks the delivery to finish its leases and return.
     fn should_close(&self) -> bool;
 
     /// The lease's message, from memory or read back from the spool. An error is the outcome to settle with.

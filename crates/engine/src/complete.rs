@@ -82,7 +82,7 @@ impl Engine {
             answer: None,
         };
         match message {
-            Some(message) => self.conclude(context, result, message, effects),
+            Some(message) => self.finish_attempt(context, result, message, effects),
             None => self.read_when_permitted(result, effects),
         }
     }
@@ -224,7 +224,7 @@ impl Engine {
         match self.tasks.take(task) {
             Some(Task::Read(result)) => {
                 match loaded {
-                    Ok(message) => self.conclude(context, result, message, effects),
+                    Ok(message) => self.finish_attempt(context, result, message, effects),
                     Err(failure) => self.on_unreadable(context, result, failure, effects),
                 }
                 if let Some(next) = self.read_permits.release() {
@@ -287,7 +287,7 @@ impl Engine {
         self.on_cancelled(completion.cancelled, effects);
     }
 
-    fn conclude(
+    fn finish_attempt(
         &mut self,
         context: Context,
         mut result: AttemptResult,

@@ -76,7 +76,7 @@ impl Queue {
 
     /// Takes those recipients of a message that are `meant`, by index, into the caller's hands, to be settled
     /// as the verdict says. Of those in flight it holds once they come back without a delivery or failure: see
-    /// [`crate::Completion::seized`] and [`Queue::put_back`]. `None`: no such message.
+    /// [`crate::Completion::cancelled`] and [`Queue::put_back`]. `None`: no such message.
     pub fn cancel(
         &mut self,
         id: QueueId,

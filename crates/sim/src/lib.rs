@@ -55,7 +55,7 @@ pub fn cases(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summar
     summed(first, count, |seed| run::run(seed, backend, mutant))
 }
 
-/// Runs `count` seeds of a spool whose synced bytes go bad, from `first` on.
+/// Runs `count` seeds of a spool whose synced bytes are damaged, from `first` on.
 pub fn decays(first: u64, count: u64, backend: Backend, mutant: Mutant) -> Summary {
     summed(first, count, |seed| run::decay(seed, backend, mutant))
 }

@@ -8,7 +8,7 @@ use sim::{
 };
 use std::process::ExitCode;
 
-/// Of so many seeds the first one is also one of a disk that goes bad.
+/// Of so many seeds the first one is also one with damaged storage.
 const BAD_SHARE: u64 = 8;
 /// Of so many, also one of a spool that is full, which takes longer.
 const FULL_SHARE: u64 = 32;
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     // Of both each would be full at another time.
     let fulls = if backend == Backend::Both { 0 } else { cases.div_ceil(FULL_SHARE) };
     tell(", full", &sim::fulls(seed, fulls, backend, Mutant::None));
-    tell(", going bad", &sim::decays(seed, cases.div_ceil(BAD_SHARE), backend, Mutant::None));
+    tell(", damaged", &sim::decays(seed, cases.div_ceil(BAD_SHARE), backend, Mutant::None));
     tell(", reads that fail", &sim::heals(seed, cases.div_ceil(BAD_SHARE), backend, Mutant::None));
     let (relays, violations) = sim::relays(seed, number("--relays", 200));
     for (seed, what) in &violations {

@@ -66,7 +66,7 @@ struct Run {
     listed: Rng,
     /// When segment indexes are written, in a stream of its own, too.
     indexes: Rng,
-    /// What of the disk goes bad and when, too.
+    /// Which bytes of the disk are damaged, and when.
     decays: Rng,
     /// What went bad.
     decayed: Vec<decay::Decayed>,

@@ -122,7 +122,7 @@ pub(crate) fn is_hit(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// All that can go bad, what the log's newest batch is included.
+/// All that can be damaged, whether the log's newest batch is included.
 pub fn spots(disk: &SimDisk) -> Vec<Spot> {
     let (mut all, mut last) = (Vec::new(), None);
     for file in disk.file_names() {

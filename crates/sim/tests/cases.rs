@@ -30,7 +30,7 @@ fn the_same_is_true_of_both_beside_each_other() {
 }
 
 #[test]
-fn bytes_that_go_bad_take_nothing_along_but_their_own_messages() {
+fn bytes_that_are_damaged_take_nothing_along_but_their_own_messages() {
     for (backend, seeds) in [(Backend::Log, 200), (Backend::QueueDirs, 100), (Backend::Both, 60)] {
         let summary = sim::decays(1, seeds, backend, Mutant::None);
         println!("{backend}: {summary}, {} places", summary.tally.decay_count);

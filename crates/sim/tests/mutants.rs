@@ -42,7 +42,7 @@ fn every_promise_that_one_of_two_spools_breaks_is_noticed() {
 }
 
 #[test]
-fn every_promise_on_what_goes_bad_is_noticed() {
+fn every_promise_on_what_is_damaged_is_noticed() {
     are_noticed(decay, Backend::Log, &Mutant::OF_DAMAGE, &[]);
     // What is lost in a queue directory is a file's, which keeps its room and its name for itself.
     let of_the_log = [Mutant::Spool(spool::Mutant::KeepDamaged), Mutant::Spool(spool::Mutant::ReuseChunkId)];

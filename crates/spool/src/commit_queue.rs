@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn company_is_waited_for_the_longer_the_less_of_the_processors_is_unused() {
+    fn the_wait_is_longer_when_less_cpu_time_is_unused() {
         let waits =
             |unused_percent| max_batch_delay(Duration::from_micros(200), 10, unused_percent).as_micros();
         assert_eq!([0, 15, 20, 30, 35].map(waits), [4000, 4000, 3200, 1600, 800]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_when_the_inbox_was_poisoned_is_never_taken() {
+    fn what_waited_when_the_queue_was_poisoned_is_never_taken() {
         let commit_queue = CommitQueue::new(1000);
         commit_queue.push(commit_queue.lock(), (), 1, Urgency::Immediate);
         commit_queue.poison();
@@ -332,17 +332,17 @@ mod tests {
     }
 
     #[test]
-    fn company_that_does_not_come_again_is_hoped_for_less_and_less() {
+    fn the_target_falls_when_fewer_transactions_come() {
         let commit_queue = CommitQueue::new(1000);
-        let company_after = |came: usize| {
+        let target_after = |came: usize| {
             for _ in 0..came {
                 commit_queue.push(commit_queue.lock(), (), 1, Urgency::OnWait);
             }
             commit_queue.take_all();
             commit_queue.lock().batch_target
         };
-        assert_eq!([8, 1, 1, 1, 1, 1].map(company_after), [8, 6, 4, 3, 2, 1]);
-        assert_eq!([5, 7].map(company_after), [5, 7]);
+        assert_eq!([8, 1, 1, 1, 1, 1].map(target_after), [8, 6, 4, 3, 2, 1]);
+        assert_eq!([5, 7].map(target_after), [5, 7]);
     }
 
     #[test]

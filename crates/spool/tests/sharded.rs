@@ -137,7 +137,7 @@ fn chunks_lie_where_their_message_goes_and_take_it_along_where_nobody_knew() {
 }
 
 #[test]
-fn each_store_is_a_lane_of_its_own() {
+fn each_spool_is_a_shard_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _) = open(dir.path());
     let bulk = spool.submit(vec![small(1, "bulk.test")]).unwrap();

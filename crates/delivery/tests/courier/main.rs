@@ -614,7 +614,7 @@ async fn content_in_the_spool_is_converted_piece_by_piece() {
 }
 
 #[tokio::test]
-async fn a_resting_connection_takes_the_next_job_and_leaves_when_there_is_none() {
+async fn an_idle_connection_takes_the_next_job_and_leaves_when_there_is_none() {
     let server = Server::new(&[]);
     let port = server.start().await;
     let work = TestWork::with([lease(1, 1)]);

@@ -30,7 +30,7 @@ pub(crate) struct Delivery {
     rounds: u32,
 }
 
-/// A run in hand; Ctrl-C ends it, and the rounds behind it.
+/// A run under way; Ctrl-C ends it, and the rounds behind it.
 struct Runner {
     plan: Arc<Mutex<Option<Arc<Plan>>>>,
     stopped: Arc<AtomicBool>,

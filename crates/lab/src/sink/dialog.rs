@@ -48,7 +48,7 @@ pub(crate) struct Dialog {
     held: Option<Held>,
     greeted: bool,
     closing: bool,
-    /// Octets of the BDAT chunk in hand still to come.
+    /// Octets of the current BDAT chunk still to come.
     chunk_left: Option<u64>,
     /// The connection's output is the reply to this.
     answered: Option<Verb>,

@@ -123,7 +123,7 @@ impl Session {
         wish
     }
 
-    /// The dump of the message in hand; it begins with the first octet.
+    /// The dump of the current message; it begins with the first octet.
     fn dump(&mut self, state: &SinkState) -> &mut Dump {
         let (dialog, peer) = (&self.dialog, &self.peer);
         self.dump.get_or_insert_with(|| Dump::begin(state.dump.as_ref(), dialog, peer))

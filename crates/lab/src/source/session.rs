@@ -1,4 +1,4 @@
-//! What one of the source's sessions does next: take a ticket, connect, send, rest, say goodbye. Knows
+//! What one of the source's sessions does next: take a ticket, connect, send, pause, quit. Knows
 //! time as an argument and no sockets.
 
 use super::{
@@ -225,7 +225,7 @@ impl Session {
         }
     }
 
-    /// Has a ticket in hand whose time has come; or not, and never will; or has to wait until then.
+    /// Has a ticket whose time has come; or not, and never will; or has to wait until then.
     fn next_ticket(&mut self, plan: &Plan, now: Instant) -> Result<bool, Instant> {
         if let Some(until) = self.rest_until.filter(|until| *until > now && !plan.is_stopped()) {
             return Err(until);

@@ -128,7 +128,7 @@ fn where_connections_are_scarce_the_higher_priority_goes_first() {
 }
 
 #[test]
-fn a_resting_connection_is_woken_instead_of_a_new_one() {
+fn an_idle_connection_is_woken_instead_of_a_new_one() {
     let mut q = new();
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);
@@ -142,7 +142,7 @@ fn a_resting_connection_is_woken_instead_of_a_new_one() {
 }
 
 #[test]
-fn a_resting_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had() {
+fn an_idle_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had() {
     let mut q = Queue::new(Settings { connections_max: 1, ..Settings::default() }, 7, 0);
     let a = q.destination(&site("a"));
     put(&mut q, 1, &[a], 100, 0);

@@ -373,7 +373,7 @@ enum Op {
     /// A connection becomes idle.
     Rest(u8),
     /// An idle connection stops waiting by itself.
-    Stir(u8),
+    LeaveIdle(u8),
     Close(u8),
     Down(u8),
     Hold(u64),
@@ -392,7 +392,7 @@ fn op() -> impl Strategy<Value = Op> {
         5 => (any::<usize>(), 0u8..27).prop_map(|(i, f)| Op::Settle(i, f)),
         1 => any::<usize>().prop_map(Op::PutBack),
         2 => (0u8..4).prop_map(Op::Rest),
-        1 => (0u8..4).prop_map(Op::Stir),
+        1 => (0u8..4).prop_map(Op::LeaveIdle),
         2 => (0u8..4).prop_map(Op::Close),
         1 => (0u8..4).prop_map(Op::Down),
         1 => (0u64..40).prop_map(Op::Hold),
@@ -433,7 +433,7 @@ struct Book {
     open: BTreeMap<u64, Vec<u32>>,
     in_flight: Vec<Lease>,
     connections: Vec<TestConnection>,
-    condemned: BTreeSet<(u64, u32)>,
+    cancelled: BTreeSet<(u64, u32)>,
 }
 
 impl Book {
@@ -546,7 +546,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
             }
             Op::Take(d) => {
                 if let Some(lease) = book.lease(&mut q, sites[usize::from(d)], now) {
-                    let again = |index: &u32| book.condemned.contains(&(lease.id.0, *index));
+                    let again = |index: &u32| book.cancelled.contains(&(lease.id.0, *index));
                     assert!(!lease.recipients.as_slice().iter().any(again), "tried in spite of a cancel_as");
                     book.in_flight.push(lease);
                 }
@@ -579,7 +579,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 book.close(&mut q, sites[usize::from(d)], matches!(op, Op::Down(_)), now);
             }
             Op::Rest(d) => book.enter_idle(&mut q, sites[usize::from(d)]),
-            Op::Stir(d) => book.leave_idle(&mut q, sites[usize::from(d)]),
+            Op::LeaveIdle(d) => book.leave_idle(&mut q, sites[usize::from(d)]),
             Op::Hold(id) => {
                 q.hold(QueueId(id));
             }
@@ -594,7 +594,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 let cancel_as = if mask & 8 == 0 { CancelAs::Delete } else { CancelAs::Bounce };
                 let lease = q.cancel(QueueId(id), meant, cancel_as, now);
                 if lease.is_some() {
-                    book.condemned.extend((0..3).filter(|index| meant(*index)).map(|index| (id, index)));
+                    book.cancelled.extend((0..3).filter(|index| meant(*index)).map(|index| (id, index)));
                 }
                 let cancelled = lease.into_iter().flatten().map(|lease| (lease, cancel_as)).collect();
                 book.carry_out(&mut q, cancelled, now);

@@ -1,4 +1,4 @@
-//! What becomes of bytes that were synced: they rot, or their sectors can no longer be read.
+//! What becomes of bytes that were synced: bits flip, or their sectors can no longer be read.
 
 use super::SimDisk;
 use crate::seed::Rng;
@@ -7,7 +7,7 @@ use std::ops::Range;
 /// What the kernel reads at once: where one sector cannot be read, none of its page can.
 pub const PAGE: usize = 4096;
 
-/// A way in which synced bytes go bad.
+/// A way in which synced bytes are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decay {
     /// One bit flips.
@@ -35,7 +35,7 @@ impl Decay {
     /// Damage that passes, by itself or when [`SimDisk::heal`] is called.
     pub const PASSING: [Self; 3] = [Self::Unreadable, Self::Hiccup, Self::Cache];
 
-    /// The bytes that go bad when this one does.
+    /// The bytes that are damaged together with this one.
     fn extent(self, at: usize) -> Range<usize> {
         let bytes = match self {
             Self::Bit => 1,
@@ -55,7 +55,7 @@ impl SimDisk {
         image.map_or(Vec::new(), |image| image.durable().to_vec())
     }
 
-    /// A synced byte of a file goes bad; the bytes that did with it.
+    /// Damages a synced byte of a file, and returns the bytes that were damaged with it.
     pub fn decay(&self, path: &str, at: usize, how: Decay, rng: &mut Rng) -> Range<usize> {
         let mut guard = self.state();
         let state = &mut *guard;

@@ -135,7 +135,7 @@ impl Image {
             && self.lost_pages.range(range.start / PAGE..range.end.div_ceil(PAGE)).next().is_some()
     }
 
-    /// Did it go bad, and was not written anew since?
+    /// Returns whether the byte is damaged and was not written again since.
     pub(super) fn is_bad(&self, range: &Range<usize>) -> bool {
         self.is_lost(range) || self.rotten.contains(range)
     }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// One session of the next hop.
 #[derive(Debug, Default)]
 pub(super) struct NextHop {
-    inbox: Vec<u8>,
+    input_buffer: Vec<u8>,
     in_content: bool,
     is_report: bool,
     to: Vec<String>,
@@ -59,12 +59,14 @@ impl NextHop {
     }
 
     pub(super) fn receive(&mut self, bytes: &[u8], now: Millis, rng: &mut Rng, oracle: &mut Oracle) {
-        self.inbox.extend_from_slice(bytes);
+        self.input_buffer.extend_from_slice(bytes);
         while !self.is_gone {
             let end: &[u8] = if self.in_content { b"\r\n.\r\n" } else { b"\r\n" };
-            let Some(at) = self.inbox.windows(end.len()).position(|window| window == end) else { return };
-            let rest = self.inbox.split_off(at + end.len());
-            let taken = std::mem::replace(&mut self.inbox, rest);
+            let Some(at) = self.input_buffer.windows(end.len()).position(|window| window == end) else {
+                return;
+            };
+            let rest = self.input_buffer.split_off(at + end.len());
+            let taken = std::mem::replace(&mut self.input_buffer, rest);
             if self.fails(1, rng) {
                 self.say("421 4.3.2 closing", now, rng);
                 self.is_gone = true;

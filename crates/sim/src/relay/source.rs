@@ -25,7 +25,7 @@ pub(super) struct Source {
     n: u64,
     to_send: Vec<u8>,
     /// At the server, not read yet: an answer is awaited.
-    inbox: Vec<u8>,
+    input_buffer: Vec<u8>,
     content_sent: bool,
     waits: bool,
     content: Vec<u8>,
@@ -41,7 +41,7 @@ impl Source {
             connection: None,
             n: 0,
             to_send: Vec::new(),
-            inbox: Vec::new(),
+            input_buffer: Vec::new(),
             content_sent: false,
             waits: false,
             content: Vec::new(),
@@ -78,7 +78,7 @@ impl Source {
             let count = 1 + rng.index(self.to_send.len());
             let rest = self.to_send.split_off(count);
             let piece = std::mem::replace(&mut self.to_send, rest);
-            self.inbox.extend_from_slice(&piece);
+            self.input_buffer.extend_from_slice(&piece);
             self.last_heard = now;
         }
         self.serve(driver, oracle);
@@ -102,7 +102,7 @@ impl Source {
             format!("EHLO source.test\r\nMAIL FROM:<{}>\r\n{lines}DATA\r\n", sender(n)).into_bytes();
         let profile = smtp::server::Profile::new("mx.test");
         self.connection = Some(Connection::new(Arc::default(), Arc::new(profile), false));
-        self.inbox.clear();
+        self.input_buffer.clear();
         self.content_sent = false;
         self.last_heard = now;
     }
@@ -110,7 +110,7 @@ impl Source {
     /// The server's side, as the inbound crate drives it.
     fn serve(&mut self, driver: &mut Driver, oracle: &mut Oracle) {
         let Some(connection) = self.connection.as_mut().filter(|_| !self.waits) else { return };
-        let bytes = std::mem::take(&mut self.inbox);
+        let bytes = std::mem::take(&mut self.input_buffer);
         let mut input = &bytes[..];
         loop {
             match connection.step(&mut input) {
@@ -149,7 +149,7 @@ impl Source {
                 }
             }
         }
-        self.inbox = input.to_vec();
+        self.input_buffer = input.to_vec();
     }
 
     /// What is said about the end of the content; it may come too late.

@@ -1,4 +1,4 @@
-//! Synced bytes go bad while a spool works, while it is off, and while it cleans. Of the messages whose
+//! Synced bytes are damaged while a spool works, while it is off, and while it cleans. Of the messages whose
 //! bytes they were each may be lost, and must be told; everything else goes on as if nothing had happened,
 //! and in the end all of it leaves.
 
@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, fmt, ops::Range};
 
 /// Lives before the last one.
 const RESTARTS: u64 = 3;
-/// Steps of the workload between two moments at which something may go bad.
+/// Steps of the workload between two moments at which something may be damaged.
 const STEPS: u64 = 30;
 /// Such moments of a run.
 const MOMENTS: u64 = 3;
@@ -44,7 +44,7 @@ pub fn decay(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, 
         run.decaying_life()?;
         run.crash();
         if run.decays.chance(25) {
-            run.go_bad(lasting(backend));
+            run.damage_bytes(lasting(backend));
         }
     }
     run.rescue()?;
@@ -52,7 +52,7 @@ pub fn decay(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, 
     Ok(run.tally)
 }
 
-/// How bytes go bad for good. Of an append to a queue directory's file that the disk never wrote there is no trace.
+/// Damage that lasts. Of an append to a queue directory's file that the disk never wrote there is no trace.
 fn lasting(backend: Backend) -> &'static [Decay] {
     match backend {
         Backend::Log => &Decay::LASTING,
@@ -97,8 +97,8 @@ fn delete(id: &u64) -> Entry {
 }
 
 impl Run {
-    /// Something that was synced goes bad. What it is comes first: there are many records, and few intents.
-    pub(super) fn go_bad(&mut self, ways: &[Decay]) {
+    /// Damages something that was synced. Its kind is chosen first: there are many records, and few intents.
+    pub(super) fn damage_bytes(&mut self, ways: &[Decay]) {
         let spots = survey::spots(&self.disk);
         let kinds: Vec<What> =
             spots.iter().map(|spot| spot.what).collect::<BTreeSet<_>>().into_iter().collect();
@@ -141,7 +141,7 @@ impl Run {
         for _ in 0..MOMENTS {
             self.labour(&spool).map_err(|what| self.said(&what))?;
             if self.decays.chance(30) {
-                self.go_bad(lasting(self.setup.backend));
+                self.damage_bytes(lasting(self.setup.backend));
             }
         }
         self.finish_work(&spool);

@@ -29,7 +29,7 @@ pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, S
         run.failing_life(&mut known)?;
         run.crash();
         if run.decays.chance(40) {
-            run.go_bad(&Decay::PASSING);
+            run.damage_bytes(&Decay::PASSING);
         }
         if run.decays.chance(25) {
             run.disk.heal();
@@ -89,7 +89,7 @@ impl Run {
         for _ in 0..MOMENTS {
             self.labour(&spool).map_err(|what| self.said(&what))?;
             if self.decays.chance(30) {
-                self.go_bad(&Decay::PASSING);
+                self.damage_bytes(&Decay::PASSING);
             }
             if self.decays.chance(20) {
                 self.disk.heal();

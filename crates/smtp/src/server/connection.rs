@@ -101,7 +101,7 @@ pub struct Connection {
     is_crlf_line: bool,
     /// How the chunks' content is read.
     chunk_text: ChunkText,
-    /// A driver's reason to refuse the content in hand, found while it arrived.
+    /// A driver's reason to refuse the current content, found while it arrived.
     refusal: Option<Reply>,
     /// A question is open: input waits.
     waiting: bool,
@@ -154,7 +154,7 @@ impl Connection {
         matches!(self.mode, Mode::SkipLine | Mode::SkipAuthLine | Mode::SkipChunk { .. })
     }
 
-    /// Refuses the content in hand: the reply is given at its end, the rest is skipped.
+    /// Rejects the current content: the reply is given at its end, the rest is skipped.
     pub fn refuse_content(&mut self, reply: Reply) {
         self.refusal.get_or_insert(reply);
     }

@@ -9,7 +9,7 @@ use crate::{
 use mail::{Outcome, UnixMillis};
 
 /// More is not copied and looked through at a read_cached: a thread of its own begins sooner.
-pub(super) const GLANCE_BYTES: usize = 512 * 1024;
+pub(super) const CACHED_READ_MAX: usize = 512 * 1024;
 
 /// The source that bytes are read from.
 #[derive(Clone, Copy)]
@@ -23,7 +23,7 @@ impl Source {
     pub(super) fn read(self, file: &dyn File, at: u64, into: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Self::Disk => file.read_at(at, into),
-            Self::Cache if into.len() > GLANCE_BYTES => Err(std::io::ErrorKind::WouldBlock.into()),
+            Self::Cache if into.len() > CACHED_READ_MAX => Err(std::io::ErrorKind::WouldBlock.into()),
             Self::Cache => file.read_cached(at, into),
         }
     }

@@ -191,7 +191,7 @@ fn large_content_comes_back_from_its_chunks() {
 }
 
 #[test]
-fn a_glance_sees_what_reading_would_or_nothing() {
+fn read_cached_returns_what_read_would_or_nothing() {
     engines(|spool| {
         let (bytes, part) =
             (Bytes::from(vec![b'a'; 100_000]), |chunk_id| Part::Stored { chunk_id, length_bytes: 100_000 });
@@ -212,7 +212,7 @@ fn a_glance_sees_what_reading_would_or_nothing() {
 
 /// Where the file system can tell, as ext4, xfs and btrfs can.
 #[test]
-fn what_was_just_written_to_the_log_is_seen_at_a_glance() {
+fn what_was_just_written_to_the_log_is_cached() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let (spool, _, _) = open(dir.path());
     commit(&*spool, vec![Entry::Accept(small(1))]);
