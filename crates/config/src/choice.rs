@@ -1,6 +1,12 @@
 //! Values that are one of a few words.
 
 use super::value::{Context, Found, Value, text, text_value};
+use delivery::EightBit;
+use inbound::ListenTls;
+use mail::TlsMode;
+use queue::SortOrder;
+use smtp::server::BareLf;
+use spool::Placement;
 
 /// An enum whose values are words.
 macro_rules! choice {
@@ -29,6 +35,22 @@ macro_rules! choice {
     };
 }
 
+/// The words of an enum of another crate.
+macro_rules! words {
+    ($name:ident: $hint:literal { $($variant:ident = $word:literal,)+ }) => {
+        text_value!(
+            $name,
+            $hint,
+            $hint,
+            |t, _| match t {
+                $($word => Ok($name::$variant),)+
+                _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
+            },
+            |v| match v { $($name::$variant => $word,)+ }.to_owned()
+        );
+    };
+}
+
 /// `: did you mean "may"?`, when one of the words is near.
 fn nearest(given: &str, words: &[&str]) -> String {
     did_you_mean(given, words.iter().copied())
@@ -42,24 +64,17 @@ pub(crate) fn did_you_mean<'w>(given: &str, words: impl IntoIterator<Item = &'w 
     scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, word)| word)
 }
 
-choice! {
-    /// The use of TLS by a listener.
+words! {
     ListenTls: "one of \"off\", \"starttls\" and \"implicit\"" {
-        /// Never.
         Off = "off",
-        /// After STARTTLS (RFC 3207).
-        Starttls = "starttls",
-        /// TLS from the first byte (RFC 8314 §3.3).
+        StartTls = "starttls",
         Implicit = "implicit",
     }
 }
 
-choice! {
-    /// The treatment of a CR or LF that is not part of a CRLF.
+words! {
     BareLf: "one of \"reject\" and \"normalize\"" {
-        /// The message is refused.
         Reject = "reject",
-        /// The CR or LF is replaced.
         Normalize = "normalize",
     }
 }
@@ -84,30 +99,20 @@ choice! {
     }
 }
 
-choice! {
-    /// Whether mail leaves by TLS.
-    RouteTls: "one of \"off\", \"may\", \"require\" and \"verify\"" {
-        /// Never.
+words! {
+    TlsMode: "one of \"off\", \"may\", \"require\" and \"verify\"" {
         Off = "off",
-        /// TLS if the server offers it; the certificate does not matter (RFC 7435).
         May = "may",
-        /// Or the mail waits; the certificate does not matter.
         Require = "require",
-        /// TLS with a trusted certificate that names the host; otherwise the mail waits.
         Verify = "verify",
     }
 }
 
-choice! {
-    /// The treatment of 8-bit content for a next hop that accepts 7 bits only.
+words! {
     EightBit: "one of \"auto\", \"convert\", \"send\" and \"return\"" {
-        /// Converted, unless it is signed; then sent as it is.
         Auto = "auto",
-        /// Converted, or returned.
         Convert = "convert",
-        /// Sent as it is.
         Send = "send",
-        /// Returned.
         Return = "return",
     }
 }
@@ -146,38 +151,24 @@ choice! {
     }
 }
 
-choice! {
-    /// The order in which ready messages are attempted.
+words! {
     SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\" and \"deadline\"" {
-        /// The order in which messages became ready, with small ones before bulk.
         Fair = "fair",
-        /// The order in which messages became ready.
         None = "none",
-        /// Sendmail's formula of size, recipients and attempts.
         Priority = "priority",
-        /// The order of queue ids.
         Filename = "filename",
-        /// The order of destinations.
         Host = "host",
-        /// Unchanged the longest first.
         Modification = "modification",
-        /// A random choice.
         Random = "random",
-        /// Oldest first.
         Time = "time",
-        /// Soonest to expire first.
         Deadline = "deadline",
     }
 }
 
-choice! {
-    /// The choice of a queue directory for a message.
+words! {
     Placement: "one of \"round-robin\", \"random\" and \"least-used\"" {
-        /// Each directory in turn.
         RoundRobin = "round-robin",
-        /// A random choice.
         Random = "random",
-        /// The one with the fewest messages.
         LeastUsed = "least-used",
     }
 }

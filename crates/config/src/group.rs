@@ -1,7 +1,8 @@
 //! Queue groups: mail that is scheduled in a way of its own, and perhaps kept so.
 
 use crate::{
-    choice::{Backend, Placement, SortOrder},
+    Placement, SortOrder,
+    choice::Backend,
     domain::DomainPattern,
     section::Reading,
     settings::{QueueGroupKeys, Spool},

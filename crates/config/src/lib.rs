@@ -23,9 +23,15 @@ pub mod settings;
 mod units;
 mod value;
 
-pub use choice::{
-    Backend, BareLf, EhloKeyword, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder, TlsVersion,
-};
+// The types of the values of keys, from the crates that they configure.
+pub use delivery::EightBit;
+pub use inbound::ListenTls;
+pub use mail::TlsMode;
+pub use queue::SortOrder;
+pub use smtp::server::BareLf;
+pub use spool::Placement;
+
+pub use choice::{Backend, EhloKeyword, LogFormat, TlsVersion};
 pub use domain::DomainPattern;
 pub use group::{OwnSpool, QueueGroup};
 pub use listing::{Effective, Origin};

@@ -1,8 +1,7 @@
 //! Reads a file into settings: every section is read and every check is made, also after a problem.
 
 use crate::{
-    check,
-    choice::RouteTls,
+    TlsMode, check,
     listing::{self, Effective, Origin},
     problem::{Problem, Problems, line_and_column},
     route::{Route, Target},
@@ -301,7 +300,7 @@ impl Reading<'_> {
             let what = format!("`tls` means nothing beside `{name}`");
             self.cx.problem(span, what, "no connection is made", "remove it".to_owned());
         }
-        Some(Route { domains: keys.domains, target, tls: keys.tls.unwrap_or(RouteTls::May) })
+        Some(Route { domains: keys.domains, target, tls: keys.tls.unwrap_or(TlsMode::May) })
     }
 
     /// A pattern that an earlier route covers is never reached: most likely the order is wrong.

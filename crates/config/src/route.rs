@@ -1,6 +1,6 @@
 //! Routes: which way mail for some domains goes.
 
-use crate::{choice::RouteTls, domain::DomainPattern};
+use crate::{TlsMode, domain::DomainPattern};
 use mail::{HostPort, LmtpServer};
 use std::{fmt, path::Path};
 
@@ -12,7 +12,7 @@ pub struct Route {
     /// The target of their mail.
     pub target: Target,
     /// The use of TLS; without effect for a Maildir, a Unix socket and discarding.
-    pub tls: RouteTls,
+    pub tls: TlsMode,
 }
 
 impl Route {

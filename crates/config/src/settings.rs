@@ -2,10 +2,8 @@
 //! what it takes; the literal behind `=` is its default, as TOML.
 
 use crate::{
-    choice::{
-        Backend, BareLf, EhloKeyword, EightBit, ListenTls, LogFormat, Placement, RouteTls, SortOrder,
-        TlsVersion,
-    },
+    BareLf, EightBit, ListenTls, Placement, SortOrder, TlsMode,
+    choice::{Backend, EhloKeyword, LogFormat, TlsVersion},
     domain::DomainPattern,
     group::QueueGroup,
     route::{MaildirTemplate, Route},
@@ -231,7 +229,7 @@ section! {
         /// The use of TLS: `off`, `may` (if the server offers it), `require`, or `verify` (require a trusted
         /// certificate that names the host). With `may`, mail is sent in clear text if the handshake fails, and
         /// for four hours from the next attempt on if TLS breaks after the handshake.
-        tls: Option<RouteTls> = "",
+        tls: Option<TlsMode> = "",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that are right: what they mean, and that what is shown reads back the same.
 
-use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, RouteTls, Target};
+use config::{DomainPattern, ListenTls, Origin, Purpose, QueueGroup, Target, TlsMode};
 use std::{fs, path::Path, time::Duration};
 
 fn loaded(dir: &Path, text: &str) -> config::Loaded {
@@ -31,7 +31,7 @@ fn the_embedded_default_serves_loopback_and_this_machine() {
     assert_eq!(s.listen.len(), 1);
     assert_eq!(
         (s.listen[0].address.to_string().as_str(), s.listen[0].tls),
-        ("127.0.0.1:2525", ListenTls::Starttls)
+        ("127.0.0.1:2525", ListenTls::StartTls)
     );
     assert!(s.data_dir.is_absolute() && s.data_dir.ends_with("postrider-data"));
     assert!(s.local.maildir.as_str().ends_with("postrider-data/mail/{local}"));
@@ -64,7 +64,7 @@ fn the_keys_benchmarks_write_are_understood() {
     assert_eq!(s.delivery.connections_per_destination, 50);
     assert_eq!(s.log.file.as_deref(), Some(&*dir.path().join("mail.log")));
     let (number, route) = s.route("localhost").unwrap();
-    assert_eq!((number, route.tls, &route.domains[..]), (0, RouteTls::Off, &[DomainPattern::Any][..]));
+    assert_eq!((number, route.tls, &route.domains[..]), (0, TlsMode::Off, &[DomainPattern::Any][..]));
     assert!(matches!(&route.target, Target::Smarthost(host) if host.to_string() == "127.0.0.1:2600"));
 }
 
@@ -166,7 +166,7 @@ fn every_default_is_a_valid_value() {
         dir.path(),
         "[[route]]\ndomains = [\"a\"]\nmx = true\n[[listen]]\naddress = \"127.0.0.1:1\"\n",
     );
-    assert_eq!(s.settings.routes[0].tls, RouteTls::May);
+    assert_eq!(s.settings.routes[0].tls, TlsMode::May);
 }
 
 #[test]

@@ -17,6 +17,6 @@ mod trace;
 mod worker_pool;
 
 pub use budget::{Budget, SessionPermit};
-pub use listener::{Inbound, Listener, TlsMode};
+pub use listener::{Inbound, ListenTls, Listener};
 pub use service::{Answer, AuthAnswer, Client, Draft, Service, Settings, StoreError};
 pub use worker_pool::WorkerPool;

@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The use of TLS by a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsMode {
+pub enum ListenTls {
     /// Never.
     Off,
     /// After STARTTLS.
@@ -45,7 +45,7 @@ pub struct Listener {
     /// replies are small and awaited.
     pub socket: TcpListener,
     /// How the listener uses TLS.
-    pub tls: TlsMode,
+    pub tls: ListenTls,
     /// The treatment of a bare CR or LF. `None`: content of trusted clients is normalized, that of others rejected.
     pub bare_lf: Option<BareLf>,
     /// Keywords of EHLO that are not offered here.
@@ -74,7 +74,7 @@ struct Open {
     socket: AsyncFd<TcpListener>,
     /// Known beforehand unless it stands for all of the machine's.
     address: Option<SocketAddr>,
-    tls: TlsMode,
+    tls: ListenTls,
     bare_lf: Option<BareLf>,
     withheld: Vec<Keyword>,
     message_bytes: Option<u64>,
@@ -89,7 +89,7 @@ impl Open {
         if !is_made {
             let mut settings = current.settings.clone();
             let mut profile = (*settings.profile).clone();
-            if self.tls == TlsMode::StartTls && current.tls.is_some() {
+            if self.tls == ListenTls::StartTls && current.tls.is_some() {
                 profile = profile.with_starttls();
             }
             profile = self.withheld.iter().fold(profile, |profile, keyword| profile.without(*keyword));
@@ -235,11 +235,11 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
 async fn run<S: Service>(
     mut driver: SessionDriver<S>,
     stream: TcpStream,
-    mode: TlsMode,
+    mode: ListenTls,
 ) -> io::Result<SessionEnd<S>> {
     let stream = match mode {
-        TlsMode::Implicit => driver.secure(stream).await?,
-        TlsMode::Off | TlsMode::StartTls => Stream::Plain(stream),
+        ListenTls::Implicit => driver.secure(stream).await?,
+        ListenTls::Off | ListenTls::StartTls => Stream::Plain(stream),
     };
     driver.run(stream).await
 }

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use inbound::{
-    Answer, AuthAnswer, Client, Draft, Inbound, Listener, Service, Settings, StoreError, TlsMode, WorkerPool,
+    Answer, AuthAnswer, Client, Draft, Inbound, ListenTls, Listener, Service, Settings, StoreError,
+    WorkerPool,
 };
 use mail::{ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply};
 use rustls::pki_types::{PrivateKeyDer, ServerName};
@@ -220,7 +221,7 @@ fn settings(limits: Limits, sessions_max: usize) -> Settings {
     }
 }
 
-async fn start(service: TestService, limits: Limits, tls: TlsMode, sessions_max: usize) -> Server {
+async fn start(service: TestService, limits: Limits, tls: ListenTls, sessions_max: usize) -> Server {
     start_on(WorkerPool::new([Handle::current()], || false), service, limits, tls, sessions_max).await
 }
 
@@ -228,7 +229,7 @@ async fn start_on(
     workers: Arc<WorkerPool>,
     service: TestService,
     limits: Limits,
-    tls: TlsMode,
+    tls: ListenTls,
     sessions_max: usize,
 ) -> Server {
     let made = rcgen::generate_simple_self_signed(["mx.test".to_owned()]).unwrap();
@@ -250,7 +251,7 @@ async fn start_on(
     Server { inbound, service, port, certificate: made.cert.der().clone() }
 }
 
-fn listener(socket: std::net::TcpListener, tls: TlsMode) -> Listener {
+fn listener(socket: std::net::TcpListener, tls: ListenTls) -> Listener {
     Listener { socket, tls, bare_lf: None, withheld: Vec::new(), message_bytes: None }
 }
 
@@ -303,7 +304,7 @@ async fn secure(server: &Server, plain: TcpStream) -> Talker<tokio_rustls::clien
 
 #[tokio::test]
 async fn a_message_arrives_behind_its_trace_header() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = connect(&server).await;
     assert!(c.reply().await.starts_with("220 mx.test ESMTP"));
     c.expect("EHLO c.test\r\n", "250").await;
@@ -341,10 +342,10 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
         (false, Some(Normalize), true),
     ] {
         let service = TestService { trusted, ..TestService::default() };
-        let mut server = start(service, Limits::default(), TlsMode::Off, 10).await;
+        let mut server = start(service, Limits::default(), ListenTls::Off, 10).await;
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         server.port = socket.local_addr().unwrap().port();
-        tokio::spawn(server.inbound.clone().listen(Listener { bare_lf, ..listener(socket, TlsMode::Off) }));
+        tokio::spawn(server.inbound.clone().listen(Listener { bare_lf, ..listener(socket, ListenTls::Off) }));
         let mut c = connect_up_to_data(&server).await;
         c.expect("a\n.\nb\r\n.\r\n", if is_taken { "250" } else { "521 5.5.2" }).await;
         let messages = server.service.messages.lock().unwrap();
@@ -355,7 +356,7 @@ async fn a_bare_lf_is_normalized_for_trusted_clients_unless_the_listener_says_ot
 
 #[tokio::test]
 async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = connect_up_to_data(&server).await;
     let body = "0123456789abcdef\r\n".repeat(20_000);
     c.expect(&format!("{body}.\r\n"), "250").await;
@@ -366,7 +367,7 @@ async fn large_content_goes_to_the_spool_in_pieces_and_comes_back_whole() {
 
 #[tokio::test]
 async fn no_transaction_begins_while_the_others_have_all_the_memory() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     server.inbound.reconfigure(Settings { memory_bytes: 3000, ..settings(Limits::default(), 10) }, None);
     let mut others = Vec::new();
     while server.inbound.budget().content_bytes() <= 3000 {
@@ -389,7 +390,7 @@ async fn no_transaction_begins_while_the_others_have_all_the_memory() {
 #[tokio::test]
 async fn content_waits_for_a_disk_that_is_behind() {
     let service = TestService { behind: AtomicU64::new(50), ..TestService::default() };
-    let server = start(service, Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(service, Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = connect_up_to_data(&server).await;
     let body = "0123456789abcdef\r\n".repeat(20_000);
     c.expect(&format!("{body}.\r\n"), "250").await;
@@ -399,7 +400,7 @@ async fn content_waits_for_a_disk_that_is_behind() {
 
 #[tokio::test]
 async fn an_aborted_message_leaves_no_chunk() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("HELO c\r\n", "250").await;
@@ -417,7 +418,7 @@ async fn an_aborted_message_leaves_no_chunk() {
 
 #[tokio::test]
 async fn starttls_and_implicit_tls_carry_mail() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     assert!(c.say("EHLO c\r\n").await.contains("STARTTLS"));
@@ -431,7 +432,7 @@ async fn starttls_and_implicit_tls_carry_mail() {
     let content = String::from_utf8(server.service.messages.lock().unwrap()[0].1.clone()).unwrap();
     assert!(content.contains("(using TLSv1.3:TLS13_") && content.contains("with ESMTPS"), "{content}");
 
-    let server = start(TestService::default(), Limits::default(), TlsMode::Implicit, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::Implicit, 10).await;
     let plain = TcpStream::connect(("127.0.0.1", server.port)).await.unwrap();
     let mut c = secure(&server, plain).await;
     assert!(c.reply().await.starts_with("220"));
@@ -442,7 +443,7 @@ async fn starttls_and_implicit_tls_carry_mail() {
 
 #[tokio::test]
 async fn one_session_too_many_is_turned_away() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 1).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::Off, 1).await;
     let mut first = connect(&server).await;
     assert!(first.reply().await.starts_with("220"));
     assert!(!first.say("EHLO c\r\n").await.contains("STARTTLS"), "TLS is off here");
@@ -454,7 +455,7 @@ async fn one_session_too_many_is_turned_away() {
 
 #[tokio::test]
 async fn who_goes_on_talking_behind_quit_reads_its_reply_although_not_all_of_it_is_read() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("EHLO client.test\r\n", "250").await;
@@ -468,7 +469,7 @@ async fn who_goes_on_talking_behind_quit_reads_its_reply_although_not_all_of_it_
 #[tokio::test]
 async fn silence_ends_with_421() {
     let limits = Limits { command_timeout: Duration::from_millis(50), ..Limits::default() };
-    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, ListenTls::Off, 10).await;
     let mut c = connect(&server).await;
     assert!(c.reply().await.starts_with("220"));
     assert!(c.reply().await.starts_with("421 4.4.2"));
@@ -485,7 +486,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 async fn a_client_that_does_not_read_is_let_go() {
     let command_timeout = Duration::from_millis(100);
     let limits = Limits { command_timeout, junk_commands: u32::MAX, ..Limits::default() };
-    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, ListenTls::Off, 10).await;
     for last in ["", "QUIT\r\n"] {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
@@ -505,7 +506,7 @@ async fn what_comes_byte_by_byte_is_waited_for_once() {
         transaction_timeout: COMMAND_TIMEOUT,
         ..Limits::default()
     };
-    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, ListenTls::Off, 10).await;
     let long = "x".repeat(5000);
     let drip = async |begins: &str| {
         let mut c = connect(&server).await;
@@ -529,7 +530,7 @@ async fn what_comes_byte_by_byte_is_waited_for_once() {
 async fn a_transaction_that_was_dropped_has_no_end_to_come() {
     let (command_timeout, transaction_timeout) = (COMMAND_TIMEOUT, Duration::from_millis(20));
     let limits = Limits { command_timeout, transaction_timeout, ..Limits::default() };
-    let server = start(TestService::default(), limits, TlsMode::Off, 10).await;
+    let server = start(TestService::default(), limits, ListenTls::Off, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
     c.expect("EHLO c\r\n", "250").await;
@@ -542,7 +543,7 @@ async fn a_transaction_that_was_dropped_has_no_end_to_come() {
 
 #[tokio::test]
 async fn shutdown_tells_idle_sessions_and_lets_a_transaction_end() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
     let (mut idle, mut busy) = (connect(&server).await, connect(&server).await);
     idle.reply().await;
     busy.reply().await;
@@ -572,7 +573,7 @@ async fn sessions_move_between_transactions_to_where_there_is_time() {
     let told = is_full.clone();
     let runtimes = [Handle::current(), other.handle().clone()];
     let workers = WorkerPool::new(runtimes, move || told.load(Ordering::Relaxed));
-    let server = start_on(workers, TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start_on(workers, TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut secret = connect(&server).await;
     secret.reply().await;
     secret.expect("EHLO c\r\n", "250").await;
@@ -629,7 +630,7 @@ async fn every_stage_is_passed_in_order_whether_it_is_answered_now_or_later() {
     const ALL: &[&str] = &["connect", "hello", "mail", "rcpt", "header", "body", "content"];
     for slow in [&[][..], ALL] {
         let service = TestService { slow, gate: watch::Sender::new(true), ..TestService::default() };
-        let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+        let server = start(service, Limits::default(), ListenTls::Off, 10).await;
         let mut c = greeted(&server).await;
         c.expect("MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nRCPT TO:<e@f>\r\nDATA\r\n", "250 2.1.0").await;
         for code in ["250 2.1.5", "250 2.1.5", "354"] {
@@ -656,9 +657,13 @@ async fn every_stage_is_passed_in_order_whether_it_is_answered_now_or_later() {
 
 #[tokio::test]
 async fn replies_leave_before_a_session_waits_and_other_sessions_go_on() {
-    let server =
-        start(TestService { slow: &["rcpt"], ..TestService::default() }, Limits::default(), TlsMode::Off, 10)
-            .await;
+    let server = start(
+        TestService { slow: &["rcpt"], ..TestService::default() },
+        Limits::default(),
+        ListenTls::Off,
+        10,
+    )
+    .await;
     let mut c = greeted(&server).await;
     // Pipelined: the reply to MAIL does not wait for that to RCPT.
     c.expect("MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\n", "250 2.1.0").await;
@@ -685,7 +690,8 @@ async fn an_answer_that_does_not_come_is_a_temporary_failure() {
         (&["connect"], "421 4.3.0"),
     ] {
         let server =
-            start(TestService { slow, ..TestService::default() }, Limits::default(), TlsMode::Off, 10).await;
+            start(TestService { slow, ..TestService::default() }, Limits::default(), ListenTls::Off, 10)
+                .await;
         let settings = settings(Limits::default(), 10);
         server.inbound.reconfigure(Settings { lookup_timeout: Duration::from_millis(20), ..settings }, None);
         let mut c = connect(&server).await;
@@ -707,7 +713,7 @@ async fn an_answer_that_does_not_come_is_a_temporary_failure() {
 #[tokio::test]
 async fn a_wait_ends_with_its_session() {
     let service = TestService { slow: &["mail"], ..TestService::default() };
-    let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+    let server = start(service, Limits::default(), ListenTls::Off, 10).await;
     let mut c = greeted(&server).await;
     c.0.get_mut().write_all(b"MAIL FROM:<a@b>\r\n").await.unwrap();
     until(|| server.service.waiting.load(Ordering::Relaxed) == 1).await;
@@ -721,7 +727,7 @@ async fn a_wait_ends_with_its_session() {
 #[tokio::test]
 async fn a_client_that_ends_its_side_gets_its_replies_all_the_same() {
     let service = TestService { slow: &["mail", "content"], ..TestService::default() };
-    let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+    let server = start(service, Limits::default(), ListenTls::Off, 10).await;
     let mut c = greeted(&server).await;
     let all = b"MAIL FROM:<a@b>\r\nRCPT TO:<c@d>\r\nBDAT 3 LAST\r\nx\r\nQUIT\r\n";
     c.0.get_mut().write_all(all).await.unwrap();
@@ -741,7 +747,7 @@ async fn a_refusal_of_header_body_or_content_is_given_at_the_end_and_leaves_no_c
         for slow in [&[][..], &["header", "body", "content"]] {
             let gate = watch::Sender::new(true);
             let service = TestService { refused, slow, gate, ..TestService::default() };
-            let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+            let server = start(service, Limits::default(), ListenTls::Off, 10).await;
             let mut c = connect_up_to_data(&server).await;
             c.expect(&format!("Subject: x\r\n\r\n{body}.\r\n"), "550 5.7.1 refused by the test").await;
             assert!(server.service.chunks.lock().unwrap().is_empty(), "{refused:?}");
@@ -754,7 +760,7 @@ async fn a_refusal_of_header_body_or_content_is_given_at_the_end_and_leaves_no_c
 
 #[tokio::test]
 async fn a_header_larger_than_a_chunk_stays_in_one_part() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
     let mut c = connect_up_to_data(&server).await;
     let header: String = (0..100).map(|n| format!("X-{n}: {}\r\n", "v".repeat(60))).collect();
     let body = "0123456789abcdef\r\n".repeat(1000);
@@ -767,7 +773,7 @@ async fn a_header_larger_than_a_chunk_stays_in_one_part() {
 
 #[tokio::test]
 async fn content_without_an_empty_line_is_all_header() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
     let mut c = connect_up_to_data(&server).await;
     c.expect("Subject: x\r\n.\r\n", "250").await;
     let seen = server.service.seen();
@@ -776,7 +782,7 @@ async fn content_without_an_empty_line_is_all_header() {
 
 #[tokio::test]
 async fn behind_starttls_the_service_starts_anew() {
-    let server = start(TestService::default(), Limits::default(), TlsMode::StartTls, 10).await;
+    let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = greeted(&server).await;
     c.expect("STARTTLS\r\n", "220").await;
     let mut c = secure(&server, c.0.into_inner()).await;
@@ -788,11 +794,11 @@ async fn behind_starttls_the_service_starts_anew() {
 
 #[tokio::test]
 async fn a_listener_has_its_own_keywords_and_size() {
-    let mut server = start(TestService::default(), Limits::default(), TlsMode::Off, 10).await;
+    let mut server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let own_port = std::mem::replace(&mut server.port, socket.local_addr().unwrap().port());
     let (withheld, message_bytes) = (vec![Keyword::Chunking, Keyword::Dsn], Some(1000));
-    let listener = Listener { withheld, message_bytes, ..listener(socket, TlsMode::Off) };
+    let listener = Listener { withheld, message_bytes, ..listener(socket, ListenTls::Off) };
     tokio::spawn(server.inbound.clone().listen(listener));
     let mut c = connect(&server).await;
     c.reply().await;
@@ -819,7 +825,7 @@ async fn a_listener_has_its_own_keywords_and_size() {
 async fn an_authentication_exchange_asks_the_service() {
     for slow in [&[][..], &["auth"]] {
         let service = TestService { slow, gate: watch::Sender::new(true), ..TestService::default() };
-        let server = start(service, Limits::default(), TlsMode::Off, 10).await;
+        let server = start(service, Limits::default(), ListenTls::Off, 10).await;
         let mut profile = Profile::new("mx.test");
         profile.keywords.push(Keyword::Auth);
         profile.auth = Auth { mechanisms: vec!["X-TEST".into()], in_clear_text: true };

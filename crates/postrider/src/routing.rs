@@ -1,6 +1,6 @@
 //! Routes and queue groups as the configuration says. The daemon, `sendmail -bv` and listings of a spool ask here.
 
-use config::{QueueGroup, RouteTls, Settings, Target};
+use config::{QueueGroup, Settings, Target};
 use mail::{Destination, Envelope, ForwardPath, NextHop, ReversePath, TlsMode};
 use queue::GroupId;
 use route::{Rule, Table};
@@ -23,7 +23,7 @@ impl From<&Settings> for Routes {
             Rule {
                 matches: Box::new(move |key| patterns.iter().any(|pattern| pattern.matches(key))),
                 next_hop: next_hop(&route.target),
-                tls: tls_mode(route.tls),
+                tls: route.tls,
             }
         });
         let domains = settings.local.domains.clone();
@@ -94,14 +94,5 @@ fn next_hop(target: &Target) -> Option<NextHop> {
         Target::Maildir(template) => Some(NextHop::Maildir(template.as_str().into())),
         Target::Mx => None,
         Target::Discard => Some(NextHop::Discard),
-    }
-}
-
-fn tls_mode(tls: RouteTls) -> TlsMode {
-    match tls {
-        RouteTls::Off => TlsMode::Off,
-        RouteTls::May => TlsMode::May,
-        RouteTls::Require => TlsMode::Require,
-        RouteTls::Verify => TlsMode::Verify,
     }
 }

@@ -3,7 +3,7 @@
 use crate::mutant::Mutant;
 use crate::{disk::SimDisk, seed::Rng};
 use spool::{
-    Choice, CommitSeq, DirSettings, DirSpool, LogSettings, LogSpool, QueueDirectory, Recovered,
+    CommitSeq, DirSettings, DirSpool, LogSettings, LogSpool, Placement, QueueDirectory, Recovered,
     RecoveryReport, ShardSelector, ShardedSpool, Spool, SpoolFailure, WorkStep,
 };
 use std::{fmt, ops::Deref, str::FromStr, time::Duration};
@@ -81,14 +81,14 @@ pub(crate) struct Setup {
     queue_count: usize,
     /// Files lie in directories below.
     is_hashed: bool,
-    choice: Choice,
+    placement: Placement,
 }
 
 impl Setup {
     pub(crate) fn new(backend: Backend, log: LogSettings, mutant: Mutant, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let choice = [Choice::RoundRobin, Choice::Random, Choice::Fewest][rng.index(3)];
-        Self { backend, log, mutant, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), choice }
+        let placement = [Placement::RoundRobin, Placement::Random, Placement::LeastUsed][rng.index(3)];
+        Self { backend, log, mutant, queue_count: 1 + rng.index(4), is_hashed: rng.chance(30), placement }
     }
 
     pub(crate) fn open(&self, disk: &SimDisk) -> Result<Subject, SpoolFailure> {
@@ -123,7 +123,7 @@ impl Setup {
             max_bytes: self.log.max_bytes,
             min_free_bytes: 0,
             reserve_bytes: 64 * 1024,
-            choice: self.choice,
+            placement: self.placement,
             queued_bytes_max: self.log.queued_bytes_max,
             outcome_delay: Duration::ZERO,
             // Threads would read in an order that no seed decides.

@@ -25,7 +25,7 @@ mod sched;
 mod sharded;
 
 pub use commit_waiters::CommitWaiters;
-pub use dirs::{Choice, DirSettings, DirSpool, Layout, Listed, QueueDirectory};
+pub use dirs::{DirSettings, DirSpool, Layout, Listed, Placement, QueueDirectory};
 pub use inspect::{has_queue_directories, inspect, inspect_all, list};
 pub use log::{
     LogSettings, LogSpool, WorkStep,

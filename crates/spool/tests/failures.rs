@@ -8,8 +8,8 @@ use common::accept;
 use fault_disk::{FaultDisk, Faults};
 use mail::{Enhanced, Outcome, QueueId};
 use spool::{
-    Choice, ControlOp, DirSettings, DirSpool, Entry, LogSettings, LogSpool, QueueDirectory, Refused, Spool,
-    disk::RealDisk,
+    ControlOp, DirSettings, DirSpool, Entry, LogSettings, LogSpool, Placement, QueueDirectory, Refused,
+    Spool, disk::RealDisk,
 };
 use std::{
     io,
@@ -138,7 +138,8 @@ fn directories(dir: &Path) -> (Box<dyn Spool>, Arc<Injected>) {
     let faults = Arc::new(Injected::default());
     let disk = Arc::new(FaultDisk(RealDisk::new(dir).unwrap(), faults.clone()));
     let queues = vec![QueueDirectory::flat("q1", disk)];
-    let settings = DirSettings { min_free_bytes: 0, choice: Choice::RoundRobin, ..DirSettings::default() };
+    let settings =
+        DirSettings { min_free_bytes: 0, placement: Placement::RoundRobin, ..DirSettings::default() };
     let mut spool = DirSpool::on(queues, settings).unwrap();
     spool.recover(&mut |_| {}).unwrap();
     (Box::new(spool), faults)

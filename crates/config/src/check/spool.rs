@@ -2,7 +2,8 @@
 
 use super::Check;
 use crate::{
-    choice::{Backend, Placement},
+    Placement,
+    choice::Backend,
     settings::{Settings, Spool},
     units::ByteSize,
 };

@@ -8,13 +8,12 @@ use super::{
     tls, wiring,
     workers::{self, Workers},
 };
-use config::{ListenTls, Settings};
+use config::Settings;
 use control::Exit;
 use control::{Failure, serve_control, server::Access, socket};
 use engine::Event;
-use inbound::{Inbound, Listener, TlsMode, WorkerPool};
+use inbound::{Inbound, Listener, WorkerPool};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use smtp::server::BareLf;
 use spool::{CommitWaiters, Spool};
 use std::{
     fs,
@@ -218,15 +217,7 @@ fn bind_all(settings: &Settings) -> Result<Vec<Listener>, String> {
     let bind = |listen: &config::Listen| {
         let socket =
             bind(listen.address, &addresses).map_err(|e| format!("listen on {}: {e}", listen.address))?;
-        let tls = match listen.tls {
-            ListenTls::Off => TlsMode::Off,
-            ListenTls::Starttls => TlsMode::StartTls,
-            ListenTls::Implicit => TlsMode::Implicit,
-        };
-        let bare_lf = listen.bare_lf.map(|bare_lf| match bare_lf {
-            config::BareLf::Reject => BareLf::Reject,
-            config::BareLf::Normalize => BareLf::Normalize,
-        });
+        let (tls, bare_lf) = (listen.tls, listen.bare_lf);
         let withheld = listen.discard_ehlo_keywords.iter().map(|one| wiring::keyword(*one)).collect();
         let message_bytes = listen.max_message_size.map(|size| size.0);
         Ok(Listener { socket, tls, bare_lf, withheld, message_bytes })

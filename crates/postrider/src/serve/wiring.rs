@@ -2,7 +2,7 @@
 
 use super::{acceptor::Pipeline, snapshot::ConfigSnapshot, tls};
 use crate::routing::Routes;
-use config::{Backend, EhloKeyword, EightBit, LogFormat, Placement, Settings};
+use config::{Backend, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
 use delivery::{Courier, TlsClient};
 use mail::{Domain, Envelope};
@@ -32,7 +32,7 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let other = queue::Group {
         name: "default".to_owned(),
-        order: sort_order(queue.order),
+        order: queue.order,
         priority: 100,
         connections_max: u32::MAX,
         retry_min: queue.retry_min,
@@ -42,7 +42,7 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
     };
     let group = |group: &config::QueueGroup| queue::Group {
         name: group.name.clone(),
-        order: group.order.map_or(other.order, sort_order),
+        order: group.order.unwrap_or(other.order),
         priority: i32::try_from(group.priority).unwrap_or(i32::MAX),
         connections_max: group.max_connections.map_or(u32::MAX, count),
         retry_min: group.retry_min.unwrap_or(other.retry_min),
@@ -67,20 +67,6 @@ pub(crate) fn engine_settings(settings: &Settings) -> engine::Settings {
         cache_bytes: settings.inbound.max_content_memory.0 / 4,
         hostname: settings.hostname.as_str().into(),
         retry_at: engine::RetryAt::Recorded,
-    }
-}
-
-pub(crate) fn sort_order(order: config::SortOrder) -> queue::SortOrder {
-    match order {
-        config::SortOrder::Fair => queue::SortOrder::Fair,
-        config::SortOrder::None => queue::SortOrder::None,
-        config::SortOrder::Priority => queue::SortOrder::Priority,
-        config::SortOrder::Filename => queue::SortOrder::Filename,
-        config::SortOrder::Host => queue::SortOrder::Host,
-        config::SortOrder::Modification => queue::SortOrder::Modification,
-        config::SortOrder::Random => queue::SortOrder::Random,
-        config::SortOrder::Time => queue::SortOrder::Time,
-        config::SortOrder::Deadline => queue::SortOrder::Deadline,
     }
 }
 
@@ -129,12 +115,7 @@ fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
         messages_per_connection: d.messages_per_connection,
         recipients_per_transaction: d.recipients_per_transaction,
         pipeline_depth: d.pipeline_depth,
-        eight_bit: match d.eight_bit {
-            EightBit::Auto => delivery::EightBit::Auto,
-            EightBit::Convert => delivery::EightBit::Convert,
-            EightBit::Send => delivery::EightBit::Send,
-            EightBit::Return => delivery::EightBit::Return,
-        },
+        eight_bit: d.eight_bit,
         idle_timeout: d.idle_timeout,
         connect_timeout: d.connect_timeout,
         greeting_timeout: d.greeting_timeout,
@@ -222,11 +203,7 @@ pub(crate) fn queue_directories(s: &config::Spool) -> Result<DirSpool, NotOpened
     let directories = spool::DirSettings {
         max_bytes: s.max_size.0,
         min_free_bytes: s.min_free.0,
-        choice: match s.placement {
-            Placement::RoundRobin => spool::Choice::RoundRobin,
-            Placement::Random => spool::Choice::Random,
-            Placement::LeastUsed => spool::Choice::Fewest,
-        },
+        placement: s.placement,
         ..spool::DirSettings::default()
     };
     DirSpool::open(&s.path, layout, directories).map_err(|e| not_opened(s, &e))

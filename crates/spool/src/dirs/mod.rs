@@ -47,7 +47,7 @@ mod stepper;
 
 pub use find::Layout;
 pub use name_only::Listed;
-pub use queues::{Choice, QueueDirectory};
+pub use queues::{Placement, QueueDirectory};
 
 use crate::{
     CommitSeq, Durable, Entry, Failed, Pressure, RecipientState, Recovered, RecoveryReport, Refused, Spool,
@@ -78,7 +78,7 @@ pub struct DirSettings {
     /// Beyond that, what only outcomes and reports may use.
     pub reserve_bytes: u64,
     /// How a queue directory is chosen.
-    pub choice: Choice,
+    pub placement: Placement,
     /// Bytes that may wait for the commit thread; above, [`Refused::Busy`].
     pub queued_bytes_max: u64,
     /// How long outcomes may wait for a commit they can ride with.
@@ -93,7 +93,7 @@ impl Default for DirSettings {
             max_bytes: 0,
             min_free_bytes: 64 * 1024 * 1024,
             reserve_bytes: 16 * 1024 * 1024,
-            choice: Choice::default(),
+            placement: Placement::default(),
             queued_bytes_max: 32 * 1024 * 1024,
             outcome_delay: Duration::from_millis(50),
             read_threads: crate::parallel::default_threads(),
@@ -142,7 +142,7 @@ impl DirSpool {
         mutant: ActiveMutant,
         single_stepped: bool,
     ) -> Result<Self, SpoolFailure> {
-        let queues = Queues::new(queues, settings.choice)?;
+        let queues = Queues::new(queues, settings.placement)?;
         queues.lock()?;
         let shared = Arc::new(Shared::new(settings, queues, mutant));
         if single_stepped {
@@ -187,7 +187,7 @@ impl DirSpool {
         queues: Vec<QueueDirectory>,
         visit: &mut dyn FnMut(Recovered),
     ) -> Result<RecoveryReport, SpoolFailure> {
-        let queues = Queues::new(queues, Choice::default())?;
+        let queues = Queues::new(queues, Placement::default())?;
         recover::inspect(&Shared::new(DirSettings::default(), queues, ActiveMutant::default()), visit)
     }
 

@@ -11,7 +11,7 @@ use super::{
     commit::Committer,
     listing::Listing,
     names::Named,
-    queues::{Choice, Queues},
+    queues::{Placement, Queues},
     recover::{self, Scan},
 };
 use crate::{DirSettings, QueueDirectory, Recovered, RecoveryReport, SpoolFailure, mutant::ActiveMutant};
@@ -82,7 +82,7 @@ pub(crate) fn inspect(
     queues: Vec<QueueDirectory>,
     with_times: bool,
 ) -> Result<(Vec<Listed>, RecoveryReport), SpoolFailure> {
-    let queues = Queues::new(queues, Choice::default())?;
+    let queues = Queues::new(queues, Placement::default())?;
     let shared = Shared::new(DirSettings::default(), queues, ActiveMutant::default());
     let (listing, report) = recover::imagined(&shared)?;
     Ok((listed(&shared.queues, &listing, with_times)?, report))

@@ -8,14 +8,14 @@ use std::sync::{
 
 /// How a queue directory is chosen for the messages that are committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
+pub enum Placement {
     /// One after the other.
     #[default]
     RoundRobin,
     /// By chance.
     Random,
     /// The one with the fewest messages.
-    Fewest,
+    LeastUsed,
 }
 
 /// A queue directory with the directories below it.
@@ -51,18 +51,18 @@ pub(super) struct Queues {
     open: Vec<Vec<u16>>,
     /// Of each queue directory, its own directory.
     queue_dirs: Vec<u16>,
-    choice: Choice,
+    placement: Placement,
     turn: AtomicUsize,
 }
 
 impl Queues {
     /// Refuses a second process in any of them.
-    pub(super) fn new(queues: Vec<QueueDirectory>, choice: Choice) -> Result<Self, SpoolFailure> {
+    pub(super) fn new(queues: Vec<QueueDirectory>, placement: Placement) -> Result<Self, SpoolFailure> {
         let mut all = Self {
             dirs: Vec::new(),
             open: Vec::new(),
             queue_dirs: Vec::new(),
-            choice,
+            placement,
             turn: AtomicUsize::new(0),
         };
         for (number, queue) in queues.into_iter().enumerate() {
@@ -112,11 +112,11 @@ impl Queues {
     pub(super) fn choose(&self, number: u64, pending: &[u64]) -> usize {
         let open: Vec<usize> = (0..self.open.len()).filter(|queue| !self.open[*queue].is_empty()).collect();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        match self.choice {
-            Choice::RoundRobin => open[turn % open.len()],
-            Choice::Random => open[(mix(number) >> 32) as usize % open.len()],
+        match self.placement {
+            Placement::RoundRobin => open[turn % open.len()],
+            Placement::Random => open[(mix(number) >> 32) as usize % open.len()],
             // Of those with equally few the next in turn, so that the first is not always it.
-            Choice::Fewest => {
+            Placement::LeastUsed => {
                 let rotated = (0..open.len()).map(|n| open[(turn + n) % open.len()]);
                 rotated.min_by_key(|queue| pending[*queue]).unwrap_or_default()
             }
@@ -174,23 +174,23 @@ mod tests {
         }
     }
 
-    fn queues(choice: Choice) -> Queues {
+    fn queues(placement: Placement) -> Queues {
         let mut all: Vec<_> =
             (0..3).map(|n| QueueDirectory::flat(format!("q{n}"), Arc::new(Nothing))).collect();
         all[1].open.clear();
-        Queues::new(all, choice).unwrap()
+        Queues::new(all, placement).unwrap()
     }
 
     #[test]
     fn messages_go_round_by_chance_or_to_the_shortest_queue_and_never_to_a_closed_one() {
-        let chosen = |choice, pending: &[u64]| -> Vec<u16> {
-            let queues = queues(choice);
+        let chosen = |placement, pending: &[u64]| -> Vec<u16> {
+            let queues = queues(placement);
             (0..6).map(|id| queues.dir_in(queues.choose(id, pending), id)).collect()
         };
-        assert_eq!(chosen(Choice::RoundRobin, &[9, 0, 0]), [0, 2, 0, 2, 0, 2]);
-        assert_eq!(chosen(Choice::Fewest, &[4, 0, 3]), [2; 6]);
-        assert_eq!(chosen(Choice::Fewest, &[3, 0, 3]), [0, 2, 0, 2, 0, 2]);
-        let random = chosen(Choice::Random, &[9, 0, 0]);
+        assert_eq!(chosen(Placement::RoundRobin, &[9, 0, 0]), [0, 2, 0, 2, 0, 2]);
+        assert_eq!(chosen(Placement::LeastUsed, &[4, 0, 3]), [2; 6]);
+        assert_eq!(chosen(Placement::LeastUsed, &[3, 0, 3]), [0, 2, 0, 2, 0, 2]);
+        let random = chosen(Placement::Random, &[9, 0, 0]);
         assert!(random.contains(&0) && random.contains(&2) && !random.contains(&1), "{random:?}");
     }
 }

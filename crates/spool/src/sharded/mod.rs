@@ -28,14 +28,14 @@ pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
     /// The first one has all mail that none of the others is for.
     stores: Vec<Box<S>>,
     choose: ShardSelector,
-    placement: Mutex<Placement>,
+    placement: Mutex<MessageShards>,
     /// What the stores are called in messages.
     names: Vec<String>,
 }
 
 /// Where messages are that are not in the first store.
 #[derive(Default)]
-struct Placement(HashMap<QueueId, u8>);
+struct MessageShards(HashMap<QueueId, u8>);
 
 impl<S: Spool + ?Sized> ShardedSpool<S> {
     /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
@@ -62,7 +62,7 @@ impl<S: Spool + ?Sized> ShardedSpool<S> {
         &self.stores
     }
 
-    fn placement(&self) -> MutexGuard<'_, Placement> {
+    fn placement(&self) -> MutexGuard<'_, MessageShards> {
         self.placement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,7 +161,7 @@ fn message_of(entry: &Entry) -> Option<&SharedMessage> {
     }
 }
 
-impl Placement {
+impl MessageShards {
     fn shard_of_message(&self, id: QueueId) -> usize {
         self.0.get(&id).map_or(0, |shard| usize::from(*shard))
     }

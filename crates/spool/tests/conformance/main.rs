@@ -11,7 +11,7 @@ use mail::{
     ReversePath, SharedMessage, UnixMillis,
 };
 use spool::{
-    Choice, ControlOp, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, NullSpool, Recovered,
+    ControlOp, DirSettings, DirSpool, Entry, Layout, LogSettings, LogSpool, NullSpool, Placement, Recovered,
     RecoveryReport, Refused, ShardedSpool, Spool, SpoolFailure, WorkStep, inspect, migrate_message,
 };
 use std::{
@@ -90,8 +90,9 @@ impl Engine {
         Ok(match self {
             Self::Log => Box::new(LogSpool::open(dir, LogSettings { max_bytes, ..settings() })?),
             Self::Directories(directories, hashed) => {
-                let choice = if directories > 1 { Choice::Fewest } else { Choice::RoundRobin };
-                let settings = DirSettings { max_bytes, min_free_bytes: 0, choice, ..DirSettings::default() };
+                let placement = if directories > 1 { Placement::LeastUsed } else { Placement::RoundRobin };
+                let settings =
+                    DirSettings { max_bytes, min_free_bytes: 0, placement, ..DirSettings::default() };
                 Box::new(DirSpool::open(dir, Layout { directories, hashed }, settings)?)
             }
             Self::Both => {

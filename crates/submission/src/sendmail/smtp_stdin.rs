@@ -153,7 +153,7 @@ mod tests {
         settings.listen = vec![
             listen("0.0.0.0:465", ListenTls::Implicit),
             listen("0.0.0.0:0", ListenTls::Off),
-            listen("[::]:25", ListenTls::Starttls),
+            listen("[::]:25", ListenTls::StartTls),
         ];
         assert_eq!(self::listener(&settings), Some("[::1]:25".parse().unwrap()));
         settings.listen.truncate(2);

@@ -10,7 +10,7 @@ use sim::{
     workload::Workload,
 };
 use spool::{
-    Choice, DirSettings, DirSpool, Durable, LogSettings, LogSpool, QueueDirectory, Refused, ShardedSpool,
+    DirSettings, DirSpool, Durable, LogSettings, LogSpool, Placement, QueueDirectory, Refused, ShardedSpool,
     Spool, SpoolFailure, disk::RealDisk,
 };
 use std::{
@@ -64,7 +64,7 @@ impl Subject {
         let settings = DirSettings {
             min_free_bytes: 0,
             reserve_bytes: 0,
-            choice: Choice::Fewest,
+            placement: Placement::LeastUsed,
             outcome_delay: OUTCOME_DELAY,
             ..DirSettings::default()
         };
