@@ -7,17 +7,17 @@ use crate::{
     slab::Slab,
 };
 
-/// Two lists, the oldest message of each in front.
+/// Two lists of messages, the oldest message of each in front.
 #[derive(Debug, Default)]
 pub(crate) struct AgeIndex {
     for_warning: List,
     for_expiry: List,
-    /// A message came behind a younger one: recovery reads what the disk has first.
+    /// A message was put behind a younger one: recovery reads messages in the order of the disk.
     is_disordered: bool,
 }
 
 impl AgeIndex {
-    /// Moves a message to the end of a list, where the youngest are.
+    /// Moves a message to the end of a list.
     pub(crate) fn put(&mut self, messages: &mut Slab<QueuedMessage>, message: u32, deadline: NextDeadline) {
         self.take_out(messages, message);
         messages[message].next_deadline = deadline;
@@ -27,7 +27,7 @@ impl AgeIndex {
         self.is_disordered |= last.is_some_and(|last| messages[last].arrived > messages[message].arrived);
     }
 
-    /// A message that was in no list waits for its expiry again, which is most likely over.
+    /// Lists a message for its expiry that was in no list. The expiry is most likely due.
     pub(crate) fn put_for_expiry(&mut self, messages: &mut Slab<QueuedMessage>, message: u32) {
         messages[message].next_deadline = NextDeadline::Expiry;
         let first = self.for_expiry.head();
@@ -49,29 +49,29 @@ impl AgeIndex {
         }
     }
 
-    /// Nobody is to be told of a delay any more.
+    /// Moves all messages that wait for a delay warning to those that wait for their expiry.
     pub(crate) fn skip_warnings(&mut self, messages: &mut Slab<QueuedMessage>) {
         while let Some(message) = self.for_warning.head() {
             self.put(messages, message, NextDeadline::Expiry);
         }
     }
 
-    /// The oldest of those that wait for their delay warning.
+    /// Returns the oldest message that waits for its delay warning.
     pub(crate) fn first_for_warning(&self) -> Option<u32> {
         self.for_warning.head()
     }
 
-    /// The oldest of those that wait for their expiry.
+    /// Returns the oldest message that waits for its expiry.
     pub(crate) fn first_for_expiry(&self) -> Option<u32> {
         self.for_expiry.head()
     }
 
-    /// How many messages are in each list.
+    /// Returns the lengths of the two lists.
     pub(crate) fn counts(&self, messages: &Slab<QueuedMessage>) -> (usize, usize) {
         (self.for_warning.iter(messages).count(), self.for_expiry.iter(messages).count())
     }
 
-    /// The oldest first, whatever came when. Costs nothing unless something came late.
+    /// Sorts the lists by age, if a message came out of order.
     pub(crate) fn sort(&mut self, messages: &mut Slab<QueuedMessage>) {
         if !std::mem::take(&mut self.is_disordered) {
             return;

@@ -1,5 +1,5 @@
-//! The order in which destinations get connections: rings by their groups' priority, and those
-//! parked whose group has as many connections as it may.
+//! The order in which destinations get connections: by the priority of their groups. Destinations whose group has as
+//! many connections as it may are deferred.
 
 use crate::{DestinationId, GroupId, Settings};
 use std::{
@@ -7,15 +7,15 @@ use std::{
     collections::{BTreeMap, VecDeque},
 };
 
-/// Higher priority first; within one, who has no connection before who wants one more.
+/// Higher priority first; within one priority, destinations without a connection first.
 type Priority = (Reverse<i32>, bool);
 
 #[derive(Debug, Default)]
 struct GroupState {
     connection_count: u32,
-    /// Of them, those that rest.
+    /// Connections that wait for work.
     idle_count: u32,
-    /// Of the parked ones, those that want their first connection.
+    /// Deferred destinations that want their first connection.
     deferred_first_count: usize,
     deferred: VecDeque<(bool, DestinationId)>,
 }
@@ -23,11 +23,11 @@ struct GroupState {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionScheduler {
     by_priority: BTreeMap<Priority, VecDeque<(GroupId, DestinationId)>>,
-    /// By group; as many as had anything to say.
+    /// By group; up to the highest number that was used.
     groups: Vec<GroupState>,
-    /// Destinations in rings that want their first connection.
+    /// Listed destinations that want their first connection.
     first_count: usize,
-    /// Parked ones of all groups that do.
+    /// Deferred destinations of all groups that want their first connection.
     deferred_first_count: usize,
 }
 
@@ -52,7 +52,7 @@ impl ConnectionScheduler {
         &mut self.groups[at]
     }
 
-    /// One that wanted another connection has lost all it had: it wants its first.
+    /// Moves a destination that has lost all its connections to those that want their first one.
     pub(crate) fn wants_first_now(&mut self, settings: &Settings, group: GroupId, id: DestinationId) {
         let state = self.state(group);
         let deferred = state.deferred.iter().position(|one| *one == (false, id));
@@ -68,7 +68,7 @@ impl ConnectionScheduler {
         }
     }
 
-    /// The next destination whose group may have another connection.
+    /// Takes out the next destination whose group may have another connection.
     pub(crate) fn pop(&mut self, settings: &Settings) -> Option<DestinationId> {
         loop {
             let mut entry = self.by_priority.first_entry()?;
@@ -99,7 +99,7 @@ impl ConnectionScheduler {
         self.resume_deferred(settings, group);
     }
 
-    /// The group may have another connection: the next that is parked is asked.
+    /// Lists the next deferred destination of a group that may have another connection.
     pub(crate) fn resume_deferred(&mut self, settings: &Settings, group: GroupId) {
         let state = self.state(group);
         if let Some((wants_first_connection, id)) = state.deferred.pop_front() {
@@ -109,7 +109,7 @@ impl ConnectionScheduler {
         }
     }
 
-    /// More connections may be allowed than before.
+    /// Lists all deferred destinations, because more connections may be allowed than before.
     pub(crate) fn resume_all_deferred(&mut self, settings: &Settings) {
         self.deferred_first_count = 0;
         for group in (0..).map(GroupId).take(self.groups.len()) {
@@ -121,7 +121,7 @@ impl ConnectionScheduler {
         }
     }
 
-    /// One of the group's connections rests.
+    /// Counts an idle connection of the group.
     pub(crate) fn enter_idle(&mut self, group: GroupId) {
         self.state(group).idle_count += 1;
     }
@@ -133,7 +133,8 @@ impl ConnectionScheduler {
         state.idle_count -= 1;
     }
 
-    /// A group with connections that rest, which others want; `is_full` tells that no group may have more.
+    /// Returns a group with idle connections that other destinations want. `is_full` tells that no group may have
+    /// more.
     pub(crate) fn group_to_evict_from(&self, is_full: bool) -> Option<GroupId> {
         let is_wanted = is_full && self.wants_first();
         if !is_wanted && self.deferred_first_count == 0 {
@@ -143,7 +144,7 @@ impl ConnectionScheduler {
         (0..).map(GroupId).zip(&self.groups).find(|(_, state)| may(state)).map(|(group, _)| group)
     }
 
-    /// Destinations in rings and parked ones.
+    /// Returns the number of listed and deferred destinations.
     pub(crate) fn len(&self) -> usize {
         let deferred: usize = self.groups.iter().map(|state| state.deferred.len()).sum();
         self.by_priority.values().map(VecDeque::len).sum::<usize>() + deferred
@@ -176,17 +177,17 @@ impl ConnectionScheduler {
         assert!(listed.chain(deferred).all(|id| is_scheduled(*id)), "what is listed wants a connection");
     }
 
-    /// How many want their first connection and have to wait for it.
+    /// Returns how many destinations wait for their first connection.
     pub(crate) fn first_count(&self) -> usize {
         self.first_count + self.deferred_first_count
     }
 
-    /// Does any destination want its first connection?
+    /// Returns whether a listed destination wants its first connection.
     pub(crate) fn wants_first(&self) -> bool {
         self.first_count > 0
     }
 
-    /// Does one of this group that may not have it?
+    /// Returns whether a deferred destination of the group wants its first connection.
     pub(crate) fn is_group_contended(&self, group: GroupId) -> bool {
         self.groups.get(usize::from(group.0)).is_some_and(|state| state.deferred_first_count > 0)
     }

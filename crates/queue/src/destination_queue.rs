@@ -1,4 +1,4 @@
-//! One destination's ready lists, window and health.
+//! A destination: its ready jobs, window and health.
 
 use crate::{GroupId, Millis, Settings, ready_list::ReadyList, settings::millis};
 use mail::{Destination, Outcome};
@@ -15,27 +15,27 @@ pub(crate) struct DestinationQueue {
     pub(crate) ready_count: u32,
     pub(crate) in_flight_count: u32,
     pub(crate) waiting_count: u32,
-    /// All of its jobs, held ones too.
+    /// All jobs of the destination, held ones too.
     pub(crate) job_count: u32,
     /// The number was given to a caller that is about to queue a message for the destination.
     pub(crate) is_reserved: bool,
-    /// Connections the driver has open or is opening.
+    /// Connections that the driver has open or is opening.
     pub(crate) connection_count: u32,
-    /// Of them, those that wait for work.
+    /// Connections that wait for work.
     pub(crate) idle_count: u32,
-    /// Of them, those that have not taken anything yet, as far as can be told.
+    /// Connections that have neither leased a job nor found that no host answers.
     pub(crate) unused_connection_count: u32,
-    /// Connections allowed; grows and shrinks with success and failure.
+    /// Connections allowed; success widens the window, failure narrows it.
     pub(crate) window: f64,
     pub(crate) limit: u32,
     pub(crate) health: Health,
-    /// In the ring of destinations that want a connection.
+    /// The connection scheduler lists the destination.
     pub(crate) is_scheduled: bool,
-    /// The destination was forgotten, and its number is to be given to another one.
+    /// The destination was removed, and its number is for another one.
     pub(crate) is_vacant: bool,
-    /// When it is to be looked at again.
+    /// The time of the destination in [`crate::Queue`]'s timers.
     pub(crate) timer: Option<Millis>,
-    /// Bytes its connections may still serve while others wait for one.
+    /// Bytes that connections of the destination may still send while others wait for a connection.
     pub(crate) quantum_bytes: i64,
 }
 
@@ -80,7 +80,7 @@ impl DestinationQueue {
         }
     }
 
-    /// Nothing is known of it any more that is worth keeping, and nobody has its number.
+    /// Returns whether the destination can be removed: it has no job, no connection and no known trouble.
     pub(crate) fn is_unused(&self) -> bool {
         self.job_count + self.connection_count == 0
             && !self.is_reserved
@@ -89,13 +89,13 @@ impl DestinationQueue {
             && self.timer.is_none()
     }
 
-    /// Work that may be done now.
+    /// Returns whether there is work that may be done now.
     pub(crate) fn has_work(&self) -> bool {
         self.ready_count > 0 && !matches!(self.health, Health::Suspended { .. })
     }
 
-    /// May another connection be opened, and is there work for it? `oldest` is since when its first
-    /// job is ready. `Err` tells when to ask again.
+    /// Returns whether another connection may be opened and has work. `oldest` is the time since when the first job is
+    /// ready. `Err` has the time at which to ask again.
     pub(crate) fn wants_connection(
         &self,
         settings: &Settings,
@@ -113,8 +113,8 @@ impl DestinationQueue {
         {
             return Ok(false);
         }
-        // A kept connection with a backlog in its pipeline beats many with one message each; a
-        // slow one must not hold up the rest.
+        // One connection with a backlog in its pipeline is faster than many with one message each. A slow connection
+        // must not delay the other messages.
         if self.connection_count == 0
             || self.ready_count > settings.backlog_per_connection * self.connection_count
         {
@@ -124,11 +124,11 @@ impl DestinationQueue {
         if now >= until { Ok(true) } else { Err(until) }
     }
 
-    /// One delivery went well: the window grows by one when a whole window did.
+    /// Widens the window after a delivery, by one when a whole window of deliveries went well.
     pub(crate) fn succeeded(&mut self, settings: &Settings) {
         if matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
-            self.window = 1.0; // slow start after revival
+            self.window = 1.0; // slow start
         }
         let goal = f64::from(self.limit);
         let initial = f64::from(settings.group(self.group).initial_concurrency);
@@ -136,7 +136,7 @@ impl DestinationQueue {
         self.window = (self.window + step).min(goal);
     }
 
-    /// No host could be used. While other connections still work only the window shrinks.
+    /// Suspends the destination, because no host could be used. While other connections work only the window shrinks.
     pub(crate) fn failed(&mut self, settings: &Settings, now: Millis, reason: Outcome, random: f64) {
         self.window -= 1.0 / self.window.max(1.0);
         let others_work =
@@ -153,8 +153,8 @@ impl DestinationQueue {
         self.health = Health::Suspended { since, until, reason: Box::new(reason) };
     }
 
-    /// The time has come, or an operator asks: one probe. Without mail nothing could be tried, and the
-    /// destination is as if it was new.
+    /// Starts a probe when it is due or an operator asks for it. Without mail there is nothing to try, and the
+    /// destination is treated as a new one.
     pub(crate) fn resume(&mut self, settings: &Settings) {
         if let Health::Suspended { since, .. } = self.health {
             self.health = Health::Probing { since };

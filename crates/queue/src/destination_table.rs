@@ -1,11 +1,11 @@
-//! The table of destinations: its places are given to others once nothing is known of a destination that is
-//! worth keeping, so that the table stays bounded by what is queued.
+//! The table of destinations. The numbers of unused destinations are given to others, so that the table stays bounded
+//! by what is queued.
 
 use crate::{DestinationId, GroupId, Queue, destination_queue::DestinationQueue};
 use mail::{Destination, TlsMode};
 use std::collections::HashMap;
 
-/// So many destinations without mail are remembered, with the connections they were found to bear.
+/// Unused destinations that are kept with their windows.
 const DESTINATIONS_KEPT: usize = 1024;
 
 impl Queue {
@@ -30,7 +30,7 @@ impl Queue {
         id
     }
 
-    /// What the numbers were given out for is queued, or will not be.
+    /// Releases the numbers that were given out: what they were given out for is queued, or will not be.
     pub(crate) fn release_reservations(&mut self) {
         while let Some(id) = self.reserved.pop() {
             self.destinations[id.0 as usize].is_reserved = false;
@@ -38,7 +38,7 @@ impl Queue {
         }
     }
 
-    /// Looks at a few places, not at all of them.
+    /// Looks for an unused destination among a few, not among all of them.
     fn find_unused(&mut self) -> Option<DestinationId> {
         if self.destinations.len() < DESTINATIONS_KEPT {
             return None;
@@ -48,12 +48,12 @@ impl Queue {
         near.find(|at| self.destinations[*at].is_unused()).map(|at| DestinationId(at as u32))
     }
 
-    /// One of its probes is due. See [`DestinationQueue::resume`].
+    /// Starts a probe of a destination: see [`DestinationQueue::resume`].
     pub(crate) fn resume(&mut self, id: DestinationId) {
         self.destinations[id.0 as usize].resume(&self.settings);
     }
 
-    /// One of its jobs is gone.
+    /// Counts a job less.
     pub(crate) fn count_removed_job(&mut self, id: DestinationId) {
         let destination = &mut self.destinations[id.0 as usize];
         destination.job_count -= 1;
@@ -63,7 +63,7 @@ impl Queue {
         }
     }
 
-    /// Forgets a destination that nothing is queued for, where there are many.
+    /// Removes a destination without use, if there are many destinations.
     pub(crate) fn remove_if_unused(&mut self, id: DestinationId) {
         if self.destinations.len() <= DESTINATIONS_KEPT {
             return;
@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// Gives memory back once most places are vacant.
+    /// Frees memory when most numbers are vacant.
     fn shrink(&mut self) {
         if self.vacant.len() < self.destinations.len() / 2 + DESTINATIONS_KEPT {
             return;

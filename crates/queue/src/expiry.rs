@@ -17,7 +17,7 @@ pub enum Overdue {
 }
 
 impl Queue {
-    /// What was held or in flight when its time was over is looked at again.
+    /// Lists a message for its expiry again that was held or in flight when its lifetime ended.
     pub(crate) fn list_for_expiry(&mut self, message: u32, now: Millis) {
         if self.messages[message].next_deadline == NextDeadline::None {
             self.ages.put_for_expiry(&mut self.messages, message);
@@ -25,12 +25,12 @@ impl Queue {
         }
     }
 
-    /// Is the time of this job's message over? Then whoever settles it calls a deferral a failure.
+    /// Returns whether the lifetime of the message is over, so that a deferral of the job is a failure.
     pub fn is_expired(&self, job: JobId, now: Millis) -> bool {
         self.is_as_old_as(self.jobs[job].message, self.settings.expire, now)
     }
 
-    /// The next message that has grown old; ask until `None`.
+    /// Returns the next overdue message; ask until `None`.
     pub fn next_overdue(&mut self, now: Millis) -> Option<Overdue> {
         self.ages.sort(&mut self.messages);
         let warning = self.settings.delay_warning;
@@ -52,8 +52,8 @@ impl Queue {
         None
     }
 
-    /// What was there at the start may have been so for days in which nobody tried it: it has some time to be
-    /// tried, and expires by its age once that is deferred.
+    /// Returns when a message expires. A message of an earlier process may have waited for days without an attempt, so
+    /// it has some time after the start.
     fn expires_at(&self, message: u32) -> Millis {
         let (arrived, expire) = (self.messages[message].arrived, millis(self.settings.expire));
         let earliest = if arrived < self.started_at {
@@ -68,7 +68,7 @@ impl Queue {
         now - self.messages[message].arrived >= millis(age)
     }
 
-    /// When [`Queue::advance`] and [`Queue::next_overdue`] have something next.
+    /// Returns when [`Queue::advance`] and [`Queue::next_overdue`] have something next.
     pub fn next_wake(&self) -> Option<Millis> {
         let after = |m: u32, age: Duration| self.messages[m].arrived + millis(age);
         let warned = self.ages.first_for_warning().map(|m| after(m, self.settings.delay_warning));

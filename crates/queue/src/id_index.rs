@@ -1,5 +1,5 @@
-//! Messages by their ids. The table holds places only and finds the ids where they are kept anyway:
-//! five bytes an entry instead of seventeen.
+//! Messages by their ids. The table holds slab indexes and reads the ids from the messages: five bytes an entry
+//! instead of seventeen.
 
 use crate::{message::QueuedMessage, slab::Slab};
 use hashbrown::HashTable;
@@ -8,7 +8,7 @@ use mail::QueueId;
 #[derive(Debug, Default)]
 pub(crate) struct IdIndex(HashTable<u32>);
 
-/// IdIndex are ours, counted up: nobody can choose them so that they collide.
+/// Mixes an id. Ids are counted up by this server, so no client can choose them to collide.
 fn hash(id: QueueId) -> u64 {
     let mixed = id.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     // The table takes its slot from the low bits and its tag from the high ones.
@@ -24,12 +24,12 @@ impl IdIndex {
         self.0.find(hash(id), |at| messages[*at].id == id).copied()
     }
 
-    /// Of a message whose id is not there yet.
+    /// Adds a message whose id is not in the index.
     pub(crate) fn insert(&mut self, messages: &Slab<QueuedMessage>, at: u32) {
         self.0.insert_unique(hash(messages[at].id), at, |at| hash(messages[*at].id));
     }
 
-    /// Of a message that is still in its place.
+    /// Removes a message that is still in the slab.
     pub(crate) fn remove(&mut self, messages: &Slab<QueuedMessage>, at: u32) {
         if let Ok(entry) = self.0.find_entry(hash(messages[at].id), |other| *other == at) {
             entry.remove();

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Jobs and connections of one destination, counted anew.
+/// The jobs of one destination, counted anew.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counted {
     ready: u32,
@@ -17,11 +17,11 @@ struct Counted {
 }
 
 impl Queue {
-    /// Checks that each job is in exactly one place and that every counter is what it counts. Looks at everything:
-    /// for simulators, tests and debug builds.
+    /// Checks that each job is in exactly one list and that every counter is what it counts. Looks at everything: for
+    /// simulators, tests and debug builds.
     ///
     /// # Panics
-    /// When something does not hold.
+    /// When an invariant does not hold.
     pub fn check_invariants(&self) {
         let by_destination = self.check_jobs();
         assert_eq!(
@@ -40,7 +40,7 @@ impl Queue {
         }
     }
 
-    /// Each job belongs to one message, and its place is one that its message permits.
+    /// Checks that each job belongs to one message, and that its state is one that the message permits.
     fn check_jobs(&self) -> HashMap<u32, Counted> {
         let mut by_destination: HashMap<u32, Counted> = HashMap::new();
         let (mut seen, mut job_count) = (BTreeSet::new(), 0);
@@ -126,7 +126,7 @@ impl Queue {
         );
     }
 
-    /// Each message is in the list that its age says.
+    /// Checks that each message is in the list of its next deadline.
     fn check_messages(&self) {
         assert_eq!(self.by_id.len(), self.messages.len(), "each message is found by its id");
         let (mut young, mut old) = (0, 0);
@@ -163,19 +163,19 @@ impl Queue {
 
     // ---- for those who check more ----
 
-    /// Recipients in the queue.
+    /// Returns the number of recipients in the queue.
     pub fn recipient_count(&self) -> u64 {
         self.jobs.iter().map(|(_, job)| job.recipients.as_slice().len() as u64).sum()
     }
 
-    /// Jobs in flight.
+    /// Returns the number of jobs in flight.
     pub fn in_flight_count(&self) -> u64 {
         self.destinations.iter().map(|destination| u64::from(destination.in_flight_count)).sum()
     }
 }
 
 impl crate::ready_list::ReadyList {
-    /// All jobs in the list.
+    /// Returns all jobs in the list.
     fn all(&self, jobs: &crate::slab::Slab<crate::message::Job>) -> Vec<JobId> {
         match self {
             Self::Fair { small, bulk, .. } => small.iter(jobs).chain(bulk.iter(jobs)).collect(),

@@ -1,13 +1,12 @@
-//! Which recipient is due when, per destination: the queue manager as a pure state machine.
+//! The queue manager: which recipient is due when, per destination. A pure state machine.
 //!
-//! One writer holds a [`Queue`] and gives it the time with every call; it does no I/O and keeps no
-//! envelope, only keys: about 100 bytes a message, so that ten million fit. Bytes are `spool`'s
-//! business, connections `delivery`'s.
+//! One writer holds a [`Queue`] and gives it the time with every call. The queue does no I/O and keeps no envelope,
+//! only keys: about 100 bytes a message, so that ten million fit. Content is kept by `spool`, connections are made by
+//! `delivery`.
 //!
-//! The recipients of one message at one destination form a *job*; a job is in exactly one place:
-//! ready, in flight, waiting (on the timer wheel) or held. A destination that cannot be reached is
-//! suspended as a whole: its jobs stay ready, nothing is written, one probe goes out when the time
-//! has come, and after it a slow start.
+//! The recipients of one message at one destination form a *job*. A job is in exactly one state: ready, in flight,
+//! waiting (on the timer wheel) or held. A destination that cannot be reached is suspended as a whole: its jobs stay
+//! ready, nothing is written, and one probe is made when it is due. A slow start follows.
 //!
 //! Read first: [`Queue`] and [`Settings`].
 

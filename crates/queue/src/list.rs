@@ -51,7 +51,7 @@ impl List {
         (self.tail != NONE).then_some(self.tail)
     }
 
-    /// All entries, from the front.
+    /// Returns all entries, from the front.
     pub(crate) fn iter<T: Linked>(self, slab: &Slab<T>) -> impl Iterator<Item = u32> {
         std::iter::successors(self.head(), |at| {
             let next = slab[*at].next();

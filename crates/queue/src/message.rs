@@ -1,4 +1,4 @@
-//! What the queue keeps of a message, and of its recipients at one destination.
+//! The records that the queue keeps of a message, and of its recipients at one destination.
 
 use crate::{
     Millis,
@@ -7,10 +7,10 @@ use crate::{
 use mail::QueueId;
 use std::num::NonZeroU16;
 
-/// A job's place in the queue's table: valid from [`crate::Queue::take`] until it is settled.
+/// The number of a job: valid from [`crate::Queue::lease_next`] until the job is completed.
 pub type JobId = u32;
 
-/// Indexes of recipients in the envelope; one is by far the most common.
+/// Indexes of recipients in the envelope. Most jobs have one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recipients {
     /// One recipient.
@@ -37,7 +37,7 @@ impl Recipients {
     }
 }
 
-/// Where a job is.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobState {
     Ready,
@@ -46,7 +46,7 @@ pub(crate) enum JobState {
     Held,
 }
 
-/// Attempts and place in 16 bits, never zero, since there are as many of these as of messages.
+/// The attempts and the state of a job in 16 bits, never zero: there are as many of these as of jobs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackedState(NonZeroU16);
 
@@ -77,7 +77,7 @@ impl PackedState {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) recipients: Recipients,
-    /// Waiting: when the next attempt is due. ReadyList: since when.
+    /// Waiting: when the next attempt is due. Ready: since when.
     pub(crate) due: Millis,
     pub(crate) message: u32,
     pub(crate) destination: u32,
@@ -134,14 +134,14 @@ impl Job {
     }
 }
 
-/// Which list of ages a message is in.
+/// The next deadline of a message, by its age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextDeadline {
-    /// Waits for its delay warning.
+    /// The delay warning.
     Warning,
-    /// Waits for its expiry.
+    /// The expiry.
     Expiry,
-    /// In neither: held beyond its time, or expired with attempts in flight.
+    /// None: the message is held beyond its lifetime, or expired with attempts in flight.
     None,
 }
 
@@ -150,12 +150,12 @@ pub(crate) struct QueuedMessage {
     pub(crate) id: QueueId,
     pub(crate) arrived: Millis,
     pub(crate) size_bytes: u32,
-    /// The first of its jobs.
+    /// The first job of the message.
     pub(crate) jobs: u32,
     pub(crate) link: Link,
     pub(crate) next_deadline: NextDeadline,
     pub(crate) held: bool,
-    /// Over the size up to which small messages go first.
+    /// The message is larger than the size up to which small messages go first.
     pub(crate) is_bulk: bool,
 }
 

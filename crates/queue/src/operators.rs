@@ -1,4 +1,4 @@
-//! What operators do to messages, and to some of their recipients.
+//! The commands of operators on messages, and on some of their recipients.
 
 use crate::{
     DestinationId, Lease, Millis, Queue, Recipients,
@@ -7,17 +7,17 @@ use crate::{
 };
 use mail::QueueId;
 
-/// What an operator decided of recipients: there is no further attempt.
+/// How recipients end that an operator cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAs {
-    /// The sender gets a report.
+    /// The sender gets a DSN.
     Bounce,
-    /// Nobody hears of it.
+    /// The sender gets no DSN.
     Delete,
 }
 
 impl Queue {
-    /// Nothing of it is tried until [`Queue::release`]. False: no such message.
+    /// Holds a message: no job of it is tried until [`Queue::release`]. Returns false if there is no such message.
     pub fn hold(&mut self, id: QueueId) -> bool {
         let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         self.messages[message].held = true;
@@ -27,7 +27,7 @@ impl Queue {
         true
     }
 
-    /// Undoes [`Queue::hold`]; what was held is ready now. False: no such message.
+    /// Releases a held message; its jobs are ready now. Returns false if there is no such message.
     pub fn release(&mut self, id: QueueId, now: Millis) -> bool {
         let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         self.messages[message].held = false;
@@ -36,7 +36,8 @@ impl Queue {
         true
     }
 
-    /// Tries it now, whatever it waits for; held messages stay held. False: no such message.
+    /// Makes the jobs of a message ready, whatever they wait for. A held message stays held. Returns false if there is
+    /// no such message.
     pub fn retry(&mut self, id: QueueId, now: Millis) -> bool {
         let Some(message) = self.by_id.get(&self.messages, id) else { return false };
         if !self.messages[message].held {
@@ -61,7 +62,7 @@ impl Queue {
         self.update_connections(id, now);
     }
 
-    /// Tries everything that is not held now, dead destinations too.
+    /// Makes all jobs ready that are not held, and probes suspended destinations.
     pub fn flush(&mut self, now: Millis) {
         let waiting: Vec<JobId> =
             self.jobs.iter().filter(|(_, job)| job.state() == JobState::Waiting).map(|(at, _)| at).collect();
@@ -74,9 +75,10 @@ impl Queue {
         }
     }
 
-    /// Takes those recipients of a message that are `meant`, by index, into the caller's hands, to be settled
-    /// as the verdict says. Of those in flight it holds once they come back without a delivery or failure: see
-    /// [`crate::Completion::cancelled`] and [`Queue::put_back`]. `None`: no such message.
+    /// Cancels the recipients of a message that are `meant`, by index. Returns the jobs of those that are not in
+    /// flight: they are in flight now, and the caller completes them. Recipients in flight are cancelled when their
+    /// attempt ends without a delivery or failure: see [`crate::Completion::cancelled`] and [`Queue::return_lease`].
+    /// `None`: no such message.
     pub fn cancel(
         &mut self,
         id: QueueId,
@@ -93,7 +95,7 @@ impl Queue {
         Some(self.lease_idle_jobs(message, &meant, now))
     }
 
-    /// The last verdict on a recipient is the one that holds.
+    /// Notes that recipients of a job in flight are cancelled. The last command on a recipient holds.
     fn mark_cancelled(&mut self, job: JobId, meant: &impl Fn(u32) -> bool, cancel_as: CancelAs) {
         let recipients = self.jobs[job].recipients.as_slice().iter().copied();
         let chosen: Vec<u32> = recipients.filter(|index| meant(*index)).collect();
@@ -105,7 +107,7 @@ impl Queue {
         cancellations.extend(chosen.into_iter().map(|index| (index, cancel_as)));
     }
 
-    /// Puts what is meant and not in flight in flight, so that the caller alone decides of it.
+    /// Leases the recipients that are meant and not in flight, so that the caller alone decides about them.
     pub(crate) fn lease_idle_jobs(
         &mut self,
         message: u32,
@@ -145,14 +147,14 @@ impl Queue {
         }
     }
 
-    /// Of recipients that come back from an attempt: those with a verdict leave `open` for jobs of their own.
+    /// Splits cancelled recipients off those that come back from an attempt.
     pub(crate) fn split_off_cancelled(
         &mut self,
         job: JobId,
         open: &mut Vec<u32>,
         now: Millis,
     ) -> Vec<(Lease, CancelAs)> {
-        // Hardly ever is there any.
+        // Cancellations in flight are rare.
         if self.cancellations.is_empty() {
             return Vec::new();
         }
@@ -169,7 +171,7 @@ impl Queue {
         cancelled
     }
 
-    /// A new job in flight with some of another's recipients, which the other is to lose.
+    /// Makes a new job in flight with some of the recipients of another job, which the other job is to lose.
     fn split_off(&mut self, from: JobId, recipients: &[u32], now: Millis) -> Lease {
         let Job { due, message, destination, .. } = self.jobs[from];
         let (attempt_count, destination) = (self.jobs[from].attempt_count(), DestinationId(destination));

@@ -1,10 +1,10 @@
-//! Sort orders: which of the messages that are ready goes first.
+//! Sort orders of ready messages.
 
 use crate::Millis;
 use std::{fmt, str::FromStr};
 
-/// The orders of Sendmail's `QueueSortOrder`, and two of our own. In the daemon they hold among the
-/// messages for one destination; between destinations it is fair. A queue run sorts everything.
+/// The orders of Sendmail's `QueueSortOrder`, and two more. In the daemon an order holds among the messages for one
+/// destination; between destinations scheduling is fair. A queue run sorts everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortOrder {
     /// As they became ready, small messages before bulk, but not for ever.
@@ -18,13 +18,13 @@ pub enum SortOrder {
     Filename,
     /// By destination.
     Host,
-    /// What changed last the longest ago: by acceptance, or by when the next attempt was due.
+    /// The longest unchanged first: by acceptance, or by when the next attempt was due.
     Modification,
-    /// By chance, so that many runners hardly ever want the same.
+    /// By chance, so that runners seldom choose the same message.
     Random,
     /// By acceptance, oldest first.
     Time,
-    /// By when their time is over, soonest first.
+    /// By expiry, soonest first.
     Deadline,
 }
 
@@ -40,32 +40,32 @@ const NAMES: [(SortOrder, &str); 9] = [
     (SortOrder::Deadline, "deadline"),
 ];
 
-/// What a message is sorted by.
+/// The fields of a message that sort orders use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SortFacts {
     /// The queue id.
     pub id: u64,
-    /// Of its content.
+    /// The size of the content.
     pub size_bytes: u64,
-    /// Left at the destination.
+    /// The recipients that are left at the destination.
     pub recipient_count: u32,
-    /// So far.
+    /// The attempts so far.
     pub attempt_count: u16,
-    /// Accepted.
+    /// The time of acceptance.
     pub arrived: Millis,
-    /// Since when it is ready, or was changed.
+    /// The time since when the job is ready, or was changed.
     pub changed: Millis,
-    /// Where it goes, as a number that sorts like the destination.
+    /// A number that sorts like the destination.
     pub destination: u32,
 }
 
-/// Sendmail's default factors (op.txt, `RecipientFactor`, `RetryFactor`). The class is that of a
-/// `Precedence` header, which we do not read: 0.
+/// Sendmail's default factors (op.txt, `RecipientFactor`, `RetryFactor`). The class is that of a `Precedence` header,
+/// which is not read: 0.
 const RECIPIENT_FACTOR: i64 = 30_000;
 const RETRY_FACTOR: i64 = 90_000;
 
 impl SortOrder {
-    /// All of them, with their names.
+    /// Returns all orders, with their names.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         NAMES.into_iter()
     }
@@ -75,17 +75,17 @@ impl SortOrder {
         NAMES.iter().find(|(order, _)| *order == self).map_or("", |(_, name)| name)
     }
 
-    /// Kept as they come, without a key.
+    /// Returns whether jobs are kept in the order of their arrival, without a key.
     pub(crate) fn is_queue(self) -> bool {
         matches!(self, Self::Fair | Self::None | Self::Host)
     }
 
-    /// Does the key depend on recipients: how many are left, how often they were tried, when they changed?
+    /// Returns whether the key depends on recipients: how many are left, how often they were tried, when they changed.
     pub fn reads_recipients(self) -> bool {
         matches!(self, Self::Priority | Self::Modification)
     }
 
-    /// Lowest first; equal ones by queue id.
+    /// Returns the sort key: the lowest goes first, equal ones by queue id.
     pub fn key(self, facts: &SortFacts) -> i64 {
         let clamped = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 4);
         match self {
@@ -98,9 +98,9 @@ impl SortOrder {
             Self::Filename => clamped(facts.id),
             Self::Host => i64::from(facts.destination),
             Self::Modification => facts.changed,
-            // Multiplicative hashing: the ids of a moment are far apart.
+            // Multiplicative hashing: successive ids are far apart.
             Self::Random => (facts.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1) as i64,
-            // All messages live equally long.
+            // All messages have the same lifetime.
             Self::Time | Self::Deadline => facts.arrived,
         }
     }

@@ -1,4 +1,4 @@
-//! The queue manager itself.
+//! The queue manager: messages, their jobs, and the states of jobs.
 
 use crate::{
     DestinationId, GroupId, Millis, Recipients, Settings,
@@ -26,16 +26,16 @@ pub struct Arrival<'a> {
     pub arrived: Millis,
     /// Size of its content.
     pub size_bytes: u64,
-    /// Not to be tried until released.
+    /// An operator holds the message: it is not tried until it is released.
     pub held: bool,
-    /// `(recipient index, destination, attempts so far, when due)`, grouped by nothing; due `None` is now.
+    /// `(recipient index, destination, attempts so far, when due)` in any order; due `None` is now.
     pub recipients: &'a [(u32, DestinationId, u16, Option<Millis>)],
 }
 
 /// Work for a connection: a job that is now in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Give it back with [`Queue::settle`] or [`Queue::put_back`].
+    /// The job, for [`Queue::complete`] or [`Queue::return_lease`].
     pub job: JobId,
     /// The message.
     pub id: QueueId,
@@ -47,18 +47,18 @@ pub struct Lease {
     pub attempt_count: u16,
 }
 
-/// What follows from the outcomes of an attempt.
+/// The consequences of the outcomes of an attempt.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub struct Completion {
-    /// Nothing is left of the message: its space may be freed.
+    /// The message has no job left: its space may be freed.
     pub last: bool,
     /// When the deferred recipients are tried again.
     pub retry_at: Option<Millis>,
-    /// Deferred recipients that are not to be tried again: still in flight, for the caller to settle so.
+    /// Deferred recipients that an operator cancelled. They are still in flight, and the caller completes them.
     pub cancelled: Vec<(Lease, CancelAs)>,
 }
 
-/// All messages, all destinations. One writer; time comes in with each call.
+/// All messages and all destinations. One writer; the time comes in with each call.
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) settings: Settings,
@@ -68,22 +68,22 @@ pub struct Queue {
     pub(crate) destinations: Vec<DestinationQueue>,
     /// By group.
     pub(crate) by_name: Vec<HashMap<Destination, DestinationId>>,
-    /// Numbers of forgotten destinations, to be given to others.
+    /// Numbers of removed destinations, for new ones.
     pub(crate) vacant: Vec<DestinationId>,
-    /// Numbers given out since something was last queued.
+    /// Numbers that were given out since a message was last queued.
     pub(crate) reserved: Vec<DestinationId>,
-    /// When this life began.
+    /// The time at which the queue was made.
     pub(crate) started_at: Millis,
     pub(crate) wheel: TimerWheel,
     pub(crate) ages: AgeIndex,
-    /// What was decided of recipients in flight.
+    /// Recipients in flight that operators cancelled.
     pub(crate) cancellations: BTreeMap<JobId, Vec<(u32, CancelAs)>>,
     pub(crate) connections: Connections,
-    /// When to look at a destination again: suspended ones, and ones whose patience runs.
+    /// Times at which a destination's connections are decided anew.
     pub(crate) timers: BTreeSet<(Millis, DestinationId)>,
     random: u64,
     due: Vec<JobId>,
-    /// The earliest time set since the driver last asked.
+    /// The earliest time set since the last [`Queue::wake_hint`].
     hint: Option<Millis>,
 }
 
@@ -111,17 +111,17 @@ impl Queue {
         }
     }
 
-    /// Messages in the queue.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// No message at all?
+    /// Returns whether the queue has no message.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// New settings for what is decided from now on; what is ready is sorted anew.
+    /// Replaces the settings; what is ready is sorted anew.
     pub fn set_settings(&mut self, settings: Settings) {
         for destination in &mut self.destinations {
             let group = settings.group(destination.group);
@@ -141,14 +141,13 @@ impl Queue {
         self.connections.scheduler.resume_all_deferred(&self.settings);
     }
 
-    /// The destination's number in the first group; as good as [`Self::destination_in`].
+    /// Returns the number of a destination in the first group: see [`Self::destination_in`].
     pub fn destination(&mut self, name: &Destination) -> DestinationId {
         self.destination_in(name, GroupId::default())
     }
 
-    /// The destination's number in a group; the same for the same name and group. It stands for this
-    /// destination until the end of the next [`Queue::insert`] or [`Queue::reroute`], and as long as there
-    /// are jobs or connections of it.
+    /// Returns the number of a destination in a group. The number stands for the destination until the end of the next
+    /// [`Queue::insert`] or [`Queue::reroute`], and as long as there are jobs or connections of the destination.
     pub fn destination_in(&mut self, name: &Destination, group: GroupId) -> DestinationId {
         let known = self.by_name.get(usize::from(group.0)).and_then(|names| names.get(name));
         let id = match known {
@@ -187,7 +186,7 @@ impl Queue {
         (self.next_random_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Takes a message in. False when its id is there already.
+    /// Queues a message. Returns false if a message with its id is queued already.
     pub fn insert(&mut self, arrival: &Arrival<'_>, now: Millis) -> bool {
         let is_new = self.insert_message(arrival, now);
         self.release_reservations();
@@ -217,7 +216,7 @@ impl Queue {
         true
     }
 
-    /// Recipients that share destination and past share a job.
+    /// Adds a job for each set of recipients with equal destination, attempts and due time.
     pub(crate) fn add_jobs(
         &mut self,
         message: u32,
@@ -251,7 +250,7 @@ impl Queue {
         }
     }
 
-    /// In no list yet.
+    /// Adds a job that is in no list yet.
     pub(crate) fn new_job(
         &mut self,
         message: u32,
@@ -298,7 +297,7 @@ impl Queue {
         self.hint_at(due);
     }
 
-    /// Takes a job out of where it is; in flight it stays.
+    /// Takes a job out of its list. A job in flight stays in flight.
     pub(crate) fn unschedule(&mut self, job: JobId) {
         let entry = &self.jobs[job];
         let state = entry.state();
@@ -319,7 +318,7 @@ impl Queue {
         self.jobs[job].set_state(JobState::Held);
     }
 
-    /// Removes a job for good; true when it was its message's last.
+    /// Removes a job. Returns true, and removes the message, if it was the last job of the message.
     pub(crate) fn remove_job(&mut self, job: JobId) -> bool {
         let Job { message, sibling, destination, .. } = self.jobs.remove(job);
         self.count_removed_job(DestinationId(destination));
@@ -350,8 +349,8 @@ impl Queue {
         })
     }
 
-    /// The job's attempt never began: it is the first to go again. Gives those of its recipients that are
-    /// not to be tried again: still in flight, for the caller to settle so.
+    /// Makes a job ready again whose attempt never began; it goes first. Returns the recipients that an operator
+    /// cancelled meanwhile: they are still in flight, and the caller completes them.
     pub fn return_lease(&mut self, job: JobId, now: Millis) -> Vec<(Lease, CancelAs)> {
         let entry = &self.jobs[job];
         let (id, message) = (DestinationId(entry.destination), entry.message);
@@ -372,8 +371,8 @@ impl Queue {
         cancelled
     }
 
-    /// The outcomes of a job's attempt, one for each of its recipients. `reached` tells whether a
-    /// host answered, whatever it said: that is what the window learns from.
+    /// Completes a job with the outcomes of its attempt, one for each of its recipients. `reached` tells whether a
+    /// host answered; such attempts widen the window of the destination.
     pub fn complete(
         &mut self,
         job: JobId,
@@ -395,7 +394,7 @@ impl Queue {
         let QueuedMessage { arrived, held, .. } = self.messages[message];
         let mut completion = Completion { cancelled, ..Completion::default() };
         if deferred.is_empty() {
-            // First: with its last job the destination may be forgotten.
+            // Before the job is removed, because the destination may be removed with its last job.
             self.update_connections(id, now);
             completion.last = self.remove_job(job);
         } else {
@@ -416,7 +415,7 @@ impl Queue {
 
     // ---- time ----
 
-    /// Moves what is due to ready.
+    /// Makes the jobs ready that are due, and starts the probes that are due.
     pub fn advance(&mut self, now: Millis) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(&mut self.jobs, now, &mut due);
@@ -451,8 +450,8 @@ impl Queue {
         self.hint = Some(self.hint.map_or(when, |hint| hint.min(when)));
     }
 
-    /// The earliest time that was set since this was last asked: a driver that sleeps longer than
-    /// that must wake up earlier. Costs nothing, unlike [`Queue::next_wake`].
+    /// Returns the earliest time that was set since the last call. A driver that sleeps longer must wake up earlier.
+    /// Costs nothing, unlike [`Queue::next_wake`].
     pub fn wake_hint(&mut self) -> Option<Millis> {
         self.hint.take()
     }
@@ -464,7 +463,7 @@ impl Queue {
         all
     }
 
-    /// Marks a job that is in no list as in flight.
+    /// Starts an attempt of a job that is in no list.
     pub(crate) fn start_attempt(&mut self, job: JobId, now: Millis) -> Lease {
         let entry = &mut self.jobs[job];
         entry.set_state(JobState::InFlight);

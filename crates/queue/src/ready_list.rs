@@ -13,15 +13,15 @@ type SortedJobs = BTreeSet<(i64, u64, JobId)>;
 
 #[derive(Debug)]
 pub(crate) enum ReadyList {
-    /// First come, first served; bulk in a line of its own.
+    /// First in, first out; bulk in a list of its own.
     Fair { small: List, bulk: List, small_in_a_row: u8 },
-    /// First come, first served.
+    /// First in, first out.
     Fifo(List),
     /// Lowest key first.
     Sorted(SortOrder, SortedJobs),
 }
 
-/// The tables a job and its message are in.
+/// The tables of jobs and messages.
 pub(crate) struct Tables<'a> {
     pub(crate) jobs: &'a mut Slab<Job>,
     pub(crate) messages: &'a Slab<QueuedMessage>,
@@ -32,8 +32,8 @@ impl Tables<'_> {
         self.messages[self.jobs[at].message].is_bulk
     }
 
-    /// What it is made of changes through [`ReadyList::change`] only while the job is ready, so that it is found
-    /// again.
+    /// Returns the sort key of a job. The fields that it is made of change only through [`ReadyList::change`] while
+    /// the job is ready, so that the job is found again.
     fn key(&self, order: SortOrder, at: JobId) -> (i64, u64, JobId) {
         let job = &self.jobs[at];
         let message = &self.messages[job.message];
@@ -61,7 +61,7 @@ impl ReadyList {
         }
     }
 
-    /// Puts a job in its place; `first` goes before all who came earlier, where that counts.
+    /// Adds a job. `first` puts it in front, if the list has no sort order.
     pub(crate) fn push(&mut self, tables: &mut Tables<'_>, at: JobId, first: bool) {
         let list = match self {
             Self::Fair { bulk, .. } if tables.is_bulk(at) => bulk,
@@ -84,7 +84,7 @@ impl ReadyList {
         }
     }
 
-    /// Changes a job that is here. In a line it keeps its place.
+    /// Changes a job of the list. A job without a sort key keeps its position.
     pub(crate) fn change(&mut self, tables: &mut Tables<'_>, at: JobId, change: impl FnOnce(&mut Job)) {
         if let Self::Sorted(order, sorted) = self {
             sorted.remove(&tables.key(*order, at));
@@ -95,7 +95,7 @@ impl ReadyList {
         }
     }
 
-    /// The next one; of the fair kind after so many small ones a large one.
+    /// Takes out the next job. [`SortOrder::Fair`] takes a large message after every `small_per_bulk` small ones.
     pub(crate) fn pop(&mut self, tables: &mut Tables<'_>, small_per_bulk: u8) -> Option<JobId> {
         match self {
             Self::Fair { small, bulk, small_in_a_row } => {
@@ -114,7 +114,7 @@ impl ReadyList {
         }
     }
 
-    /// One that goes early; who waits longest is known only of the first two kinds.
+    /// Returns a job that goes early. Only without a sort order it is the one that waits longest.
     pub(crate) fn head(&self) -> Option<JobId> {
         match self {
             Self::Fair { small, bulk, .. } => small.head().or(bulk.head()),

@@ -1,4 +1,4 @@
-//! New routes for what waits already.
+//! New routes for queued messages.
 
 use crate::{
     Arrival, DestinationId, Millis, Queue,
@@ -6,18 +6,18 @@ use crate::{
 };
 use mail::QueueId;
 
-/// What became of a message whose routes may have changed.
+/// The result of routing a message again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rerouted {
-    /// Something of it goes another way now.
+    /// Some recipients go another way now.
     pub has_moved: bool,
-    /// Something of it is in flight on its old way: ask again.
+    /// A job with a new route is in flight: ask again after its attempt.
     pub is_left: bool,
 }
 
 impl Queue {
-    /// Moves what is left of a message to where its recipients go now; `to` knows of each, by index.
-    /// Waits and attempts stay as they are. What is in flight cannot be moved before its attempt has ended.
+    /// Moves what is left of a message to the destinations of its recipients; `to` has the destination of each, by
+    /// index. Waits and attempts stay as they are. A job in flight cannot be moved before its attempt has ended.
     pub fn reroute(&mut self, id: QueueId, to: impl Fn(u32) -> DestinationId, now: Millis) -> Rerouted {
         let rerouted = self.move_jobs(id, to, now);
         self.release_reservations();
@@ -50,7 +50,7 @@ impl Queue {
         let entry = &self.messages[message];
         let (arrived, size_bytes, held) = (entry.arrived, u64::from(entry.size_bytes), entry.held);
         let arrival = Arrival { id, arrived, size_bytes, held, recipients: &rows };
-        // The new ones first, so that the message is never without any.
+        // The new jobs first, so that the message is never without any.
         self.add_jobs(message, &rows, &arrival, now);
         for job in old {
             self.unschedule(job);

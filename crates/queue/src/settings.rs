@@ -1,26 +1,26 @@
-//! What the operator may choose of scheduling.
+//! The settings of the queue.
 
 use crate::{Millis, SortOrder};
 use std::time::Duration;
 
-/// A queue group's number; 0 is the group of all that no other takes.
+/// The number of a queue group; 0 is the group for all other mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct GroupId(pub u8);
 
 /// How the messages of one group are scheduled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// For people.
+    /// The name of the group.
     pub name: String,
-    /// Which of a destination's messages goes first.
+    /// The order of a destination's messages.
     pub order: SortOrder,
     /// Groups of a higher priority get connections first.
     pub priority: i32,
-    /// Connections of all its destinations together: its runners.
+    /// Connections of all destinations of the group together.
     pub connections_max: u32,
     /// Shortest wait before the next attempt.
     pub retry_min: Duration,
-    /// Longest wait. Between them a message waits as long as its age, so that attempts thin out.
+    /// Longest wait. Between the two a message waits as long as its age, so that attempts get rarer.
     pub retry_max: Duration,
     /// Connections a destination starts with.
     pub initial_concurrency: u32,
@@ -46,25 +46,25 @@ impl Default for Group {
 /// Retry, expiry and concurrency (Postfix's defaults where they have proved themselves).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// By number; the first is for all that no other takes, and is never missing.
+    /// By number. The first group is for all other mail, and is never missing.
     pub groups: Vec<Group>,
-    /// Each wait is multiplied by a random factor of 1 ± this, so that crowds disperse.
+    /// Each wait is multiplied by a random factor of 1 ± this, so that attempts spread.
     pub jitter: f64,
-    /// Age at which undelivered recipients fail (RFC 5321 §4.5.4.1: four to five days).
+    /// Age at which recipients fail (RFC 5321 §4.5.4.1: four to five days).
     pub expire: Duration,
-    /// Age at which the sender is told of the delay; zero for never.
+    /// Age at which the sender gets a delay warning; zero for never.
     pub delay_warning: Duration,
     /// Connections of all destinations together.
     pub connections_max: u32,
     /// Up to this size a message counts as small and goes before bulk.
     pub small_bytes: u64,
-    /// So many small messages go before one that is not.
+    /// Small messages that go before one large message.
     pub small_per_bulk: u8,
-    /// Bytes a connection may serve while other destinations wait for a connection.
+    /// Bytes that a connection may send while other destinations wait for a connection.
     pub quantum_bytes: u64,
-    /// ReadyList jobs for each open connection above which another one is opened at once.
+    /// Ready jobs for each open connection above which another connection is opened at once.
     pub backlog_per_connection: u32,
-    /// Waiting time of the first ready job after which another connection is opened all the same.
+    /// Waiting time of the first ready job after which another connection is opened.
     pub patience: Duration,
 }
 
@@ -86,23 +86,21 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// A group's; the first one's when a reload took it away.
+    /// Returns a group, or the first group if a reload removed the group.
     ///
     /// # Panics
-    /// Without any group.
+    /// If there is no group.
     pub fn group(&self, id: GroupId) -> &Group {
         self.groups.get(usize::from(id.0)).unwrap_or(&self.groups[0])
     }
 
-    /// How long to wait after a failure at this age: clamp(age, min, max) × (1 ± jitter).
-    /// `random` is uniform in 0..1.
+    /// Returns the wait after a failure at this age: clamp(age, min, max) × (1 ± jitter). `random` is uniform in 0..1.
     pub fn retry_after(&self, group: GroupId, age: Millis, random: f64) -> Millis {
         self.wait(age, millis(self.group(group).retry_min), group, random)
     }
 
-    /// How long to leave a destination alone that has been down for so long: the same from a thirtieth of
-    /// the shortest wait on, since a probe is one connection for all of its messages, and most outages
-    /// are restarts.
+    /// Returns the wait before the next probe of a destination that has been down for a time: from a thirtieth of the
+    /// shortest retry wait on. A probe is one connection for all messages, and most outages are restarts.
     pub fn probe_after(&self, group: GroupId, down: Millis, random: f64) -> Millis {
         self.wait(down, millis(self.group(group).retry_min) / 30, group, random)
     }

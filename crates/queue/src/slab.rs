@@ -1,4 +1,4 @@
-//! A vector with reusable places, addressed by `u32` to keep entries small.
+//! A vector with reusable slots, addressed by `u32` to keep entries small.
 
 #[derive(Debug)]
 pub(crate) struct Slab<T> {

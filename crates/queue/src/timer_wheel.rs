@@ -1,5 +1,5 @@
-//! The timer wheel: jobs sorted into slots of 100 ms, with a bitmap of slots in use.
-//! What is due later than one turn is looked at once a turn.
+//! The timer wheel: jobs in slots of 100 ms, with a bitmap of slots in use. A job that is due later than one turn is
+//! looked at once a turn.
 
 use crate::{
     Millis,
@@ -16,7 +16,7 @@ const SLOTS: usize = 1 << 16;
 pub(crate) struct TimerWheel {
     slots: Vec<List>,
     used: Vec<u64>,
-    /// The next tick to look at.
+    /// The next tick.
     tick: i64,
     count: usize,
 }
@@ -39,9 +39,9 @@ impl TimerWheel {
         self.count
     }
 
-    /// Waits for `jobs[at].due`.
+    /// Adds a job that waits for its `due` time.
     pub(crate) fn insert(&mut self, jobs: &mut Slab<Job>, at: JobId) {
-        // Rounded up: never early. What is due already comes with the next tick.
+        // Rounded up: a job is never early. A job that is due already comes with the next tick.
         let tick = (jobs[at].due + TICK_MS - 1).div_euclid(TICK_MS).max(self.tick);
         let slot = slot_of(tick);
         jobs[at].slot = slot as u16;
@@ -88,7 +88,7 @@ impl TimerWheel {
         self.clear_if_empty(slot);
     }
 
-    /// The first tick from now on whose slot is in use, within one turn.
+    /// Returns the first tick from now on whose slot is in use, within one turn.
     fn next_tick(&self) -> Option<i64> {
         let start = slot_of(self.tick);
         let words = self.used.len();
@@ -109,7 +109,7 @@ impl TimerWheel {
         None
     }
 
-    /// When to call [`TimerWheel::advance`] next; early at most once a turn.
+    /// Returns when to call [`TimerWheel::advance`] next; early at most once a turn.
     pub(crate) fn next_due(&self) -> Option<Millis> {
         if self.count == 0 { None } else { self.next_tick().map(|tick| tick * TICK_MS) }
     }

@@ -1,4 +1,4 @@
-//! The queue as operators see it.
+//! Views of the queue, for operators.
 
 use crate::{
     DestinationId, GroupId, Millis, Queue,
@@ -7,7 +7,7 @@ use crate::{
 };
 use mail::{Destination, Outcome, QueueId};
 
-/// Where a job is, and until when.
+/// The status of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobStatus {
     /// Waits for a connection of its destination.
@@ -27,11 +27,11 @@ pub enum JobStatus {
 pub struct JobView {
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,
-    /// Where they go.
+    /// Where the recipients go.
     pub destination: Destination,
     /// The number of the destination.
     pub destination_id: DestinationId,
-    /// Where they are.
+    /// The status of the job.
     pub status: JobStatus,
     /// Attempts so far.
     pub attempt_count: u16,
@@ -42,54 +42,54 @@ pub struct JobView {
 pub struct MessageView {
     /// The queue id.
     pub id: QueueId,
-    /// When it arrived; negative before this process began.
+    /// When the message arrived; negative before this process began.
     pub arrived: Millis,
-    /// Size of its content (saturated at 4 GiB).
+    /// The size of the content (saturated at 4 GiB).
     pub size_bytes: u32,
     /// The jobs of the message.
     pub jobs: Vec<JobView>,
 }
 
-/// A destination with work or trouble.
+/// A destination with jobs, connections or a suspension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DestinationView {
     /// The name of the destination.
     pub name: Destination,
-    /// The group it is in.
+    /// The group of the destination.
     pub group: GroupId,
-    /// Units that wait for a connection.
+    /// Jobs that wait for a connection.
     pub ready_count: u32,
-    /// Units under way.
+    /// Jobs in flight.
     pub in_flight_count: u32,
-    /// Units that wait for their time.
+    /// Jobs that wait for their next attempt.
     pub waiting_count: u32,
     /// Open connections.
     pub connection_count: u32,
     /// Connections allowed now.
     pub window: f64,
-    /// Suspended until then, because of this.
+    /// The end and the cause of the suspension.
     pub suspended: Option<(Millis, Outcome)>,
 }
 
 impl Queue {
-    /// The ids of all messages, in the order of their acceptance.
+    /// Returns the ids of all messages, in the order of their acceptance.
     pub fn ids(&self) -> Vec<QueueId> {
         let mut ids: Vec<QueueId> = self.messages.iter().map(|(_, entry)| entry.id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// Is there such a message?
+    /// Returns whether there is such a message.
     pub fn contains(&self, id: QueueId) -> bool {
         self.by_id.get(&self.messages, id).is_some()
     }
 
-    /// The recipients that are left of a message, in ascending order; none if there is no such message.
+    /// Returns the recipients that are left of a message, in ascending order; none if there is no such message.
     pub fn recipients(&self, id: QueueId) -> Vec<u32> {
         self.by_id.get(&self.messages, id).map_or(Vec::new(), |message| self.recipients_of(message))
     }
 
-    /// One message.
+    /// Returns a message.
     pub fn message(&self, id: QueueId) -> Option<MessageView> {
         let message = self.by_id.get(&self.messages, id)?;
         let entry = &self.messages[message];
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Why a destination is suspended, if it is.
+    /// Returns why a destination is suspended.
     pub fn suspension(&self, id: DestinationId) -> Option<&Outcome> {
         match &self.destination_at(id).health {
             Health::Suspended { reason, .. } => Some(reason),
@@ -127,12 +127,12 @@ impl Queue {
         }
     }
 
-    /// Not to be tried now?
+    /// Returns whether a destination is suspended.
     pub fn is_suspended(&self, id: DestinationId) -> bool {
         matches!(self.destination_at(id).health, Health::Suspended { .. })
     }
 
-    /// Units that are under way, or would be if there were connections.
+    /// Returns the number of jobs that are in flight, or would be if there were connections.
     pub fn busy_count(&self) -> u64 {
         let busy = |destination: &DestinationQueue| {
             let ready = if matches!(destination.health, Health::Suspended { .. }) {
@@ -145,7 +145,7 @@ impl Queue {
         self.destinations.iter().map(busy).sum()
     }
 
-    /// All destinations with something to say of.
+    /// Returns all destinations that are in use.
     pub fn destinations(&self) -> Vec<DestinationView> {
         self.destinations
             .iter()
