@@ -2,8 +2,8 @@
 //! between engine and driver permits.
 
 use engine::{
-    Command, ConnectionId, Context, Effect, Engine, Event, Lease, ReportRequest, RequestId, RetryAt, Routed,
-    Routing, Settings, TaskId,
+    Command, ConnectionId, Context, Effect, Engine, EngineSettings, Event, Lease, ReportRequest, RequestId,
+    RetryAt, Routed, Routing, TaskId,
 };
 use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
@@ -82,10 +82,11 @@ pub fn engine_events(bytes: &[u8]) {
     driver.drain();
 }
 
-fn settings(input: u8) -> Settings {
-    let queue = queue::Settings { connections_max: 1 + u32::from(input % 8), ..queue::Settings::default() };
+fn settings(input: u8) -> EngineSettings {
+    let queue =
+        queue::QueueSettings { connections_max: 1 + u32::from(input % 8), ..queue::QueueSettings::default() };
     let retry_at = if input & 8 == 0 { RetryAt::Recorded } else { RetryAt::Now };
-    Settings { queue, cache_bytes: u64::from(input >> 4) * 256, hostname: "mx.test".into(), retry_at }
+    EngineSettings { queue, cache_bytes: u64::from(input >> 4) * 256, hostname: "mx.test".into(), retry_at }
 }
 
 impl<'a> Driver<'a> {

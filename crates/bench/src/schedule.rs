@@ -1,7 +1,7 @@
 //! The message engine: from a durable message to the outcome that is submitted.
 
 use crate::commit;
-use engine::{ConnectionId, Context, Effect, Engine, Event, Lease, RetryAt, Routed, Routing, Settings};
+use engine::{ConnectionId, Context, Effect, Engine, EngineSettings, Event, Lease, RetryAt, Routed, Routing};
 use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
     Recipient, SharedMessage, TlsMode, UnixMillis,
@@ -44,8 +44,8 @@ fn context(now: Millis) -> Context {
 
 impl Default for Driver {
     fn default() -> Self {
-        let settings = Settings {
-            queue: queue::Settings::default(),
+        let settings = EngineSettings {
+            queue: queue::QueueSettings::default(),
             cache_bytes: 1 << 20,
             hostname: "mx.test".into(),
             retry_at: RetryAt::Recorded,

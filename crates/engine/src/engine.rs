@@ -1,7 +1,7 @@
 //! One event after the other.
 
 use crate::{
-    ConnectionId, Effect, Event, LogEvent, RecipientCounters, Routed, Routing, Settings,
+    ConnectionId, Effect, EngineSettings, Event, LogEvent, RecipientCounters, Routed, Routing,
     cache::MessageCache,
     complete::AttemptResult,
     connections::Connections,
@@ -39,7 +39,7 @@ pub struct Engine {
     pub(crate) warning_permits: Permits<(QueueId, Vec<u32>)>,
     pub(crate) refused: RefusedTransactions,
     pub(crate) reroute: Reroute,
-    pub(crate) settings: Settings,
+    pub(crate) settings: EngineSettings,
     pub(crate) routing: Arc<dyn Routing>,
     /// Shared with sessions, which name messages without asking the engine.
     pub(crate) ids: Arc<IdSource>,
@@ -62,7 +62,7 @@ pub struct Engine {
 impl Engine {
     /// An engine with an empty queue. `seed` makes the jitter of waits repeatable.
     pub fn new(
-        settings: Settings,
+        settings: EngineSettings,
         routing: Arc<dyn Routing>,
         ids: Arc<IdSource>,
         seed: u64,
@@ -427,15 +427,15 @@ impl Engine {
 
     fn on_reconfigured(
         &mut self,
-        settings: Settings,
+        settings: EngineSettings,
         routing: Arc<dyn Routing>,
         is_rerouted: bool,
         context: Context,
         effects: &mut Vec<Effect>,
     ) {
         self.queue.set_settings(settings.queue.clone());
-        let Settings { cache_bytes, retry_at, .. } = self.settings;
-        self.settings = Settings { cache_bytes, retry_at, ..settings };
+        let EngineSettings { cache_bytes, retry_at, .. } = self.settings;
+        self.settings = EngineSettings { cache_bytes, retry_at, ..settings };
         self.routing = routing;
         #[cfg(feature = "mutants")]
         let is_rerouted = is_rerouted && self.mutant != crate::Mutant::SkipReroute;

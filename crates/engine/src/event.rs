@@ -1,6 +1,6 @@
 //! Events: what a driver reports to the engine.
 
-use crate::{ConnectionId, Lease, Routed, Routing, Settings, TaskId};
+use crate::{ConnectionId, EngineSettings, Lease, Routed, Routing, TaskId};
 use mail::{Attempt, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{CancelAs, Millis};
 use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Transaction};
@@ -143,7 +143,7 @@ pub enum Event<'a> {
     /// The configuration was read again.
     Reconfigured {
         /// New settings.
-        settings: Settings,
+        settings: EngineSettings,
         /// New routes.
         routing: Arc<dyn Routing>,
         /// Whether routes or groups differ, so that queued messages are routed again.

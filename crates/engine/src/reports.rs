@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A report that is to be composed: of which recipients it tells what, and its id.
 #[derive(Clone)]
 struct Planned {
-    kind: dsn::Kind,
+    kind: dsn::DsnKind,
     affected: Vec<(u32, Outcome)>,
     id: QueueId,
 }
@@ -54,7 +54,7 @@ impl ReportRequest {
     /// [`crate::accept`]. `content` is the beginning of the message's content, in whole parts, of at least
     /// [`Self::CONTENT_MAX_BYTES`] if there is so much.
     pub fn compose(&self, content: &[u8], now: UnixMillis) -> Vec<Message> {
-        let facts = dsn::Facts {
+        let context = dsn::DsnContext {
             reporting_mta: &self.hostname,
             relay: &self.attempt.relay,
             now,
@@ -63,7 +63,7 @@ impl ReportRequest {
         };
         let compose = |planned: &Planned| {
             let Planned { kind, affected, id } = planned;
-            dsn::compose(*kind, &self.message, affected, &facts, *id)
+            dsn::compose(*kind, &self.message, affected, &context, *id)
         };
         self.reports.iter().filter_map(compose).collect()
     }
@@ -113,12 +113,12 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let success = match result.attempt.dsn_duty {
-            DsnDuty::ReportDelivered => Some((Disposition::Delivered, dsn::Kind::Delivered)),
-            DsnDuty::ReportRelayed => Some((Disposition::Delivered, dsn::Kind::Relayed)),
+            DsnDuty::ReportDelivered => Some((Disposition::Delivered, dsn::DsnKind::Delivered)),
+            DsnDuty::ReportRelayed => Some((Disposition::Delivered, dsn::DsnKind::Relayed)),
             DsnDuty::NextHop => None,
         };
         let mut kinds = Vec::new();
-        for (disposition, kind) in [(Disposition::Failed, dsn::Kind::Failed)].into_iter().chain(success) {
+        for (disposition, kind) in [(Disposition::Failed, dsn::DsnKind::Failed)].into_iter().chain(success) {
             let affected: Vec<_> =
                 result.results.iter().filter(|(_, o)| o.disposition == disposition).cloned().collect();
             if !affected.is_empty() {
@@ -136,7 +136,7 @@ impl Engine {
         task: TaskId,
         message: SharedMessage,
         attempt: Attempt,
-        kinds: Vec<(dsn::Kind, Vec<(u32, Outcome)>)>,
+        kinds: Vec<(dsn::DsnKind, Vec<(u32, Outcome)>)>,
         effects: &mut Vec<Effect>,
     ) {
         let expire = self.settings.queue.expire.as_millis() as u64;
@@ -258,7 +258,7 @@ impl Engine {
         let outcome = |index: &u32| last(index).map_or_else(unknown, |outcome| (**outcome).clone());
         let affected = recipients.iter().map(|index| (*index, outcome(index))).collect();
         let task = self.tasks.add(Task::Warning);
-        let kinds = vec![(dsn::Kind::Delayed, affected)];
+        let kinds = vec![(dsn::DsnKind::Delayed, affected)];
         self.compose(context, task, message, Attempt::default(), kinds, effects);
     }
 }

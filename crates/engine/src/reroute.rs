@@ -74,7 +74,7 @@ impl Engine {
                 destinations.iter().map(|(name, group)| self.queue.destination_in(name, *group)).collect();
             let rerouted = self.queue.reroute(id, |index| destinations[index as usize], context.now);
             self.reroute.moved_count += u64::from(rerouted.has_moved);
-            if rerouted.is_left {
+            if rerouted.has_in_flight {
                 self.reroute.left.push_back(id);
             }
         }

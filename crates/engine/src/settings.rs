@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 /// The engine's settings.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct EngineSettings {
     /// Retry, expiry and concurrency.
-    pub queue: queue::Settings,
+    pub queue: queue::QueueSettings,
     /// Memory for accepted messages until their first attempt. Fixed when the engine is made.
     pub cache_bytes: u64,
     /// Our name, in reports.

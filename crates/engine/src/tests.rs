@@ -52,8 +52,8 @@ fn context(now: Millis) -> Context {
 }
 
 fn bench() -> Bench {
-    let settings = Settings {
-        queue: queue::Settings::default(),
+    let settings = EngineSettings {
+        queue: queue::QueueSettings::default(),
         cache_bytes: 0,
         hostname: "mx.test".into(),
         retry_at: RetryAt::Recorded,
@@ -319,7 +319,7 @@ fn a_reload_moves_what_waits_at_once_and_what_is_in_flight_after_its_attempt() {
     let leased = bench.lease();
     bench.accept(&message(2, 0, 1));
     bench.routing = Arc::new(ByDomain { to: Some("hub.test") });
-    let settings = Settings { hostname: "new.test".into(), ..bench.engine.settings.clone() };
+    let settings = EngineSettings { hostname: "new.test".into(), ..bench.engine.settings.clone() };
     let routing = bench.routing.clone();
     bench.handle(Event::Reconfigured { settings, routing, is_rerouted: true });
     let target = |bench: &Bench, id| {

@@ -1,7 +1,7 @@
 //! The order in which destinations get connections: by the priority of their groups. Destinations whose group has as
 //! many connections as it may are deferred.
 
-use crate::{DestinationId, GroupId, Settings};
+use crate::{DestinationId, GroupId, QueueSettings};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
@@ -34,7 +34,7 @@ pub(crate) struct ConnectionScheduler {
 impl ConnectionScheduler {
     pub(crate) fn push(
         &mut self,
-        settings: &Settings,
+        settings: &QueueSettings,
         group: GroupId,
         wants_first_connection: bool,
         id: DestinationId,
@@ -53,7 +53,7 @@ impl ConnectionScheduler {
     }
 
     /// Moves a destination that has lost all its connections to those that want their first one.
-    pub(crate) fn wants_first_now(&mut self, settings: &Settings, group: GroupId, id: DestinationId) {
+    pub(crate) fn wants_first_now(&mut self, settings: &QueueSettings, group: GroupId, id: DestinationId) {
         let state = self.state(group);
         let deferred = state.deferred.iter().position(|one| *one == (false, id));
         let was_there = match deferred {
@@ -69,7 +69,7 @@ impl ConnectionScheduler {
     }
 
     /// Takes out the next destination whose group may have another connection.
-    pub(crate) fn pop(&mut self, settings: &Settings) -> Option<DestinationId> {
+    pub(crate) fn pop(&mut self, settings: &QueueSettings) -> Option<DestinationId> {
         loop {
             let mut entry = self.by_priority.first_entry()?;
             let wants_first_connection = !entry.key().1;
@@ -92,7 +92,7 @@ impl ConnectionScheduler {
         self.state(group).connection_count += 1;
     }
 
-    pub(crate) fn closed(&mut self, settings: &Settings, group: GroupId) {
+    pub(crate) fn closed(&mut self, settings: &QueueSettings, group: GroupId) {
         let state = self.state(group);
         assert!(state.connection_count > 0, "a connection is closed once");
         state.connection_count -= 1;
@@ -100,7 +100,7 @@ impl ConnectionScheduler {
     }
 
     /// Lists the next deferred destination of a group that may have another connection.
-    pub(crate) fn resume_deferred(&mut self, settings: &Settings, group: GroupId) {
+    pub(crate) fn resume_deferred(&mut self, settings: &QueueSettings, group: GroupId) {
         let state = self.state(group);
         if let Some((wants_first_connection, id)) = state.deferred.pop_front() {
             state.deferred_first_count -= usize::from(wants_first_connection);
@@ -110,7 +110,7 @@ impl ConnectionScheduler {
     }
 
     /// Lists all deferred destinations, because more connections may be allowed than before.
-    pub(crate) fn resume_all_deferred(&mut self, settings: &Settings) {
+    pub(crate) fn resume_all_deferred(&mut self, settings: &QueueSettings) {
         self.deferred_first_count = 0;
         for group in (0..).map(GroupId).take(self.groups.len()) {
             let state = self.state(group);

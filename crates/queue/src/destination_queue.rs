@@ -1,6 +1,6 @@
 //! A destination: its ready jobs, window and health.
 
-use crate::{GroupId, Millis, Settings, ready_list::ReadyList, settings::millis};
+use crate::{GroupId, Millis, QueueSettings, ready_list::ReadyList, settings::millis};
 use mail::{Destination, Outcome};
 
 /// A destination's number in the queue; stable while the process runs.
@@ -55,7 +55,7 @@ pub(crate) enum Health {
 }
 
 impl DestinationQueue {
-    pub(crate) fn new(name: Destination, id: GroupId, settings: &Settings) -> Self {
+    pub(crate) fn new(name: Destination, id: GroupId, settings: &QueueSettings) -> Self {
         let group = settings.group(id);
         let limit = group.concurrency_limit.max(1);
         Self {
@@ -98,7 +98,7 @@ impl DestinationQueue {
     /// ready. `Err` has the time at which to ask again.
     pub(crate) fn wants_connection(
         &self,
-        settings: &Settings,
+        settings: &QueueSettings,
         oldest: Option<Millis>,
         now: Millis,
     ) -> Result<bool, Millis> {
@@ -120,12 +120,12 @@ impl DestinationQueue {
         {
             return Ok(true);
         }
-        let until = oldest.unwrap_or(now) + millis(settings.patience);
+        let until = oldest.unwrap_or(now) + millis(settings.max_head_wait);
         if now >= until { Ok(true) } else { Err(until) }
     }
 
     /// Widens the window after a delivery, by one when a whole window of deliveries went well.
-    pub(crate) fn succeeded(&mut self, settings: &Settings) {
+    pub(crate) fn succeeded(&mut self, settings: &QueueSettings) {
         if matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             self.window = 1.0; // slow start
@@ -137,7 +137,7 @@ impl DestinationQueue {
     }
 
     /// Suspends the destination, because no host could be used. While other connections work only the window shrinks.
-    pub(crate) fn failed(&mut self, settings: &Settings, now: Millis, reason: Outcome, random: f64) {
+    pub(crate) fn failed(&mut self, settings: &QueueSettings, now: Millis, reason: Outcome, random: f64) {
         self.window -= 1.0 / self.window.max(1.0);
         let others_work =
             matches!(self.health, Health::Up) && self.connection_count > 1 && self.window >= 1.0;
@@ -155,7 +155,7 @@ impl DestinationQueue {
 
     /// Starts a probe when it is due or an operator asks for it. Without mail there is nothing to try, and the
     /// destination is treated as a new one.
-    pub(crate) fn resume(&mut self, settings: &Settings) {
+    pub(crate) fn resume(&mut self, settings: &QueueSettings) {
         if let Health::Suspended { since, .. } = self.health {
             self.health = Health::Probing { since };
             self.end_probe_without_mail(settings);
@@ -163,7 +163,7 @@ impl DestinationQueue {
     }
 
     /// Ends a probe that has neither mail nor a connection.
-    pub(crate) fn end_probe_without_mail(&mut self, settings: &Settings) {
+    pub(crate) fn end_probe_without_mail(&mut self, settings: &QueueSettings) {
         if self.job_count + self.connection_count == 0 && matches!(self.health, Health::Probing { .. }) {
             self.health = Health::Up;
             let group = settings.group(self.group);

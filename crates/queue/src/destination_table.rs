@@ -107,7 +107,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrival, CancelAs, ConnectionRequest, Millis, Settings};
+    use crate::{Arrival, CancelAs, ConnectionRequest, Millis, QueueSettings};
     use mail::{Disposition, Enhanced, Outcome, QueueId};
 
     fn name(number: u64) -> Destination {
@@ -116,7 +116,8 @@ mod tests {
 
     /// Queues a message for each of so many destinations, none of which answers.
     fn with_dead_ones(count: u64) -> Queue {
-        let mut queue = Queue::new(Settings { connections_max: 100_000, ..Settings::default() }, 7, 0);
+        let mut queue =
+            Queue::new(QueueSettings { connections_max: 100_000, ..QueueSettings::default() }, 7, 0);
         for number in 0..count {
             let to = queue.destination(&name(number));
             let recipients = [(0, to, 0, None)];
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_last_job_of_a_destination_without_connections_is_completed() {
-        let mut queue = Queue::new(Settings::default(), 7, 0);
+        let mut queue = Queue::new(QueueSettings::default(), 7, 0);
         for number in 0..COUNT {
             let to = queue.destination(&name(number));
             let recipients = [(0, to, 0, None)];

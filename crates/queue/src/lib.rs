@@ -8,7 +8,7 @@
 //! waiting (on the timer wheel) or held. A destination that cannot be reached is suspended as a whole: its jobs stay
 //! ready, nothing is written, and one probe is made when it is due. A slow start follows.
 //!
-//! Read first: [`Queue`] and [`Settings`].
+//! Read first: [`Queue`] and [`QueueSettings`].
 
 mod age_index;
 mod connection_scheduler;
@@ -38,7 +38,7 @@ pub use operators::CancelAs;
 pub use order::{SortFacts, SortOrder};
 pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;
-pub use settings::{Group, GroupId, Settings};
+pub use settings::{Group, GroupId, QueueSettings};
 pub use view::{DestinationView, JobStatus, JobView, MessageView};
 
 /// Milliseconds on a monotonic clock whose zero is the start of the process. Recovered messages

@@ -1,7 +1,7 @@
 //! The queue manager: messages, their jobs, and the states of jobs.
 
 use crate::{
-    DestinationId, GroupId, Millis, Recipients, Settings,
+    DestinationId, GroupId, Millis, QueueSettings, Recipients,
     age_index::AgeIndex,
     connections::Connections,
     destination_queue::{DestinationQueue, Health},
@@ -61,7 +61,7 @@ pub struct Completion {
 /// All messages and all destinations. One writer; the time comes in with each call.
 #[derive(Debug)]
 pub struct Queue {
-    pub(crate) settings: Settings,
+    pub(crate) settings: QueueSettings,
     pub(crate) messages: Slab<QueuedMessage>,
     pub(crate) by_id: IdIndex,
     pub(crate) jobs: Slab<Job>,
@@ -89,7 +89,7 @@ pub struct Queue {
 
 impl Queue {
     /// An empty queue at `now`; `seed` makes its jitter repeatable.
-    pub fn new(settings: Settings, seed: u64, now: Millis) -> Self {
+    pub fn new(settings: QueueSettings, seed: u64, now: Millis) -> Self {
         Self {
             settings,
             messages: Slab::default(),
@@ -122,7 +122,7 @@ impl Queue {
     }
 
     /// Replaces the settings; what is ready is sorted anew.
-    pub fn set_settings(&mut self, settings: Settings) {
+    pub fn set_settings(&mut self, settings: QueueSettings) {
         for destination in &mut self.destinations {
             let group = settings.group(destination.group);
             destination.limit = group.concurrency_limit.max(1);

@@ -12,7 +12,7 @@ pub struct Rerouted {
     /// Some recipients go another way now.
     pub has_moved: bool,
     /// A job with a new route is in flight: ask again after its attempt.
-    pub is_left: bool,
+    pub has_in_flight: bool,
 }
 
 impl Queue {
@@ -37,7 +37,7 @@ impl Queue {
                 continue;
             }
             if entry.state() == JobState::InFlight {
-                rerouted.is_left = true;
+                rerouted.has_in_flight = true;
                 continue;
             }
             let due = (entry.state() == JobState::Waiting).then_some(entry.due);

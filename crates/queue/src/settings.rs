@@ -45,7 +45,7 @@ impl Default for Group {
 
 /// Retry, expiry and concurrency (Postfix's defaults where they have proved themselves).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct QueueSettings {
     /// By number. The first group is for all other mail, and is never missing.
     pub groups: Vec<Group>,
     /// Each wait is multiplied by a random factor of 1 ± this, so that attempts spread.
@@ -65,10 +65,10 @@ pub struct Settings {
     /// Ready jobs for each open connection above which another connection is opened at once.
     pub backlog_per_connection: u32,
     /// Waiting time of the first ready job after which another connection is opened.
-    pub patience: Duration,
+    pub max_head_wait: Duration,
 }
 
-impl Default for Settings {
+impl Default for QueueSettings {
     fn default() -> Self {
         Self {
             groups: vec![Group::default()],
@@ -80,12 +80,12 @@ impl Default for Settings {
             small_per_bulk: 4,
             quantum_bytes: 1024 * 1024,
             backlog_per_connection: 8,
-            patience: Duration::from_millis(50),
+            max_head_wait: Duration::from_millis(50),
         }
     }
 }
 
-impl Settings {
+impl QueueSettings {
     /// Returns a group, or the first group if a reload removed the group.
     ///
     /// # Panics

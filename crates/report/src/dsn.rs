@@ -21,7 +21,7 @@ const WORD_MAX_BYTES: usize = 900;
 
 /// What is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DsnKind {
     /// The recipient failed for good.
     Failed,
     /// The message is late; nothing is asked of the sender.
@@ -32,7 +32,7 @@ pub enum Kind {
     Relayed,
 }
 
-impl Kind {
+impl DsnKind {
     fn action(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -72,7 +72,7 @@ impl Kind {
 
 /// What a report tells besides the outcomes.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct DsnContext<'a> {
     /// Our name.
     pub reporting_mta: &'a str,
     /// The remote host that replied: `mx.example.com[192.0.2.1]:25`, or empty.
@@ -90,17 +90,17 @@ pub struct Facts<'a> {
 /// with the null reverse-path, so that no report is ever made on it (RFC 5321 §4.5.5). None when
 /// there is nobody to tell, or nobody of them wanted to know (RFC 3461 §4.1).
 pub fn compose(
-    kind: Kind,
+    kind: DsnKind,
     original: &Message,
     affected: &[(u32, Outcome)],
-    facts: &Facts<'_>,
+    context: &DsnContext<'_>,
     id: QueueId,
 ) -> Option<Message> {
     let ReversePath::Mailbox(sender) = &original.envelope.reverse_path else { return None };
     let wanted = |recipient: &Recipient| match kind {
-        Kind::Failed => recipient.notify.failure,
-        Kind::Delayed => recipient.notify.delay,
-        Kind::Delivered | Kind::Relayed => recipient.notify.success,
+        DsnKind::Failed => recipient.notify.failure,
+        DsnKind::Delayed => recipient.notify.delay,
+        DsnKind::Delivered | DsnKind::Relayed => recipient.notify.success,
     };
     let rows: Vec<(&Recipient, &Outcome)> = affected
         .iter()
@@ -114,14 +114,14 @@ pub fn compose(
     // every server can take the report (RFC 6533 §3).
     let is_utf8 = !sender.as_str().is_ascii();
     let mut text = String::with_capacity(4096);
-    explanation(&mut text, kind, &rows, facts, id);
-    status(&mut text, kind, original, &rows, facts, id, is_utf8);
-    let whole_goes_back = kind == Kind::Failed && can_go_back_whole(original, facts);
+    explanation(&mut text, kind, &rows, context, id);
+    status(&mut text, kind, original, &rows, context, id, is_utf8);
+    let whole_goes_back = kind == DsnKind::Failed && can_go_back_whole(original, context);
     let complete = |whole| {
         let mut parts = text.as_bytes().to_vec();
-        returned(&mut parts, whole, facts, id);
+        returned(&mut parts, whole, context, id);
         let mut head = String::with_capacity(1024 + parts.len());
-        header(&mut head, kind, original, facts, id, (is_utf8, encoding(&parts)));
+        header(&mut head, kind, original, context, id, (is_utf8, encoding(&parts)));
         let mut bytes = head.into_bytes();
         bytes.append(&mut parts);
         bytes
@@ -141,7 +141,7 @@ pub fn compose(
     }
     Some(Message {
         id,
-        arrived: facts.now,
+        arrived: context.now,
         origin: Origin::Dsn,
         envelope,
         content: Content::from_bytes(bytes),
@@ -160,14 +160,14 @@ fn encoding(bytes: &[u8]) -> &'static str {
 
 fn header(
     out: &mut String,
-    kind: Kind,
+    kind: DsnKind,
     original: &Message,
-    facts: &Facts<'_>,
+    context: &DsnContext<'_>,
     id: QueueId,
     (is_utf8, encoding): (bool, &str),
 ) {
-    let host = facts.reporting_mta;
-    let date = facts.now.rfc5322();
+    let host = context.reporting_mta;
+    let date = context.now.rfc5322();
     let _ = write!(
         out,
         "Received: by {host} (Postrider)\r\n\tid {id}; {date}\r\n\
@@ -185,7 +185,7 @@ fn header(
         report = if is_utf8 { "global-delivery-status" } else { "delivery-status" },
         boundary = boundary(id),
     );
-    if let Some(reference) = message_id(facts.content) {
+    if let Some(reference) = message_id(context.content) {
         let _ = write!(out, "References: {reference}\r\n");
     }
     out.push_str("\r\nThis is a MIME-encapsulated message.\r\n\r\n");
@@ -193,15 +193,16 @@ fn header(
 
 fn explanation(
     out: &mut String,
-    kind: Kind,
+    kind: DsnKind,
     rows: &[(&Recipient, &Outcome)],
-    facts: &Facts<'_>,
+    context: &DsnContext<'_>,
     id: QueueId,
 ) {
-    let mut text = format!("This is the mail system at {}.\r\n\r\n{}\r\n", facts.reporting_mta, kind.words());
+    let mut text =
+        format!("This is the mail system at {}.\r\n\r\n{}\r\n", context.reporting_mta, kind.words());
     for (recipient, outcome) in rows {
         let _ = write!(text, "<{}>:\r\n", recipient.path);
-        wrapped(&mut text, &saying(outcome, rows.len(), facts.relay));
+        wrapped(&mut text, &saying(outcome, rows.len(), context.relay));
     }
     let _ = write!(
         out,
@@ -263,17 +264,17 @@ fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
 /// The part that programs read (RFC 3464 §2).
 fn status(
     out: &mut String,
-    kind: Kind,
+    kind: DsnKind,
     original: &Message,
     rows: &[(&Recipient, &Outcome)],
-    facts: &Facts<'_>,
+    context: &DsnContext<'_>,
     id: QueueId,
     is_utf8: bool,
 ) {
     let media = if is_utf8 { "message/global-delivery-status" } else { "message/delivery-status" };
     let mut text = format!(
         "Reporting-MTA: dns; {}\r\nX-Postrider-Queue-ID: {}\r\nArrival-Date: {}\r\n",
-        facts.reporting_mta,
+        context.reporting_mta,
         original.id,
         original.arrived.rfc5322(),
     );
@@ -281,7 +282,7 @@ fn status(
         let _ = write!(text, "Original-Envelope-Id: {}\r\n", ascii(envid));
     }
     for (recipient, outcome) in rows {
-        one_recipient(&mut text, kind, recipient, outcome, rows.len(), facts, is_utf8);
+        one_recipient(&mut text, kind, recipient, outcome, rows.len(), context, is_utf8);
     }
     let _ = write!(
         out,
@@ -293,11 +294,11 @@ fn status(
 
 fn one_recipient(
     out: &mut String,
-    kind: Kind,
+    kind: DsnKind,
     recipient: &Recipient,
     outcome: &Outcome,
     row_count: usize,
-    facts: &Facts<'_>,
+    context: &DsnContext<'_>,
     is_utf8: bool,
 ) {
     out.push_str("\r\n");
@@ -312,16 +313,16 @@ fn one_recipient(
     };
     address_field(out, "Final-Recipient", &address);
     let _ = write!(out, "Action: {}\r\nStatus: {}\r\n", kind.action(), outcome.status);
-    if let Some(name) = remote_mta(facts.relay).filter(|_| outcome.from_remote) {
+    if let Some(name) = remote_mta(context.relay).filter(|_| outcome.from_remote) {
         let _ = write!(out, "Remote-MTA: dns; {name}\r\n");
     }
     let diagnostic = if outcome.from_remote { "smtp" } else { "X-Postrider" };
     let text = text_of(outcome, row_count);
     let text = if is_utf8 { clean(text) } else { ascii(text) };
     folded_field(out, "Diagnostic-Code", &format!("{diagnostic}; {text}"));
-    let _ = write!(out, "Last-Attempt-Date: {}\r\n", facts.now.rfc5322());
-    if kind == Kind::Delayed {
-        let _ = write!(out, "Will-Retry-Until: {}\r\n", facts.gives_up.rfc5322());
+    let _ = write!(out, "Last-Attempt-Date: {}\r\n", context.now.rfc5322());
+    if kind == DsnKind::Delayed {
+        let _ = write!(out, "Will-Retry-Until: {}\r\n", context.gives_up.rfc5322());
     }
 }
 
@@ -366,11 +367,11 @@ fn folded_field(out: &mut String, name: &str, text: &str) {
 }
 
 /// Returns whether a report on a failure can contain the original as it is, and should (RFC 3461 §4.3).
-fn can_go_back_whole(original: &Message, facts: &Facts<'_>) -> bool {
+fn can_go_back_whole(original: &Message, context: &DsnContext<'_>) -> bool {
     original.envelope.ret != Some(Ret::Headers)
         && !original.content.traits.is_binary
-        && original.content.size_bytes() == facts.content.len() as u64
-        && facts.content.len() <= RETURNED_MAX_BYTES
+        && original.content.size_bytes() == context.content.len() as u64
+        && context.content.len() <= RETURNED_MAX_BYTES
 }
 
 /// Returns whether a report can be written in 7 bits for a next hop without 8BITMIME. A message/rfc822 must not be
@@ -383,9 +384,9 @@ fn is_convertible(report: &[u8]) -> bool {
 }
 
 /// Appends the original (`whole`) or its header. Of a message that is late or delivered the header is enough.
-fn returned(out: &mut Vec<u8>, whole: bool, facts: &Facts<'_>, id: QueueId) {
-    let content = if whole { Cow::Borrowed(facts.content) } else { Cow::Owned(header_of(facts.content)) };
-    let header = if whole { Cow::Owned(header_of(facts.content)) } else { Cow::Borrowed(&*content) };
+fn returned(out: &mut Vec<u8>, whole: bool, context: &DsnContext<'_>, id: QueueId) {
+    let content = if whole { Cow::Borrowed(context.content) } else { Cow::Owned(header_of(context.content)) };
+    let header = if whole { Cow::Owned(header_of(context.content)) } else { Cow::Borrowed(&*content) };
     // A header of 8 bits in an older encoding is none of RFC 6532.
     let is_global = !header.is_ascii() && std::str::from_utf8(&header).is_ok();
     let media = match (whole, is_global) {

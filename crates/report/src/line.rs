@@ -79,7 +79,7 @@ pub enum Event<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-enum Row<'a> {
+enum JsonLine<'a> {
     Accepted {
         time: &'a str,
         id: &'a str,
@@ -165,7 +165,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
     let row = match *event {
         Event::Accepted(message) => {
             id_text = message.id.to_ascii();
-            Row::Accepted {
+            JsonLine::Accepted {
                 time,
                 id: text(&id_text),
                 from: message.envelope.reverse_path.as_str(),
@@ -176,7 +176,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
         }
         Event::Attempt { message, recipient, outcome, attempt } => {
             id_text = message.id.to_ascii();
-            Row::Attempt {
+            JsonLine::Attempt {
                 time,
                 id: text(&id_text),
                 from: message.envelope.reverse_path.as_str(),
@@ -194,7 +194,7 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
         }
         Event::Deleted { message, recipient } => {
             id_text = message.id.to_ascii();
-            Row::Deleted {
+            JsonLine::Deleted {
                 time,
                 id: text(&id_text),
                 from: message.envelope.reverse_path.as_str(),
@@ -203,18 +203,18 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
         }
         Event::Held { id, reason } => {
             id_text = id.to_ascii();
-            Row::Held { time, id: text(&id_text), reason }
+            JsonLine::Held { time, id: text(&id_text), reason }
         }
         Event::Discarded { id, envelope, reason } => {
             id_text = id.to_ascii();
             let (from, recipients) = (envelope.reverse_path.as_str(), envelope.recipients.len());
-            Row::Discarded { time, id: text(&id_text), from, recipients, reason }
+            JsonLine::Discarded { time, id: text(&id_text), from, recipients, reason }
         }
         Event::Completed(id) => {
             id_text = id.to_ascii();
-            Row::Completed { time, id: text(&id_text) }
+            JsonLine::Completed { time, id: text(&id_text) }
         }
-        Event::Rejected(r) => Row::Rejected {
+        Event::Rejected(r) => JsonLine::Rejected {
             time,
             client: r.client.to_string(),
             stage: r.stage,
@@ -222,13 +222,13 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             to: r.to,
             reply: r.reply,
         },
-        Event::Suspended { destination, outcome, until } => Row::Suspended {
+        Event::Suspended { destination, outcome, until } => JsonLine::Suspended {
             time,
             destination: destination.to_string(),
             reason: &outcome.text,
             until: until.map(UnixMillis::rfc3339),
         },
-        Event::DroppedLines(lines) => Row::DroppedLines { time, lines },
+        Event::DroppedLines(lines) => JsonLine::DroppedLines { time, lines },
     };
     // Into memory, of strings and numbers: it cannot fail.
     let _ = serde_json::to_writer(&mut *out, &row);

@@ -2,7 +2,7 @@
 //! table; `docs/scaling.md` shows one.
 
 use mail::{Destination, Disposition, QueueId};
-use queue::{Arrival, DestinationId, Lease, Millis, Queue, Settings};
+use queue::{Arrival, DestinationId, Lease, Millis, Queue, QueueSettings};
 use std::{fs, process::ExitCode, time::Instant};
 
 /// Destinations.
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 }
 
 fn measure(count: u64) {
-    let mut queue = Queue::new(Settings { connections_max: u32::MAX, ..Settings::default() }, 1, 0);
+    let mut queue = Queue::new(QueueSettings { connections_max: u32::MAX, ..QueueSettings::default() }, 1, 0);
     let destination = |number| Destination::mx(format!("d{number}.test"), mail::TlsMode::May);
     let destinations: Vec<DestinationId> =
         (0..SITES).map(|number| queue.destination(&destination(number))).collect();

@@ -18,7 +18,7 @@ pub(super) struct EngineSetup {
 
 impl EngineSetup {
     /// An engine with an empty queue, whose clock starts now.
-    pub(super) fn new(settings: engine::Settings, current: Arc<ConfigSnapshot>) -> Self {
+    pub(super) fn new(settings: engine::EngineSettings, current: Arc<ConfigSnapshot>) -> Self {
         let (clock, ids) = (Clock::start(), Arc::<IdSource>::default());
         let start = clock.start_context();
         let engine = Engine::new(settings, current.clone(), ids.clone(), start.wall.0, start);

@@ -27,7 +27,7 @@ fn policy(settings: &Settings) -> Policy {
     })
 }
 
-pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
+pub(crate) fn queue_settings(settings: &Settings) -> queue::QueueSettings {
     let (queue, delivery) = (&settings.queue, &settings.delivery);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let other = queue::Group {
@@ -50,18 +50,18 @@ pub(crate) fn queue_settings(settings: &Settings) -> queue::Settings {
         initial_concurrency: group.initial_concurrency.map_or(other.initial_concurrency, count),
         concurrency_limit: group.connections_per_destination.map_or(other.concurrency_limit, count),
     };
-    queue::Settings {
+    queue::QueueSettings {
         groups: std::iter::once(other.clone()).chain(settings.queue_groups.iter().map(group)).collect(),
         expire: queue.expire,
         delay_warning: queue.delay_warning,
         connections_max: count(delivery.max_connections),
-        ..queue::Settings::default()
+        ..queue::QueueSettings::default()
     }
 }
 
 /// The engine's settings.
-pub(crate) fn engine_settings(settings: &Settings) -> engine::Settings {
-    engine::Settings {
+pub(crate) fn engine_settings(settings: &Settings) -> engine::EngineSettings {
+    engine::EngineSettings {
         queue: queue_settings(settings),
         // What of the memory for content accepted messages may keep until their first attempt.
         cache_bytes: settings.inbound.max_content_memory.0 / 4,

@@ -4,8 +4,12 @@ use super::*;
 
 #[test]
 fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
-    let mut q = Queue::new(Settings { connections_max: 2, quantum_bytes: 1000, ..Settings::default() }, 7, 0);
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let mut q = Queue::new(
+        QueueSettings { connections_max: 2, quantum_bytes: 1000, ..QueueSettings::default() },
+        7,
+        0,
+    );
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     for id in 0..100 {
         put(&mut q, id, &[a], 100, 0);
     }
@@ -24,8 +28,12 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
 
 #[test]
 fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
-    let mut q = Queue::new(Settings { connections_max: 1, quantum_bytes: 1000, ..Settings::default() }, 7, 0);
-    let a = q.destination(&site("a"));
+    let mut q = Queue::new(
+        QueueSettings { connections_max: 1, quantum_bytes: 1000, ..QueueSettings::default() },
+        7,
+        0,
+    );
+    let a = q.destination(&domain("a"));
     for id in 0..100 {
         put(&mut q, id, &[a], 100, 0);
     }
@@ -33,7 +41,7 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
     let mut opened = a;
     let mut turns = Vec::new();
     for other in 0..10 {
-        let to = q.destination(&site(&format!("b{other}")));
+        let to = q.destination(&domain(&format!("b{other}")));
         put(&mut q, 1000 + other, &[to], 100, 0);
         while let Some(lease) = q.lease(opened, 1) {
             done(&mut q, &lease, Disposition::Delivered, 1);
@@ -52,8 +60,8 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
 fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow]), 7, 0);
-    let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
-    let other = q.destination(&site("a"));
+    let (a, b) = (q.destination_in(&domain("a"), GroupId(1)), q.destination_in(&domain("b"), GroupId(1)));
+    let other = q.destination(&domain("a"));
     assert_ne!(a, other, "the same destination in two groups is two");
     for (id, to) in [(1, a), (2, b), (3, other)] {
         put(&mut q, id, &[to], 100, 0);
@@ -71,7 +79,7 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
 fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow]), 7, 0);
-    let [a, b, c] = ["a", "b", "c"].map(|name| q.destination_in(&site(name), GroupId(1)));
+    let [a, b, c] = ["a", "b", "c"].map(|name| q.destination_in(&domain(name), GroupId(1)));
     for (id, to) in [(1, a), (2, b), (3, c)] {
         put(&mut q, id, &[to], 100, 0);
     }
@@ -85,8 +93,8 @@ fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
 
 #[test]
 fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
-    let mut q = Queue::new(Settings { connections_max: 2, ..Settings::default() }, 7, 0);
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let mut q = Queue::new(QueueSettings { connections_max: 2, ..QueueSettings::default() }, 7, 0);
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[b], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(b)]);
@@ -110,7 +118,7 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
 fn more_runners_are_used_at_once() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow.clone()]), 7, 0);
-    let (a, b) = (q.destination_in(&site("a"), GroupId(1)), q.destination_in(&site("b"), GroupId(1)));
+    let (a, b) = (q.destination_in(&domain("a"), GroupId(1)), q.destination_in(&domain("b"), GroupId(1)));
     put(&mut q, 1, &[a, b], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     q.set_settings(grouped([Group { connections_max: 2, ..slow }]));
@@ -120,8 +128,8 @@ fn more_runners_are_used_at_once() {
 #[test]
 fn where_connections_are_scarce_the_higher_priority_goes_first() {
     let urgent = Group { priority: 5, ..Group::default() };
-    let mut q = Queue::new(Settings { connections_max: 1, ..grouped([urgent]) }, 7, 0);
-    let (low, high) = (q.destination(&site("a")), q.destination_in(&site("b"), GroupId(1)));
+    let mut q = Queue::new(QueueSettings { connections_max: 1, ..grouped([urgent]) }, 7, 0);
+    let (low, high) = (q.destination(&domain("a")), q.destination_in(&domain("b"), GroupId(1)));
     put(&mut q, 1, &[low], 100, 0);
     put(&mut q, 2, &[high], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(high)]);
@@ -130,7 +138,7 @@ fn where_connections_are_scarce_the_higher_priority_goes_first() {
 #[test]
 fn an_idle_connection_is_woken_instead_of_a_new_one() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     assert!(!q.enter_idle(a), "there is work");
@@ -143,8 +151,8 @@ fn an_idle_connection_is_woken_instead_of_a_new_one() {
 
 #[test]
 fn an_idle_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had() {
-    let mut q = Queue::new(Settings { connections_max: 1, ..Settings::default() }, 7, 0);
-    let a = q.destination(&site("a"));
+    let mut q = Queue::new(QueueSettings { connections_max: 1, ..QueueSettings::default() }, 7, 0);
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     let first = q.lease(a, 0).unwrap();
@@ -162,11 +170,13 @@ fn an_idle_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had()
 #[test]
 fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_wanted() {
     let rare = Group { connections_max: 2, ..Group::default() };
-    let all_or_group =
-        [(GroupId(0), Settings { connections_max: 2, ..Settings::default() }), (GroupId(1), grouped([rare]))];
+    let all_or_group = [
+        (GroupId(0), QueueSettings { connections_max: 2, ..QueueSettings::default() }),
+        (GroupId(1), grouped([rare])),
+    ];
     for (group, settings) in all_or_group {
         let mut q = Queue::new(settings, 7, 0);
-        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| q.destination_in(&site(name), group));
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| q.destination_in(&domain(name), group));
         for (id, to) in [(1, a), (2, b)] {
             put(&mut q, id, &[to], 100, 0);
             assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(to)]);
@@ -196,7 +206,7 @@ fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_w
 #[test]
 fn a_slow_connection_does_not_hold_up_the_next_message() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     q.lease(a, 0).unwrap();
@@ -210,7 +220,7 @@ fn a_slow_connection_does_not_hold_up_the_next_message() {
 #[test]
 fn one_failed_connection_among_many_only_narrows_the_window() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     for id in 0..100 {
         put(&mut q, id, &[a], 100, 0);
     }
@@ -223,7 +233,7 @@ fn one_failed_connection_among_many_only_narrows_the_window() {
 #[test]
 fn a_closed_queue_orders_no_connection() {
     let mut q = new();
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[a, b], 100, 0);
     assert_eq!(q.next_connection_request(0), Some(ConnectionRequest::Open(a)));
@@ -239,7 +249,7 @@ fn a_closed_queue_orders_no_connection() {
 #[test]
 fn a_connection_that_was_never_made_is_not_waited_for() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     let slow = q.lease(a, 0).unwrap();
@@ -259,7 +269,7 @@ fn a_connection_that_was_never_made_is_not_waited_for() {
 #[test]
 fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     for id in 0..3 {
         put(&mut q, id, &[a], 100, 0);
     }
@@ -278,7 +288,7 @@ fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
 #[test]
 fn a_connection_that_took_nothing_leaves_no_place_beside_a_slow_one() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a)]);
     let slow = q.lease(a, 0).unwrap();

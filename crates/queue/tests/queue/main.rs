@@ -6,14 +6,14 @@ use mail::{Destination, Disposition, Enhanced, Outcome, QueueId};
 use proptest::prelude::*;
 use queue::{
     Arrival, CancelAs, ConnectionCounts, ConnectionRequest, DestinationId, Group, GroupId, JobStatus, Lease,
-    Millis, Overdue, Queue, Rerouted, Settings, SortOrder,
+    Millis, Overdue, Queue, QueueSettings, Rerouted, SortOrder,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
-fn site(name: &str) -> Destination {
+fn domain(name: &str) -> Destination {
     Destination::mx(name, mail::TlsMode::May)
 }
 
@@ -22,7 +22,7 @@ fn down() -> Outcome {
 }
 
 fn new() -> Queue {
-    Queue::new(Settings::default(), 7, 0)
+    Queue::new(QueueSettings::default(), 7, 0)
 }
 
 fn put(q: &mut Queue, id: u64, to: &[DestinationId], size_bytes: u64, now: Millis) {
@@ -66,7 +66,7 @@ fn done(q: &mut Queue, lease: &Lease, disposition: Disposition, now: Millis) -> 
 #[test]
 fn recipients_at_one_destination_go_together() {
     let mut q = new();
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a, b, a], 100, 0);
     assert_eq!(requests(&mut q, 0), [ConnectionRequest::Open(a), ConnectionRequest::Open(b)]);
     let lease = q.lease(a, 0).unwrap();
@@ -81,14 +81,14 @@ fn recipients_at_one_destination_go_together() {
 #[test]
 fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
     let mut q = new();
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a, a], 100, 0);
     put(&mut q, 2, &[a], 100, 0);
     requests(&mut q, 0);
     let first = q.lease(a, 0).unwrap();
     let s = q.complete(first.job, &[(0, Disposition::Deferred), (1, Disposition::Deferred)], true, 10);
     let in_flight = q.lease(a, 10).unwrap();
-    let result = |has_moved, is_left| Rerouted { has_moved, is_left };
+    let result = |has_moved, has_in_flight| Rerouted { has_moved, has_in_flight };
     assert_eq!(q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20), result(true, false));
     let again = q.reroute(QueueId(1), |index| if index == 0 { b } else { a }, 20);
     assert_eq!(again, result(false, false), "it is there already");
@@ -108,7 +108,7 @@ fn what_waits_follows_new_routes_with_its_past_and_what_is_in_flight_stays() {
 #[test]
 fn only_deferred_recipients_are_tried_again_and_later() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a, a], 100, 0);
     requests(&mut q, 0);
     let lease = q.lease(a, 10).unwrap();
@@ -125,7 +125,7 @@ fn only_deferred_recipients_are_tried_again_and_later() {
 #[test]
 fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     for id in 0..1000 {
         put(&mut q, id, &[a], 100, 0);
     }
@@ -159,7 +159,7 @@ fn a_dead_destination_is_probed_once_and_none_of_its_messages_is_touched() {
 #[test]
 fn the_wait_for_a_dead_destination_grows_to_its_limit() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     let (mut now, mut waits) = (0, Vec::new());
     for _ in 0..12 {
@@ -178,7 +178,7 @@ fn the_wait_for_a_dead_destination_grows_to_its_limit() {
 #[test]
 fn small_messages_go_first_but_not_for_ever() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 100, &[a], 1_000_000, 0);
     for id in 0..10 {
         put(&mut q, id, &[a], 100, 1);
@@ -187,8 +187,11 @@ fn small_messages_go_first_but_not_for_ever() {
     assert_eq!(order, [0, 1, 2, 3, 100, 4]);
 }
 
-fn grouped(groups: impl IntoIterator<Item = Group>) -> Settings {
-    Settings { groups: [Group::default()].into_iter().chain(groups).collect(), ..Settings::default() }
+fn grouped(groups: impl IntoIterator<Item = Group>) -> QueueSettings {
+    QueueSettings {
+        groups: [Group::default()].into_iter().chain(groups).collect(),
+        ..QueueSettings::default()
+    }
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn a_group_has_its_own_retry_schedule() {
     let day = Duration::from_secs(86_400);
     let rare = Group { retry_min: day, retry_max: day, ..Group::default() };
     let mut q = Queue::new(grouped([rare]), 7, 0);
-    let a = q.destination_in(&site("a"), GroupId(1));
+    let a = q.destination_in(&domain("a"), GroupId(1));
     put(&mut q, 1, &[a], 100, 0);
     requests(&mut q, 0);
     let lease = q.lease(a, 0).unwrap();
@@ -213,10 +216,10 @@ fn a_destinations_messages_go_in_the_order_of_its_group() {
         (SortOrder::Time, [2, 3, 1]),
         (SortOrder::Deadline, [2, 3, 1]),
     ] {
-        let mut settings = Settings::default();
+        let mut settings = QueueSettings::default();
         settings.groups[0].order = order;
         let mut q = Queue::new(settings, 7, 100);
-        let a = q.destination(&site("a"));
+        let a = q.destination(&domain("a"));
         for (id, size_bytes, arrived) in [(3, 900, 50), (1, 500, 70), (2, 100, 20)] {
             put(&mut q, id, &[a], size_bytes, arrived);
         }
@@ -229,9 +232,9 @@ fn a_destinations_messages_go_in_the_order_of_its_group() {
 #[test]
 fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     (1..=4).rev().for_each(|id| put(&mut q, id, &[a], 100, 0));
-    let mut settings = Settings::default();
+    let mut settings = QueueSettings::default();
     settings.groups[0].order = SortOrder::Filename;
     q.set_settings(settings);
     assert!(q.hold(QueueId(2)));
@@ -243,7 +246,7 @@ fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
 #[test]
 fn delay_is_told_once_and_expiry_ends_it() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a, a], 100, 0);
     q.lease(a, 0)
         .map(|t| q.complete(t.job, &[(0, Disposition::Deferred), (1, Disposition::Delivered)], true, 0));
@@ -260,8 +263,9 @@ fn delay_is_told_once_and_expiry_ends_it() {
 
 #[test]
 fn an_attempt_that_ends_after_expiry_can_be_told() {
-    let mut q = Queue::new(Settings { expire: Duration::from_secs(10), ..Settings::default() }, 7, 0);
-    let a = q.destination(&site("a"));
+    let mut q =
+        Queue::new(QueueSettings { expire: Duration::from_secs(10), ..QueueSettings::default() }, 7, 0);
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     let lease = q.lease(a, 9_000).unwrap();
     assert!(!q.is_expired(lease.job, 9_999));
@@ -273,7 +277,7 @@ fn an_attempt_that_ends_after_expiry_can_be_told() {
 #[test]
 fn held_messages_stay_and_deleted_ones_go() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     put(&mut q, 2, &[a], 100, 0);
     assert!(q.hold(QueueId(1)));
@@ -297,7 +301,7 @@ fn recipients(lease: &[Lease]) -> Vec<&[u32]> {
 #[test]
 fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as_before() {
     let mut q = new();
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a, a, a, b], 100, 0);
     let cancelled = q.cancel(QueueId(1), |index| index == 1 || index == 3, CancelAs::Delete, 1).unwrap();
     assert_eq!(recipients(&cancelled), [&[3], &[1][..]]);
@@ -312,7 +316,7 @@ fn an_operator_can_mean_some_recipients_of_a_message_and_the_others_are_tried_as
 fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() {
     for (order, name) in SortOrder::all() {
         let mut q = Queue::new(grouped([Group { order, ..Group::default() }]), 7, 0);
-        let a = q.destination_in(&site("a"), GroupId(1));
+        let a = q.destination_in(&domain("a"), GroupId(1));
         put(&mut q, 1, &[a, a, a], 100, 0);
         let gone = q.cancel(QueueId(1), |index| index == 1, CancelAs::Delete, 0).unwrap();
         assert!(q.hold(QueueId(1)) && q.lease(a, 0).is_none(), "{name}");
@@ -327,7 +331,7 @@ fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() 
 #[test]
 fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a, a, a, a], 100, 0);
     let lease = q.lease(a, 0).unwrap();
     assert_eq!(q.cancel(QueueId(1), |index| index == 2, CancelAs::Bounce, 1), Some(vec![]));
@@ -351,7 +355,7 @@ fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
 #[test]
 fn what_was_deleted_in_flight_and_never_tried_does_not_go_again() {
     let mut q = new();
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     let lease = q.lease(a, 0).unwrap();
     q.cancel(QueueId(1), |_| true, CancelAs::Delete, 1);
@@ -532,20 +536,21 @@ impl Book {
 fn walk(ops: Vec<Op>, order: SortOrder) {
     let groups = vec![Group { order, ..Group::default() }];
     let expire = Duration::from_secs(1500);
-    let settings = Settings { expire, connections_max: 6, groups, ..Settings::default() };
+    let settings = QueueSettings { expire, connections_max: 6, groups, ..QueueSettings::default() };
     let mut q = Queue::new(settings, 7, 0);
-    let sites: Vec<DestinationId> = ["a", "b", "c", "d"].iter().map(|n| q.destination(&site(n))).collect();
+    let destinations: Vec<DestinationId> =
+        ["a", "b", "c", "d"].iter().map(|n| q.destination(&domain(n))).collect();
     let (mut now, mut next_id, mut book) = (0, 0, Book::default());
     for op in ops {
         match op {
             Op::Put(to, big) => {
-                let to: Vec<_> = to.iter().map(|d| sites[usize::from(*d)]).collect();
+                let to: Vec<_> = to.iter().map(|d| destinations[usize::from(*d)]).collect();
                 put(&mut q, next_id, &to, if big { 1_000_000 } else { 100 }, now);
                 book.open.insert(next_id, (0..to.len() as u32).collect());
                 next_id += 1;
             }
             Op::Take(d) => {
-                if let Some(lease) = book.lease(&mut q, sites[usize::from(d)], now) {
+                if let Some(lease) = book.lease(&mut q, destinations[usize::from(d)], now) {
                     let again = |index: &u32| book.cancelled.contains(&(lease.id.0, *index));
                     assert!(!lease.recipients.as_slice().iter().any(again), "tried in spite of a cancel_as");
                     book.in_flight.push(lease);
@@ -576,10 +581,10 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
                 book.carry_out(&mut q, cancelled, now);
             }
             Op::Close(d) | Op::Down(d) => {
-                book.close(&mut q, sites[usize::from(d)], matches!(op, Op::Down(_)), now);
+                book.close(&mut q, destinations[usize::from(d)], matches!(op, Op::Down(_)), now);
             }
-            Op::Rest(d) => book.enter_idle(&mut q, sites[usize::from(d)]),
-            Op::LeaveIdle(d) => book.leave_idle(&mut q, sites[usize::from(d)]),
+            Op::Rest(d) => book.enter_idle(&mut q, destinations[usize::from(d)]),
+            Op::LeaveIdle(d) => book.leave_idle(&mut q, destinations[usize::from(d)]),
             Op::Hold(id) => {
                 q.hold(QueueId(id));
             }
@@ -615,7 +620,7 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
         book.follow_requests(&mut q, now);
         q.check_invariants();
         assert!(book.connections.len() <= 6);
-        sites.iter().for_each(|id| book.compare_connections(&q, *id));
+        destinations.iter().for_each(|id| book.compare_connections(&q, *id));
         let evicting = book.connections.iter().filter(|one| one.is_evicting).count();
         assert_eq!(q.evicting_count() as usize, evicting);
         book.compare(&q);
@@ -635,7 +640,7 @@ proptest! {
 fn crowded() -> Queue {
     let mut q = new();
     for number in 0..1024 {
-        q.destination(&site(&format!("past{number}")));
+        q.destination(&domain(&format!("past{number}")));
     }
     put(&mut q, u64::MAX, &[DestinationId(0)], 100, 0);
     q.cancel(QueueId(u64::MAX), |_| true, CancelAs::Delete, 0).into_iter().flatten().for_each(|lease| {
@@ -654,20 +659,20 @@ fn names(q: &Queue, id: u64) -> Vec<String> {
 fn no_two_recipients_of_a_message_are_given_the_same_place_of_a_past_destination() {
     let mut q = crowded();
     let wanted: Vec<String> = (0..300).map(|number| format!("new{number}")).collect();
-    let to: Vec<_> = wanted.iter().map(|name| q.destination(&site(name))).collect();
+    let to: Vec<_> = wanted.iter().map(|name| q.destination(&domain(name))).collect();
     put(&mut q, 1, &to, 100, 0);
     assert_eq!(names(&q, 1), wanted);
-    assert!(q.destinations().len() >= 300 && q.destination(&site("new7")) == to[7]);
+    assert!(q.destinations().len() >= 300 && q.destination(&domain("new7")) == to[7]);
 }
 
 #[test]
 fn the_place_of_a_held_message_is_not_given_away() {
     let mut q = crowded();
-    let to = q.destination(&site("held"));
+    let to = q.destination(&domain("held"));
     put(&mut q, 1, &[to], 100, 0);
     assert!(q.hold(QueueId(1)));
     for number in 0..2000 {
-        let to = q.destination(&site(&format!("new{number}")));
+        let to = q.destination(&domain(&format!("new{number}")));
         put(&mut q, 2, &[to], 100, 0);
         q.cancel(QueueId(2), |_| true, CancelAs::Delete, 0).into_iter().flatten().for_each(|lease| {
             done(&mut q, &lease, Disposition::Failed, 0);
@@ -682,16 +687,16 @@ fn aged(q: &mut Queue, now: Millis) -> Vec<Overdue> {
     std::iter::from_fn(|| q.next_overdue(now)).collect()
 }
 
-fn brief() -> Settings {
+fn brief() -> QueueSettings {
     let (delay_warning, expire) = (Duration::from_secs(10), Duration::from_secs(100));
-    Settings { delay_warning, expire, ..Settings::default() }
+    QueueSettings { delay_warning, expire, ..QueueSettings::default() }
 }
 
 #[test]
 fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
     for is_tried in [false, true] {
         let mut q = new();
-        let a = q.destination(&site("a"));
+        let a = q.destination(&domain("a"));
         put(&mut q, 1, &[a], 100, 0);
         requests(&mut q, 0);
         let lease = q.lease(a, 0).unwrap();
@@ -715,7 +720,7 @@ fn what_is_held_while_it_is_in_flight_is_held_when_it_comes_back() {
 #[test]
 fn what_was_held_when_its_time_was_over_expires_once_it_is_released() {
     let mut q = Queue::new(brief(), 7, 0);
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     (1..=2).for_each(|id| put(&mut q, id, &[a], 100, 0));
     assert!(q.hold(QueueId(1)));
     assert_eq!(aged(&mut q, 100_000).len(), 3, "two warnings, and the other's expiry");
@@ -729,7 +734,7 @@ fn what_was_held_when_its_time_was_over_expires_once_it_is_released() {
 #[test]
 fn an_attempt_that_never_began_does_not_save_a_message_from_its_expiry() {
     let mut q = Queue::new(brief(), 7, 0);
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
     let lease = q.lease(a, 0).unwrap();
     aged(&mut q, 100_000);
@@ -739,9 +744,9 @@ fn an_attempt_that_never_began_does_not_save_a_message_from_its_expiry() {
 
 #[test]
 fn messages_expire_by_their_age_and_not_by_the_order_they_were_found_in() {
-    let settings = Settings { expire: Duration::from_secs(7200), ..brief() };
+    let settings = QueueSettings { expire: Duration::from_secs(7200), ..brief() };
     let mut q = Queue::new(settings, 7, 0);
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     for (id, arrived) in [(1, -1_000_000), (2, -3_500_000), (3, -2_000_000)] {
         put(&mut q, id, &[a], 100, arrived);
     }
@@ -760,8 +765,8 @@ fn expired(q: &mut Queue, now: Millis) -> Vec<u64> {
 
 #[test]
 fn what_is_found_at_the_start_is_tried_before_it_expires() {
-    let mut q = Queue::new(Settings { expire: Duration::from_secs(86_400), ..brief() }, 7, 1000);
-    let (a, b) = (q.destination(&site("a")), q.destination(&site("b")));
+    let mut q = Queue::new(QueueSettings { expire: Duration::from_secs(86_400), ..brief() }, 7, 1000);
+    let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a], 100, -90_000_000);
     put(&mut q, 2, &[b], 100, -90_000_000);
     assert_eq!(expired(&mut q, 1000), [0; 0]);
@@ -776,9 +781,9 @@ fn what_is_found_at_the_start_is_tried_before_it_expires() {
 #[test]
 fn without_delay_warnings_nobody_is_warned_of_what_waits_already_either() {
     let mut q = Queue::new(brief(), 7, 0);
-    let a = q.destination(&site("a"));
+    let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
-    q.set_settings(Settings { delay_warning: Duration::ZERO, ..brief() });
+    q.set_settings(QueueSettings { delay_warning: Duration::ZERO, ..brief() });
     put(&mut q, 2, &[a], 100, 1);
     assert_eq!(aged(&mut q, 99_999), []);
     assert_eq!(aged(&mut q, 100_001).len(), 2);

@@ -10,8 +10,8 @@ use super::{
 use crate::seed::Rng;
 use bytes::Bytes;
 use engine::{
-    Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, ReportRequest, RequestId,
-    RetryAt, Routed, Settings, TaskId,
+    Command, ConnectionId, Context, Effect, Engine, EngineSettings, Event, Lease, LogEvent, ReportRequest,
+    RequestId, RetryAt, Routed, TaskId,
 };
 use mail::{
     Attempt, ChunkId, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, NextHop,
@@ -67,7 +67,7 @@ pub(super) struct Driver {
     routes: Arc<Routes>,
     context: Context,
     wake_at: Option<Millis>,
-    settings: Settings,
+    settings: EngineSettings,
     last_request: u64,
     /// Requests that wait for an answer.
     requests: BTreeMap<RequestId, Command>,
@@ -82,13 +82,13 @@ pub(super) struct Driver {
     is_well: bool,
 }
 
-fn settings(plan: &Plan) -> Settings {
-    Settings {
-        queue: queue::Settings {
+fn settings(plan: &Plan) -> EngineSettings {
+    EngineSettings {
+        queue: queue::QueueSettings {
             expire: Duration::from_secs(86_400),
             connections_max: plan.connections_max,
             groups: groups(),
-            ..queue::Settings::default()
+            ..queue::QueueSettings::default()
         },
         cache_bytes: plan.cache_bytes,
         hostname: "mx.test".into(),
