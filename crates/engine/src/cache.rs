@@ -39,7 +39,7 @@ impl MessageCache {
             let Some(oldest) = self.order.pop_front() else { break };
             self.remove(oldest);
         }
-        // Most messages leave long before they are the oldest. Their ids are swept now and then.
+        // Most messages leave long before they are the oldest, so removed ids are swept now and then.
         if self.order.len() > 2 * self.by_id.len() + 1024 {
             let by_id = &self.by_id;
             self.order.retain(|id| by_id.contains_key(id));

@@ -1,6 +1,6 @@
-//! The consequences of outcomes. The queue, the spool, the counters and the log learn of outcomes in one step, and senders
-//! of failed recipients get a report. A permanent failure and its report are one transaction: neither exists without
-//! the other after a crash.
+//! The consequences of outcomes. One step updates the queue, the spool, the counters and the log, and composes reports
+//! to the senders of failed recipients. A permanent failure and its report are one transaction: after a crash neither
+//! exists without the other.
 
 use crate::{
     Effect, Engine, Lease, LogEvent, RequestId,
@@ -14,20 +14,20 @@ use queue::{CancelAs, Completion, DestinationId, Overdue};
 use spool::{ControlOp, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
 
-/// Why jobs end, or their attempt does.
+/// The cause of the end of jobs, or of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndCause {
     /// An attempt ended.
     Attempt,
     /// The message's lifetime is over.
     Expired,
-    /// An operator returned them to the sender.
+    /// An operator returned the recipients to the sender.
     Bounced,
-    /// An operator deleted them.
+    /// An operator deleted the recipients.
     Deleted,
 }
 
-/// Jobs of one message that end together, and what became of their recipients. The sender hears of all in one report.
+/// Jobs of one message that end together, and the outcomes of their recipients. One report has them all.
 #[derive(Debug)]
 pub(crate) struct AttemptResult {
     pub(crate) id: QueueId,
@@ -37,14 +37,14 @@ pub(crate) struct AttemptResult {
     pub(crate) cause: EndCause,
     /// Recipients whose lifetime was over when the attempt was deferred.
     pub(crate) expired: Vec<u32>,
-    /// An operator waits for it.
+    /// The operator's request that is answered when the result is stored.
     pub(crate) answer: Option<RequestId>,
 }
 
 /// "Delivery time expired" (RFC 3463 §3.5).
 const EXPIRED: Enhanced = Enhanced(5, 4, 7);
 
-/// An expiry, with the outcome that was heard last.
+/// Returns the outcome of an expiry, with the text of the last outcome.
 fn expired(last: Option<&Outcome>) -> Outcome {
     let text = match last {
         Some(last) => format!("could not be delivered in time; the last attempt: {}", last.text),
@@ -118,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// The last outcome of a job, or why its destination is suspended.
+    /// Returns the last outcome of a job, or the outcome that suspended its destination.
     fn last_words(&self, lease: &Lease) -> Option<Arc<Outcome>> {
         let first = *lease.recipients.as_slice().first()?;
         if let Some(outcome) = self.last_outcomes.of_recipient(lease.id, first) {
@@ -195,8 +195,8 @@ impl Engine {
         );
     }
 
-    /// Reads the message of a result, now or when there is a permit. Reading never waits for the spool: what needs no
-    /// report, and frees room, is never behind what waits for room.
+    /// Reads the message of a result, now or when there is a permit. Reading never waits for the spool, so a result
+    /// that needs no report, and frees room, never waits for one that needs room.
     fn read_when_permitted(&mut self, result: AttemptResult, effects: &mut Vec<Effect>) {
         if let Some(result) = self.read_permits.acquire(result) {
             self.read(result, effects);
@@ -208,7 +208,7 @@ impl Engine {
         self.load(Task::Read(result), id, effects);
     }
 
-    /// Asks for a message; [`crate::Event::Loaded`] goes on with the task.
+    /// Asks for a message; [`crate::Event::Loaded`] continues the task.
     pub(crate) fn load(&mut self, task: Task, id: QueueId, effects: &mut Vec<Effect>) {
         let task = self.tasks.add(task);
         effects.push(Effect::Load { task, id });
@@ -304,7 +304,7 @@ impl Engine {
         self.complete(context, result, &message, &[], task, effects);
     }
 
-    /// A deferral beyond the message's lifetime is a failure.
+    /// Turns a deferral beyond the lifetime of the message into a failure.
     fn expire_overdue(&self, result: &mut AttemptResult, context: Context) {
         if !self.queue.is_expired(result.leases[0].job, context.now) {
             return;
@@ -318,7 +318,7 @@ impl Engine {
     }
 
     /// Completes jobs in the queue, and submits their outcomes together with the reports on them. Both are one step,
-    /// so that the spool sees the outcomes of a message in the order in which the last one is known.
+    /// so that the outcomes of a message reach the spool in the order of the completions.
     pub(crate) fn complete(
         &mut self,
         context: Context,
@@ -332,7 +332,7 @@ impl Engine {
         let reached = result.cause == EndCause::Attempt && !result.attempt.relay.is_empty();
         let completion = self.complete_jobs(&result, reached, context);
         self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
-        // A deferred message is wanted again only after a while, and can be read back.
+        // The message is needed again only when the retry is due, and can be read back then.
         if completion.last || completion.retry_at.is_some() {
             self.uncache(id);
         }
@@ -398,7 +398,7 @@ impl Engine {
         whole
     }
 
-    /// Submits a transaction, or has it wait behind a refused one of the same message.
+    /// Submits a transaction, or lets it wait behind a refused transaction of the same message.
     pub(crate) fn submit(
         &mut self,
         task: Option<TaskId>,

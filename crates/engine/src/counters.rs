@@ -1,5 +1,5 @@
-//! The product's own bookkeeping, in recipients: accepted = delivered + bounced + expired + deleted + queued. A
-//! difference is lost or invented mail.
+//! The counters of recipients: accepted = delivered + bounced + expired + deleted + queued. A difference is lost or
+//! invented mail.
 
 /// The counters of recipients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +14,7 @@ pub struct RecipientCounters {
     pub expired: u64,
     /// Deleted by an operator.
     pub deleted: u64,
-    /// None of these yet.
+    /// Queued: none of the above yet.
     pub queued: u64,
 }
 

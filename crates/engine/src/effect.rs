@@ -29,14 +29,14 @@ pub enum Effect {
     },
     /// Load the content of a message and compose reports on it; [`crate::Event::Composed`] follows.
     Compose(Box<ReportRequest>),
-    /// Open a connection; [`crate::Event::ConnectionClosed`] follows once, whatever becomes of it.
+    /// Open a connection; [`crate::Event::ConnectionClosed`] follows once.
     OpenConnection {
         /// The number of the connection, until it is closed.
         connection: ConnectionId,
         /// The destination.
         destination: Destination,
     },
-    /// Wake an idle connection: it has work, or is to leave.
+    /// Wake an idle connection: it has work, or should close.
     WakeConnection(ConnectionId),
     /// Carry out a lease; [`crate::Event::AttemptFinished`], [`crate::Event::LeaseReturned`] or
     /// [`crate::Event::ConnectionClosed`] gives it back.
@@ -50,13 +50,13 @@ pub enum Effect {
     },
     /// Write to the delivery log.
     Log(LogEvent),
-    /// Report [`crate::Event::Tick`] at this time, not at the one that was said before.
+    /// Report [`crate::Event::Tick`] at this time. It replaces the time of the last [`Effect::WakeAt`].
     WakeAt(Millis),
     /// Answer an operator.
     Answer {
         /// From the event.
         request: RequestId,
-        /// Whether there was such a message, once what was decided is durable.
+        /// Whether there was such a message, once the decision is durable.
         result: Result<bool, SpoolFailure>,
     },
     /// The spool can promise nothing more: the process must end.

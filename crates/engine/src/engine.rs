@@ -18,10 +18,10 @@ use queue::{Arrival, ConnectionRequest, DestinationId, GroupId, Millis, Queue};
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
 
-/// Results whose message is read at a time.
+/// Results whose messages may be read at a time.
 const READS_MAX: usize = 16;
-/// Results whose reports are composed or stored at a time: as many as share a commit with profit. The content of each
-/// is a megabyte at most.
+/// Results whose reports may be composed or stored at a time: enough to share a commit. The content of each is a
+/// megabyte at most.
 const REPORTS_MAX: usize = 32;
 /// Delay warnings that are composed or stored at a time.
 const WARNINGS_MAX: usize = 16;
@@ -47,7 +47,7 @@ pub struct Engine {
     pub(crate) start: Context,
     /// Connections may be opened.
     is_started: bool,
-    /// Nothing new is begun.
+    /// The engine is shutting down: nothing new is started.
     pub(crate) is_closed: bool,
     /// The time of the last [`Effect::WakeAt`].
     wake_at: Millis,
@@ -124,7 +124,8 @@ impl Engine {
         self.cache.get(id)
     }
 
-    /// Should a connection end its work and close? Nothing new is begun, or another destination wants the slot.
+    /// Returns whether a connection should end its work and close, because the engine is shutting down or another
+    /// destination wants the connection.
     pub fn should_close(&self, connection: ConnectionId) -> bool {
         self.is_closed || self.queue.is_contended(self.connections.get(connection).destination)
     }
@@ -146,7 +147,7 @@ impl Engine {
         self.tasks.all().count()
     }
 
-    /// A time of the monotonic clock on the wall clock as it was at the start, for people.
+    /// Returns a time of the monotonic clock on the wall clock as it was at the start.
     pub fn on_wall(&self, at: Millis) -> UnixMillis {
         let at = (self.start.wall.0 as Millis).saturating_add(at - self.start.now);
         UnixMillis(at.max(0) as u64)
@@ -154,7 +155,7 @@ impl Engine {
 
     // ---- one way in ----
 
-    /// Handles one event and appends what the driver has to do.
+    /// Handles one event and appends the effects that the driver has to perform.
     pub fn handle(&mut self, event: Event<'_>, context: Context, effects: &mut Vec<Effect>) {
         match event {
             Event::ConnectionReady(connection) => self.on_ready(context, connection, effects),
@@ -205,7 +206,7 @@ impl Engine {
         self.check_now_and_then();
     }
 
-    /// In debug builds: as often as it costs no more than the events themselves.
+    /// Checks the invariants in debug builds, as often as it costs no more than the events themselves.
     #[cfg(debug_assertions)]
     fn check_now_and_then(&mut self) {
         self.unchecked_count += 1;
@@ -238,7 +239,7 @@ impl Engine {
         for (index, (name, group)) in (0..).zip(destinations) {
             rows.push((index, self.destination(name, *group), 0, None));
         }
-        // What a dead destination collects would only evict what is about to leave.
+        // A suspended destination would only evict messages that are about to leave.
         let is_cached = !is_held && !rows.iter().all(|row| self.queue.is_suspended(row.1));
         let arrival = Arrival {
             id: message.id,
@@ -290,7 +291,7 @@ impl Engine {
         self.connections.set_idle(id, context.worker);
     }
 
-    /// Tells the queue of the first use of a connection.
+    /// Counts the first use of a connection.
     fn mark_used(&mut self, id: ConnectionId) {
         let connection = self.connections.get_mut(id);
         if !std::mem::replace(&mut connection.was_used, true) {
@@ -298,7 +299,7 @@ impl Engine {
         }
     }
 
-    /// Tells the queue that a connection has reacted to an eviction, if it was asked to make room.
+    /// Ends the eviction of a connection, if it was asked to make room.
     fn end_eviction(&mut self, id: ConnectionId) {
         if std::mem::take(&mut self.connections.get_mut(id).is_evicting) {
             self.queue.eviction_ended();

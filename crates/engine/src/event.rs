@@ -11,13 +11,13 @@ use std::sync::Arc;
 pub struct Context {
     /// The monotonic clock, by which everything is decided.
     pub now: Millis,
-    /// The wall clock, for what people read. It may be wrong, and may jump.
+    /// The wall clock, for logs and reports. It may be wrong, and may jump.
     pub wall: UnixMillis,
     /// The worker that reports the event: of several idle connections one of this worker is woken.
     pub worker: Option<usize>,
 }
 
-/// An operator's request. The driver chooses the number and finds it in [`crate::Effect::Answer`].
+/// The number of an operator's request. The driver chooses it, and finds it in [`crate::Effect::Answer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -79,7 +79,7 @@ pub enum Event<'a> {
         connection: ConnectionId,
         /// The job that was tried.
         lease: Lease,
-        /// The message, if the driver has it at hand.
+        /// The message, if the driver has it in memory.
         message: Option<SharedMessage>,
         /// The outcome of each recipient, by index, every one of them once.
         results: Vec<(u32, Outcome)>,
@@ -100,7 +100,7 @@ pub enum Event<'a> {
         connection: ConnectionId,
         /// Why.
         outcome: Outcome,
-        /// How it was tried.
+        /// How the destination was tried.
         attempt: Attempt,
     },
     /// A message was read, or cannot be. Answers [`crate::Effect::Load`].
@@ -114,7 +114,7 @@ pub enum Event<'a> {
     Composed {
         /// From the effect.
         task: TaskId,
-        /// The reports; none if nobody wanted one.
+        /// The reports; none if no sender wants one.
         reports: Vec<SharedMessage>,
     },
     /// A submitted transaction is durable, or never will be. Answers [`crate::Effect::Submit`] with a task.
@@ -133,7 +133,7 @@ pub enum Event<'a> {
         /// Why.
         refused: Refused,
     },
-    /// An operator wants something.
+    /// An operator sent a command.
     Operator {
         /// Names the answer.
         request: RequestId,
@@ -151,6 +151,6 @@ pub enum Event<'a> {
     },
     /// The time of [`crate::Effect::WakeAt`] has come.
     Tick,
-    /// Begin nothing new; what is under way may end.
+    /// Start nothing new. Attempts that are in flight may end.
     Shutdown,
 }

@@ -1,4 +1,4 @@
-//! The last outcome of each recipient that was tried, for `why` and the listing.
+//! The last outcome of each recipient that was tried, for `queue explain` and listings.
 
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
 use std::{collections::HashMap, sync::Arc};

@@ -28,8 +28,8 @@ impl Engine {
         effects.push(Effect::Answer { request, result: Ok(is_found) });
     }
 
-    /// Holds or releases a message. Queue and spool hear of changes in the same order, and the spool hears nothing of
-    /// a message that has ended.
+    /// Holds or releases a message. Queue and spool get changes in the same order, and the spool gets none of a
+    /// message that has ended.
     fn change(
         &mut self,
         context: Context,

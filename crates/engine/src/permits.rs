@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-/// Permits, and what waits for one, in its order.
+/// Permits, and a queue of what waits for one.
 #[derive(Debug)]
 pub(crate) struct Permits<T> {
     free: usize,
@@ -23,7 +23,7 @@ impl<T> Permits<T> {
         is_free
     }
 
-    /// Gives `one` back if there is a permit for it, which it then holds. Else it waits.
+    /// Returns `one` if there is a permit for it, which it then holds. Else it waits.
     pub(crate) fn acquire(&mut self, one: T) -> Option<T> {
         if self.try_acquire() {
             return Some(one);
@@ -32,12 +32,12 @@ impl<T> Permits<T> {
         None
     }
 
-    /// Appends to those that wait.
+    /// Appends to the queue.
     pub(crate) fn wait(&mut self, one: T) {
         self.waiting.push_back(one);
     }
 
-    /// Gives a permit back. What waited longest holds it now and is returned.
+    /// Releases a permit. The first of the queue gets the permit and is returned.
     pub(crate) fn release(&mut self) -> Option<T> {
         let next = self.waiting.pop_front();
         if next.is_none() {

@@ -31,8 +31,8 @@ impl Engine {
             rows.push((index, destination, u16::try_from(past.attempt_count).unwrap_or(u16::MAX), due));
         }
         if rows.is_empty() {
-            // The last outcome was stored without the word that it was the last one. In the queue nothing would ever
-            // end the message.
+            // The last outcome was stored without the mark that it was the last one. A message without jobs would stay
+            // in the queue for ever.
             self.last_outcomes.note_all(id, &[], true, || context.wall);
             return self.end_recovered(Entry::Outcome { id, results: Vec::new(), last: true }, effects);
         }
@@ -52,8 +52,7 @@ impl Engine {
         self.ids.never_before(id);
     }
 
-    /// Applies what a second copy of a message says of its recipients: those that are finished there are not served
-    /// again.
+    /// Applies a second copy of a message: recipients that are finished in the copy are not tried again.
     pub(crate) fn on_second_copy(&mut self, context: Context, copy: &SecondCopy, effects: &mut Vec<Effect>) {
         let outcome_of = |index: u32| {
             let past = copy.recipients.get(index as usize).filter(|past| past.settled)?;
@@ -90,8 +89,8 @@ impl Engine {
         effects.extend(removed.map(|id| Effect::Log(crate::LogEvent::Completed(id))));
     }
 
-    /// A time of the wall clock on the monotonic clock, negative before the start; not one to come: a clock that was
-    /// wrong for a while may have said a year to come.
+    /// Returns a time of the wall clock on the monotonic clock: negative before the start, and never after now, since
+    /// the wall clock may have been wrong when the time was stored.
     fn monotonic(&self, at: UnixMillis, now: Millis) -> Millis {
         let said = self.start.now + (at.0 as Millis - self.start.wall.0 as Millis);
         #[cfg(feature = "mutants")]

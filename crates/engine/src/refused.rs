@@ -1,4 +1,4 @@
-//! Transactions that the spool did not take. They are submitted again; losing one would repeat an attempt after a
+//! Transactions that the spool refused. They are submitted again: a lost outcome would repeat an attempt after a
 //! crash, and keep its message in the spool for ever.
 
 use crate::TaskId;
@@ -13,7 +13,7 @@ const RETRY_AFTER: Millis = 100;
 #[derive(Debug, Default)]
 pub(crate) struct RefusedTransactions {
     list: VecDeque<(Option<TaskId>, Transaction)>,
-    /// How many transactions name each message.
+    /// The number of waiting transactions that name each message.
     by_id: HashMap<QueueId, u32>,
     retry_at: Option<Millis>,
 }
@@ -31,8 +31,8 @@ impl RefusedTransactions {
         self.list.len()
     }
 
-    /// Does a refused transaction name a message of this one? Then this one must wait behind it: the spool keeps the
-    /// last decision on a message.
+    /// Returns whether a refused transaction names a message of this one. Then this one must wait behind it, because
+    /// the spool keeps the last decision on a message.
     pub(crate) fn is_before(&self, transaction: &Transaction) -> bool {
         !self.list.is_empty() && transaction.iter().any(|entry| self.by_id.contains_key(&id_of(entry)))
     }
@@ -61,7 +61,7 @@ impl RefusedTransactions {
         self.retry_at
     }
 
-    /// Takes out what may be submitted now: the first transaction of each message.
+    /// Takes out the transactions that may be submitted now: the first one of each message.
     pub(crate) fn take_due(&mut self, now: Millis) -> Vec<(Option<TaskId>, Transaction)> {
         if self.retry_at.is_none_or(|at| at > now) {
             return Vec::new();

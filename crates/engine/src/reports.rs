@@ -1,4 +1,4 @@
-//! Delivery status notifications: who gets one, and when there is memory to make it.
+//! Delivery status notifications: who gets one, and when it is composed.
 
 use crate::{
     Effect, Engine, LogEvent, TaskId,
@@ -11,7 +11,7 @@ use report::dsn;
 use spool::{Entry, SpoolFailure};
 use std::sync::Arc;
 
-/// A report that is to be composed: of which recipients it tells what, and its id.
+/// A report to be composed: its kind, its recipients with their outcomes, and its id.
 #[derive(Clone)]
 struct Planned {
     kind: dsn::DsnKind,
@@ -19,7 +19,7 @@ struct Planned {
     id: QueueId,
 }
 
-/// Reports on one message that are to be composed. Composing needs no engine: a driver does it without the lock.
+/// The reports on one message that are to be composed. A driver composes them without the lock.
 #[derive(Clone)]
 pub struct ReportRequest {
     task: TaskId,
@@ -69,7 +69,7 @@ impl ReportRequest {
     }
 }
 
-/// Does the sender hear of any of these outcomes (RFC 3461 §4.1)?
+/// Returns whether the sender gets a report on any of these outcomes (RFC 3461 §4.1).
 pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
     result.cause != EndCause::Deleted
         && !message.envelope.reverse_path.is_null()
@@ -84,9 +84,9 @@ pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
 }
 
 impl Engine {
-    /// Composes reports at once if there is a permit. Else the message is dropped, and read again when there is one.
-    /// A delivered recipient does not wait: if the process stopped before the outcome is stored, the recipient would
-    /// be delivered to again.
+    /// Composes reports at once if there is a permit. Else the message is dropped, and read again when there is a
+    /// permit. A result with a delivered recipient does not wait: if the process stopped before the outcome is stored,
+    /// the recipient would get the message twice.
     pub(crate) fn report_when_permitted(
         &mut self,
         context: Context,
@@ -221,7 +221,7 @@ impl Engine {
 
     // ---- delay warnings ----
 
-    /// The sender may be told that these recipients still wait.
+    /// Composes a delay warning when there is a permit.
     pub(crate) fn warn_when_permitted(
         &mut self,
         id: QueueId,

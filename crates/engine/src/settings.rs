@@ -18,7 +18,7 @@ pub struct EngineSettings {
 /// When a recipient that was tried before a restart is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAt {
-    /// When it would have been without the restart.
+    /// When it would have been tried without the restart.
     Recorded,
     /// At once.
     Now,

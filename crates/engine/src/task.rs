@@ -4,7 +4,7 @@ use crate::{RequestId, complete::AttemptResult};
 use mail::{Outcome, QueueId, SharedMessage};
 use std::collections::HashMap;
 
-/// Names what an effect is for, until the event that answers it.
+/// The number of a task: it stands in an effect, and in the event that answers the effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
 
@@ -37,7 +37,7 @@ pub(crate) enum Task {
 }
 
 impl Task {
-    /// Would a decision be forgotten if the process ended now? A warning or a new route is made again.
+    /// Returns whether a decision would be lost if the process ended now. A warning or a new route is decided again.
     fn is_decided(&self) -> bool {
         match self {
             Self::Read(_) | Self::ReadForReport(_) | Self::Report { .. } | Self::Answer(_) => true,
@@ -46,7 +46,7 @@ impl Task {
         }
     }
 
-    /// The result that waits, with its leases.
+    /// Returns the result that waits, with its leases.
     pub(crate) fn result(&self) -> Option<&AttemptResult> {
         match self {
             Self::Read(result) | Self::ReadForReport(result) | Self::Report { result, .. } => Some(result),
