@@ -1,4 +1,4 @@
-//! One connection's bytes: a stream of any kind, what is to be written, and every wait bounded.
+//! A buffered stream of a connection: TCP, TLS or a Unix socket. Every wait has a time limit.
 
 use bytes::{Buf as _, Bytes};
 use std::{
@@ -15,9 +15,9 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-/// Read at once: replies are small.
+/// The size of a read: replies are small.
 const READ_BYTES: usize = 4096;
-/// Written with one call.
+/// The most pieces that one call writes.
 const SLICES_MAX: usize = 32;
 
 /// TCP, TLS over it, or a Unix socket.
@@ -74,7 +74,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A stream, what waits to be written to it, and what was read last.
+/// A stream, the pieces that wait to be written, and the octets that were read last.
 pub(crate) struct BufferedStream {
     pub(crate) inner: Stream,
     unsent: VecDeque<Bytes>,
@@ -86,7 +86,7 @@ impl BufferedStream {
         Self { inner, unsent: VecDeque::new(), buffer: Vec::with_capacity(READ_BYTES) }
     }
 
-    /// Puts bytes behind those that wait to be written.
+    /// Appends bytes to those that wait to be written.
     pub(crate) fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.unsent.push_back(bytes);
@@ -98,7 +98,7 @@ impl BufferedStream {
         self.unsent.len()
     }
 
-    /// Writes what waits; `time_limit` bounds each wait for the peer to take some of it.
+    /// Writes all pieces. `time_limit` bounds each wait for the peer to take some octets.
     pub(crate) async fn flush(&mut self, time_limit: Duration) -> io::Result<()> {
         if self.unsent.is_empty() {
             return Ok(());
@@ -133,7 +133,7 @@ impl BufferedStream {
         }
     }
 
-    /// Returns the octets that came; the end of the stream is an error. Nothing is lost when the wait is given up.
+    /// Reads octets; the end of the stream is an error. Cancel safe.
     pub(crate) async fn read(&mut self, time_limit: Duration) -> io::Result<&[u8]> {
         self.buffer.clear();
         within(time_limit, self.inner.read_buf(&mut self.buffer)).await?;
@@ -143,9 +143,9 @@ impl BufferedStream {
         Ok(&self.buffer)
     }
 
-    /// Says goodbye to the stream.
+    /// Shuts the stream down.
     pub(crate) async fn shutdown(&mut self, time_limit: Duration) {
-        // The peer may be gone already; there is nothing left to lose.
+        // The peer may be gone already, and nothing is left to send.
         let _ = within(time_limit, self.inner.shutdown()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! From a destination's hosts to a connection that mail can begin on: TCP, greeting, EHLO, TLS.
+//! Makes connections that are ready for mail: TCP, greeting, EHLO, TLS.
 
 use crate::{
     DeliverySettings, EightBit,
@@ -24,10 +24,10 @@ pub(crate) struct Ready {
     pub(crate) connection: Connection,
     /// `mx.example.com[192.0.2.1]:25`.
     pub(crate) relay: Box<str>,
-    /// How it is secured, empty in clear text.
+    /// The TLS version, cipher and verification; empty in clear text.
     pub(crate) tls: Box<str>,
     pub(crate) dsn_duty: DsnDuty,
-    /// Where the server is, if whether TLS works with it decides about the next connection.
+    /// The address of the server, if the next connection to it depends on whether TLS works.
     pub(crate) opportunistic: Option<SocketAddr>,
 }
 
@@ -76,7 +76,7 @@ impl Connector<'_> {
         }
     }
 
-    /// From the next attempt on this server is spoken to in clear text.
+    /// Notes that the next attempt to this server uses clear text.
     pub(crate) fn tls_broke(&self, relay: &str, server: SocketAddr, why: &str) {
         tracing::warn!("{relay}: TLS broke after the handshake, clear text is next: {why}");
         self.tls_faults.add(server);
@@ -104,7 +104,7 @@ impl Connector<'_> {
             Ok(Err(e)) => return unreached(relay, &e.to_string()),
             Err(_) => return unreached(relay, "timed out"),
         };
-        // Every write is a whole flight of commands: waiting for more only delays it.
+        // Each write is a whole group of commands, which must not wait for more.
         let _ = stream.set_nodelay(true);
         let mut stream = BufferedStream::new(Stream::Tcp(stream));
         let mut connection = self.greet(&mut stream, relay).await?;
@@ -132,7 +132,7 @@ impl Connector<'_> {
         socket.connect(address).await
     }
 
-    /// Connects to a socket in the file system; TLS would protect nothing there.
+    /// Connects to a socket in the file system, without TLS.
     ///
     /// # Errors
     /// A deferral.
@@ -150,7 +150,8 @@ impl Connector<'_> {
         Ok(Ready { stream, connection, relay, tls: Box::default(), dsn_duty, opportunistic: None })
     }
 
-    /// An LMTP server delivers; what another does with the mail it says only if it can.
+    /// Returns who sends DSNs about success. An LMTP server delivers; an SMTP server is known to send DSNs if it
+    /// offers DSN.
     fn dsn_duty(&self, connection: &Connection) -> DsnDuty {
         match (connection.capabilities().dsn, self.protocol) {
             (true, _) => DsnDuty::NextHop,
@@ -159,7 +160,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Greeting and EHLO.
+    /// Reads the greeting and sends EHLO.
     async fn greet(&self, stream: &mut BufferedStream, relay: &str) -> Result<Connection, Unusable> {
         let mut connection = Connection::new(client::ClientSettings {
             protocol: self.protocol,
@@ -185,7 +186,7 @@ impl Connector<'_> {
         connection.start_tls();
         match self.converse(&mut stream, connection, relay).await? {
             Event::StartTls => {}
-            // It offered what it does not have: in clear text then, unless the route forbids it.
+            // The server offered TLS and refuses it: continue in clear text, unless the route forbids that.
             Event::NoTls(_) if mode == TlsMode::May => return Ok((stream, Box::default())),
             Event::NoTls(reply) => {
                 return deferred(Enhanced(4, 7, 4), format!("{relay} refused STARTTLS: {}", reply.excerpt()));
@@ -214,7 +215,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Writes and reads until the connection has news.
+    /// Writes and reads until the connection has an event.
     async fn converse(
         &self,
         stream: &mut BufferedStream,
@@ -224,7 +225,7 @@ impl Connector<'_> {
         let lost = |e: io::Error| unusable(Enhanced(4, 4, 2), format!("talk to {relay}: {e}"));
         loop {
             if let Some(event) = connection.next_event() {
-                // Who welcomes us and closes in the same breath takes no mail: 421 is the news.
+                // A server that accepts and closes at once takes no mail: the event is its 421.
                 let is_welcome = matches!(event, Event::Hello | Event::NoTls(_));
                 if is_welcome && connection.is_closing() {
                     continue;
@@ -248,7 +249,7 @@ impl Connector<'_> {
     }
 }
 
-/// How long to wait for the reply in each phase (RFC 5321 §4.5.3.2).
+/// Returns the time limit for the reply in each phase (RFC 5321 §4.5.3.2).
 pub(crate) fn reply_timeout(settings: &DeliverySettings, phase: Phase) -> Duration {
     match phase {
         Phase::Greeting => settings.greeting_timeout,
@@ -271,7 +272,7 @@ fn unreached<T>(relay: &str, why: &str) -> Result<T, Unusable> {
     deferred(Enhanced(4, 4, 1), format!("connect to {relay}: {why}"))
 }
 
-/// A host that does not want us now; even a 5yz is about the host, not about the mail.
+/// Returns the outcome of a host that refuses the connection. Even a 5yz is about the host, not about the mail.
 fn refused<T>(relay: &str, reply: &Reply) -> Result<T, Unusable> {
     let unsaid = if reply.code == 421 { Enhanced(4, 4, 2) } else { Enhanced(4, 4, 0) };
     let status = reply.enhanced.map_or(unsaid, |e| Enhanced(4, e.1, e.2));

@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Connections that are replaced, one after the other, without progress. A server that closes each connection behind
-/// "too many recipients" needs so many to take 1,000 recipients halved down to one.
+/// The most connections that are replaced, one after the other, without progress. A server that closes each connection
+/// with "too many recipients" needs this many until 1,000 recipients are halved down to one.
 const FRUITLESS_MAX: u32 = 10;
 
 /// The treatment of 8-bit content for a next hop that takes 7 bits only.
@@ -33,38 +33,38 @@ pub enum EightBit {
     Return,
 }
 
-/// How mail leaves.
+/// The settings of deliveries.
 #[derive(Debug, Clone)]
 pub struct DeliverySettings {
-    /// Our name in EHLO, and in the names of files in Maildirs.
+    /// The name in EHLO and in the names of files in Maildirs.
     pub hello: Box<str>,
     /// Whether a Maildir's symbolic links are followed.
     pub follow_symlinks: bool,
-    /// The address connections come from.
+    /// The address from which connections are made.
     pub source_address: Option<IpAddr>,
-    /// Messages on one connection before it is renewed.
+    /// Messages on one connection before it is replaced.
     pub messages_per_connection: u32,
-    /// Recipients of one transaction; a message to more goes in several.
+    /// Recipients of one transaction; a message to more recipients needs several.
     pub recipients_per_transaction: usize,
-    /// For next hops without 8BITMIME or BINARYMIME.
+    /// The treatment of 8-bit content for next hops without 8BITMIME or BINARYMIME.
     pub eight_bit: EightBit,
     /// Transactions on the wire at once.
     pub pipeline_depth: usize,
-    /// How long a connection without work is kept.
+    /// The time that a connection without work is kept.
     pub idle_timeout: Duration,
-    /// To connect to one address.
+    /// The time limit for connecting to one address.
     pub connect_timeout: Duration,
-    /// For the greeting, and for a TLS handshake.
+    /// The time limit for the greeting, and for a TLS handshake.
     pub greeting_timeout: Duration,
-    /// For the reply to a command.
+    /// The time limit for the reply to a command.
     pub command_timeout: Duration,
-    /// For the reply to DATA, and for a piece of content to be taken.
+    /// The time limit for the reply to DATA, and for the server to take a piece of content.
     pub data_timeout: Duration,
-    /// For the reply to the end of the content.
+    /// The time limit for the reply to the end of the content.
     pub final_timeout: Duration,
 }
 
-/// Delivers to every kind of destination.
+/// Delivers to destinations of every kind.
 pub struct Courier {
     router: Router,
     settings: DeliverySettings,
@@ -78,9 +78,8 @@ impl Courier {
         Self { router, settings, tls, tls_faults: TlsFaults::default() }
     }
 
-    /// Serves one connection's worth of leases for a destination: as many as there are, until it has
-    /// been idle for a while. Every lease taken is settled or put back. Cancel safe in so far as a
-    /// dropped lease is `leases`' to put back.
+    /// Serves one connection for a destination: delivers leases until there are none for the idle timeout. Each lease
+    /// is completed or returned. When the future is dropped, `source` has to return the leases that are open.
     pub async fn serve<J: WorkSource>(&self, destination: &Destination, source: &J) {
         let tls = destination.tls;
         match &destination.next_hop {
@@ -127,8 +126,8 @@ impl Courier {
         self.over(&connector, &Hosts::Tcp(hosts), source).await;
     }
 
-    /// Serves leases over one connection, and over others that replace it while the server leaves a lease
-    /// unfinished by closing.
+    /// Serves leases over one connection, and over others that replace it while the server closes before a lease is
+    /// finished.
     async fn over<J: WorkSource>(&self, connector: &Connector<'_>, hosts: &Hosts<'_>, source: &J) {
         let mut unfinished = Unfinished::default();
         let mut fruitless_count = 0;
@@ -147,7 +146,7 @@ impl Courier {
             let ended = Box::pin(session.run()).await;
             match (server, &ended.broken) {
                 (Some(server), Some(why)) if is_secured => connector.tls_broke(&relay, server, &why.text),
-                // Clear text does not work either: TLS is next.
+                // Clear text does not work either: try TLS next.
                 (Some(server), Some(_)) => self.tls_faults.remove(server),
                 _ => {}
             }
@@ -162,7 +161,7 @@ impl Courier {
     }
 }
 
-/// Where a destination's servers are.
+/// The servers of a destination.
 enum Hosts<'a> {
     Tcp(Vec<Host>),
     Unix(&'a Path),

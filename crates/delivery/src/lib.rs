@@ -1,6 +1,5 @@
-//! Connections out: takes leases for a destination, delivers them by SMTP, LMTP or into Maildirs, and
-//! yields outcomes. Which recipient is due when is `queue`'s business; where a destination's hosts
-//! are is `route`'s.
+//! Connections out: leases jobs of a destination, delivers them by SMTP, LMTP or into Maildirs, and returns outcomes.
+//! `queue` decides which recipient is due when; `route` finds the hosts of a destination.
 //!
 //! Read first: [`WorkSource`] and [`Courier`].
 

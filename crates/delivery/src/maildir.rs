@@ -1,5 +1,5 @@
-//! Delivery into Maildirs: a file of its own for each message, written under `tmp`, synced, renamed
-//! into `new`, and the directory synced before the queue hears of it.
+//! Delivery into Maildirs. Each message is a file, which is written under `tmp`, synced, and renamed into `new`; the
+//! directory is synced before the outcome is reported.
 
 use crate::{DeliverySettings, LeasedMessage, WorkSource, session::millis};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Pieces of content on their way from the spool to the file.
+/// The pieces of content that are read ahead of the writer.
 const PIECES_AHEAD: usize = 2;
 /// Longest name of a file or folder.
 const NAME_MAX: usize = 255;
@@ -28,7 +28,7 @@ const NAME_MAX: usize = 255;
 /// Makes names of files unique within the process.
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// Delivers what is due, one message after another.
+/// Delivers jobs, one after the other.
 pub(crate) async fn serve<J: WorkSource>(template: &str, settings: &DeliverySettings, source: &J) {
     while let Some(lease) = source.next_lease() {
         let begun = Instant::now();
@@ -68,17 +68,17 @@ async fn deliver<J: WorkSource>(
     results
 }
 
-/// Returns whether a Maildir can be named after this mailbox. Where it cannot, mail for it fails for good, and is
-/// better refused than accepted.
+/// Returns whether a Maildir can be named after this mailbox. Mail for any other mailbox would fail, so it is rejected
+/// before it is accepted.
 pub fn can_have_maildir(mailbox: &Mailbox) -> bool {
     let local = mailbox.local();
-    // Hardly any local part has these, and only they can lead to a name that is not safe. A character in lower
-    // case has three times the octets at most.
+    // Few local parts have these characters, and only they can lead to an unsafe name. A character in lower case has
+    // three times the octets at most.
     let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
     !is_odd || folder("", mailbox).is_some()
 }
 
-/// The path of a Maildir. Its beginning is what the operator wrote; what follows may be under the control of the
+/// The path of a Maildir. Its beginning was written by the operator; the rest may be under the control of the
 /// Maildir's user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Folder {
@@ -87,8 +87,8 @@ pub(crate) struct Folder {
     fixed_bytes: usize,
 }
 
-/// The recipient's Maildir. None when its name would lead anywhere else: a local part is never
-/// trusted to be a file name. What follows a `+` is the user's own business (RFC 5233).
+/// Returns the recipient's Maildir, or `None` when its name would lead anywhere else: a local part is never trusted to
+/// be a file name. The part behind a `+` is for the user (RFC 5233).
 pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
     let local = mailbox.local_unquoted().to_lowercase();
     let user = match local.split_once('+') {
@@ -106,7 +106,7 @@ pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
     if !is_safe(user) || !is_safe(&domain) {
         return None;
     }
-    // Both at once: what is put in is not looked at again.
+    // Both placeholders are replaced in one pass, so that inserted text is not searched for placeholders.
     let mut path = String::with_capacity(template.len() + user.len() + domain.len());
     let mut rest = template;
     while let Some((before, behind)) = rest.split_once('{') {
@@ -148,7 +148,7 @@ async fn store<J: WorkSource>(
                 }
             },
         };
-        // It has failed when it takes no more: it will say why.
+        // The writer has failed, and returns the reason.
         if pieces.send(Some(bytes)).await.is_err() {
             break;
         }
@@ -175,7 +175,7 @@ async fn store<J: WorkSource>(
     }
 }
 
-/// `1700000000.M123456P42Q7.host`: unique among all writers of the Maildir.
+/// Returns a file name such as `1700000000.M123456P42Q7.host`, unique among all writers of the Maildir.
 fn file_name(hostname: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
@@ -183,7 +183,7 @@ fn file_name(hostname: &str) -> String {
     format!("{}.M{}P{}Q{count}.{host}", now.as_secs(), now.subsec_micros(), std::process::id())
 }
 
-/// Why a message is not in a Maildir.
+/// The reason why a message is not in a Maildir.
 #[derive(Debug)]
 enum Unwritten {
     /// The path leads through this symbolic link, which must not be followed.
@@ -251,20 +251,20 @@ fn write(
     out.flush()?;
     drop(out);
     file.sync_data()?;
-    // Dovecot counts quotas by it, and complains where the file has another.
+    // Dovecot counts quotas by this size, and complains where the file has another one.
     let size_bytes = file.metadata()?.len();
     Ok(draft.deliver(&format!("{name},S={size_bytes}"))?)
 }
 
-/// The folders of a Maildir. They are opened one below the other, and files are made, moved and removed in what
-/// was opened, so that nobody can put a symbolic link in their place in between.
+/// The folders of a Maildir. They are opened one below the other, and files are made, moved and removed relative to
+/// them, so that nobody can put a symbolic link in their place in between.
 struct Maildir {
     tmp: OwnedFd,
     new: File,
 }
 
 impl Maildir {
-    /// Opens a Maildir, and makes it if it is missing, durably.
+    /// Opens a Maildir. A missing Maildir is made, durably.
     fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
         let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
         let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
@@ -293,14 +293,14 @@ impl Maildir {
     }
 }
 
-/// Where a folder is, for people, and whether symbolic links to it are followed.
+/// The path of a folder for messages, and whether symbolic links to it are followed.
 struct FolderPath {
     path: PathBuf,
     may_follow: bool,
 }
 
 impl FolderPath {
-    /// Opens the folder called `name` in `dir`, which is at this place.
+    /// Opens the folder called `name` in `dir`, which is at this path.
     fn open(&self, dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd, Unwritten> {
         let follow = if self.may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
         let opened =
@@ -324,7 +324,7 @@ impl FolderPath {
     }
 }
 
-/// Opens the folder that the operator named, and makes it if it is missing.
+/// Opens the folder that the operator named. A missing folder is made.
 fn open_fixed(path: &Path) -> Result<OwnedFd, Unwritten> {
     let open = || fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     match open() {
@@ -374,7 +374,7 @@ impl Drop for Draft<'_> {
     }
 }
 
-/// CRLF becomes LF, also where it falls between two pieces; a lone CR or LF stays.
+/// Turns CRLF into LF, also at the border of two pieces. A lone CR or LF stays.
 #[derive(Default)]
 struct UnixLines {
     ends_in_cr: bool,

@@ -1,4 +1,4 @@
-//! One connection at work: leases in, transactions on the wire, outcomes back.
+//! One connection: leases in, transactions on the wire, outcomes back.
 
 use crate::{
     DeliverySettings, EightBit, LeasedMessage, WorkSource,
@@ -20,11 +20,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Waiting for the answer to QUIT is politeness, not duty; so is for what a server says that takes no more.
+/// The time limit for the reply to QUIT, and for reading the reason of a server that takes no more.
 const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The number of times that announced work may be gone before the connection concludes that it is one too many.
+/// Wake-ups without work, after which the connection is taken as superfluous.
 const SPURIOUS_WAKEUPS_MAX: u32 = 3;
-/// Pieces gathered for one write.
+/// The most pieces that are gathered for one write.
 const PIECES_MAX: usize = 32;
 
 /// A lease whose transaction has begun.
@@ -33,14 +33,14 @@ pub(crate) struct ActiveLease {
     lease: LeasedMessage,
     message: SharedMessage,
     begun: Instant,
-    /// Outcomes of earlier transactions of the same lease: a server may take fewer recipients at once.
+    /// Outcomes of earlier transactions of the lease: a server may take fewer recipients at once.
     settled: Vec<(u32, Outcome)>,
-    /// Recipients for which there was no room in the transaction.
+    /// Recipients for later transactions.
     rest: Vec<u32>,
     /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
     /// of the content, or the server closed the connection in reply to DATA.
     recipients_max: Option<usize>,
-    /// How its content is converted to 7 bits, once a next hop has asked for that.
+    /// The conversion of the content to 7 bits, once a next hop has asked for that.
     plan: Option<Result<Arc<Plan>, Unconvertible>>,
 }
 
@@ -50,7 +50,7 @@ impl ActiveLease {
         self.settled.is_empty() && self.recipients_max.is_none()
     }
 
-    /// Settles the lease; recipients without an outcome get this one.
+    /// Completes the lease. Recipients without an outcome get this one.
     fn settle<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
         let rest = std::mem::take(&mut self.rest);
         self.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
@@ -68,12 +68,12 @@ pub(crate) struct Unfinished {
     /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
     /// any outcome of a recipient counts.
     pub(crate) has_progress: bool,
-    /// Where that connection led to, for recipients that were delivered to.
+    /// The connection, for recipients that were delivered to.
     attempt: Attempt,
 }
 
 impl Unfinished {
-    /// Settles all of it: no other connection could be made.
+    /// Completes all leases: no other connection could be made.
     pub(crate) fn fail<J: WorkSource>(self, source: &J, outcome: &Outcome) {
         for active in self.leases {
             let (queued_ms, transfer_ms) = (active.lease.queued_ms, millis(active.begun.elapsed()));
@@ -87,11 +87,11 @@ impl Unfinished {
 pub(crate) struct Ended {
     /// Leases for the next connection.
     pub(crate) unfinished: Option<Unfinished>,
-    /// Why, if it was lost before any message was through and without a word.
+    /// The fault of a connection that was lost before any message was delivered and before the server closed.
     pub(crate) broken: Option<Outcome>,
 }
 
-/// How sure it is that a reply is about the number of recipients.
+/// The certainty that a reply is about the number of recipients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Certainty {
     /// The reply says so.
@@ -100,20 +100,20 @@ enum Certainty {
     Possible,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 enum End {
-    /// Nothing is under way.
+    /// Nothing is in flight.
     Done,
-    /// In the middle of something: why.
+    /// Transactions are in flight, for the reason given.
     Broken {
         why: Outcome,
-        /// The server closed the connection, or it broke; it did not just fail to answer in time.
+        /// The server closed the connection, or it broke. False for a time limit.
         is_closed: bool,
     },
 }
 
 impl End {
-    /// A fault that is not the connection's.
+    /// A fault of this server, not of the connection.
     fn fault(why: Outcome) -> Self {
         Self::Broken { why, is_closed: false }
     }
@@ -129,29 +129,29 @@ pub(crate) struct Session<'a, J> {
     setup_ms: u64,
     dsn_duty: DsnDuty,
     active: Vec<ActiveLease>,
-    /// Leases to begin again, with the recipients that had no room before.
+    /// Leases to continue, with the recipients that had no room before.
     to_resume: Vec<ActiveLease>,
-    /// Recipients a transaction, as the server showed: by closing the connection behind that many, or by refusing
-    /// more at DATA or at the end of the content.
+    /// The recipients of a transaction that the server takes, as its closes and its refusals at DATA or at the end of
+    /// the content have shown.
     recipients_max: Option<usize>,
     next_name: u64,
     message_count: u32,
-    /// Some lease was finished over this connection: another connection will be of use, too.
+    /// A lease was completed on this connection, so another connection will work, too.
     has_finished_some: bool,
-    /// Some recipient was delivered to.
+    /// A recipient was delivered to.
     has_delivered: bool,
-    /// Some recipient has an outcome.
+    /// A recipient has an outcome.
     has_outcome: bool,
-    /// Some transaction was refused at DATA or at the end of the content for its number of recipients, or met with
-    /// a close in reply to DATA.
+    /// A transaction was refused at DATA or at the end of the content for its number of recipients, or closed in reply
+    /// to DATA.
     has_split: bool,
-    /// The server closed the connection, or wants another one, behind as many recipients or messages as it takes.
+    /// The server closed the connection, or wants another one, because of the number of recipients or messages.
     is_used_up: bool,
     spurious_wakeups: u32,
 }
 
 impl<'a, J: WorkSource> Session<'a, J> {
-    /// A session over this connection that first sends what an earlier connection did not finish.
+    /// A session over a connection that first sends the recipients that an earlier connection left.
     pub(crate) fn new(
         source: &'a J,
         settings: &'a DeliverySettings,
@@ -182,7 +182,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
         }
     }
 
-    /// Delivers leases until there are none, or the connection is of no use any more. Returns what another
+    /// Delivers leases until there are none, or the connection cannot be used any more. Returns what another
     /// connection should continue at once.
     pub(crate) async fn run(mut self) -> Ended {
         match self.work().await {
@@ -195,7 +195,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
                 self.take_events();
                 let is_early = is_closed && !self.was_of_use() && !self.connection.is_closing();
                 self.fail_in_flight(&why, is_closed);
-                // A server that closes behind its limit of recipients meant to.
+                // A server that closes at its limit of recipients did so on purpose.
                 let is_broken = is_early && !self.is_used_up;
                 Ended { unfinished: self.unfinished(), broken: is_broken.then_some(why) }
             }
@@ -291,8 +291,8 @@ impl<'a, J: WorkSource> Session<'a, J> {
         .await;
     }
 
-    /// A transaction for as many of the recipients as the configuration allows and the server takes at once
-    /// (RFC 9422).
+    /// Starts a transaction for as many recipients as the configuration allows and the server takes at once (RFC
+    /// 9422).
     async fn begin(&mut self, mut active: ActiveLease) {
         let conversion = if self.connection.capabilities().takes(active.message.content.traits) {
             None
@@ -318,11 +318,11 @@ impl<'a, J: WorkSource> Session<'a, J> {
         self.connection.begin_converted(transaction, conversion);
     }
 
-    /// Decides how content travels that the next hop does not take as it is: converted by a plan, or as it is in
+    /// Decides how content is sent that the next hop does not take unchanged: converted by a plan, or unchanged in
     /// spite of that (`None`). An error is the outcome of all recipients.
     ///
-    /// A report of our own has the null reverse-path: if the report were returned, the failure of the mail that it
-    /// is about would never be heard of. It is converted in each mode, and sent as it is if it cannot be.
+    /// A DSN of this server has the null reverse-path: if it were returned, its sender would never get the report. A
+    /// DSN is converted in each mode, and sent unchanged if it cannot be converted.
     async fn conversion(&self, active: &mut ActiveLease) -> Result<Option<Arc<Plan>>, Outcome> {
         let (is_binary, is_report) = (active.message.content.traits.is_binary, active.message.is_report());
         let mode = if is_report { EightBit::Convert } else { self.settings.eight_bit };

@@ -19,12 +19,12 @@ const LINE_BYTES: usize = 78;
 /// Longest piece of a line in which there are none.
 const WORD_MAX_BYTES: usize = 900;
 
-/// What is reported.
+/// The kind of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DsnKind {
     /// The recipient failed for good.
     Failed,
-    /// The message is late; nothing is asked of the sender.
+    /// The message is late, and still tried.
     Delayed,
     /// The message was delivered, and the sender asked for a report.
     Delivered,
@@ -70,25 +70,25 @@ impl DsnKind {
     }
 }
 
-/// What a report tells besides the outcomes.
+/// The context of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct DsnContext<'a> {
-    /// Our name.
+    /// The name of this server.
     pub reporting_mta: &'a str,
     /// The remote host that replied: `mx.example.com[192.0.2.1]:25`, or empty.
     pub relay: &'a str,
-    /// Now.
+    /// The time of the report.
     pub now: UnixMillis,
-    /// When a delayed message will be given up.
+    /// The time at which a delayed message expires.
     pub gives_up: UnixMillis,
     /// The beginning of the original content, at least its header if that is not larger than
     /// [`RETURNED_MAX_BYTES`].
     pub content: &'a [u8],
 }
 
-/// The report on these recipients (`affected`, by index into the envelope), as a message of its own
-/// with the null reverse-path, so that no report is ever made on it (RFC 5321 §4.5.5). None when
-/// there is nobody to tell, or nobody of them wanted to know (RFC 3461 §4.1).
+/// Composes the report on these recipients (`affected`, by index into the envelope). The report has the null
+/// reverse-path, so that no report is ever made on it (RFC 5321 §4.5.5). Returns `None` if the sender is null or wants
+/// no report (RFC 3461 §4.1).
 pub fn compose(
     kind: DsnKind,
     original: &Message,
@@ -222,13 +222,14 @@ fn saying(outcome: &Outcome, row_count: usize, relay: &str) -> String {
     }
 }
 
-/// One recipient's share of the room there is for the texts of all.
+/// Returns the room for the text of one recipient.
 fn text_of(outcome: &Outcome, row_count: usize) -> &str {
     let share = (TEXTS_MAX_BYTES / row_count).clamp(128, 2048);
     &outcome.text[..outcome.text.floor_char_boundary(share)]
 }
 
-/// Indented, in lines that stay within what RFC 5322 §2.1.1 recommends where there are spaces.
+/// Writes an indented text, in lines that stay within the length that RFC 5322 §2.1.1 recommends where there are
+/// spaces.
 fn wrapped(out: &mut String, text: &str) {
     let mut length = 0;
     for word in text.split(' ') {
@@ -237,7 +238,7 @@ fn wrapped(out: &mut String, text: &str) {
             length = 0;
         }
         out.push_str(if length == 0 { "    " } else { " " });
-        // No single word makes a line too long.
+        // A single word must not make a line too long.
         for (i, piece) in pieces(word, WORD_MAX_BYTES).enumerate() {
             out.push_str(if i == 0 { "" } else { "\r\n    " });
             out.push_str(piece);
@@ -247,7 +248,7 @@ fn wrapped(out: &mut String, text: &str) {
     out.push_str("\r\n");
 }
 
-/// The text in pieces of at most `max_bytes`, cut between characters.
+/// Returns the text in pieces of at most `max_bytes`, cut between characters.
 fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -261,7 +262,7 @@ fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The part that programs read (RFC 3464 §2).
+/// Writes the part for programs (RFC 3464 §2).
 fn status(
     out: &mut String,
     kind: DsnKind,
@@ -451,7 +452,7 @@ fn header_of(content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The original's Message-ID, when it is one line of what such a field may have.
+/// Returns the Message-ID of the original, if it is one line of permitted characters.
 fn message_id(content: &[u8]) -> Option<String> {
     let name = b"message-id:";
     let header = header_of(content);
@@ -464,7 +465,7 @@ fn message_id(content: &[u8]) -> Option<String> {
     (is_plain && value.len() < 900).then(|| value.to_owned())
 }
 
-/// No control character of a remote server gets into a report.
+/// Removes control characters of a remote server.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

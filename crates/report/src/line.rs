@@ -1,5 +1,5 @@
-//! Events of the delivery log as lines: JSON, one object a line, or as Postfix writes them, so that
-//! tools made for its logs read ours. docs/log.md names every field.
+//! Lines of the delivery log: JSON, one object a line, or the lines of Postfix, for tools that read its logs.
+//! docs/log.md describes every field.
 
 use jiff::{Timestamp, tz::TimeZone};
 use mail::{Attempt, Destination, Envelope, Message, Origin, Outcome, Part, QueueId, UnixMillis};
@@ -17,27 +17,27 @@ pub struct Rejected<'a> {
     pub from: Option<&'a str>,
     /// The recipient it was about.
     pub to: Option<&'a str>,
-    /// What was answered.
+    /// The reply.
     pub reply: &'a str,
 }
 
-/// Something worth a line.
+/// An event of the delivery log.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
     /// A message is durable and queued.
     Accepted(&'a Message),
-    /// What became of one recipient in one attempt.
+    /// The outcome of one recipient in one attempt.
     Attempt {
         /// The message.
         message: &'a Message,
         /// The recipient's index in the envelope.
         recipient: u32,
-        /// What became of it.
+        /// The outcome of the recipient.
         outcome: &'a Outcome,
         /// Where and how.
         attempt: &'a Attempt,
     },
-    /// An operator threw it away: for this recipient nothing more is tried, and nobody is told.
+    /// An operator deleted a recipient: it is not tried any more, and its sender gets no report.
     Deleted {
         /// The message.
         message: &'a Message,
@@ -64,16 +64,16 @@ pub enum Event<'a> {
     Completed(QueueId),
     /// A client's command was rejected.
     Rejected(Rejected<'a>),
-    /// A destination cannot be reached, and is left alone until then.
+    /// A destination cannot be reached, and is suspended.
     Suspended {
-        /// Which.
+        /// The destination.
         destination: &'a Destination,
         /// Why.
         outcome: &'a Outcome,
         /// The time of the next probe.
         until: Option<UnixMillis>,
     },
-    /// So many lines could not be written.
+    /// Lines were dropped.
     DroppedLines(u64),
 }
 
@@ -264,17 +264,17 @@ fn iso(now: UnixMillis, out: &mut [u8; 24]) -> &str {
     std::str::from_utf8(out).unwrap_or_default()
 }
 
-/// The name in front of Postfix's lines.
+/// The host and process that stand in front of Postfix's lines.
 #[derive(Debug, Clone)]
 pub struct Postfix {
-    /// Our name, as syslog would write it: its first label.
+    /// The host name as syslog writes it: its first label.
     pub host: String,
-    /// Our process.
+    /// The process id.
     pub pid: u32,
 }
 
 impl Postfix {
-    /// Appends the event as Postfix would log it; of some events it has several lines.
+    /// Appends the event as Postfix logs it; some events have several lines.
     pub fn write(&self, event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
         match *event {
             Event::Accepted(message) => self.accepted(message, now, out),
@@ -307,7 +307,7 @@ impl Postfix {
                     outcome.text,
                 );
             }
-            // As from postsuper -d: no line but `removed`. With a status tools would count a bounce.
+            // As after postsuper -d: only `removed`. With a status, tools would count a bounce.
             Event::Deleted { .. } => {}
             Event::Held { id, reason } => {
                 self.head("cleanup", now, out);

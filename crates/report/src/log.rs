@@ -1,6 +1,6 @@
-//! The delivery log's writer: lines are formatted where they arise and gathered in memory; a thread
-//! writes them in blocks, so that no session and no delivery ever waits for the log's disk. What the
-//! disk cannot take is dropped and counted, never queued without bound.
+//! The writer of the delivery log. Lines are formatted by the thread that has the event, and gathered in memory; a
+//! thread writes them in blocks, so that no session and no delivery waits for the log's disk. Lines that the disk
+//! cannot take are dropped and counted.
 
 use crate::line::{self, Event, Postfix};
 use mail::UnixMillis;
@@ -18,23 +18,23 @@ use std::{
     time::Duration,
 };
 
-/// So long a line may wait for others.
+/// The longest time that a line waits for others.
 const GATHER: Duration = Duration::from_millis(100);
-/// A block is written at once when it is this large.
+/// The size at which a block is written at once.
 const BLOCK_BYTES: usize = 64 * 1024;
-/// What may wait while the disk is busy; above, lines are dropped.
+/// The most bytes that wait while the disk is busy; above, lines are dropped.
 const WAITING_MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// How lines look.
+/// The format of lines.
 #[derive(Debug, Clone)]
 pub enum Format {
     /// One JSON object a line.
     Json,
-    /// As Postfix writes them.
+    /// The lines of Postfix.
     Postfix(Postfix),
 }
 
-/// One log.
+/// The settings of one log file.
 #[derive(Debug, Clone)]
 pub struct LogSettings {
     /// The file; none: standard error.
@@ -43,7 +43,7 @@ pub struct LogSettings {
     pub format: Format,
 }
 
-/// Writes events. Dropping it writes what waits.
+/// Writes events. When it is dropped, waiting lines are written.
 pub struct Log {
     outputs: Vec<Output>,
     lost: Arc<AtomicU64>,
@@ -103,7 +103,7 @@ impl Log {
         Ok(Self { outputs, lost })
     }
 
-    /// Logs an event, now. Never waits for a disk.
+    /// Logs an event. Never waits for a disk.
     pub fn write(&self, event: &Event<'_>) {
         let now = UnixMillis::now();
         LINE.with_borrow_mut(|text| {
@@ -115,7 +115,7 @@ impl Log {
         });
     }
 
-    /// Lines that were dropped so far.
+    /// Returns the number of dropped lines.
     pub fn lost_count(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -148,15 +148,15 @@ fn format_line(format: &Format, event: &Event<'_>, now: UnixMillis, out: &mut Ve
     }
 }
 
-/// Where blocks go.
+/// The file of a log.
 struct Target {
     to: Box<dyn Write + Send>,
-    /// What stands there last is not a whole line.
+    /// The last line of the file is not whole.
     is_torn: bool,
 }
 
 impl Target {
-    /// Readable for its owner and group: addresses of people are in it.
+    /// Readable for its owner and group only, because it has addresses of people.
     fn open(file: Option<&PathBuf>) -> io::Result<Self> {
         let Some(path) = file else { return Ok(Self { to: Box::new(io::stderr()), is_torn: false }) };
         let file: File = OpenOptions::new().append(true).create(true).mode(0o640).open(path)?;

@@ -1,4 +1,4 @@
-//! Look-ups, with every answer sorted into what is sure and what may change.
+//! DNS look-ups. Each answer is either sure or may change.
 
 use hickory_resolver::{
     ConnectionProvider, Resolver, TokioResolver,
@@ -21,20 +21,20 @@ const RECORDS_MAX: usize = 100;
 /// Aliases that are followed from one name to the next. The resolver follows as many by itself.
 const ALIASES_MAX: usize = 8;
 
-/// How names are looked up.
+/// The settings of look-ups.
 #[derive(Debug, Clone)]
 pub struct DnsSettings {
-    /// Servers to ask; those of /etc/resolv.conf when empty.
+    /// The servers; those of /etc/resolv.conf if empty.
     pub name_servers: Vec<SocketAddr>,
-    /// For one answer.
+    /// The time limit for one answer.
     pub timeout: Duration,
-    /// Times a question is asked.
+    /// The number of times that a question is asked.
     pub attempts: usize,
     /// Names that are not looked up, in lower case, and their addresses.
     pub hosts: HashMap<String, Vec<IpAddr>>,
 }
 
-/// What became of a question.
+/// The result of a look-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup<T> {
     /// There are records.
@@ -43,7 +43,7 @@ pub enum Lookup<T> {
     NoData,
     /// There is no such name.
     NxDomain,
-    /// Nobody knows for now: SERVFAIL, timeout, an answer that makes no sense.
+    /// No sure answer: SERVFAIL, timeout, or an answer that makes no sense.
     Unknown(String),
 }
 
@@ -66,22 +66,22 @@ impl Dns {
         };
         let options = builder.options_mut();
         options.timeout = settings.timeout;
-        // The resolver counts the times it asks again.
+        // The resolver's `attempts` does not count the first time.
         options.attempts = settings.attempts.saturating_sub(1);
         options.cache_size = 10_000;
-        // What the zone says holds, but not for ever, and an absence not for long.
+        // The TTL of the zone holds up to a limit, and that of an absence up to a shorter one.
         options.positive_max_ttl = Some(Duration::from_secs(86_400));
         options.negative_max_ttl = Some(Duration::from_secs(900));
         let resolver = builder.build().map_err(|e| format!("set up the resolver: {e}"))?;
         Ok(Self { resolver, hosts: settings.hosts })
     }
 
-    /// Addresses from the configuration's table.
+    /// Returns the addresses from the configuration's table.
     pub(crate) fn fixed(&self, name: &str) -> Option<&[IpAddr]> {
         self.hosts.get(name).map(Vec::as_slice)
     }
 
-    /// Mail exchangers with their preference, lower-case, without the final dot: `""` is null MX's.
+    /// Returns the mail exchangers with their preference, lower-case, without the final dot: null MX is `""`.
     pub async fn mx(&self, name: &str) -> Lookup<Vec<(u16, String)>> {
         let read = |data: &RData| match data {
             RData::MX(mx) => {
@@ -93,9 +93,8 @@ impl Dns {
         lookup(&self.resolver, name, RecordType::MX, read).await
     }
 
-    /// Addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn: where one of
-    /// them leads nowhere, the other is not far (RFC 8305 §4). Found when either kind is; unknown when none
-    /// was found and either may yet be.
+    /// Returns the addresses of a host, IPv6 first as RFC 6724 prefers it, and then of both kinds in turn (RFC 8305
+    /// §4). Found when either kind is found; unknown when neither is found and either is unknown.
     pub async fn addresses(&self, name: &str) -> Lookup<Vec<IpAddr>> {
         if let Some(fixed) = self.fixed(name) {
             return if fixed.is_empty() { Lookup::NoData } else { Lookup::Found(fixed.to_vec()) };
@@ -144,7 +143,7 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-/// Asks for records of one type, and takes from each what `read` finds.
+/// Asks for records of one type, and collects what `read` returns for each.
 async fn lookup<P: ConnectionProvider, T>(
     resolver: &Resolver<P>,
     name: &str,
@@ -178,7 +177,7 @@ async fn lookup<P: ConnectionProvider, T>(
     }
 }
 
-/// What an answer without the records that were asked for means.
+/// The meaning of an answer without the records that were asked for.
 enum Absence {
     /// NXDOMAIN.
     NxDomain,
@@ -190,11 +189,11 @@ enum Absence {
     Unknown(String),
 }
 
-/// Only a server that says so itself is believed that there is nothing.
+/// Returns the meaning of an answer without records. Absence needs an authoritative answer.
 fn absence(none: &NoRecords, name: &Name) -> Absence {
     match none.response_code {
         ResponseCode::NXDomain => Absence::NxDomain,
-        // Whoever names other servers instead was asked for nothing (a lame delegation, or no recursion).
+        // A referral is no answer (a lame delegation, or no recursion).
         ResponseCode::NoError if none.soa.is_none() && none.ns.is_some() => {
             Absence::Unknown("the name server refers to others".to_owned())
         }

@@ -1,8 +1,8 @@
 //! Where mail goes: from a recipient's domain to a [`Destination`](mail::Destination) by the
 //! [`Table`], and from a destination to the hosts that take its mail by the [`Router`].
 //!
-//! Which recipients there are is `policy`'s business, when they are tried `queue`'s, and how
-//! `delivery`'s. A look-up that fails for now defers; only a sure answer makes mail fail.
+//! `policy` decides which recipients exist, `queue` when they are tried, and `delivery` how. A look-up that fails for
+//! now defers; only a sure answer makes mail fail.
 
 mod dns;
 mod router;

@@ -9,24 +9,24 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Addresses that one delivery may try: a hundred dead ones would hold a connection's place for an hour.
+/// The most addresses that one delivery tries: a hundred dead ones would hold a connection for an hour.
 const ADDRESSES_MAX: usize = 20;
 
 /// A host that takes mail, with its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// As its certificate would name it.
+    /// The name that a certificate of the host has.
     pub name: String,
-    /// Where it listens.
+    /// The addresses of the host.
     pub addresses: Vec<SocketAddr>,
 }
 
-/// What the router knows of the world.
+/// The settings of the router.
 #[derive(Debug, Clone)]
 pub struct RouterSettings {
-    /// Our own name: mail is never sent there by MX.
+    /// The name of this server: mail is never sent there by MX.
     pub hostname: String,
-    /// Where we listen ourselves.
+    /// The addresses at which this server listens.
     pub listening: Vec<SocketAddr>,
     /// The port of mail exchangers.
     pub mx_port: u16,
@@ -46,8 +46,8 @@ impl Router {
         Self { dns, settings, turn: AtomicU64::new(u64::from(std::process::id())) }
     }
 
-    /// The addresses of a fixed host. A name that cannot be found is an error of the configuration:
-    /// the mail waits until it is mended.
+    /// Returns the addresses of a fixed host. A name that cannot be found is an error of the configuration: the mail
+    /// waits until the configuration is corrected.
     ///
     /// # Errors
     /// A deferral.
@@ -65,7 +65,7 @@ impl Router {
         Ok(vec![Host { name: name.to_owned(), addresses: addresses.collect() }])
     }
 
-    /// The mail exchangers of a domain, given as [`mail::Domain::key`], best first.
+    /// Returns the mail exchangers of a domain, given as [`mail::Domain::key`], best first.
     ///
     /// # Errors
     /// Deferred while DNS does not answer. Failed only when it says for sure that the domain does not
