@@ -107,7 +107,7 @@ impl Check<'_, '_> {
     fn relay(&mut self, s: &Settings) {
         if let Some(net) = s.relay.networks.iter().find(|net| net.prefix_len() == 0) {
             let what = format!("{net} makes this an open relay");
-            self.problem("relay.networks", what, "everybody", "name the networks that may send anywhere");
+            self.problem("relay.networks", what, "all clients", "name the networks that may send anywhere");
         }
     }
 
@@ -144,7 +144,7 @@ impl Check<'_, '_> {
         }
         let hostname = &s.hostname;
         let what = format!(
-            "mail for this server itself, `postmaster@{hostname}` or `root@{hostname}`, leads nowhere"
+            "mail for this server itself, `postmaster@{hostname}` or `root@{hostname}`, has no destination"
         );
         let label = format!("without \"{hostname}\"");
         let help = format!("add \"{hostname}\" to `domains`, or a [[route]] that it matches");
@@ -164,12 +164,12 @@ impl Check<'_, '_> {
         if base == "postmaster" || users.iter().any(|user| [base, &local].contains(&&*user.to_lowercase())) {
             return;
         }
-        let what = format!("mail for postmaster leads nowhere: `{base}` is not in `local.users`");
+        let what = format!("mail for postmaster has no mailbox: `{base}` is not in `local.users`");
         self.problem(
             "postmaster",
             what,
-            "nobody here",
-            "name somebody who exists, or add this name to `users`",
+            "no such user",
+            "name an existing user, or add this name to `users`",
         );
     }
 

@@ -292,7 +292,7 @@ impl Reading<'_> {
                 self.cx.problem(span, what, "a route leads to one place", format!("keep {ONE_TARGET}"));
             }
         } else if !TARGETS.iter().any(|name| may_be_target(table, name)) {
-            let what = "this route leads nowhere".to_owned();
+            let what = "this route has no target".to_owned();
             self.cx.problem(table.span(), what, "no target", format!("add {ONE_TARGET}"));
         }
         let (name, target) = targets.into_iter().next()?;

@@ -146,7 +146,7 @@ impl<'s> Reading<'s> {
                 (None, Some(near)) => format!("did you mean `{near}`?"),
                 (None, None) => "unknown key".to_owned(),
             };
-            self.cx.problem(name.span(), what, &label, format!("it knows {}", known.join(", ")));
+            self.cx.problem(name.span(), what, &label, format!("keys: {}", known.join(", ")));
         }
     }
 

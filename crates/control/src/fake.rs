@@ -119,7 +119,7 @@ impl Operations for Memory {
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {
-        Ok(vec!["data_dir takes a restart".to_owned()])
+        Ok(vec!["data_dir needs a restart".to_owned()])
     }
 }
 

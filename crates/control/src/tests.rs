@@ -45,7 +45,7 @@ fn one_connection_carries_many_requests_and_survives_a_bad_one() {
     let header = Response::Header { text: "Subject: \u{fffd} hi\r\n\r\n".to_owned() };
     assert_eq!(answer, [Response::Message(message(2)), header]);
     assert_eq!(ask(&mut client, &Request::Flush).0, 3);
-    let note = Response::Note { text: "data_dir takes a restart".to_owned() };
+    let note = Response::Note { text: "data_dir needs a restart".to_owned() };
     assert_eq!(ask(&mut client, &Request::Reload), (0, vec![note]));
     let counters =
         RecipientCounters { accepted: 11, delivered: 5, queued: 6, ..RecipientCounters::default() };

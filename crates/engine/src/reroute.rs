@@ -1,4 +1,4 @@
-//! Queued messages follow new routes: each is read, routed, and moved. A message with a job in flight is looked at
+//! Queued messages have new routes: each is read, routed, and moved. A message with a job in flight is looked at
 //! again after the attempt.
 
 use crate::{Effect, Engine, LogEvent, event::Context, task::Task};

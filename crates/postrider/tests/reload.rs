@@ -45,8 +45,8 @@ fn a_reload_that_is_refused_changes_nothing() {
 fn what_takes_a_restart_stays_as_it_runs_and_is_told_until_it_is_taken_back() {
     let daemon = Postrider::start("");
     rename(&daemon, "other.test", "elsewhere");
-    let told = "hostname has changed, which takes a restart\n\
-                data_dir has changed, which takes a restart\nreloaded\n";
+    let told = "hostname has changed, which needs a restart\n\
+                data_dir has changed, which needs a restart\nreloaded\n";
     for _ in 0..2 {
         assert_eq!(reload(&daemon), (Some(0), told.to_owned()));
     }

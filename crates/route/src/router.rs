@@ -79,7 +79,7 @@ impl Router {
                     5,
                     4,
                     6,
-                    format!("{domain} leads back to this server, which is not responsible for it"),
+                    format!("{domain} is routed back to this server, which is not responsible for it"),
                 );
             }
             return Ok(vec![Host { name: ip.to_string(), addresses: vec![address] }]);
@@ -155,7 +155,7 @@ impl Router {
                 5,
                 4,
                 6,
-                format!("mail for {domain} leads back to this server, which is not responsible for it"),
+                format!("mail for {domain} is routed back to this server, which is not responsible for it"),
             ),
             (true, None, None) => fail(5, 4, 4, format!("no mail exchanger of {domain} has an address")),
         }

@@ -59,7 +59,7 @@ impl<T: Acceptor> MaildropScanner<T> {
         let paths = match self.list().await {
             Ok(paths) => paths,
             Err(e) => {
-                tracing::warn!("look for dropped mail in {}: {e}", self.dir.display());
+                tracing::warn!("read the drop directory {}: {e}", self.dir.display());
                 return false;
             }
         };
@@ -116,7 +116,7 @@ impl<T: Acceptor> MaildropScanner<T> {
                 Disposition::Skipped
             }
             Err(refusal) => {
-                tracing::warn!("take in {shown} later: {}", refusal.text);
+                tracing::warn!("accept {shown} later: {}", refusal.text);
                 Disposition::Refused
             }
         }
@@ -125,7 +125,7 @@ impl<T: Acceptor> MaildropScanner<T> {
 
 async fn set_aside(path: &Path, why: &str) {
     let shown = path.display();
-    tracing::error!("dropped mail {shown} is set aside as .bad: {why}");
+    tracing::error!("{shown} in the drop directory is renamed to .bad: {why}");
     let file = path.to_owned();
     if let Err(e) = waiting(move || maildrop::set_aside(&file)).await {
         tracing::error!("rename {shown}: {e}");

@@ -38,7 +38,7 @@ pub(super) fn run(command: &QueueCommand, settings: &Settings, out: &mut dyn Wri
 fn run_once(run: &RunArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
     let options = Options { order: run.order, runners: run.runners, dry_run: run.dry_run };
     if !run.dry_run && Client::connect(&settings.control.socket).is_ok() {
-        let text = "the daemon is running, and has the queue: use `postrider queue flush`, or --dry-run";
+        let text = "the daemon is running: use `postrider queue flush`, or --dry-run";
         return Err(CliError::new(Exit::TempFail, text));
     }
     if !run.dry_run {

@@ -221,7 +221,7 @@ fn the_counters_are_shown_and_judged() {
             && said.contains("THE COUNTERS ARE INCONSISTENT: 1 recipient is not accounted for\n"),
         "{said}"
     );
-    assert_eq!(run_line(&daemon, "postrider reload").unwrap(), "data_dir takes a restart\nreloaded\n");
+    assert_eq!(run_line(&daemon, "postrider reload").unwrap(), "data_dir needs a restart\nreloaded\n");
 }
 
 #[test]

@@ -55,10 +55,10 @@ impl Acceptor {
 
     /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
     fn late(&self, id: QueueId) -> ActiveGuard {
-        tracing::warn!("{id}: the disk does not say that it is stored: its sender is told to try again");
+        tracing::warn!("{id}: the disk does not answer: the client gets 451 and must try again");
         let late = self.late.guard();
         if self.late.count() == 1 {
-            tracing::error!("the disk has not answered for {:?}: no mail is taken", self.patience());
+            tracing::error!("the disk has not answered for {:?}: mail is refused", self.patience());
         }
         late
     }

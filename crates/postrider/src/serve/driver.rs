@@ -303,7 +303,7 @@ impl Driver {
                 self.delivery_log.suspended(destination, outcome, *until);
             }
             LogEvent::Unreadable(id, failure) => tracing::error!("read {id} from the spool: {failure}"),
-            LogEvent::Rerouted(count) => tracing::info!("{count} messages follow new routes"),
+            LogEvent::Rerouted(count) => tracing::info!("{count} messages have new routes"),
         }
     }
 

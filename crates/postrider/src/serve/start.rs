@@ -288,7 +288,7 @@ impl Daemon {
                 }
                 _ = hangup.recv() => match self.reload_configuration() {
                     Ok(notes) => notes.iter().for_each(|note| tracing::warn!("{note}")),
-                    Err(failure) => tracing::error!("the configuration stays as it was: {}", failure.text()),
+                    Err(failure) => tracing::error!("the configuration was not changed: {}", failure.text()),
                 },
             }
         };
@@ -299,8 +299,8 @@ impl Daemon {
                     self.driver.spool_failed(&failure);
                     exit = Exit::IoErr;
                 }
-                _ = terminate.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
-                _ = interrupt.recv() => tracing::warn!("told to end twice: what is in flight is cut off"),
+                _ = terminate.recv() => tracing::warn!("second stop signal: sessions and deliveries end now"),
+                _ = interrupt.recv() => tracing::warn!("second stop signal: sessions and deliveries end now"),
             }
         }
         if exit != Exit::Ok {
@@ -362,6 +362,6 @@ impl Daemon {
         self.inbound.reconfigure(inbound, Some(server_tls));
         self.driver.replace(new, is_rerouted);
         tracing::info!("the configuration was read again");
-        Ok(waiting.iter().map(|key| format!("{key} has changed, which takes a restart")).collect())
+        Ok(waiting.iter().map(|key| format!("{key} has changed, which needs a restart")).collect())
     }
 }

@@ -94,7 +94,7 @@ impl Committer {
         shared.look_for_room().map_err(|e| SpoolFailure::Io(format!("ask for room: {e}")))?;
         shared.room.settle(blocks);
         if shared.room.set_lacking(false) {
-            tracing::info!("the disk has room again");
+            tracing::info!("the disk has space again");
         }
         Ok(())
     }

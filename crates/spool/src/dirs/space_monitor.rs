@@ -43,7 +43,7 @@ impl Shared {
             return Err(unwritten.failure);
         }
         if self.room.set_lacking(true) {
-            tracing::error!("{}: no mail is taken until it has", unwritten.failure);
+            tracing::error!("{}: mail is refused until it has", unwritten.failure);
         }
         let may_retry = self.group_commit.closing.wait(LOOK_EVERY) && !self.group_commit.is_poisoned();
         if may_retry { Ok(()) } else { Err(unwritten.failure) }

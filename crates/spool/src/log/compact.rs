@@ -250,7 +250,7 @@ impl Shared {
         if faults.compaction != why {
             match &why {
                 Some(why) => tracing::error!("compaction of the log pauses: {why}"),
-                None => tracing::info!("compaction of the log goes on"),
+                None => tracing::info!("compaction of the log continues"),
             }
             faults.compaction = why;
         }

@@ -310,7 +310,7 @@ impl Shared {
     /// The log is being closed, or has failed, or has no thread that could wait.
     fn await_room(&self, doing: &str, e: &std::io::Error) -> Result<(), SpoolFailure> {
         if !self.lacks_room.swap(true, Ordering::Relaxed) {
-            tracing::error!("{doing} the log: {e}: no mail is taken until the disk has room");
+            tracing::error!("{doing} the log: {e}: mail is refused until the disk has space");
         }
         let may_retry = !self.allocator.is_single_stepped()
             && self.group_commit.closing.wait(LOOK_EVERY)
@@ -322,7 +322,7 @@ impl Shared {
     fn note_room(&self) {
         if self.lacks_room.load(Ordering::Relaxed) {
             self.lacks_room.store(false, Ordering::Relaxed);
-            tracing::info!("the disk has room again");
+            tracing::info!("the disk has space again");
         }
     }
 }

@@ -551,7 +551,7 @@ impl SegmentAllocator {
     /// Under a name that is not the log's, what is in it can be rescued and does not come back.
     fn quarantine_one(&self, old: &Segment) -> io::Result<String> {
         let name = old.name.replace(".seg", DAMAGED);
-        tracing::warn!("{} is damaged: kept as {name}", old.name);
+        tracing::warn!("{} is damaged: renamed to {name}", old.name);
         self.forget_index(old);
         // Whoever brings the file back brings it to where other segments were.
         self.mark_parked([old.name.as_str()].into_iter(), Mark::Damaged)?;

@@ -249,7 +249,7 @@ fn mode(value: &str) -> Result<Mode, String> {
         "h" | "H" => {
             Mode::Refused("there are no host status files; see `postrider queue list --status suspended`")
         }
-        "a" => Mode::Refused("ARPANET mode is gone"),
+        "a" => Mode::Refused("ARPANET mode is not supported"),
         other => return Err(format!("-b{other}: no such mode")),
     })
 }

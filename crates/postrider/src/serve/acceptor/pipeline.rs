@@ -219,7 +219,10 @@ impl Pipeline {
         let bytes = report.content.in_memory().unwrap_or_default();
         let content = ReceivedContent::from_bytes(bytes, 0);
         if let Err(reply) = self.judge(config, &facts, &report.envelope, &content, &mut decisions).await {
-            tracing::warn!("{}: a check refuses this report, which is sent all the same: {reply}", report.id);
+            tracing::warn!(
+                "{}: a check rejects this notification; it is sent nevertheless: {reply}",
+                report.id
+            );
         }
         decisions.finish_report(report, content)
     }
