@@ -199,3 +199,26 @@ fn an_envelope_that_takes_no_append_at_a_start_keeps_no_other_message_back() {
         assert!(disk.file_names().iter().any(|name| name.ends_with(".intent")), "it is not done yet");
     }
 }
+
+/// A page of the page cache has other bytes than the disk. At the end of an envelope file that looks like an append that
+/// was torn, and the outcomes in it would be cut off for good.
+#[test]
+fn outcomes_at_the_end_of_an_envelope_that_memory_has_wrong_are_not_cut() {
+    let disk = SimDisk::new(1, u64::MAX);
+    let (spool, ..) = open(&disk, Mutant::None);
+    assert!(commit(&spool, vec![accept(1)]));
+    // Until the file has three pages.
+    let count = 30;
+    assert!((0..count).all(|_| commit(&spool, vec![defer(1, &"x".repeat(400))])));
+    drop(spool);
+    let disk = disk.after_kill();
+    let envelope = named(&disk, "1.env");
+    let last = disk.synced(&envelope).len() - 1;
+    assert!(last > 8192);
+    disk.decay(&envelope, last, Decay::Cache, &mut Rng::new(1));
+    for _ in 0..2 {
+        let (_, found, report) = open(&disk, Mutant::None);
+        assert_eq!((attempts(&found), report.torn_bytes), (vec![(1, count)], 0));
+        disk.heal();
+    }
+}

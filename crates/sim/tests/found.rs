@@ -260,3 +260,9 @@ fn a_batch_behind_one_that_cannot_be_read_is_read_a_second_time() {
 fn a_flipped_bit_of_the_first_batch_does_not_overrule_the_copy_of_the_header() {
     sim::run::decay(800_000_434, sim::backend::Backend::Log, Mutant::None).unwrap();
 }
+
+/// A page of an envelope file that memory has wrong looked like a torn append, and durable outcomes were cut.
+#[test]
+fn a_page_that_memory_has_wrong_does_not_cut_outcomes_in_queue_directories() {
+    sim::run::heal(1_200_002_127, sim::backend::Backend::QueueDirs, Mutant::None).unwrap();
+}
