@@ -5,7 +5,7 @@ mod common;
 use common::{Postrider, client::Client, until};
 use std::{
     fs,
-    io::Write as _,
+    io::{Read as _, Write as _},
     process::{Command, Output, Stdio},
 };
 
@@ -141,4 +141,45 @@ fn send_as_it_is(daemon: &Postrider, content: &[u8]) -> (u16, String) {
     }
     client.write(content).unwrap();
     client.say(".").unwrap()
+}
+
+/// The whole reply to EHLO.
+fn hello(address: std::net::SocketAddr) -> String {
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"EHLO x\r\nQUIT\r\n").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn a_listener_offers_and_takes_what_its_own_keys_say() {
+    let other = common::free_address();
+    let listener = format!(
+        "[[listen]]\naddress = \"{other}\"\ndiscard_ehlo_keywords = [\"chunking\", \"dsn\"]\nmax_message_size = \"1KiB\"\n"
+    );
+    let daemon = Postrider::start(&listener);
+    let said = hello(daemon.address);
+    assert!(said.contains("CHUNKING") && said.contains("DSN") && !said.contains("SIZE 1024\r"), "{said}");
+    let said = hello(other);
+    assert!(!said.contains("CHUNKING") && !said.contains("DSN") && said.contains("SIZE 1024\r"), "{said}");
+    let mut own = Client::connect(other).unwrap();
+    own.say("EHLO x").unwrap();
+    assert_eq!(own.say("MAIL FROM:<a@b.test> RET=FULL").unwrap().0, 555);
+    assert_eq!(own.say("MAIL FROM:<a@b.test> SIZE=2000").unwrap().0, 552);
+    assert_eq!(own.say("MAIL FROM:<a@b.test>").unwrap().0, 250);
+    assert_eq!(own.say("RCPT TO:<jane@mx.test> NOTIFY=NEVER").unwrap().0, 555);
+    assert_eq!(own.say("RCPT TO:<jane@mx.test>").unwrap().0, 250);
+    assert_eq!(own.say("BDAT 0 LAST").unwrap().0, 502);
+}
+
+#[test]
+fn content_whose_header_has_no_end_is_delivered_as_it_came_however_large_it_is() {
+    let daemon = Postrider::start("");
+    let mut client = Client::connect(daemon.address).unwrap();
+    // More than limits.max_header_size.
+    let body = "no field, and no empty line before\r\n".repeat(60_000);
+    let content = format!("Subject: x\r\n{body}");
+    assert_eq!(client.send("a@b.test", &["jane@mx.test"], content.as_bytes()).unwrap().0, 250);
+    assert!(only_mail(&daemon, "jane").replace('\n', "\r\n").ends_with(&content));
 }
