@@ -2,11 +2,11 @@
 
 use crate::{memory::MemoryDisk, session::content};
 use mail::{
-    Content, Enhanced, Envelope, ForwardPath, Message, Outcome, QueueId, Recipient, ReversePath,
-    SharedMessage, UnixMillis,
+    Content, Enhanced, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient, ReversePath,
+    SharedMessage, TransmissionType, UnixMillis,
 };
 use spool::{CommitSeq, Entry, LogSettings, LogSpool, Spool as _, Transaction, WorkStep};
-use std::sync::Arc;
+use std::{net::Ipv4Addr, sync::Arc};
 
 /// Messages of one commit.
 const BATCH: u64 = 20;
@@ -54,7 +54,7 @@ pub fn message(id: QueueId, content: &Content) -> SharedMessage {
     let mut envelope = Envelope::new(ReversePath::parse("sender@source.test", false).expect("a path"));
     let path = ForwardPath::parse("recipient@sink.test", false).expect("a path");
     envelope.recipients.push(Recipient::new(path));
-    let origin = "client=[127.0.0.1] helo=source.test proto=ESMTP".into();
+    let origin = Origin::smtp(Ipv4Addr::LOCALHOST.into(), "source.test", TransmissionType::Esmtp);
     SharedMessage::new(Message { id, arrived: UnixMillis(1), origin, envelope, content: content.clone() })
 }
 

@@ -6,10 +6,11 @@ use crate::{
     schedule::{Driver, delivered},
     session::Client,
 };
-use mail::{Disposition, Message, QueueId, SharedMessage, UnixMillis};
+use mail::{Disposition, Message, Origin, QueueId, SharedMessage, TransmissionType, UnixMillis};
 use queue::Millis;
 use smtp::client::{ClientSettings, Connection, Event, OutputPiece, Protocol, Transaction};
 use spool::Entry;
+use std::net::Ipv4Addr;
 
 const GREETING: &[u8] = b"220 sink.test ESMTP\r\n";
 const HELLO: &[u8] = b"250-sink.test\r\n250-PIPELINING\r\n250-8BITMIME\r\n250 ENHANCEDSTATUSCODES\r\n";
@@ -67,7 +68,7 @@ pub fn run(count: u64) {
         let now = number as Millis / 10;
         let (envelope, content) = client.transaction();
         let (id, arrived) = (QueueId(number), UnixMillis(number));
-        let origin = "client=[127.0.0.1] helo=source.test proto=ESMTP".into();
+        let origin = Origin::smtp(Ipv4Addr::LOCALHOST.into(), "source.test", TransmissionType::Esmtp);
         let message = SharedMessage::new(Message { id, arrived, origin, envelope, content });
         log.commit(log.submit(Entry::Accept(message.clone())));
         client.accepted();

@@ -126,10 +126,17 @@ impl Origin {
 }
 
 fn parse_smtp(text: &str) -> Option<Origin> {
-    let (address, rest) = text.strip_prefix("client=[")?.split_once("] helo=")?;
-    let (helo, protocol) = rest.rsplit_once(" proto=")?;
-    let (client, protocol) = (address.parse::<IpAddr>().ok()?, TransmissionType::parse(protocol)?);
-    is_written_as(&client, address).then(|| Origin::Smtp { client, helo: helo.into(), protocol })
+    let rest = text.strip_prefix("client=[")?;
+    let (address, rest) = rest.split_at(memchr::memchr(b']', rest.as_bytes())?);
+    let rest = rest.strip_prefix("] helo=")?;
+    let (helo, protocol) = rest.split_at(memchr::memrchr(b' ', rest.as_bytes())?);
+    let protocol = TransmissionType::parse(protocol.strip_prefix(" proto=")?)?;
+    let client = match address.parse::<IpAddr>().ok()? {
+        // The standard library reads only one form of an IPv4 address.
+        client @ IpAddr::V4(_) => client,
+        client @ IpAddr::V6(_) => is_written_as(&client, address).then_some(client)?,
+    };
+    Some(Origin::Smtp { client, helo: helo.into(), protocol })
 }
 
 fn parse_local(text: &str) -> Option<Origin> {
@@ -163,11 +170,41 @@ fn escaped(word: &str) -> String {
     out
 }
 
+fn write_ipv4(octets: [u8; 4], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (mut text, mut len) = ([0; 15], 0);
+    let mut push = |byte: u8| {
+        text[len] = byte;
+        len += 1;
+    };
+    for (number, octet) in octets.into_iter().enumerate() {
+        if number > 0 {
+            push(b'.');
+        }
+        if octet > 99 {
+            push(b'0' + octet / 100);
+        }
+        if octet > 9 {
+            push(b'0' + octet / 10 % 10);
+        }
+        push(b'0' + octet % 10);
+    }
+    f.write_str(std::str::from_utf8(&text[..len]).unwrap_or_default())
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Smtp { client, helo, protocol } => {
-                write!(f, "client=[{client}] helo={helo} proto={protocol}")
+                // Not by one `write!`: this is written of each message, and formatting costs more than the text.
+                f.write_str("client=[")?;
+                match client {
+                    IpAddr::V4(ip) => write_ipv4(ip.octets(), f)?,
+                    IpAddr::V6(ip) => write!(f, "{ip}")?,
+                }
+                f.write_str("] helo=")?;
+                f.write_str(helo)?;
+                f.write_str(" proto=")?;
+                f.write_str(protocol.as_str())
             }
             Self::Local { uid } => write!(f, "submit uid={uid}"),
             Self::Dsn => f.write_str("dsn"),
@@ -232,6 +269,15 @@ mod tests {
             "client=mail.test[192.0.2.1] helo=a proto=SMTP",
         ] {
             assert_eq!(Origin::parse(text), Origin::Other(text.into()));
+        }
+    }
+
+    #[test]
+    fn addresses_are_written_as_the_standard_library_writes_them() {
+        for client in ["0.0.0.0", "1.10.100.255", "192.0.2.1", "::1", "2001:db8::a", "::ffff:192.0.2.1"] {
+            let origin = Origin::smtp(client.parse().unwrap(), "x", TransmissionType::Smtp);
+            assert_eq!(origin.to_string(), format!("client=[{client}] helo=x proto=SMTP"));
+            assert_eq!(Origin::parse(&origin.to_string()), origin);
         }
     }
 

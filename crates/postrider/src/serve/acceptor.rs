@@ -1,18 +1,14 @@
 //! Takes messages in: the stages of the accept pipeline for clients, for programs on this machine and for reports, and
 //! the commit that ends it.
 
-mod addresses;
-mod pipeline;
 #[cfg(test)]
 mod tests;
-
-pub(crate) use pipeline::Pipeline;
 
 use super::{
     active::{ActiveCount, ActiveGuard},
     driver::Driver,
+    pipeline::View,
     snapshot::ConfigSnapshot,
-    wiring::CHUNK_BYTES,
 };
 use bytes::Bytes;
 use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
@@ -20,7 +16,6 @@ use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
 use mail::{
     ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
 };
-use pipeline::View;
 use smtp::server::{AuthInput, replies};
 use spool::{CommitSeq, Entry, RecipientState, Recovered, Refused, SpoolFailure};
 use std::{
@@ -30,6 +25,9 @@ use std::{
 };
 use submission::Refusal;
 use tokio::time::timeout;
+
+/// Content above this goes to the spool in pieces of this size.
+pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A disk that is behind is asked again after this.
 const BEHIND: Duration = Duration::from_millis(5);
@@ -88,7 +86,8 @@ impl Acceptor {
         let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
         let mut decisions = Decisions::default();
         self.room().map_err(refusal)?;
-        let judged = config.pipeline.judge(&config, &facts, &draft.envelope, &draft.content, &mut decisions);
+        let judged =
+            config.pipeline.judge(config.rules(), &facts, &draft.envelope, &draft.content, &mut decisions);
         judged.await.map_err(refusal)?;
         let content = self.in_pieces(&draft.envelope, draft.content).await.map_err(refusal)?;
         let (id, own) = (draft.id, self.clone());
@@ -273,7 +272,7 @@ impl SessionContext {
         stage: Stage,
         view: impl FnOnce(View<'a>) -> View<'a>,
     ) -> Answer<'a, Result<(), Reply>> {
-        let view = view(View::new(stage, &self.config, &self.facts));
+        let view = view(View::new(stage, self.config.rules(), &self.facts));
         self.config.pipeline.run(view, &mut self.decisions)
     }
 }

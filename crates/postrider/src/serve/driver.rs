@@ -2,8 +2,7 @@
 //! spool and the delivery log have their own.
 
 use super::{
-    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, snapshot::ConfigSnapshot, wiring,
-    workers,
+    clock::Clock, delivery_log::DeliveryLog, latency::LatencyCounter, snapshot::ConfigSnapshot, workers,
 };
 use bytes::Bytes;
 use engine::{
@@ -263,7 +262,7 @@ impl Driver {
                         let content = own.content_up_to(request.message(), max_bytes).await;
                         let (current, mut reports) = (own.current(), Vec::new());
                         for report in request.compose(&content, UnixMillis::now()) {
-                            let judged = current.pipeline.judge_report(&current, report);
+                            let judged = current.pipeline.judge_report(current.rules(), report);
                             reports.extend(judged.await.map(SharedMessage::new));
                         }
                         own.handle(Event::Composed { task: request.task(), reports });
@@ -314,7 +313,7 @@ impl Driver {
     pub(crate) fn replace(self: &Arc<Self>, current: ConfigSnapshot, is_rerouted: bool) {
         let current = Arc::new(current);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current.clone();
-        let settings = wiring::engine_settings(&current.settings);
+        let settings = current.engine.clone();
         self.handle(Event::Reconfigured { settings, routing: current, is_rerouted });
     }
 

@@ -9,6 +9,7 @@ mod driver;
 mod engine_setup;
 mod latency;
 mod operator;
+mod pipeline;
 pub(crate) mod queue_run;
 mod snapshot;
 mod start;

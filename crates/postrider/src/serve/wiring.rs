@@ -1,6 +1,11 @@
 //! The configuration's terms turned into each part's own.
 
-use super::{acceptor::Pipeline, snapshot::ConfigSnapshot, tls};
+use super::{
+    acceptor::CHUNK_BYTES,
+    pipeline::{LOOKUP_TIMEOUT, Pipeline},
+    snapshot::ConfigSnapshot,
+    tls,
+};
 use crate::routing::Routes;
 use config::{Backend, EhloKeyword, EightBit, LogFormat, Settings};
 use control::Exit;
@@ -12,12 +17,6 @@ use route::{Dns, DnsSettings, Router, RouterSettings};
 use smtp::server::{Keyword, Profile};
 use spool::{DirSpool, LogSpool, ShardedSpool, Spool};
 use std::{path::PathBuf, sync::Arc, time::Duration};
-
-/// How long a draft waits for a check; then its sender is told to try again.
-pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Content above this goes to the spool in pieces of this size.
-pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 
 fn policy(settings: &Settings) -> Policy {
     Policy::new(policy::Settings {
@@ -78,7 +77,8 @@ pub(crate) fn current(settings: Settings) -> Result<ConfigSnapshot, String> {
     let routes = Routes::from(&settings);
     let courier = Arc::new(courier(&settings)?);
     let policy = policy(&settings);
-    Ok(ConfigSnapshot { settings, routes, courier, policy, pipeline: Pipeline::new(Vec::new()) })
+    let engine = engine_settings(&settings);
+    Ok(ConfigSnapshot { settings, engine, routes, courier, policy, pipeline: Pipeline::new(Vec::new()) })
 }
 
 fn courier(settings: &Settings) -> Result<Courier, String> {

@@ -1,15 +1,13 @@
 //! A disk that does not answer.
 
-use super::{
-    Acceptor, CHUNK_BYTES, SessionContext,
-    pipeline::{Check, Pipeline, View},
-};
+use super::{Acceptor, CHUNK_BYTES, SessionContext};
 use crate::serve::{
     clock::Clock,
     connection,
     delivery_log::DeliveryLog,
     driver::{Answer, Driver, Leased},
     operator,
+    pipeline::{Check, Pipeline, View},
     snapshot::ConfigSnapshot,
     wiring,
 };

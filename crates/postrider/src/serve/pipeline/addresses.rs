@@ -1,10 +1,10 @@
 //! The check of recipients: who may send where, and which addresses stand for others.
 
-use super::pipeline::{Check, View};
-use crate::own_address;
+use super::{Check, Rules, View};
+use crate::{own_address, routing::Routes};
 use engine::accept::{Source, Stage, Verdict};
 use inbound::Answer;
-use mail::{ForwardPath, Recipient};
+use mail::{Enhanced, ForwardPath, NextHop, Recipient, Reply};
 
 /// Refuses mail of clients that is not ours to take, and redirects mail for address literals of this machine, for the
 /// postmaster (RFC 5321 §4.5.1) and for a root that nobody reads.
@@ -20,24 +20,38 @@ impl Check for Addresses {
     }
 }
 
+/// Returns whether a Maildir can be named after the recipient, where its mail goes into one.
+///
+/// # Errors
+/// The reply that refuses it. Mail for it would be returned later.
+fn is_deliverable(path: &ForwardPath, routes: &Routes) -> Result<(), Reply> {
+    let Some(mailbox) = path.mailbox().filter(|mailbox| !delivery::can_have_maildir(mailbox)) else {
+        return Ok(());
+    };
+    if !matches!(routes.recipient(path).next_hop, NextHop::Maildir(_)) {
+        return Ok(());
+    }
+    let text = format!("<{mailbox}>: no mailbox here can have this name");
+    Err(Reply::new(550, Enhanced(5, 1, 1), text))
+}
+
 fn judge(view: &View<'_>, recipient: &Recipient) -> Verdict {
-    let (config, policy) = (view.config, &view.config.policy);
+    let Rules { settings, policy, routes } = view.rules;
     let (client, connected_to) = match &view.facts.source {
         Source::Smtp { peer, local } => (Some(peer.ip()), Some(local.ip())),
         Source::Local { .. } | Source::Report => (None, None),
     };
-    let own = own_address::resolve(&recipient.path, &config.settings, connected_to);
+    let own = own_address::resolve(&recipient.path, settings, connected_to);
     let path = own.as_ref().unwrap_or(&recipient.path);
     let judged = client.map_or(Ok(()), |client| policy.recipient(client, path));
     // What this machine sends to a name that no Maildir can have is returned by a report.
-    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| config.is_deliverable(path)));
+    let judged = judged.and_then(|()| client.map_or(Ok(()), |_| is_deliverable(path, routes)));
     if let Err(reply) = judged {
         return Verdict::Reject(reply);
     }
     // Programs on this machine write to root as well.
     let is_for_postmaster =
         policy.is_for_postmaster(path) || client.is_none() && policy.is_for_absent_root(path);
-    let path =
-        if is_for_postmaster { Some(ForwardPath::Mailbox(config.settings.postmaster.clone())) } else { own };
+    let path = if is_for_postmaster { Some(ForwardPath::Mailbox(settings.postmaster.clone())) } else { own };
     path.map_or(Verdict::Pass, |path| Verdict::Redirect(vec![Recipient { path, ..recipient.clone() }]))
 }

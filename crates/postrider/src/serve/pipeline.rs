@@ -1,20 +1,35 @@
 //! The accept pipeline: which checks are asked at which stage, and how a draft waits for them.
 
-use super::addresses::Addresses;
-use crate::serve::{snapshot::ConfigSnapshot, wiring::LOOKUP_TIMEOUT};
+mod addresses;
+
+use crate::routing::Routes;
+use addresses::Addresses;
+use config::Settings;
 use engine::accept::{Decisions, Facts, Next, Source, Stage, Verdict};
 use inbound::Answer;
 use mail::{Envelope, Message, Part, ReceivedContent, Recipient, Reply};
+use policy::Policy;
 use smtp::server::replies;
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, time::Duration};
 use tokio::time::timeout;
+
+/// How long a draft waits for a check; then its sender is told to try again.
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The configuration by which checks judge.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) policy: &'a Policy,
+    pub(crate) routes: &'a Routes,
+}
 
 /// What a check sees. What a stage does not have yet is empty.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) stage: Stage,
-    /// The configuration by which the transaction is judged from its first stage to its last one.
-    pub(crate) config: &'a ConfigSnapshot,
+    /// The same from the transaction's first stage to its last one.
+    pub(crate) rules: Rules<'a>,
     pub(crate) facts: &'a Facts,
     /// As the client gave it so far.
     pub(crate) envelope: Option<&'a Envelope>,
@@ -32,8 +47,8 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(crate) fn new(stage: Stage, config: &'a ConfigSnapshot, facts: &'a Facts) -> Self {
-        Self { stage, config, facts, envelope: None, recipient: None, header: &[], body: &[], content: None }
+    pub(crate) fn new(stage: Stage, rules: Rules<'a>, facts: &'a Facts) -> Self {
+        Self { stage, rules, facts, envelope: None, recipient: None, header: &[], body: &[], content: None }
     }
 
     pub(crate) fn with_envelope(self, envelope: &'a Envelope) -> Self {
@@ -176,13 +191,13 @@ impl Pipeline {
     /// The reply that refuses it.
     pub(crate) async fn judge(
         &self,
-        config: &ConfigSnapshot,
+        rules: Rules<'_>,
         facts: &Facts,
         envelope: &Envelope,
         content: &ReceivedContent,
         decisions: &mut Decisions,
     ) -> Result<(), Reply> {
-        let view = |stage| View::new(stage, config, facts);
+        let view = |stage| View::new(stage, rules, facts);
         self.ask(view(Stage::Connect), decisions).await?;
         let mut given = Envelope { recipients: Vec::new(), ..envelope.clone() };
         self.ask(view(Stage::Mail).with_envelope(&given), decisions).await?;
@@ -213,12 +228,12 @@ impl Pipeline {
     }
 
     /// Takes a report of this server through the pipeline. Nobody would hear of a refusal, so that it changes nothing.
-    pub(crate) async fn judge_report(&self, config: &ConfigSnapshot, report: Message) -> Option<Message> {
+    pub(crate) async fn judge_report(&self, rules: Rules<'_>, report: Message) -> Option<Message> {
         let facts = Facts::new(Source::Report);
         let mut decisions = Decisions::default();
         let bytes = report.content.in_memory().unwrap_or_default();
         let content = ReceivedContent::from_bytes(bytes, 0);
-        if let Err(reply) = self.judge(config, &facts, &report.envelope, &content, &mut decisions).await {
+        if let Err(reply) = self.judge(rules, &facts, &report.envelope, &content, &mut decisions).await {
             tracing::warn!(
                 "{}: a check rejects this notification; it is sent nevertheless: {reply}",
                 report.id
