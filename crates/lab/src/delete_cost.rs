@@ -16,14 +16,14 @@ use std::{
 };
 use tokio::runtime::Runtime;
 
-/// Store messages in the spool and settle them: what does deletion cost?
+/// Measure what the deletion of stored messages costs
 ///
 /// Stored by groups, each message a transaction of its own, the next group when all of one are durable: so many
 /// sessions at once. Settled in two ways: each group's outcomes beside the next group, as in a relay that keeps up; and
 /// all of them behind the last message, as when a queue is emptied.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteCostArgs {
-    /// What keeps the mail; several are tried in turn
+    /// The backend; several are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "log,queue-dirs")]
     backend: Vec<Backend>,
     /// Messages

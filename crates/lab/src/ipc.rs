@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Measure round trips between two threads over sockets, pipes, memory and eventfds
+/// Measure round trips between two threads over sockets, pipes, shared memory and eventfds
 #[derive(Debug, Args)]
 pub(crate) struct IpcArgs {
     /// Octets of the buffers

@@ -69,13 +69,13 @@ enum Verb {
     Readwrite(disk::readwrite::ReadwriteArgs),
     #[command(name = "fsperf1")]
     Fsperf(disk::fsperf::FsperfArgs),
-    /// Log formatted lines, and sync after so many (fsseq1 of sendmail X)
+    /// Write formatted log lines, with a sync after a number of lines (fsseq1 of sendmail X)
     Fsseq1(disk::fsseq::FsseqArgs),
-    /// Log buffered records of 256 to 16384 octets, and sync after so many
+    /// Write buffered records of 256 to 16384 octets, with a sync after a number of records
     Fsseq2(disk::fsseq::FsseqArgs),
-    /// Log 40,000 KB with a write for each record, and sync after so many
+    /// Write 40,000 KB with a write for each record, and a sync after a number of records
     Fsseq3(disk::fsseq::FsseqArgs),
-    /// Log 100,000 small records with a write for each, and sync after so many
+    /// Write 100,000 small records with a write for each, and a sync after a number of records
     Fsseq4(disk::fsseq::FsseqArgs),
     Man(man::ManArgs),
     #[command(visible_alias = "ministat")]

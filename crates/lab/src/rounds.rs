@@ -13,7 +13,7 @@ use std::{
 /// How often something is measured.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Rounds {
-    /// Measure so often; figures are the median, with the smallest and the largest beside it
+    /// The number of rounds; figures are the median, the smallest and the largest
     #[arg(long = "rounds", value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) count: u32,
 }

@@ -5,7 +5,7 @@ use super::Runner;
 use clap::Args;
 use std::time::Duration;
 
-/// Send random mail as Postal does, with a line of figures a minute
+/// Send random mail as Postal does, with a line of figures each minute
 #[derive(Debug, Args)]
 pub(crate) struct PostalArgs {
     /// Largest size of a body, in KB
@@ -24,7 +24,7 @@ pub(crate) struct PostalArgs {
     /// Messages a minute at most
     #[arg(short = 'r', value_name = "COUNT", default_value = "24000", value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
-    /// Of 100 connections, so many by TLS
+    /// The percentage of connections with TLS
     #[arg(short = 's', value_name = "PERCENT", default_value = "0", value_parser = clap::value_parser!(u8).range(..=100))]
     tls: u8,
     /// Show the conversations

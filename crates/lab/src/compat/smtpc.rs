@@ -19,7 +19,7 @@ pub(crate) struct SmtpcArgs {
     /// Where to
     #[arg(short = 'r', value_name = "HOST[:PORT]")]
     relay: String,
-    /// Time for each answer
+    /// Timeout for each reply
     #[arg(short = 'O', value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     #[command(flatten)]

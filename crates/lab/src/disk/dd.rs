@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Write a large file, and tell the cache's speed from the disk's
+/// Write a large file, and measure the speed of the cache and of the disk
 ///
 /// Operands are dd's: `ibs=`, `obs=` or `bs=` octets of a block, `count=` blocks, `of=` the file, which must
 /// not be there yet. What is written are zeros.

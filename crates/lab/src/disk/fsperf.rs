@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-/// Operate on queue-like files: OPERATIONS in turn on FILES names
+/// Create, sync, rename and delete queue files: OPERATIONS on FILES names
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct FsperfArgs {

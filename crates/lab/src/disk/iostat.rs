@@ -18,12 +18,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Count what a disk and processes do, a message
+/// Count disk writes and the CPU time of processes for each message
 ///
-/// Looks until COMMAND ends, or for so many intervals. The exit code is 1 if the command fails.
+/// Measures until COMMAND ends, or for a number of intervals. The exit code is 1 if the command fails.
 #[derive(Debug, Args)]
 pub(crate) struct IostatArgs {
-    /// A line every so many seconds
+    /// Print a line every SECONDS seconds
     #[arg(short = 'w', value_name = "SECONDS", default_value = "5", value_parser = crate::sink::seconds_of)]
     interval: Duration,
     /// Lines, where there is no command
@@ -32,16 +32,16 @@ pub(crate) struct IostatArgs {
     /// Processes to count
     #[arg(short = 'p', value_name = "PID,…", value_delimiter = ',')]
     pids: Vec<u32>,
-    /// All processes of this control group, also those that come later
+    /// All processes of this control group, also later ones
     #[arg(short = 'g', long = "cgroup", value_name = "DIRECTORY")]
     group: Option<PathBuf>,
     /// Show the figures for one of so many messages
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// On the disk that is meant
+    /// A directory on the disk to measure
     #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// Run this meanwhile
+    /// The command to run while measuring
     #[arg(last = true)]
     command: Vec<String>,
 }

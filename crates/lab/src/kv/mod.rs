@@ -22,16 +22,16 @@ use backend::{Backend, ENGINES, StepFactory};
 use clap::Args;
 use std::{fs, path::PathBuf, time::Instant};
 
-/// Put small records into several stores, and compare
+/// Compare stores of small records
 #[derive(Debug, Args)]
 pub(crate) struct KvArgs {
-    /// Which stores [default: all this program was built with]
+    /// The stores [default: all that the program was built with]
     #[arg(long = "backend", value_name = "NAME,…", value_delimiter = ',', value_parser = backend::find)]
     backends: Vec<StepFactory>,
     /// Records to write
     #[arg(short = 'n', value_name = "COUNT", default_value = "100000", value_parser = clap::value_parser!(u32).range(1..))]
     records: u32,
-    /// Durable after so many records; several are tried in turn
+    /// Records for each sync; several values are measured in turn
     #[arg(short = 'T', value_name = "COUNT,…", value_delimiter = ',', default_value = "100000,10000,1000,100",
         value_parser = clap::value_parser!(u32).range(1..))]
     groups: Vec<u32>,
@@ -39,10 +39,10 @@ pub(crate) struct KvArgs {
     #[arg(short = 'l', value_name = "BYTES,…", value_delimiter = ',', default_value = "20",
         value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     lengths: Vec<u32>,
-    /// Checkpoint after so many records: the store may then let go of its log
+    /// Records between checkpoints, after which a store can free its log
     #[arg(short = 'C', value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     checkpoint: Option<u32>,
-    /// No round lasts longer; its rates are those of what was written until then
+    /// The longest duration of a round in seconds; rates are those of the records written until then
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::sink::seconds_of)]
     limit: std::time::Duration,
     #[command(flatten)]

@@ -18,16 +18,16 @@ use std::{
     time::Instant,
 };
 
-/// Queue messages in sendmail's way, by directories and senders
+/// Measure queue creation with several directories and senders
 ///
 /// Both the rate of all senders and the time one message takes are shown: with ten senders the second can be
 /// fifty times as long while the first is a fifth.
 #[derive(Debug, Args)]
 pub(crate) struct QueuedirsArgs {
-    /// Queue directories; several are tried in turn
+    /// The number of queue directories; several are measured in turn
     #[arg(short = 'q', value_name = "COUNT,…", value_delimiter = ',', default_value = "1,5,10,20", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) directories: Vec<u32>,
-    /// Senders at the same time; several are tried in turn [default: 1,10; with --mta 1,10,20,30,100]
+    /// The number of concurrent senders; several are measured in turn [default: 1,10; with --mta 1,10,20,30,100]
     #[arg(short = 's', value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
     senders: Vec<u32>,
     /// Messages
@@ -39,10 +39,10 @@ pub(crate) struct QueuedirsArgs {
     /// Do not sync
     #[arg(short = 'S')]
     no_sync: bool,
-    /// How the cost of an entry grows with those that are there
+    /// Measure how the cost of an entry grows with the number of entries
     #[arg(long)]
     slope: bool,
-    /// Through a daemon that is started for it, by SMTP over kept connections, instead of files of our own
+    /// Measure a daemon over SMTP with connections that stay open, instead of files
     #[arg(long, value_enum, conflicts_with_all = ["no_sync", "slope"])]
     mta: Option<Mta>,
     #[command(flatten)]

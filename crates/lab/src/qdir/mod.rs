@@ -25,13 +25,13 @@ enum Mta {
 /// Which daemon, and where its raw figures go.
 #[derive(Debug, Args)]
 struct DaemonArgs {
-    /// With --mta: what keeps the mail; several are tried in turn
+    /// With --mta: the backend; several are measured in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "log,queue-dirs", requires = "mta")]
     backend: Vec<daemon::Backend>,
     /// With --mta: the program [default: $POSTRIDER, or postrider on the path]
     #[arg(long, value_name = "PATH", requires = "mta")]
     binary: Option<PathBuf>,
-    /// With --mta: where results go; a new directory is made there
+    /// With --mta: the directory of the results; a new directory is created in it
     #[arg(long, value_name = "DIRECTORY", default_value = "results", requires = "mta")]
     results: PathBuf,
 }

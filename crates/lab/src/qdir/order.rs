@@ -14,7 +14,7 @@ use std::{
     time::Instant,
 };
 
-/// Read and sort a queue of sendmail's kind in each order, phase by phase
+/// Measure reading and sorting of a queue in each order
 #[derive(Debug, Args)]
 pub(crate) struct QueuerunArgs {
     /// Messages in the queue
@@ -23,16 +23,16 @@ pub(crate) struct QueuerunArgs {
     /// Only these orders
     #[arg(long, value_enum, value_delimiter = ',')]
     pub(super) order: Vec<Order>,
-    /// Empty the kernel's caches before each round; needs root. With --mta: both with and without
+    /// Drop the page cache before each round; needs root. With --mta: rounds with and without
     #[arg(long)]
     pub(super) cold: bool,
-    /// Measure so often; none is dropped
+    /// The number of rounds; all are reported
     #[arg(long, value_name = "COUNT", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
-    /// Through a daemon's queue, which is filled for it, by its own `queue run`, instead of files of our own
+    /// Measure a daemon's `queue run`, instead of files
     #[arg(long, value_enum)]
     mta: Option<Mta>,
-    /// With --mta: also deliver all of it in each order, with so many connections
+    /// With --mta: also deliver the queue in each order, with this number of connections
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', requires = "mta", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) runners: Vec<u32>,
     #[command(flatten)]
@@ -47,24 +47,24 @@ pub(crate) struct QueuerunArgs {
 /// sendmail's QueueSortOrder, and some of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Order {
-    /// By size and recipients, as the file says; sendmail's default
+    /// By size and recipients in the file; the default of sendmail
     Priority,
-    /// By name, which opens nothing
+    /// By name; opens no file
     Filename,
     /// By recipient's host, then priority
     Host,
-    /// By the file's time
+    /// By the modification time of the file
     Modification,
     Random,
-    /// By when it was submitted, as the file says
+    /// By the submission time in the file
     Time,
-    /// As the directory gives them
+    /// In the order of the directory
     None,
-    /// By size of the content; files of our own only
+    /// By the size of the content; not with --mta
     Smallest,
-    /// Small ones past bulk; with --mta only
+    /// Small messages before bulk; with --mta only
     Fair,
-    /// By when it must be done; with --mta only
+    /// By expiry time; with --mta only
     Deadline,
 }
 

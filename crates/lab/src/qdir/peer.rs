@@ -11,7 +11,7 @@ use std::{
 /// Whom to measure beside.
 #[derive(Debug, Args)]
 pub(super) struct PeerArgs {
-    /// With --mta: another one too, on the same disk and by the same numbers; needs root, and `PEERS/install sendmail
+    /// With --mta: also measure this MTA, on the same disk; needs root, and `PEERS/install sendmail
     /// postfix` once
     #[arg(long, value_enum, requires = "mta")]
     peer: Option<Peer>,

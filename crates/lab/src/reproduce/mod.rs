@@ -34,7 +34,7 @@ pub(crate) struct ReproduceArgs {
     /// Where results go [default: results/reproduce, or results/reproduce-quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
-    /// On the disk that is meant
+    /// A directory on the disk to measure
     #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
 }

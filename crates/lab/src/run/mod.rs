@@ -27,21 +27,21 @@ use std::{
 
 /// Run a scenario: source into sink, or source through an MTA into sink
 ///
-/// A relay run ends only when the sink has everything, and its ceiling is measured beside it.
+/// A relay run ends when the sink has all messages; its ceiling is measured, too.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// What to do
+    /// The operation
     scenario: PathBuf,
-    /// So many rounds instead of the scenario's
+    /// The number of rounds, instead of that of the scenario
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
-    /// So many messages a run instead of the scenario's
+    /// The number of messages of a run, instead of that of the scenario
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     /// Numbers of sessions, instead of those of the scenario
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     sessions: Vec<u32>,
-    /// Where results go; a new directory is made there
+    /// The directory of the results; a new directory is created in it
     #[arg(long, value_name = "DIRECTORY", default_value = "results")]
     results: PathBuf,
 }

@@ -23,7 +23,7 @@ pub(crate) enum Model {
     Async,
 }
 
-/// Take mail and throw it away, to measure who sends it
+/// Accept mail and discard it, to measure the sender
 ///
 /// The single-letter options are those of Postfix's smtp-sink(1).
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub(crate) struct SinkArgs {
     /// At the end, print what happened as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Refuse this share of RCPT commands with 4xx, by chance
+    /// Reply 4xx to this percentage of RCPT commands, at random
     #[arg(long, value_name = "PERCENT", default_value = "0", hide_default_value = true,
         value_parser = clap::value_parser!(u8).range(..=100))]
     defer: u8,
@@ -60,13 +60,13 @@ pub(crate) struct SinkArgs {
     /// Do not announce AUTH
     #[arg(short = 'a')]
     no_auth: bool,
-    /// Answer DATA, wait, then say 550 and close without reading the content
+    /// Reply to DATA, wait, reply 550 and close without reading the content
     #[arg(short = 'A', value_name = "SECONDS", value_parser = seconds_of)]
     abort_delay: Option<Duration>,
-    /// What a soft refusal says
+    /// The text of a temporary rejection
     #[arg(short = 'b', value_name = "REPLY", value_parser = |t: &str| refusal(t, '4'))]
     soft_reply: Option<String>,
-    /// What a hard refusal says
+    /// The text of a permanent rejection
     #[arg(short = 'B', value_name = "REPLY", value_parser = |t: &str| refusal(t, '5'))]
     hard_reply: Option<String>,
     /// Show running counters
@@ -87,13 +87,13 @@ pub(crate) struct SinkArgs {
     /// Do not announce ENHANCEDSTATUSCODES
     #[arg(short = 'E')]
     no_enhanced: bool,
-    /// Refuse these commands with 5xx: CONNECT HELO EHLO LHLO MAIL RCPT VRFY DATA . RSET NOOP QUIT
+    /// Reply 5xx to these commands: CONNECT HELO EHLO LHLO MAIL RCPT VRFY DATA . RSET NOOP QUIT
     #[arg(short = 'f', value_name = "COMMAND,…", value_parser = VerbSet::parse)]
     hard: Option<VerbSet>,
     /// Disable XFORWARD
     #[arg(short = 'F')]
     no_xforward: bool,
-    /// Our name in the greeting, HELO and EHLO
+    /// The name in the greeting, HELO and EHLO
     #[arg(short = 'h', value_name = "NAME", default_value = "postlab-sink")]
     hostname: String,
     /// Wait after DATA before the content is read
@@ -102,7 +102,7 @@ pub(crate) struct SinkArgs {
     /// Speak LMTP
     #[arg(short = 'L')]
     lmtp: bool,
-    /// Simultaneous connections; more wait in the kernel
+    /// The highest number of concurrent connections; more wait in the kernel
     #[arg(short = 'm', value_name = "COUNT", default_value = "256", value_parser = clap::value_parser!(u32).range(1..))]
     max_sessions: u32,
     /// End after this many messages, when a session closes
@@ -123,10 +123,10 @@ pub(crate) struct SinkArgs {
     /// Close without a reply after these commands
     #[arg(short = 'q', value_name = "COMMAND,…", value_parser = VerbSet::parse)]
     drop: Option<VerbSet>,
-    /// Answer these commands with 421 and close
+    /// Reply 421 to these commands and close
     #[arg(short = 'Q', value_name = "COMMAND,…", value_parser = VerbSet::parse)]
     shut: Option<VerbSet>,
-    /// Refuse these commands with 4xx
+    /// Reply 4xx to these commands
     #[arg(short = 'r', value_name = "COMMAND,…", value_parser = VerbSet::parse)]
     soft: Option<VerbSet>,
     /// Change the root directory; needs privileges
@@ -142,7 +142,7 @@ pub(crate) struct SinkArgs {
     /// processor time
     #[arg(long, value_name = "MICROSECONDS", default_value = "0", hide_default_value = true, value_parser = crate::spin::micros_of)]
     spin: Duration,
-    /// Time for a command to come, or a reply to leave
+    /// Timeout for a command to arrive, or for a reply to be sent
     #[arg(short = 't', value_name = "SECONDS", default_value = "100", value_parser = seconds_of)]
     timeout: Duration,
     /// TCP window
@@ -160,7 +160,7 @@ pub(crate) struct SinkArgs {
     /// Wait before answering a command; with odds, a random multiple
     #[arg(short = 'W', value_name = "COMMAND:SECONDS[:ODDS]", value_parser = command_delay)]
     delays: Vec<(Verb, Delay)>,
-    /// Where to listen: [inet:][host]:port or unix:path
+    /// The address to listen on: [inet:][host]:port or unix:path
     pub(crate) endpoint: Endpoint,
     /// Connections that may wait in the kernel
     #[arg(default_value = "4096", value_parser = clap::value_parser!(i32).range(1..))]

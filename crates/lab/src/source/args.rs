@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// Send mail, and measure how it is taken
+/// Send mail, and measure how the server accepts it
 ///
 /// The single-message options are those of Postfix's smtp-source(1). Failures are counted and never end the run; with any,
 /// the exit code is 1.
@@ -27,14 +27,14 @@ pub(crate) struct SourceArgs {
     /// Show this help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// Speak EHLO and pipeline commands; with a depth, also so many messages at once on a connection
+    /// Send EHLO and pipeline commands; with a depth, also this number of messages at once on a connection
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "1", require_equals = true,
         value_parser = clap::value_parser!(u16).range(1..))]
     pipeline: Option<u16>,
     /// STARTTLS first; the certificate is not checked
     #[arg(long)]
     tls: bool,
-    /// Of 100 connections, so many by TLS
+    /// The percentage of connections with TLS
     #[arg(long, value_name = "PERCENT", default_value = "100", hide_default_value = true, requires = "tls",
         value_parser = clap::value_parser!(u8).range(..=100))]
     tls_share: u8,
@@ -44,10 +44,10 @@ pub(crate) struct SourceArgs {
     /// Random text of a random size, with a checksum for `sink --verify`
     #[arg(long, value_name = "MIN:MAX", value_parser = sizes_of, conflicts_with_all = ["length", "file", "old"])]
     random_size: Option<(u64, u64)>,
-    /// Each message goes to one of the addresses in this file, a line each
+    /// Send each message to one of the addresses in this file (one on each line)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "numbered", "recipients"])]
     users: Option<PathBuf>,
-    /// Each message comes from one of the addresses in this file
+    /// Use one of the addresses in this file as the sender of each message
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     senders: Option<PathBuf>,
     /// Connect from these addresses in turn; ADDRESS+COUNT is as many from there on, for more connections than an
@@ -57,10 +57,10 @@ pub(crate) struct SourceArgs {
     /// Write the conversations to this file
     #[arg(long, value_name = "FILE")]
     transcript: Option<PathBuf>,
-    /// And each connection's to a file of its own, with a number behind the name
+    /// Write each connection to a file of its own, with a number after the name
     #[arg(long, requires = "transcript")]
     transcript_each: bool,
-    /// Messages a second, whether the server keeps up or not; each one's time counts from when it was due
+    /// Messages a second, whether the server keeps up or not; latencies count from the time when a message is due
     #[arg(long, value_name = "PER SECOND", value_parser = rate_of)]
     pub(crate) rate: Option<f64>,
     /// Show times by phase
@@ -72,11 +72,11 @@ pub(crate) struct SourceArgs {
     /// Event loops [default: one for two cores]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
-    /// Before a loop sleeps, look for so long whether there is something to do: for ceilings, where the peer answers
+    /// Before an event loop sleeps, poll for this time whether there is something to do: for ceilings, where the peer answers
     /// sooner than a thread wakes up. It takes processor time
     #[arg(long, value_name = "MICROSECONDS", default_value = "0", hide_default_value = true, value_parser = crate::spin::micros_of)]
     spin: Duration,
-    /// Time for each answer
+    /// Timeout for each reply
     #[arg(long, value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
     timeout: Option<Duration>,
     /// Use IPv4 only
@@ -85,7 +85,7 @@ pub(crate) struct SourceArgs {
     /// Use IPv6 only
     #[arg(short = '6')]
     ipv6: bool,
-    /// Exit with 0 even if replies refused messages
+    /// Exit with 0 even if messages were rejected
     #[arg(short = 'A')]
     pub(crate) refusals_are_fine: bool,
     /// Show a running counter of messages
@@ -109,10 +109,10 @@ pub(crate) struct SourceArgs {
     /// Speak LMTP
     #[arg(short = 'L')]
     lmtp: bool,
-    /// How many messages
+    /// The number of messages
     #[arg(short = 'm', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) messages: u64,
-    /// Our name in HELO and in the default addresses [default: the machine's]
+    /// The name in HELO and in the default addresses [default: the name of the machine]
     #[arg(short = 'M', value_name = "NAME")]
     hostname: Option<String>,
     /// Prepend a number that never repeats to each recipient
@@ -124,7 +124,7 @@ pub(crate) struct SourceArgs {
     /// Recipients of each message; a number is prepended
     #[arg(short = 'r', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     recipients: u32,
-    /// Rest for a random time up to this between a session's messages
+    /// Pause for a random time, up to this, between the messages of a session
     #[arg(short = 'R', value_name = "SECONDS", value_parser = crate::sink::seconds_of, conflicts_with = "wait")]
     random_wait: Option<Duration>,
     /// Sessions at the same time
@@ -142,10 +142,10 @@ pub(crate) struct SourceArgs {
     /// Show the conversations
     #[arg(short = 'v', action = ArgAction::Count)]
     verbose: u8,
-    /// Rest so long between a session's messages
+    /// Pause between the messages of a session
     #[arg(short = 'w', value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
     wait: Option<Duration>,
-    /// Where to: [inet:]host[:port] or unix:path; the port is 25 unless said
+    /// The server: [inet:]host[:port] or unix:path; the default port is 25
     #[arg(value_parser = |t: &str| Endpoint::parse(t, Some(25)))]
     endpoint: Endpoint,
 }

@@ -34,7 +34,7 @@ pub(crate) struct Setup {
     pub(crate) keeps: bool,
     /// And so often at most: a random number up to this for each connection.
     pub(crate) per_connection: Option<u32>,
-    /// Of 100 connections, so many by TLS.
+    /// The percentage of connections with TLS.
     pub(crate) tls_percent: u8,
     /// TLS before the first message, by STARTTLS.
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,

@@ -37,16 +37,16 @@ pub(crate) struct SyscallsArgs {
     /// Show the count for one of so many messages too
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
-    /// Watch on for so long when the command has ended: what was put off until then
+    /// Continue for this time after the command has ended, to count deferred work
     #[arg(long, value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
     then: Option<Duration>,
-    /// What counts [default: bpftrace where it works]
+    /// The tracer [default: bpftrace where it works]
     #[arg(long, value_enum)]
     with: Option<Counter>,
     /// Print CSV
     #[arg(long)]
     csv: bool,
-    /// What is done meanwhile; a phase
+    /// The command to measure; a phase
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }

@@ -246,7 +246,7 @@ fn placed(engine: &Engine, job: &JobView) -> RecipientInfo {
             row.status = Status::Suspended;
             row.next_ms = Some(engine.on_wall(*until).0);
             row.last = Some(reason.text.to_string());
-            row.reason = Some(format!("the destination is probed then: {}", reason.text));
+            row.reason = Some("the destination is probed then".to_owned());
         }
         queue::JobStatus::InFlight => row.status = Status::InFlight,
         queue::JobStatus::Waiting(due) => {
