@@ -1,50 +1,50 @@
-//! The interface between a delivery and the queue's driver: leases in, outcomes back.
+//! The interface between a delivery and the driver of the engine: leases in, outcomes back.
 
 use bytes::Bytes;
 use mail::{Attempt, ChunkId, ForwardPath, Outcome, QueueId, SharedMessage};
 use std::future::Future;
 
-/// One message to some of its recipients, all at one destination: one transaction.
+/// A leased job: one message to some of its recipients, all at one destination.
 #[derive(Debug, Clone)]
 pub struct LeasedMessage {
     /// The message.
     pub id: QueueId,
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,
-    /// Still in memory on a first attempt; else [`WorkSource::message`] reads it back.
+    /// The message, if it is still in memory; else [`WorkSource::message`] reads it.
     pub message: Option<SharedMessage>,
-    /// Milliseconds it waited since acceptance or its last attempt, for the log.
+    /// The time since acceptance or the last attempt in milliseconds, for the log.
     pub queued_ms: u64,
 }
 
-/// The queue's side of one connection to one destination. All methods are cheap; none blocks.
+/// The work of one connection to one destination. All methods are cheap; none blocks.
 pub trait WorkSource: Send + Sync + 'static {
-    /// The next lease for this destination, if there is one and its window allows.
+    /// Leases the next job of the destination, if there is one and its window allows.
     fn next_lease(&self) -> Option<LeasedMessage>;
 
-    /// Resolves when [`WorkSource::next_lease`] may have something again, and at shutdown (`next_lease` then gives
-    /// nothing and [`WorkSource::should_close`] is true).
+    /// Resolves when [`WorkSource::next_lease`] may return a lease again, and at shutdown: then `next_lease` returns
+    /// nothing and [`WorkSource::should_close`] returns true.
     fn wait_for_work(&self) -> impl Future<Output = ()> + Send;
 
-    /// Asks the delivery to finish its leases and return.
+    /// Returns whether the delivery should finish its leases and return.
     fn should_close(&self) -> bool;
 
-    /// The lease's message, from memory or read back from the spool. An error is the outcome to settle with.
+    /// Returns the message of a lease, from memory or read from the spool. An error is the outcome of the recipients.
     fn message(&self, lease: &LeasedMessage) -> impl Future<Output = Result<SharedMessage, Outcome>> + Send;
 
-    /// A stored part of its content.
+    /// Reads a chunk of content from the spool.
     fn chunk(&self, chunk_id: ChunkId) -> impl Future<Output = Result<Bytes, Outcome>> + Send;
 
-    /// Is there such a user? Asked of those whose Maildirs are ours.
+    /// Returns whether a recipient of a local domain exists.
     fn is_local_user(&self, recipient: &ForwardPath) -> bool;
 
-    /// Takes the outcome of each recipient of the lease, by index: every recipient exactly once.
+    /// Completes a lease with the outcome of each recipient, by index: every recipient exactly once.
     fn complete(&self, lease: LeasedMessage, results: Vec<(u32, Outcome)>, attempt: &Attempt);
 
-    /// The connection was lost before the lease's transaction began on the wire: give it back, no attempt counted.
+    /// Returns a lease whose transaction never began on the wire. No attempt is counted.
     fn return_lease(&self, lease: LeasedMessage);
 
-    /// No host of the destination could be used at all. `outcome` deferred: the whole destination is
-    /// suspended. Failed (null MX, no such domain): every recipient waiting for it fails with it.
+    /// Reports that no host of the destination could be used. A deferred `outcome` suspends the destination. A failed
+    /// one (null MX, no such domain) fails every recipient that waits for it.
     fn unreachable(&self, outcome: Outcome, attempt: &Attempt);
 }

@@ -1,8 +1,8 @@
-//! What a server announced in its reply to EHLO or LHLO.
+//! The extensions in a server's reply to EHLO or LHLO.
 
 use mail::{ContentTraits, Reply};
 
-/// Keywords that matter to a client.
+/// The extensions that the client uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Capabilities {
     /// RFC 2920.
@@ -28,17 +28,17 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Can binary content be sent as it is?
+    /// Returns whether binary content can be sent unchanged.
     pub fn takes_binary(&self) -> bool {
         self.chunking && self.binary
     }
 
-    /// Can this content be sent as it is?
+    /// Returns whether this content can be sent unchanged.
     pub fn takes(&self, traits: ContentTraits) -> bool {
         if traits.is_binary { self.takes_binary() } else { self.eight_bit || !traits.is_8bit }
     }
 
-    /// From the reply; its first line is the server's name.
+    /// Reads the reply; its first line is the server's name.
     pub fn parse(reply: &Reply) -> Self {
         let mut c = Self::default();
         for line in reply.text().split('\n').skip(1) {

@@ -20,7 +20,7 @@ use mail::{
 use memchr::memchr;
 use std::{collections::VecDeque, sync::Arc};
 
-/// Which of the two languages.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// RFC 5321.
@@ -29,40 +29,40 @@ pub enum Protocol {
     Lmtp,
 }
 
-/// What a connection is told at its start.
+/// The settings of a connection.
 #[derive(Debug, Clone)]
 pub struct ClientSettings {
     /// SMTP or LMTP.
     pub protocol: Protocol,
-    /// Our name in EHLO.
+    /// The name in EHLO.
     pub hello: Box<str>,
-    /// Transactions whose content is on the wire while the next one begins, with a server that offers
-    /// PIPELINING; 1 waits for each.
+    /// Transactions whose content is on the wire while the next one begins, if the server offers PIPELINING; 1 waits
+    /// for each.
     pub depth: usize,
-    /// Send 8-bit content to a server without 8BITMIME as it is: most take it, and bouncing helps nobody. Reports of
-    /// our own ([`mail::Message::is_report`]) are sent as they are in any case.
+    /// Send 8-bit content unchanged to a server without 8BITMIME, since most servers take it. DSNs of this server
+    /// ([`mail::Message::is_report`]) are sent unchanged in any case.
     pub eight_bit_anyway: bool,
 }
 
-/// Something to write, in order.
+/// A piece of output, in the order of the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutputPiece {
-    /// Commands, or content that had to be changed.
+    /// Commands, or content that was changed.
     Text(Vec<u8>),
-    /// Content as it is in memory.
+    /// Unchanged content from memory.
     Content(Bytes),
-    /// Content in the spool: load it, hand it in with [`Connection::loaded`], and ask again.
+    /// A chunk of content in the spool: load it, pass it to [`Connection::loaded`], and ask again.
     Load(ChunkId),
 }
 
-/// News for the driver.
+/// An event for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The server answered EHLO: see [`Connection::capabilities`]. TLS or mail may begin.
+    /// The server accepted EHLO: see [`Connection::capabilities`]. TLS or mail may begin.
     Hello,
     /// The server is ready for TLS: do the handshake, then [`Connection::secured`].
     StartTls,
-    /// The server does not want TLS now.
+    /// The server refused STARTTLS.
     NoTls(Reply),
     /// A transaction ended: its name, and an outcome for each recipient by index.
     TransactionEnded(u64, Vec<RecipientResult>),
@@ -72,10 +72,10 @@ pub enum Event {
     Closing(Reply),
 }
 
-/// What is waited for; each has its timeout (RFC 5321 §4.5.3.2).
+/// The reply that the connection waits for; each has its time limit (RFC 5321 §4.5.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing: the connection rests.
+    /// None: the connection is idle.
     Idle,
     /// The greeting.
     Greeting,
@@ -87,7 +87,7 @@ pub enum Phase {
     Final,
 }
 
-/// What a reply will be to.
+/// The command that a reply will answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ExpectedReply {
     /// The connection itself.
@@ -126,38 +126,38 @@ impl From<Expected> for ExpectedReply {
     }
 }
 
-/// What a broken connection leaves of a transaction.
+/// A transaction on a connection that broke.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LostTransaction {
     /// The name of the transaction.
     pub name: u64,
     /// The content was sent, whole or nearly: the server may have taken it (RFC 1047).
     pub content_sent: bool,
-    /// Outcomes of recipients that were refused already.
+    /// Outcomes of recipients that were refused before.
     pub refused: Vec<RecipientResult>,
     /// Recipients without an outcome.
     pub open: Vec<u32>,
     /// RCPT commands that the server accepted.
     pub accepted_count: usize,
-    /// Some RCPT was sent, or was to be sent, and not answered.
+    /// An RCPT was sent, or was to be sent, and not answered.
     pub lacks_rcpt_reply: bool,
     /// DATA was sent, or was to be sent, and not answered; each command before it was answered.
     pub lacks_data_reply: bool,
 }
 
-/// What waits to be written.
+/// Output that waits to be written.
 #[derive(Debug)]
 enum QueuedOutput {
     Text(Vec<u8>),
-    /// Content begins; whether its dots are stuffed, and how it is converted.
+    /// The beginning of content: whether its dots are stuffed, and its conversion.
     Begin(bool, Option<Arc<Plan>>),
-    /// Converted content ends.
+    /// The end of converted content.
     End,
     Content(Bytes),
     Load(ChunkId),
 }
 
-/// The commands that are waiting for their reply, in order.
+/// The replies that are expected, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Greeting,
@@ -175,7 +175,7 @@ enum Expected {
     Quit,
 }
 
-/// See the module's text.
+/// A client connection. The module's documentation has the loop of a driver.
 #[derive(Debug)]
 pub struct Connection {
     settings: ClientSettings,
@@ -184,13 +184,13 @@ pub struct Connection {
     events: VecDeque<Event>,
     output: VecDeque<QueuedOutput>,
     capabilities: Capabilities,
-    /// Transactions whose content is sent, oldest first, and behind them the one whose commands are.
+    /// Transactions whose content was sent, oldest first, and behind them the one whose commands were.
     transactions: VecDeque<TransactionState>,
     /// The last of the transactions has not sent its content yet.
     opening: bool,
     /// MAIL commands that were queued, whatever their replies.
     mail_count: usize,
-    /// How the opening transaction's content travels.
+    /// The command that sends the content of the opening transaction.
     content_command: ContentCommand,
     needs_reset: bool,
     dot_stuffer: DotStuffer,
@@ -201,7 +201,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection that was just made: the greeting is expected.
+    /// A new connection that waits for the greeting.
     pub fn new(settings: ClientSettings) -> Self {
         Self {
             settings,
@@ -227,12 +227,12 @@ impl Connection {
         self.settings.protocol
     }
 
-    /// What the server offers.
+    /// Returns the extensions that the server offers.
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
     }
 
-    /// What is waited for now.
+    /// Returns the reply that the connection waits for.
     pub fn phase(&self) -> Phase {
         match self.expected.front() {
             None => Phase::Idle,
@@ -243,22 +243,22 @@ impl Connection {
         }
     }
 
-    /// What each reply still to come will be to, in order; for those who time replies.
+    /// Returns the commands of all expected replies, in order.
     pub fn expected_replies(&self) -> impl ExactSizeIterator<Item = ExpectedReply> {
         self.expected.iter().map(|expect| (*expect).into())
     }
 
-    /// No transaction is under way.
+    /// Returns whether no transaction is in flight and no reply is expected.
     pub fn is_idle(&self) -> bool {
         self.transactions.is_empty() && self.expected.is_empty() && self.output.is_empty()
     }
 
-    /// The server takes no further transaction on this connection.
+    /// Returns whether the server takes no further transaction on this connection.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// May [`Connection::begin`] be called?
+    /// Returns whether [`Connection::begin`] may be called.
     pub fn can_begin(&self) -> bool {
         // Only with PIPELINING may anything be sent behind content (RFC 2920 §3.1).
         let depth = if self.capabilities.pipelining { self.settings.depth.max(1) } else { 1 };
@@ -272,10 +272,10 @@ impl Connection {
         self.capabilities.transactions_max.is_some_and(|max| self.mail_count >= max)
     }
 
-    /// Takes bytes from the server.
+    /// Processes bytes from the server.
     ///
     /// # Errors
-    /// The server does not keep to the protocol: close, and see [`Connection::lost`].
+    /// The server violated the protocol: close the connection, and see [`Connection::lost`].
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolViolation> {
         self.reader.receive(bytes);
         let mut reader = std::mem::take(&mut self.reader);
@@ -300,7 +300,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Between transactions a server may only say that it closes (RFC 5321 §3.8).
+    /// Handles a reply that no command asked for. Between transactions a server may only close (RFC 5321 §3.8).
     fn unasked(&mut self, code: u16, raw: &[u8]) -> Result<(), ProtocolViolation> {
         if code != 421 {
             return Err(ProtocolViolation::Unasked);
@@ -309,7 +309,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next piece of news.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
@@ -332,7 +332,7 @@ impl Connection {
         self.expected.push_back(expected);
     }
 
-    /// The next piece to write; none when everything is written.
+    /// Returns the next piece to write; none when everything is written.
     pub fn next_piece(&mut self) -> Option<OutputPiece> {
         loop {
             return match self.output.pop_front()? {
@@ -340,7 +340,7 @@ impl Connection {
                 QueuedOutput::Content(bytes) => match &mut self.converter {
                     None => Some(self.dot_stuffer.pass(bytes)),
                     Some(converter) => match converter.push(&bytes) {
-                        // A header or a line is not whole yet.
+                        // A header or a line is not complete yet.
                         none if none.is_empty() => continue,
                         converted => Some(self.dot_stuffer.pass(converted.into())),
                     },
@@ -362,7 +362,7 @@ impl Connection {
         }
     }
 
-    /// The bytes that [`OutputPiece::Load`] asked for.
+    /// Passes the chunk that [`OutputPiece::Load`] asked for.
     pub fn loaded(&mut self, bytes: Bytes) {
         let front = self.output.front_mut();
         debug_assert!(matches!(front, Some(QueuedOutput::Load(_))), "nothing is to be loaded");
@@ -371,13 +371,13 @@ impl Connection {
         }
     }
 
-    /// Asks for TLS; [`Event::StartTls`] or [`Event::NoTls`] follows.
+    /// Sends STARTTLS; [`Event::StartTls`] or [`Event::NoTls`] follows.
     pub fn start_tls(&mut self) {
         self.ready = false;
         self.command("STARTTLS", Expected::StartTls);
     }
 
-    /// The handshake is done: everything said before is forgotten (RFC 3207 §4.2), EHLO goes out again.
+    /// Discards all state after the TLS handshake (RFC 3207 §4.2), and sends EHLO again.
     pub fn secured(&mut self) {
         self.capabilities = Capabilities::default();
         self.reader = ReplyReader::default();
@@ -390,12 +390,12 @@ impl Connection {
         self.command(&line, Expected::Ehlo);
     }
 
-    /// Sends a message. What the server cannot take is settled at once, without a word to it.
+    /// Begins a transaction. A transaction that the server cannot take ends at once, without a command.
     pub fn begin(&mut self, transaction: Transaction) {
         self.begin_converted(transaction, None);
     }
 
-    /// Sends a message whose content is converted to 7 bits on its way, if there is a plan for it.
+    /// Begins a transaction whose content is converted to 7 bits, if there is a plan for it.
     pub fn begin_converted(&mut self, transaction: Transaction, conversion: Option<Arc<Plan>>) {
         debug_assert!(self.can_begin(), "no transaction can begin now");
         let (is_converted, anyway) = (conversion.is_some(), self.settings.eight_bit_anyway);
@@ -443,7 +443,7 @@ impl Connection {
         }
     }
 
-    /// Says goodbye when nothing is under way.
+    /// Sends QUIT when nothing is in flight.
     pub fn quit(&mut self) {
         if !self.closing {
             self.closing = true;
@@ -464,8 +464,8 @@ impl Connection {
                 self.capabilities = Capabilities::parse(&to_reply(code, raw));
                 self.hello_done();
             }
-            // Older servers know HELO only (RFC 5321 §3.2), and some policies refuse EHLO alone with 550 or 554;
-            // LMTP has no such past.
+            // Older servers accept HELO only (RFC 5321 §3.2), and some policies refuse EHLO alone with 550 or 554.
+            // This does not apply to LMTP.
             Expected::Ehlo if (500..600).contains(&code) && self.settings.protocol == Protocol::Smtp => {
                 let line = format!("HELO {}", self.settings.hello);
                 self.command(&line, Expected::Helo);
@@ -482,7 +482,7 @@ impl Connection {
             Expected::Mail => self.mail_reply(is_ok, code, raw),
             Expected::Rcpt(i) => self.rcpt_reply(i, is_ok, code, raw),
             Expected::Data => self.data_reply(code, raw)?,
-            // Nobody can have taken what was not sent: a reply too many, or one that is out of step.
+            // Content that was not sent cannot have been accepted: there was a reply too many, or one out of step.
             Expected::Final | Expected::FinalFor(_) if is_ok && self.has_unsent_content() => {
                 return Err(ProtocolViolation::WrongReply);
             }
@@ -541,7 +541,7 @@ impl Connection {
         self.next_in_lock_step(i + 1);
     }
 
-    /// Without PIPELINING, and for BDAT, the next command goes when the last one's reply is there.
+    /// Sends the next command when the reply to the last one has come: without PIPELINING, and for BDAT.
     fn next_in_lock_step(&mut self, rcpt: usize) {
         let capabilities = self.capabilities.clone();
         let content_command = self.content_command;
@@ -563,7 +563,7 @@ impl Connection {
         }
     }
 
-    /// Every RCPT was answered, and nothing else is on the wire.
+    /// Continues when every RCPT was answered, and nothing else is on the wire.
     fn after_recipients(&mut self) {
         if self.opening().open_count() == 0 {
             self.fail_opening();
@@ -581,7 +581,7 @@ impl Connection {
         match code {
             354 if self.opening().open_count() > 0 => self.send_content(),
             354 => {
-                // All were refused, and yet it wants content: give it none (RFC 2920 §3.1).
+                // All recipients were refused, and the server wants content: send none (RFC 2920 §3.1).
                 self.text().extend_from_slice(b".\r\n");
                 if self.settings.protocol == Protocol::Lmtp {
                     // No recipient, no reply (RFC 2033 §4.2).
@@ -602,11 +602,11 @@ impl Connection {
         Ok(())
     }
 
-    /// The opening transaction ends without content.
+    /// Ends the opening transaction without content.
     fn fail_opening(&mut self) {
         let state = self.transactions.pop_back().expect("a transaction is opening");
         self.opening = false;
-        // The server still holds what MAIL began.
+        // MAIL was accepted, so the server still has the transaction open.
         self.needs_reset = state.is_open;
         self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
     }
@@ -645,7 +645,8 @@ impl Connection {
         }
     }
 
-    /// Of the oldest transaction: the next one's begins when that is answered for.
+    /// Returns whether content of the oldest transaction is still to be written. The next content begins when the
+    /// oldest transaction is answered.
     fn has_unsent_content(&self) -> bool {
         self.output.iter().any(|queued| !matches!(queued, QueuedOutput::Text(_)))
     }
@@ -668,7 +669,7 @@ impl Connection {
         self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
     }
 
-    /// The connection is gone: what is left of each transaction.
+    /// Ends all transactions of a broken connection.
     pub fn lost(&mut self) -> Vec<LostTransaction> {
         let mut left = Vec::new();
         let lacks_rcpt_reply = self.expected.iter().any(|expect| matches!(expect, Expected::Rcpt(_)));
@@ -697,7 +698,7 @@ impl Connection {
     }
 }
 
-/// What a refused command means. A 2yz where it has no place is the server's error, and temporary.
+/// Returns the answer that a refusal means. A 2yz where it does not fit is a fault of the server, and temporary.
 fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
     let reply = to_reply(code, raw);
     let mut answer = answer_to(&reply, stage);
@@ -708,7 +709,7 @@ fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
     answer
 }
 
-/// Puts a second dot before each line that begins with one (RFC 5321 §4.5.2), across pieces.
+/// Puts a second dot before each line that begins with a dot (RFC 5321 §4.5.2), across pieces.
 #[derive(Debug, Default)]
 struct DotStuffer {
     active: bool,

@@ -1,15 +1,15 @@
-//! Replies out of a server's bytes (RFC 5321 §4.2). The server is not trusted: line length, line
-//! count and codes are bounded, and nothing it says can make us keep more than that.
+//! Reads replies (RFC 5321 §4.2). The server is not trusted: line length, line count and codes are bounded, and so is
+//! the memory for them.
 
 use mail::{Enhanced, Reply};
 use memchr::memchr;
 
-/// Longest line that is read; RFC 5321 §4.5.3.1.5 allows 512.
+/// Longest line that is accepted; RFC 5321 §4.5.3.1.5 allows 512.
 const LINE_MAX: usize = 2048;
-/// Lines in one reply.
+/// Most lines in one reply.
 const LINES_MAX: usize = 200;
 
-/// A server that does not speak the language. The connection is of no use any more.
+/// A violation of the protocol by the server. The connection cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProtocolViolation {
     /// A line over 2,048 octets.
@@ -20,9 +20,9 @@ pub enum ProtocolViolation {
     BadCode,
     /// The server sent a reply although no command was pending.
     Unasked,
-    /// Bytes behind the reply to STARTTLS (RFC 3207 §6): somebody injects.
+    /// Bytes behind the reply to STARTTLS: an injection (RFC 3207 §6).
     Injection,
-    /// 354 where it means nothing, or a 2yz where only 354 goes on.
+    /// 354 where it has no meaning, or a 2yz where only 354 continues.
     WrongReply,
 }
 
@@ -43,16 +43,16 @@ impl std::fmt::Display for ProtocolViolation {
 #[derive(Debug, Default)]
 pub struct ReplyReader {
     buffer: Vec<u8>,
-    /// Where the reply that is being read begins.
+    /// The offset at which the current reply begins.
     start: usize,
-    /// Up to where lines of it were looked at.
+    /// The offset up to which lines of the current reply were read.
     looked: usize,
     lines: usize,
     code: u16,
 }
 
 impl ReplyReader {
-    /// Takes what came from the server.
+    /// Appends bytes from the server.
     pub fn receive(&mut self, bytes: &[u8]) {
         if self.start > 0 && self.start == self.buffer.len() {
             self.buffer.clear();
@@ -61,15 +61,15 @@ impl ReplyReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Nothing is left of what came?
+    /// Returns whether all bytes were read.
     pub fn is_empty(&self) -> bool {
         self.start == self.buffer.len()
     }
 
-    /// The next whole reply's code and its lines as they came; none until it is whole.
+    /// Returns the code and the raw lines of the next complete reply.
     ///
     /// # Errors
-    /// What the server did wrong.
+    /// The violation of the protocol.
     pub fn next_raw(&mut self) -> Result<Option<(u16, &[u8])>, ProtocolViolation> {
         loop {
             let rest = &self.buffer[self.looked..];
@@ -101,7 +101,7 @@ impl ReplyReader {
         }
     }
 
-    /// Keeps the buffer from growing behind a reply that never ends in a round number.
+    /// Removes what was read, since a reply may never end at the end of the buffer.
     fn forget_used(&mut self) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -111,7 +111,7 @@ impl ReplyReader {
     }
 }
 
-/// `250-text` or `250 text` or `250`: the code, and whether more lines follow.
+/// Reads `250-text` or `250 text` or `250`. Returns the code, and whether more lines follow.
 fn read_code(line: &[u8]) -> Result<(u16, bool), ProtocolViolation> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let [a @ b'2'..=b'5', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] = line else {
@@ -125,7 +125,7 @@ fn read_code(line: &[u8]) -> Result<(u16, bool), ProtocolViolation> {
     }
 }
 
-/// A reply as a value: enhanced code and text taken apart, control characters made harmless.
+/// Returns a reply with its enhanced code and text; control characters are replaced.
 pub fn to_reply(code: u16, raw: &[u8]) -> Reply {
     let mut enhanced = None;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! One message on its way over a client connection, and what the server said of it.
+//! A transaction of a client connection, and the server's answers for its recipients.
 
 use super::Capabilities;
 use crate::xtext;
@@ -11,7 +11,7 @@ use std::{io::Write as _, sync::Arc};
 /// A message to some of its recipients.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// The caller's name for it, given back with its outcomes.
+    /// The number of the transaction, chosen by the caller.
     pub name: u64,
     /// The message.
     pub message: SharedMessage,
@@ -54,14 +54,14 @@ pub struct ReplyTo {
     pub enhanced: Option<Enhanced>,
 }
 
-/// What became of one recipient of a transaction.
+/// The result of a transaction for one recipient.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecipientResult {
     /// The recipient's index in the envelope.
     pub index: u32,
     /// The outcome.
     pub outcome: Outcome,
-    /// The reply it was made of; `None` where the server was not asked or did not answer.
+    /// The reply that decided; `None` if the server was not asked or did not answer.
     pub reply: Option<ReplyTo>,
 }
 
@@ -71,7 +71,7 @@ impl From<RecipientResult> for (u32, Outcome) {
     }
 }
 
-/// An outcome and the reply it was made of.
+/// An outcome and the reply that decided it.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
@@ -84,16 +84,16 @@ impl From<Outcome> for Answer {
     }
 }
 
-/// What became of each recipient so far.
+/// A transaction in flight, with the answers so far.
 #[derive(Debug)]
 pub(super) struct TransactionState {
     pub(super) transaction: Transaction,
-    /// Parallel to the recipients: the answer once it is known.
+    /// Parallel to the recipients: the answers that are known.
     pub(super) answers: Vec<Option<Answer>>,
-    /// The server has accepted MAIL: it knows an open transaction.
+    /// The server has accepted MAIL, so it has an open transaction.
     pub(super) is_open: bool,
     pub(super) content_sent: bool,
-    /// How the content is converted to 7 bits, if it is.
+    /// The conversion of the content to 7 bits.
     pub(super) conversion: Option<Arc<Plan>>,
     /// RCPT commands that the server accepted.
     pub(super) accepted_count: usize,
@@ -116,12 +116,12 @@ impl TransactionState {
         }
     }
 
-    /// Recipients the server has accepted, or not answered for yet.
+    /// Returns the number of recipients that the server has accepted, or not answered yet.
     pub(super) fn open_count(&self) -> usize {
         self.answers.iter().filter(|slot| slot.is_none()).count()
     }
 
-    /// The first recipient without an outcome from `from` on.
+    /// Returns the first recipient without an outcome from `from` on.
     pub(super) fn next_open(&self, from: usize) -> Option<usize> {
         (from..self.answers.len()).find(|i| self.answers[*i].is_none())
     }
@@ -134,16 +134,16 @@ impl TransactionState {
     }
 }
 
-/// How the content travels.
+/// The command that sends the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContentCommand {
     Data,
-    /// One chunk, for content DATA cannot carry.
+    /// BDAT with one chunk, for content that DATA cannot carry.
     Bdat,
 }
 
-/// How the message can travel to this server, or why it cannot (RFC 1870 §6.3, RFC 3030 §3, RFC 6152 §3,
-/// RFC 6531 §3.5). Content that is converted travels as text of 7 bits.
+/// Returns the command for the content, or the reason why the server cannot take the message (RFC 1870 §6.3, RFC 3030
+/// §3, RFC 6152 §3, RFC 6531 §3.5). Converted content is text of 7 bits.
 pub(super) fn content_command(
     t: &Transaction,
     c: &Capabilities,
@@ -177,14 +177,14 @@ pub(super) fn content_command(
             fail(Enhanced(5, 6, 3), "the next hop does not offer BINARYMIME, which the message needs")
         };
     }
-    // A report that is not sent is lost, because nobody is told.
+    // A DSN that is not sent is lost: there is no sender to report to.
     if is_8bit && !c.eight_bit && !eight_bit_anyway && !t.message.is_report() {
         return fail(Enhanced(5, 6, 3), "the next hop does not offer 8BITMIME, which the message needs");
     }
     Ok(ContentCommand::Data)
 }
 
-/// Outcomes of those recipients that this server cannot be told of; the message goes to the others.
+/// Returns the outcomes of recipients whose addresses the server does not support; the message goes to the others.
 pub(super) fn unsupported_recipients(t: &Transaction, c: &Capabilities) -> Vec<Option<Answer>> {
     let outcome = |index: &u32| {
         let text = "the next hop does not offer SMTPUTF8, which the address needs";
@@ -258,7 +258,7 @@ fn write_notify(out: &mut Vec<u8>, notify: Notify) {
     let _ = write!(out, " NOTIFY={}", if words.is_empty() { "NEVER".to_owned() } else { words.join(",") });
 }
 
-/// What a reply means; the outcome names the command, if the reply is a refusal.
+/// Returns the answer that a reply means. The text of a refusal names the command.
 pub(super) fn answer_to(reply: &Reply, stage: Stage) -> Answer {
     let mut outcome = Outcome::from_reply(reply);
     let mut enhanced = reply.enhanced;
