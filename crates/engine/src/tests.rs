@@ -181,7 +181,7 @@ fn deferred() -> Outcome {
 }
 
 #[test]
-fn the_sender_hears_of_all_recipients_that_end_together_in_one_report() {
+fn one_report_has_all_recipients_that_end_together() {
     for is_expired in [false, true] {
         let mut bench = bench();
         bench.recover(&message(1, -10 * DAY, 20));

@@ -36,7 +36,7 @@ fn bounce(kind: DsnKind, original: &Message) -> Option<(Message, String)> {
 }
 
 #[test]
-fn a_failure_names_each_recipient_who_wanted_to_know() {
+fn a_failure_names_each_recipient_with_notify_failure() {
     let (report, text) = bounce(DsnKind::Failed, &original(Notify::default())).unwrap();
     assert!(report.envelope.reverse_path.is_null());
     assert_eq!(report.envelope.recipients[0].path.as_str(), "jane@a.test");
@@ -62,7 +62,7 @@ fn a_failure_names_each_recipient_who_wanted_to_know() {
 }
 
 #[test]
-fn nobody_is_told_who_did_not_ask_or_cannot_be() {
+fn no_report_is_made_for_a_null_sender_or_without_notify() {
     let mut message = original(Notify::NEVER);
     assert!(bounce(DsnKind::Failed, &message).is_none());
     message = original(Notify::default());

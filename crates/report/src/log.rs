@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_written_by_the_end_whoever_wrote_it() {
+    fn each_line_of_each_thread_is_written_by_the_end() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = log_to(&path);

@@ -441,7 +441,7 @@ fn tls_forgets_what_was_said_before_and_refuses_injected_replies() {
 }
 
 #[test]
-fn nobody_takes_content_before_it_is_sent() {
+fn a_reply_to_content_that_was_not_sent_is_a_violation() {
     for protocol in [Protocol::Smtp, Protocol::Lmtp] {
         let script = ["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n354 go\r\n250 taken\r\n"];
         let mut run = run(settings(protocol, 2), &script, vec![to(1, &["x@c"], "one\r\n")], usize::MAX);

@@ -476,7 +476,7 @@ async fn content_that_is_refused_before_its_end_is_refused_as_the_server_says() 
 }
 
 #[tokio::test]
-async fn a_host_that_wants_nobody_makes_the_destination_unreachable_and_no_mail_fail() {
+async fn a_host_that_refuses_connections_makes_the_destination_unreachable_and_fails_no_mail() {
     let refuses_both = [("EHLO", "550 go away"), ("HELO", "550 go away")];
     for answers in [&[("CONNECT", "554 no service")][..], &refuses_both, &[("CONNECT", "421 busy")]] {
         let work = deliver(&Server::new(answers), TlsMode::Off, vec![lease(1, 1)]).await;

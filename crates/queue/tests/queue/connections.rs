@@ -27,7 +27,7 @@ fn a_long_queue_for_one_destination_leaves_connections_to_the_others() {
 }
 
 #[test]
-fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
+fn a_destination_that_made_room_gets_a_connection_before_later_ones() {
     let mut q = Queue::new(
         QueueSettings { connections_max: 1, quantum_bytes: 1000, ..QueueSettings::default() },
         7,
@@ -57,7 +57,7 @@ fn who_made_room_for_others_has_its_turn_again_before_those_who_came_later() {
 }
 
 #[test]
-fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free() {
+fn a_group_has_as_many_connections_as_it_may_and_the_next_when_one_is_closed() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow]), 7, 0);
     let (a, b) = (q.destination_in(&domain("a"), GroupId(1)), q.destination_in(&domain("b"), GroupId(1)));
@@ -76,7 +76,7 @@ fn a_group_has_as_many_connections_as_its_runners_and_the_next_when_one_is_free(
 }
 
 #[test]
-fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
+fn a_connection_that_the_next_destination_does_not_need_goes_to_the_one_behind_it() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow]), 7, 0);
     let [a, b, c] = ["a", "b", "c"].map(|name| q.destination_in(&domain(name), GroupId(1)));
@@ -92,7 +92,7 @@ fn a_runner_that_the_next_does_not_want_any_more_is_the_one_after_its() {
 }
 
 #[test]
-fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
+fn the_wait_of_a_message_begins_when_its_destination_was_refused_another_connection() {
     let mut q = Queue::new(QueueSettings { connections_max: 2, ..QueueSettings::default() }, 7, 0);
     let (a, b) = (q.destination(&domain("a")), q.destination(&domain("b")));
     put(&mut q, 1, &[a], 100, 0);
@@ -115,7 +115,7 @@ fn patience_runs_for_a_message_whose_destination_had_no_turn_for_another_one() {
 }
 
 #[test]
-fn more_runners_are_used_at_once() {
+fn a_raised_connection_limit_is_used_at_once() {
     let slow = Group { connections_max: 1, ..Group::default() };
     let mut q = Queue::new(grouped([slow.clone()]), 7, 0);
     let (a, b) = (q.destination_in(&domain("a"), GroupId(1)), q.destination_in(&domain("b"), GroupId(1)));
@@ -168,7 +168,7 @@ fn an_idle_connection_is_woken_though_another_one_was_wanted_and_not_to_be_had()
 }
 
 #[test]
-fn connections_that_rest_make_room_where_others_have_none_and_no_more_than_are_wanted() {
+fn as_many_idle_connections_are_evicted_as_destinations_have_none() {
     let rare = Group { connections_max: 2, ..Group::default() };
     let all_or_group = [
         (GroupId(0), QueueSettings { connections_max: 2, ..QueueSettings::default() }),
@@ -247,7 +247,7 @@ fn a_closed_queue_orders_no_connection() {
 }
 
 #[test]
-fn a_connection_that_was_never_made_is_not_waited_for() {
+fn a_connection_that_was_never_made_does_not_count_as_unused() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
@@ -267,7 +267,7 @@ fn a_connection_that_was_never_made_is_not_waited_for() {
 }
 
 #[test]
-fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
+fn all_jobs_of_an_undeliverable_destination_are_leased_at_once() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     for id in 0..3 {
@@ -286,7 +286,7 @@ fn all_that_waits_for_a_destination_that_is_none_is_to_be_had_at_once() {
 }
 
 #[test]
-fn a_connection_that_took_nothing_leaves_no_place_beside_a_slow_one() {
+fn a_connection_that_is_closed_unused_does_not_count_beside_a_slow_one() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);

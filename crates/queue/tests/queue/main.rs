@@ -244,7 +244,7 @@ fn another_order_holds_for_what_is_ready_already_and_withdrawn_ones_are_gone() {
 }
 
 #[test]
-fn delay_is_told_once_and_expiry_ends_it() {
+fn a_delay_is_reported_once_and_expiry_ends_it() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a, a], 100, 0);
@@ -262,7 +262,7 @@ fn delay_is_told_once_and_expiry_ends_it() {
 }
 
 #[test]
-fn an_attempt_that_ends_after_expiry_can_be_told() {
+fn an_attempt_that_ends_after_expiry_is_recognised() {
     let mut q =
         Queue::new(QueueSettings { expire: Duration::from_secs(10), ..QueueSettings::default() }, 7, 0);
     let a = q.destination(&domain("a"));
@@ -329,7 +329,7 @@ fn what_lost_some_recipients_while_it_was_ready_is_found_again_in_every_order() 
 }
 
 #[test]
-fn a_verdict_on_what_is_in_flight_holds_when_it_comes_back() {
+fn a_cancelled_recipient_in_flight_is_not_tried_again() {
     let mut q = new();
     let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a, a, a, a], 100, 0);
@@ -364,7 +364,7 @@ fn what_was_deleted_in_flight_and_never_tried_does_not_go_again() {
     assert!(done(&mut q, &cancelled[0].0, Disposition::Failed, 2).last && q.is_empty());
     put(&mut q, 2, &[a], 100, 3);
     let lease = q.lease(a, 3).unwrap();
-    assert_eq!(q.return_lease(lease.job, 3), [], "a cancel_as ends with what it was on");
+    assert_eq!(q.return_lease(lease.job, 3), [], "a cancellation ends with its job");
 }
 
 /// A random operation of the walk.
@@ -552,7 +552,10 @@ fn walk(ops: Vec<Op>, order: SortOrder) {
             Op::Take(d) => {
                 if let Some(lease) = book.lease(&mut q, destinations[usize::from(d)], now) {
                     let again = |index: &u32| book.cancelled.contains(&(lease.id.0, *index));
-                    assert!(!lease.recipients.as_slice().iter().any(again), "tried in spite of a cancel_as");
+                    assert!(
+                        !lease.recipients.as_slice().iter().any(again),
+                        "tried although it was cancelled"
+                    );
                     book.in_flight.push(lease);
                 }
             }
@@ -779,7 +782,7 @@ fn what_is_found_at_the_start_is_tried_before_it_expires() {
 }
 
 #[test]
-fn without_delay_warnings_nobody_is_warned_of_what_waits_already_either() {
+fn without_delay_warnings_queued_messages_cause_none_either() {
     let mut q = Queue::new(brief(), 7, 0);
     let a = q.destination(&domain("a"));
     put(&mut q, 1, &[a], 100, 0);
