@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-/// Shared by an engine's commit thread and all who wait.
+/// Shared by the commit thread and all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct CommitProgress {
     durable: AtomicU64,

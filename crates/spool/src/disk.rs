@@ -1,4 +1,4 @@
-//! The interface of an engine to a disk, and the real disk. The simulator has an implementation of its own.
+//! The interface of a backend to a disk, and the real disk. The simulator has an implementation of its own.
 
 use mail::UnixMillis;
 use rustix::{

@@ -1,4 +1,4 @@
-//! Makes messages durable: the [`Spool`] trait and its engines.
+//! Makes messages durable: the [`Spool`] trait and its backends.
 //!
 //! When a commit number is durable, 250 may be said: whatever happens to the power, the message is
 //! delivered, bounced or still queued. After a crash a recipient may be tried again, never forgotten.
@@ -263,7 +263,7 @@ pub struct Pressure {
     pub awaits_room: bool,
 }
 
-/// Keeps messages so that they survive a crash. One conformance suite runs against every engine.
+/// Keeps messages so that they survive a crash. One conformance suite runs against every backend.
 pub trait Spool: Send + Sync + 'static {
     /// Queues one atomic transaction for the next commit. No I/O on the caller's thread. An accepted
     /// message is committed when somebody waits for it, at the latest with what comes next.

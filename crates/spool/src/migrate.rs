@@ -1,4 +1,4 @@
-//! A message from one spool to another, whatever their engines.
+//! A message from one spool to another, whatever their backends.
 
 use crate::{CommitSeq, Entry, Recovered, Refused, Spool, SpoolFailure};
 use mail::{ChunkId, Content, Message, Part, SharedMessage};

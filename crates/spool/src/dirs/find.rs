@@ -49,7 +49,7 @@ impl DirSpool {
             return Err(SpoolFailure::Unusable(text));
         }
         if split_pattern(path).is_none() {
-            // The folder's lock keeps the other engine out, too.
+            // The folder's lock keeps the other backend out, too.
             RealDisk::new(path).map_err(failed)?;
             for number in 0..layout.directories.max(1) {
                 let queue_dir = path.join(format!("q{number:02}"));

@@ -68,7 +68,7 @@ use std::{
     time::Duration,
 };
 
-/// What the engine was told at start.
+/// The settings of queue directories.
 #[derive(Debug, Clone)]
 pub struct DirSettings {
     /// All files together; zero: what the disk has.
@@ -101,7 +101,7 @@ impl Default for DirSettings {
     }
 }
 
-/// The engine; see the module's text.
+/// Queue directories, a backend of the spool.
 pub struct DirSpool {
     shared: Arc<Shared>,
     recovered: bool,
@@ -117,7 +117,7 @@ pub struct DirSpool {
 }
 
 impl DirSpool {
-    /// The engine on these directories. Nothing else may have them open.
+    /// Opens queue directories. Nothing else may have them open.
     ///
     /// # Errors
     /// [`SpoolFailure::Unusable`] when another process has one of them, or there is none.

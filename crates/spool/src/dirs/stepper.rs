@@ -1,4 +1,4 @@
-//! The engine without its thread: the caller does the thread's work, so that a simulation decides what
+//! Queue directories without a thread: the caller does the thread's work, so that a simulation decides what
 //! happens before what, and can repeat it.
 
 use super::{DirSettings, DirSpool, QueueDirectory};
@@ -6,7 +6,7 @@ use crate::{SpoolFailure, WorkStep, mutant::ActiveMutant};
 use std::sync::PoisonError;
 
 impl DirSpool {
-    /// The engine on these directories, without a thread: nothing happens but in [`DirSpool::step`].
+    /// Opens queue directories without a thread: nothing happens but in [`DirSpool::step`].
     ///
     /// # Errors
     /// As for [`DirSpool::on`].

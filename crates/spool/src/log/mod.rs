@@ -327,7 +327,7 @@ impl Shared {
     }
 }
 
-/// The log engine; see the module's text.
+/// The log, a backend of the spool.
 pub struct LogSpool {
     shared: Arc<Shared>,
     found: Option<recover::Found>,
@@ -340,7 +340,7 @@ impl LogSpool {
     /// Opens the log in a directory, which is made when missing. Nothing else may have it open.
     ///
     /// # Errors
-    /// [`SpoolFailure::Unusable`] when another process has it, or another version or engine wrote it.
+    /// [`SpoolFailure::Unusable`] when another process has it, or another version or backend wrote it.
     pub fn open(path: &Path, settings: LogSettings) -> Result<Self, SpoolFailure> {
         if crate::dirs::find::has_queues(path) {
             let text = format!(

@@ -1,4 +1,4 @@
-//! ShardedSpool spools as one, for mail that is kept apart: of another engine, perhaps on another disk.
+//! Several spools as one: queue groups may have a backend, and a disk, of their own.
 //!
 //! Nothing makes two stores durable in one moment, so a transaction goes to one of them whole. Where
 //! messages are that it names, or chunks of its content, it follows them: a report lies where the message

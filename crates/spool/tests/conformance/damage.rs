@@ -145,7 +145,7 @@ fn a_lost_outcome_does_not_take_its_message_with_it() {
 #[test]
 fn a_damaged_message_does_not_stop_the_log() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 12 * 256 * 1024);
+    let (spool, _, _) = Backend::Log.open_with(dir.path(), 12 * 256 * 1024);
     let text = |text: &str| Content::from_bytes(format!("Subject: {text}\r\n\r\nbody\r\n"));
     commit(
         &*spool,

@@ -1,4 +1,4 @@
-//! What every engine promises, run against each of them.
+//! What every backend promises, run against each of them.
 
 mod damage;
 #[path = "../fault_disk/mod.rs"]
@@ -71,9 +71,9 @@ fn settings() -> LogSettings {
     LogSettings { segment_bytes: 256 * 1024, min_free_bytes: 0, ..LogSettings::default() }
 }
 
-/// An engine that keeps what it is told.
+/// An backend that keeps what it is told.
 #[derive(Debug, Clone, Copy)]
-enum Engine {
+enum Backend {
     Log,
     /// So many queue directories, with so many levels below them.
     Directories(usize, u8),
@@ -81,10 +81,10 @@ enum Engine {
     Both,
 }
 
-const ENGINES: [Engine; 4] =
-    [Engine::Log, Engine::Directories(1, 0), Engine::Directories(3, 1), Engine::Both];
+const BACKENDS: [Backend; 4] =
+    [Backend::Log, Backend::Directories(1, 0), Backend::Directories(3, 1), Backend::Both];
 
-impl Engine {
+impl Backend {
     /// Opened in a folder, with a limit; zero for none.
     fn opened(self, dir: &Path, max_bytes: u64) -> Result<Box<dyn Spool>, SpoolFailure> {
         Ok(match self {
@@ -96,7 +96,7 @@ impl Engine {
                 Box::new(DirSpool::open(dir, Layout { directories, hashed }, settings)?)
             }
             Self::Both => {
-                let stores = Self::parts(dir).map(|(engine, dir)| engine.opened(&dir, max_bytes));
+                let stores = Self::parts(dir).map(|(backend, dir)| backend.opened(&dir, max_bytes));
                 let stores = stores.into_iter().collect::<Result<_, _>>()?;
                 let turn = AtomicUsize::new(0);
                 Box::new(ShardedSpool::new(
@@ -138,7 +138,7 @@ impl Engine {
 }
 
 fn open(dir: &Path) -> (Box<dyn Spool>, Vec<Recovered>, RecoveryReport) {
-    Engine::Log.open(dir)
+    Backend::Log.open(dir)
 }
 
 fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
@@ -146,23 +146,23 @@ fn commit(spool: &dyn Spool, transaction: Vec<Entry>) {
     block_on(spool.durable(commit_seq)).unwrap();
 }
 
-/// Every engine in a folder of its own.
-fn durable_engines(test: impl Fn(Engine, &Path)) {
-    for engine in ENGINES {
-        println!("{engine:?}");
-        test(engine, tempfile::tempdir().unwrap().path());
+/// Every backend in a folder of its own.
+fn durable_backends(test: impl Fn(Backend, &Path)) {
+    for backend in BACKENDS {
+        println!("{backend:?}");
+        test(backend, tempfile::tempdir().unwrap().path());
     }
 }
 
 /// Engines that start empty.
-fn engines(test: impl Fn(&dyn Spool)) {
+fn backends(test: impl Fn(&dyn Spool)) {
     test(&NullSpool::default());
-    durable_engines(|engine, dir| test(&*engine.open(dir).0));
+    durable_backends(|backend, dir| test(&*backend.open(dir).0));
 }
 
 #[test]
 fn what_is_accepted_can_be_read_and_what_is_done_is_gone() {
-    engines(|spool| {
+    backends(|spool| {
         commit(spool, vec![Entry::Accept(small(1)), Entry::Accept(small(2))]);
         assert_eq!(*spool.read(QueueId(1)).unwrap(), *small(1));
         assert_eq!(spool.pressure().message_count, 2);
@@ -175,7 +175,7 @@ fn what_is_accepted_can_be_read_and_what_is_done_is_gone() {
 
 #[test]
 fn large_content_comes_back_from_its_chunks() {
-    engines(|spool| {
+    backends(|spool| {
         let (a, b) = (Bytes::from(vec![b'a'; 100_000]), Bytes::from(vec![b'b'; 50_000]));
         let (pa, pb) = (spool.store(a.clone()).unwrap(), spool.store(b.clone()).unwrap());
         let part = |chunk_id, bytes: &Bytes| Part::Stored { chunk_id, length_bytes: bytes.len() as u32 };
@@ -193,7 +193,7 @@ fn large_content_comes_back_from_its_chunks() {
 
 #[test]
 fn read_cached_returns_what_read_would_or_nothing() {
-    engines(|spool| {
+    backends(|spool| {
         let (bytes, part) =
             (Bytes::from(vec![b'a'; 100_000]), |chunk_id| Part::Stored { chunk_id, length_bytes: 100_000 });
         let chunk_id = spool.store(bytes.clone()).unwrap();
@@ -225,7 +225,7 @@ fn what_was_just_written_to_the_log_is_cached() {
 
 #[test]
 fn abandoned_chunks_are_gone() {
-    engines(|spool| {
+    backends(|spool| {
         let chunk_id = spool.store(Bytes::from_static(b"x")).unwrap();
         commit(spool, vec![Entry::Accept(small(1))]);
         spool.discard_chunks(&[chunk_id]);
@@ -235,7 +235,7 @@ fn abandoned_chunks_are_gone() {
 
 #[test]
 fn a_closed_spool_takes_nothing() {
-    engines(|spool| {
+    backends(|spool| {
         spool.close();
         assert_eq!(spool.submit(vec![Entry::Accept(small(1))]), Err(Refused::Poisoned));
     });
@@ -243,8 +243,8 @@ fn a_closed_spool_takes_nothing() {
 
 #[test]
 fn recovery_gives_back_every_message_with_its_recipients_past() {
-    durable_engines(|engine, dir| {
-        let (spool, found, _) = engine.open(dir);
+    durable_backends(|backend, dir| {
+        let (spool, found, _) = backend.open(dir);
         assert!(found.is_empty());
         for id in 1..=4 {
             commit(&*spool, vec![Entry::Accept(small(id))]);
@@ -258,7 +258,7 @@ fn recovery_gives_back_every_message_with_its_recipients_past() {
         commit(&*spool, vec![Entry::Control { id: QueueId(3), op: ControlOp::Hold }]);
         drop(spool);
         for _ in 0..3 {
-            let (spool, found, report) = engine.open(dir);
+            let (spool, found, report) = backend.open(dir);
             assert_eq!((report.message_count, report.corrupt), (3, vec![]));
             let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
             assert_eq!(ids, [1, 3, 4]);
@@ -272,16 +272,16 @@ fn recovery_gives_back_every_message_with_its_recipients_past() {
             assert_eq!(found.iter().map(|r| r.held).collect::<Vec<_>>(), [false, true, false]);
             assert_eq!(*spool.read(QueueId(4)).unwrap(), *small(4));
             drop(spool);
-            assert_eq!(engine.inspected(dir), [1, 3, 4]);
+            assert_eq!(backend.inspected(dir), [1, 3, 4]);
         }
     });
 }
 
 #[test]
 fn a_second_process_is_refused() {
-    durable_engines(|engine, dir| {
-        let _first = engine.open(dir);
-        assert!(engine.opened(dir, 0).is_err());
+    durable_backends(|backend, dir| {
+        let _first = backend.open(dir);
+        assert!(backend.opened(dir, 0).is_err());
     });
 }
 
@@ -323,8 +323,8 @@ fn soon<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 
 #[test]
 fn many_threads_share_commits() {
-    durable_engines(|engine, dir| {
-        let (spool, _, _) = engine.open(dir);
+    durable_backends(|backend, dir| {
+        let (spool, _, _) = backend.open(dir);
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let spool = &spool;
@@ -337,7 +337,7 @@ fn many_threads_share_commits() {
         assert_eq!((pressure.message_count, pressure.transaction_count), (400, 400));
         assert!(pressure.commit_count < 400, "{} commits", pressure.commit_count);
         drop(spool);
-        assert_eq!(engine.open(dir).1.len(), 400);
+        assert_eq!(backend.open(dir).1.len(), 400);
     });
 }
 
@@ -441,10 +441,10 @@ fn a_spool_opens_with_smaller_segments() {
 
 #[test]
 fn a_start_may_go_beyond_the_limit_of_the_spool() {
-    durable_engines(|engine, dir| {
-        drop(engine.open(dir));
+    durable_backends(|backend, dir| {
+        drop(backend.open(dir));
         for id in 1..10 {
-            let (spool, found, _) = engine.open_with(dir, 1);
+            let (spool, found, _) = backend.open_with(dir, 1);
             assert_eq!(found.len(), id as usize - 1);
             let ended = Entry::Outcome { id: QueueId(0), results: vec![], last: true };
             commit(&*spool, vec![ended, Entry::Accept(report(id))]);
@@ -454,8 +454,8 @@ fn a_start_may_go_beyond_the_limit_of_the_spool() {
 
 #[test]
 fn a_transaction_over_several_messages_is_kept_whole() {
-    durable_engines(|engine, dir| {
-        let (spool, ..) = engine.open(dir);
+    durable_backends(|backend, dir| {
+        let (spool, ..) = backend.open(dir);
         commit(&*spool, vec![Entry::Accept(small(1)), Entry::Accept(small(2)), Entry::Accept(small(3))]);
         let ended = Entry::Outcome { id: QueueId(1), results: vec![], last: true };
         commit(&*spool, vec![ended, Entry::Accept(report(4))]);
@@ -466,7 +466,7 @@ fn a_transaction_over_several_messages_is_kept_whole() {
         spool.submit(vec![Entry::Accept(small(6))]).unwrap();
         commit(&*spool, vec![ended, Entry::Accept(report(7))]);
         drop(spool);
-        let (_, found, report) = engine.open(dir);
+        let (_, found, report) = backend.open(dir);
         let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
         assert_eq!((ids, report.corrupt), (vec![2, 3, 4, 5, 7], vec![]));
         assert_eq!(found[0].recipients[0].attempt_count, 1);
@@ -485,9 +485,9 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn queue_directories_are_empty_when_everything_is_delivered() {
-    for engine in [Engine::Directories(1, 0), Engine::Directories(5, 2)] {
+    for backend in [Backend::Directories(1, 0), Backend::Directories(5, 2)] {
         let dir = tempfile::tempdir().unwrap();
-        let (spool, ..) = engine.open(dir.path());
+        let (spool, ..) = backend.open(dir.path());
         for id in 1..=20 {
             let chunk = Bytes::from(vec![b'x'; 1000]);
             let chunk_id = spool.store(chunk).unwrap();
@@ -508,8 +508,8 @@ fn queue_directories_are_empty_when_everything_is_delivered() {
 #[test]
 fn a_damaged_message_is_told_left_alone_and_does_not_harm_the_others() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = Engine::Directories(2, 0);
-    let (spool, ..) = engine.open(dir.path());
+    let backend = Backend::Directories(2, 0);
+    let (spool, ..) = backend.open(dir.path());
     (1..=6).for_each(|id| commit(&*spool, vec![Entry::Accept(small(id))]));
     drop(spool);
     let ending = |id: u64, kind: &str| {
@@ -526,7 +526,7 @@ fn a_damaged_message_is_told_left_alone_and_does_not_harm_the_others() {
     damage(&ending(3, "msg"));
     let before = files(dir.path()).len();
     for _ in 0..2 {
-        let (spool, found, report) = engine.open(dir.path());
+        let (spool, found, report) = backend.open(dir.path());
         let ids: Vec<u64> = found.iter().map(|r| r.message.id.0).collect();
         assert_eq!((ids, report.corrupt.len()), (vec![3, 4, 5, 6], 2), "{report:?}");
         assert!(matches!(spool.read(QueueId(3)), Err(SpoolFailure::Corrupt(_))));
@@ -535,8 +535,8 @@ fn a_damaged_message_is_told_left_alone_and_does_not_harm_the_others() {
 }
 
 #[test]
-fn a_spool_of_the_other_engine_is_refused_in_words() {
-    for (first, second) in [(ENGINES[0], ENGINES[1]), (ENGINES[1], ENGINES[0])] {
+fn a_spool_of_the_other_backend_is_refused_in_words() {
+    for (first, second) in [(BACKENDS[0], BACKENDS[1]), (BACKENDS[1], BACKENDS[0])] {
         let dir = tempfile::tempdir().unwrap();
         drop(first.open(dir.path()));
         let Err(failure) = second.opened(dir.path(), 0) else { panic!("{second:?}") };
@@ -545,8 +545,8 @@ fn a_spool_of_the_other_engine_is_refused_in_words() {
 }
 
 #[test]
-fn a_message_is_carried_from_each_engine_to_each_other() {
-    for (from, to) in ENGINES.iter().flat_map(|from| ENGINES.map(|to| (*from, to))) {
+fn a_message_is_migrated_from_each_backend_to_each_other() {
+    for (from, to) in BACKENDS.iter().flat_map(|from| BACKENDS.map(|to| (*from, to))) {
         let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (spool, ..) = from.open(old.path());
         let chunk = Bytes::from(vec![b'x'; 70_000]);

@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn a_full_spool_refuses_mail_and_takes_outcomes() {
-    durable_engines(|engine, dir| {
-        let (spool, _, _) = engine.open_with(dir, 5 * 256 * 1024);
+    durable_backends(|backend, dir| {
+        let (spool, _, _) = backend.open_with(dir, 5 * 256 * 1024);
         let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 20_000])));
         let mut accepted = 0;
         let refused = loop {
@@ -34,8 +34,8 @@ fn a_full_spool_refuses_mail_and_takes_outcomes() {
 
 #[test]
 fn transfers_that_break_off_take_no_room() {
-    durable_engines(|engine, dir| {
-        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
+    durable_backends(|backend, dir| {
+        let (spool, _, _) = backend.open_with(dir, 8 * 256 * 1024);
         for _ in 0..400 {
             let chunk_id = soon("no room for a chunk", || spool.store(Bytes::from(vec![b'x'; 20_000])).ok());
             spool.discard_chunks(&[chunk_id]);
@@ -45,22 +45,22 @@ fn transfers_that_break_off_take_no_room() {
 
 #[test]
 fn what_broke_off_with_the_process_takes_no_room_after_a_start() {
-    durable_engines(|engine, dir| {
+    durable_backends(|backend, dir| {
         let chunk = || Bytes::from(vec![b'x'; 20_000]);
-        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
+        let (spool, _, _) = backend.open_with(dir, 8 * 256 * 1024);
         soon("the spool is never full", || match spool.store(chunk()) {
             Err(Refused::Full) => Some(()),
             Ok(_) | Err(_) => None,
         });
         drop(spool);
-        let (spool, _, _) = engine.open_with(dir, 8 * 256 * 1024);
+        let (spool, _, _) = backend.open_with(dir, 8 * 256 * 1024);
         soon("no room for a chunk", || spool.store(chunk()).ok());
     });
 }
 
 /// A log of ten segments, full of mail; gives how many messages.
 fn full_log(dir: &Path) -> (Box<dyn Spool>, u64) {
-    let (spool, _, _) = Engine::Log.open_with(dir, 10 * 256 * 1024);
+    let (spool, _, _) = Backend::Log.open_with(dir, 10 * 256 * 1024);
     let mut accepted = 0;
     soon("the log is never full", || match spool.submit(vec![Entry::Accept(filling(accepted + 1))]) {
         Ok(commit_seq) => {
@@ -103,7 +103,7 @@ fn a_full_log_notes_what_ended_and_not_what_was_in_vain() {
 #[test]
 fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 8 * 256 * 1024);
+    let (spool, _, _) = Backend::Log.open_with(dir.path(), 8 * 256 * 1024);
     let big = |id| Entry::Accept(message(id, 1, Content::from_bytes(vec![b'x'; 100_000])));
     let mut accepted = 0;
     soon("the log is never full", || match spool.submit(vec![big(accepted + 1)]) {
@@ -127,7 +127,7 @@ fn mail_that_was_in_the_line_when_the_log_became_full_leaves_room_for_outcomes()
 #[test]
 fn a_log_that_waits_for_room_can_be_closed() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 5 * 256 * 1024);
+    let (spool, _, _) = Backend::Log.open_with(dir.path(), 5 * 256 * 1024);
     commit(&*spool, vec![Entry::Accept(small(1))]);
     let noted = || Entry::Outcome {
         id: QueueId(1),
@@ -153,7 +153,7 @@ fn the_room_of_a_log_is_what_the_disk_has_or_its_limit_leaves() {
     const SEGMENT: u64 = 256 * 1024;
     let room = |max_bytes| {
         let dir = tempfile::tempdir().unwrap();
-        let (spool, _, _) = Engine::Log.open_with(dir.path(), max_bytes);
+        let (spool, _, _) = Backend::Log.open_with(dir.path(), max_bytes);
         spool.room_bytes()
     };
     assert!(room(0) > 100 * SEGMENT, "{}", room(0));
@@ -180,7 +180,7 @@ fn who_waits_for_ready_segments_gets_all_that_there_is_room_for() {
 fn a_log_that_was_nearly_full_has_all_its_room_again_when_its_mail_has_left() {
     const SEGMENT: u64 = 256 * 1024;
     let dir = tempfile::tempdir().unwrap();
-    let (spool, _, _) = Engine::Log.open_with(dir.path(), 30 * SEGMENT);
+    let (spool, _, _) = Backend::Log.open_with(dir.path(), 30 * SEGMENT);
     let mut next = 1;
     for _ in 0..3 {
         let first = next;

@@ -61,7 +61,10 @@ fn log_only<'a>(settings: &Settings, dir: &'a Path) -> Result<&'a Path, CliError
     if settings.spool.backend == Backend::Log || dir != settings.spool.path {
         return Ok(dir);
     }
-    Err(CliError::new(Exit::Usage, "this is for spools of the engine \"log\"; the configured one is another"))
+    Err(CliError::new(
+        Exit::Usage,
+        "this command is for spools with the backend \"log\"; the configured spool has another backend",
+    ))
 }
 
 /// The error of a command whose spool cannot be read or written.
