@@ -28,7 +28,7 @@ pub(crate) struct Rules<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) stage: Stage,
-    /// The same from the transaction's first stage to its last one.
+    /// The rules that judge the whole transaction, from its first stage to its last.
     pub(crate) rules: Rules<'a>,
     pub(crate) facts: &'a Facts,
     /// As the client gave it so far.

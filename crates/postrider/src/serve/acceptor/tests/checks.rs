@@ -1,0 +1,227 @@
+//! Checks of the pipeline: refusals at every stage, holds, discards, redirections and edits.
+
+use super::*;
+
+/// Says the same at one stage, at once or when the runtime comes to it.
+struct Says {
+    stage: &'static [Stage],
+    verdict: CheckVerdict,
+    is_slow: bool,
+}
+
+impl Check for Says {
+    fn stages(&self) -> &'static [Stage] {
+        self.stage
+    }
+
+    fn check<'a>(&'a self, _: View<'a>) -> Later<'a, CheckVerdict> {
+        if !self.is_slow {
+            return Later::Ready(self.verdict.clone());
+        }
+        Later::later(async {
+            tokio::task::yield_now().await;
+            self.verdict.clone()
+        })
+    }
+}
+
+/// The spool in a directory, and the messages that a start finds in it.
+fn recover(dir: &std::path::Path) -> (LogSpool, Vec<Recovered>) {
+    let mut spool = LogSpool::open(&dir.join("spool"), LogSettings::default()).unwrap();
+    let mut all = Vec::new();
+    spool.recover(&mut |found| all.push(found)).unwrap();
+    (spool, all)
+}
+
+fn content_of(spool: &dyn Spool, found: &Recovered) -> String {
+    let content = spool.read(found.message.id).unwrap().content.in_memory().unwrap();
+    String::from_utf8(content.to_vec()).unwrap()
+}
+
+/// What became of two recipients' mail: the reply, and what a restart finds.
+struct Became {
+    reply: String,
+    message: Option<Recovered>,
+    content: String,
+    queued: usize,
+}
+
+/// Takes a message with two recipients through a pipeline with these checks: of a client, or of a local program.
+async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_local: bool) -> Became {
+    let dir = tempfile::tempdir().unwrap();
+    let spool: Arc<dyn Spool> = Arc::new(recover(dir.path()).0);
+    let says = |(stage, verdict): &(&'static [Stage], CheckVerdict)| {
+        Box::new(Says { stage, verdict: verdict.clone(), is_slow }) as Box<dyn Check>
+    };
+    let acceptor = acceptor_checked(dir.path(), spool.clone(), verdicts.iter().map(says).collect());
+    let mut given = draft(1);
+    given.envelope.recipients.push(Recipient::new(ForwardPath::parse("e@f.test", false).unwrap()));
+    let reply = if is_local {
+        match acceptor.accept_local(0, given).await {
+            Ok(id) => format!("250 2.0.0 Ok: queued as {id}"),
+            Err(refusal) => refusal.text,
+        }
+    } else {
+        over_smtp(&acceptor, given).await.to_string()
+    };
+    acceptor.driver.lock().engine.check_invariants();
+    let queued = acceptor.driver.lock().engine.queue().len();
+    spool.close();
+    drop((acceptor, spool));
+    let (spool, mut found) = recover(dir.path());
+    let content = found.first().map(|found| content_of(&spool, found));
+    Became { reply, message: found.pop(), content: content.unwrap_or_default(), queued }
+}
+
+/// As a session does it.
+async fn over_smtp(acceptor: &Acceptor, given: Draft) -> Reply {
+    let address = "127.0.0.1:1".parse().unwrap();
+    let client = Client { peer: address, local: address, tls: None };
+    let mut context = match then(acceptor.connected(&client)).await {
+        Ok(context) => context,
+        Err(reply) => return reply,
+    };
+    let mut envelope = Envelope { recipients: Vec::new(), ..given.envelope.clone() };
+    let reply = then(acceptor.hello(&mut context, "c.test")).await;
+    if !reply.is_positive() {
+        return reply;
+    }
+    let reply = then(acceptor.sender(&mut context, &envelope)).await;
+    if !reply.is_positive() {
+        return reply;
+    }
+    for recipient in given.envelope.recipients {
+        let reply = then(acceptor.recipient(&mut context, &envelope, &recipient)).await;
+        if !reply.is_positive() {
+            return reply;
+        }
+        envelope.recipients.push(recipient);
+    }
+    if let Err(reply) = then(acceptor.header(&mut context, &envelope, given.content.header())).await {
+        return reply;
+    }
+    if let Err(reply) = then(acceptor.body(&mut context, b"")).await {
+        return reply;
+    }
+    if let Err(reply) = then(acceptor.content(&mut context, &envelope, &given.content)).await {
+        return reply;
+    }
+    acceptor.commit(&mut context, Draft { envelope, ..given }).await
+}
+
+fn recipients(found: &Recovered) -> Vec<&str> {
+    found.message.envelope.recipients.iter().map(|r| r.path.as_str()).collect()
+}
+
+const EVERYWHERE: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
+
+#[tokio::test]
+async fn every_stage_can_refuse_clients_and_programs_of_this_machine() {
+    let stages: [&'static [Stage]; 6] =
+        [&[Stage::Connect], &[Stage::Mail], &[Stage::Rcpt], &[Stage::Header], &[Stage::Body], &[Stage::End]];
+    for (is_slow, is_local) in EVERYWHERE {
+        for stage in stages {
+            for (code, verdict) in [
+                ("550 5.7.1", CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no"))),
+                ("451 4.7.1", CheckVerdict::Defer(Reply::fixed(451, Enhanced(4, 7, 1), "later"))),
+            ] {
+                // A local draft without a body has no piece of it to judge.
+                if is_local && stage == [Stage::Body] {
+                    continue;
+                }
+                let became = take(&[(stage, verdict)], is_slow, is_local).await;
+                assert!(became.reply.starts_with(code), "{stage:?} {is_slow} {is_local}: {}", became.reply);
+                assert!(became.message.is_none() && became.queued == 0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_a_check_holds_is_durable_and_held_also_after_a_restart() {
+    for (is_slow, is_local) in EVERYWHERE {
+        let hold = CheckVerdict::Hold("suspicious".into());
+        let became = take(&[(&[Stage::End], hold)], is_slow, is_local).await;
+        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+        let found = became.message.unwrap();
+        assert!(found.held && found.recipients.iter().all(|r| !r.settled));
+        assert_eq!(became.queued, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_a_check_discards_is_accepted_and_is_nowhere() {
+    for (is_slow, is_local) in EVERYWHERE {
+        for stage in [&[Stage::Mail][..], &[Stage::Rcpt], &[Stage::End]] {
+            let discard = CheckVerdict::Discard("unwanted".into());
+            let became = take(&[(stage, discard)], is_slow, is_local).await;
+            assert!(became.reply.starts_with("250 2.0.0 Ok: queued as"), "{}", became.reply);
+            assert!(became.message.is_none() && became.queued == 0, "{stage:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn recipients_are_redirected_and_headers_changed_before_the_commit() {
+    let path = |text: &str| Recipient::new(ForwardPath::parse(text, false).unwrap());
+    let add =
+        |name: &str| CheckVerdict::Edit([Edit::Append(Field::new(name, "1").unwrap())].into_iter().collect());
+    for (is_slow, is_local) in EVERYWHERE {
+        let twice = CheckVerdict::Redirect(vec![path("1@x.test"), path("2@x.test")]);
+        let checks = [
+            (&[Stage::Rcpt][..], twice),
+            // Asked about each of those.
+            (&[Stage::Rcpt], CheckVerdict::Redirect(vec![path("3@y.test")])),
+            (&[Stage::Header], add("X-A")),
+            (&[Stage::End], add("X-B")),
+        ];
+        let became = take(&checks, is_slow, is_local).await;
+        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+        let found = became.message.unwrap();
+        assert_eq!(recipients(&found), ["3@y.test"; 4]);
+        assert_eq!(became.content, "Subject: x\r\nX-A: 1\r\nX-B: 1\r\n\r\n");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_accepts_ends_its_stage() {
+    let no = CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no"));
+    for (is_slow, is_local) in EVERYWHERE {
+        let checks = [(&[Stage::Rcpt][..], CheckVerdict::Accept), (&[Stage::Rcpt], no.clone())];
+        let became = take(&checks, is_slow, is_local).await;
+        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+        assert_eq!(recipients(&became.message.unwrap()), ["c@d.test", "e@f.test"]);
+    }
+}
+
+#[tokio::test]
+async fn reports_pass_the_pipeline_and_cannot_be_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let add = Edit::Append(Field::new("X-Signed", "1").unwrap());
+    let checks: Vec<Box<dyn Check>> = vec![
+        Box::new(Says {
+            stage: &[Stage::Header],
+            verdict: CheckVerdict::Edit([add].into_iter().collect()),
+            is_slow: true,
+        }),
+        Box::new(Says {
+            stage: &[Stage::End],
+            verdict: CheckVerdict::Reject(Reply::fixed(550, Enhanced(5, 7, 1), "no")),
+            is_slow: false,
+        }),
+    ];
+    let spool: Arc<dyn Spool> = Arc::new(recover(dir.path()).0);
+    let acceptor = acceptor_checked(dir.path(), spool.clone(), checks);
+    let message_1 = SharedMessage::new(message(1));
+    let stored = spool.submit(vec![Entry::Accept(message_1.clone())]).unwrap();
+    spool.durable(stored).await.unwrap();
+    acceptor.driver.enqueue(message_1, false);
+    assert!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap());
+    spool.close();
+    drop((acceptor, spool));
+    let (spool, found) = recover(dir.path());
+    let [report] = &found[..] else { panic!("{} messages", found.len()) };
+    assert_eq!(recipients(report), ["a@b.test"]);
+    let content = content_of(&spool, report);
+    assert!(content.contains("\r\nX-Signed: 1\r\n\r\n"), "{content}");
+}
