@@ -7,17 +7,14 @@
 
 use super::{
     Capabilities, ProtocolViolation, RecipientResult, ReplyReader, Stage, Transaction,
+    output::{Output, OutputPiece},
     replies::to_reply,
     transaction::{
         Answer, ContentCommand, TransactionState, answer_to, content_command, write_mail, write_rcpt,
     },
 };
 use bytes::Bytes;
-use mail::{
-    ChunkId, Enhanced, Outcome, Part, Reply,
-    seven_bit::{Converter, Plan},
-};
-use memchr::memchr;
+use mail::{Enhanced, Outcome, Reply, seven_bit::Plan};
 use std::{collections::VecDeque, sync::Arc};
 
 /// The protocol of a connection.
@@ -42,17 +39,6 @@ pub struct ClientSettings {
     /// Send 8-bit content unchanged to a server without 8BITMIME, since most servers take it. DSNs of this server
     /// ([`mail::Message::is_report`]) are sent unchanged in any case.
     pub eight_bit_anyway: bool,
-}
-
-/// A piece of output, in the order of the output.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OutputPiece {
-    /// Commands, or content that was changed.
-    Text(Vec<u8>),
-    /// Unchanged content from memory.
-    Content(Bytes),
-    /// A chunk of content in the spool: load it, pass it to [`Connection::loaded`], and ask again.
-    Load(ChunkId),
 }
 
 /// An event for the driver.
@@ -145,18 +131,6 @@ pub struct LostTransaction {
     pub lacks_data_reply: bool,
 }
 
-/// Output that waits to be written.
-#[derive(Debug)]
-enum QueuedOutput {
-    Text(Vec<u8>),
-    /// The beginning of content: whether its dots are stuffed, and its conversion.
-    Begin(bool, Option<Arc<Plan>>),
-    /// The end of converted content.
-    End,
-    Content(Bytes),
-    Load(ChunkId),
-}
-
 /// The replies that are expected, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expected {
@@ -182,7 +156,7 @@ pub struct Connection {
     reader: ReplyReader,
     expected: VecDeque<Expected>,
     events: VecDeque<Event>,
-    output: VecDeque<QueuedOutput>,
+    output: Output,
     capabilities: Capabilities,
     /// Transactions whose content was sent, oldest first, and behind them the one whose commands were.
     transactions: VecDeque<TransactionState>,
@@ -193,9 +167,6 @@ pub struct Connection {
     /// The command that sends the content of the opening transaction.
     content_command: ContentCommand,
     needs_reset: bool,
-    dot_stuffer: DotStuffer,
-    /// Converts the content that is written now.
-    converter: Option<Box<Converter>>,
     ready: bool,
     closing: bool,
 }
@@ -208,15 +179,13 @@ impl Connection {
             reader: ReplyReader::default(),
             expected: VecDeque::from([Expected::Greeting]),
             events: VecDeque::new(),
-            output: VecDeque::new(),
+            output: Output::default(),
             capabilities: Capabilities::default(),
             transactions: VecDeque::new(),
             opening: false,
             mail_count: 0,
             content_command: ContentCommand::Data,
             needs_reset: false,
-            dot_stuffer: DotStuffer::default(),
-            converter: None,
             ready: false,
             closing: false,
         }
@@ -314,61 +283,22 @@ impl Connection {
         self.events.pop_front()
     }
 
-    // ---- what we say ----
-
-    fn text(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.output.back(), Some(QueuedOutput::Text(_))) {
-            self.output.push_back(QueuedOutput::Text(Vec::with_capacity(128)));
-        }
-        match self.output.back_mut() {
-            Some(QueuedOutput::Text(text)) => text,
-            _ => unreachable!("it was just pushed"),
-        }
-    }
+    // ---- commands ----
 
     fn command(&mut self, line: &str, expected: Expected) {
-        self.text().extend_from_slice(line.as_bytes());
-        self.text().extend_from_slice(b"\r\n");
+        self.output.text().extend_from_slice(line.as_bytes());
+        self.output.text().extend_from_slice(b"\r\n");
         self.expected.push_back(expected);
     }
 
     /// Returns the next piece to write; none when everything is written.
     pub fn next_piece(&mut self) -> Option<OutputPiece> {
-        loop {
-            return match self.output.pop_front()? {
-                QueuedOutput::Text(text) => Some(OutputPiece::Text(text)),
-                QueuedOutput::Content(bytes) => match &mut self.converter {
-                    None => Some(self.dot_stuffer.pass(bytes)),
-                    Some(converter) => match converter.push(&bytes) {
-                        // A header or a line is not complete yet.
-                        none if none.is_empty() => continue,
-                        converted => Some(self.dot_stuffer.pass(converted.into())),
-                    },
-                },
-                QueuedOutput::Begin(active, conversion) => {
-                    self.dot_stuffer = DotStuffer { active, in_line: false };
-                    self.converter = conversion.map(|plan| Box::new(Converter::new(plan)));
-                    continue;
-                }
-                QueuedOutput::End => match self.converter.take().map(|converter| converter.finish()) {
-                    Some(rest) if !rest.is_empty() => Some(self.dot_stuffer.pass(rest.into())),
-                    _ => continue,
-                },
-                QueuedOutput::Load(chunk_id) => {
-                    self.output.push_front(QueuedOutput::Load(chunk_id));
-                    Some(OutputPiece::Load(chunk_id))
-                }
-            };
-        }
+        self.output.next_piece()
     }
 
     /// Passes the chunk that [`OutputPiece::Load`] asked for.
     pub fn loaded(&mut self, bytes: Bytes) {
-        let front = self.output.front_mut();
-        debug_assert!(matches!(front, Some(QueuedOutput::Load(_))), "nothing is to be loaded");
-        if let Some(front) = front {
-            *front = QueuedOutput::Content(bytes);
-        }
+        self.output.loaded(bytes);
     }
 
     /// Sends STARTTLS; [`Event::StartTls`] or [`Event::NoTls`] follows.
@@ -425,7 +355,7 @@ impl Connection {
 
     fn send_commands(&mut self, state: &TransactionState) {
         let (capabilities, content_command) = (self.capabilities.clone(), self.content_command);
-        write_mail(self.text(), state, &capabilities, content_command);
+        write_mail(self.output.text(), state, &capabilities, content_command);
         self.mail_count += 1;
         self.expected.push_back(Expected::Mail);
         if capabilities.pipelining {
@@ -434,7 +364,7 @@ impl Connection {
                 from = i + 1;
                 let Transaction { message, recipients, .. } = &state.transaction;
                 let recipient = &message.envelope.recipients[recipients[i] as usize];
-                write_rcpt(self.text(), recipient, &capabilities);
+                write_rcpt(self.output.text(), recipient, &capabilities);
                 self.expected.push_back(Expected::Rcpt(i));
             }
             if content_command == ContentCommand::Data {
@@ -451,7 +381,7 @@ impl Connection {
         }
     }
 
-    // ---- what the server says ----
+    // ---- replies ----
 
     fn reply(&mut self, expected: Expected, code: u16, raw: &[u8]) -> Result<(), ProtocolViolation> {
         if code == 421 {
@@ -556,7 +486,7 @@ impl Connection {
         }
         if let Some(i) = next {
             let (message, index) = (state.transaction.message.clone(), state.transaction.recipients[i]);
-            write_rcpt(self.text(), &message.envelope.recipients[index as usize], &capabilities);
+            write_rcpt(self.output.text(), &message.envelope.recipients[index as usize], &capabilities);
             self.expected.push_back(Expected::Rcpt(i));
         } else {
             self.after_recipients();
@@ -570,7 +500,7 @@ impl Connection {
         } else if self.content_command == ContentCommand::Bdat {
             let size = self.opening().transaction.message.content.size_bytes();
             let line = format!("BDAT {size} LAST\r\n");
-            self.text().extend_from_slice(line.as_bytes());
+            self.output.text().extend_from_slice(line.as_bytes());
             self.send_content();
         } else {
             self.command("DATA", Expected::Data);
@@ -582,7 +512,7 @@ impl Connection {
             354 if self.opening().open_count() > 0 => self.send_content(),
             354 => {
                 // All recipients were refused, and the server wants content: send none (RFC 2920 §3.1).
-                self.text().extend_from_slice(b".\r\n");
+                self.output.text().extend_from_slice(b".\r\n");
                 if self.settings.protocol == Protocol::Lmtp {
                     // No recipient, no reply (RFC 2033 §4.2).
                     self.fail_opening();
@@ -624,21 +554,7 @@ impl Connection {
             from = i + 1;
         }
         self.opening = false;
-        let is_converted = conversion.is_some();
-        let stuffs = content_command == ContentCommand::Data && (content.traits.has_dot_line || is_converted);
-        self.output.push_back(QueuedOutput::Begin(stuffs, conversion));
-        self.output.extend(content.parts().iter().map(|part| match part {
-            Part::Memory(bytes) => QueuedOutput::Content(bytes.clone()),
-            Part::Stored { chunk_id, .. } => QueuedOutput::Load(*chunk_id),
-        }));
-        if is_converted {
-            self.output.push_back(QueuedOutput::End);
-        }
-        if content_command == ContentCommand::Data {
-            let end: &[u8] =
-                if content.traits.lacks_final_crlf && !is_converted { b"\r\n.\r\n" } else { b".\r\n" };
-            self.output.push_back(QueuedOutput::Text(end.to_vec()));
-        }
+        self.output.push_content(&content, content_command, conversion);
         match self.settings.protocol {
             Protocol::Smtp => self.expected.push_back(Expected::Final),
             Protocol::Lmtp => self.expected.extend(open.into_iter().map(Expected::FinalFor)),
@@ -648,7 +564,7 @@ impl Connection {
     /// Returns whether content of the oldest transaction is still to be written. The next content begins when the
     /// oldest transaction is answered.
     fn has_unsent_content(&self) -> bool {
-        self.output.iter().any(|queued| !matches!(queued, QueuedOutput::Text(_)))
+        self.output.has_content()
     }
 
     fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
@@ -707,31 +623,4 @@ fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
         answer.outcome = Outcome::deferred(Enhanced(4, 5, 0), text);
     }
     answer
-}
-
-/// Puts a second dot before each line that begins with a dot (RFC 5321 §4.5.2), across pieces.
-#[derive(Debug, Default)]
-struct DotStuffer {
-    active: bool,
-    in_line: bool,
-}
-
-impl DotStuffer {
-    fn pass(&mut self, bytes: Bytes) -> OutputPiece {
-        if !self.active {
-            return OutputPiece::Content(bytes);
-        }
-        let mut out = Vec::with_capacity(bytes.len() + 16);
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            if !self.in_line && rest[0] == b'.' {
-                out.push(b'.');
-            }
-            let end = memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
-            out.extend_from_slice(&rest[..end]);
-            self.in_line = rest[end - 1] != b'\n';
-            rest = &rest[end..];
-        }
-        OutputPiece::Text(out)
-    }
 }

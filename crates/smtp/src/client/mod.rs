@@ -6,12 +6,12 @@
 
 pub mod capabilities;
 pub mod connection;
+mod output;
 pub mod replies;
 pub mod transaction;
 
 pub use capabilities::Capabilities;
-pub use connection::{
-    ClientSettings, Connection, Event, ExpectedReply, LostTransaction, OutputPiece, Phase, Protocol,
-};
+pub use connection::{ClientSettings, Connection, Event, ExpectedReply, LostTransaction, Phase, Protocol};
+pub use output::OutputPiece;
 pub use replies::{ProtocolViolation, ReplyReader};
 pub use transaction::{RecipientResult, ReplyTo, Stage, Transaction};
