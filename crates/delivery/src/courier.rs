@@ -2,9 +2,10 @@
 
 use crate::{
     TlsClient, WorkSource,
+    active_lease::Unfinished,
     connect::{Connector, Ready},
     maildir,
-    session::{Session, Unfinished, millis},
+    session::{Session, millis},
     tls::TlsFaults,
 };
 use mail::{Attempt, Destination, Enhanced, LmtpServer, NextHop, Outcome, TlsMode};

@@ -3,10 +3,12 @@
 //!
 //! Read first: [`WorkSource`] and [`Courier`].
 
+mod active_lease;
 mod buffered_stream;
 mod connect;
 mod courier;
 mod maildir;
+mod reply_rules;
 mod session;
 mod tls;
 mod work_source;

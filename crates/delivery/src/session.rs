@@ -2,8 +2,10 @@
 
 use crate::{
     DeliverySettings, EightBit, LeasedMessage, WorkSource,
+    active_lease::{ActiveLease, Unfinished},
     buffered_stream::BufferedStream,
     connect::{Ready, reply_timeout},
+    reply_rules::{final_outcome, is_421_to, is_accepted, is_too_many},
 };
 use bytes::Bytes;
 use mail::{
@@ -26,62 +28,6 @@ const QUIT_TIMEOUT: Duration = Duration::from_secs(2);
 const SPURIOUS_WAKEUPS_MAX: u32 = 3;
 /// The most pieces that are gathered for one write.
 const PIECES_MAX: usize = 32;
-
-/// A lease whose transaction has begun.
-pub(crate) struct ActiveLease {
-    name: u64,
-    lease: LeasedMessage,
-    message: SharedMessage,
-    begun: Instant,
-    /// Outcomes of earlier transactions of the lease: a server may take fewer recipients at once.
-    settled: Vec<(u32, Outcome)>,
-    /// Recipients for later transactions.
-    rest: Vec<u32>,
-    /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
-    /// of the content, or the server closed the connection in reply to DATA.
-    recipients_max: Option<usize>,
-    /// The conversion of the content to 7 bits, once a next hop has asked for that.
-    plan: Option<Result<Arc<Plan>, Unconvertible>>,
-}
-
-impl ActiveLease {
-    /// Returns whether no transaction of the lease has ended with a result that the next connection needs.
-    fn is_whole(&self) -> bool {
-        self.settled.is_empty() && self.recipients_max.is_none()
-    }
-
-    /// Completes the lease. Recipients without an outcome get this one.
-    fn settle<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
-        let rest = std::mem::take(&mut self.rest);
-        self.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
-        source.complete(self.lease, self.settled, attempt);
-    }
-}
-
-/// Leases that the next connection to the same destination continues. The server did not take their recipients
-/// because the transaction, or the connection, had too many of them.
-#[derive(Default)]
-pub(crate) struct Unfinished {
-    leases: Vec<ActiveLease>,
-    /// The most recipients that the server took in one transaction before it closed.
-    recipients_max: Option<usize>,
-    /// The connection that ended has delivered to a recipient. Behind the server's limit of transactions (MAILMAX)
-    /// any outcome of a recipient counts.
-    pub(crate) has_progress: bool,
-    /// The connection, for recipients that were delivered to.
-    attempt: Attempt,
-}
-
-impl Unfinished {
-    /// Completes all leases: no other connection could be made.
-    pub(crate) fn fail<J: WorkSource>(self, source: &J, outcome: &Outcome) {
-        for active in self.leases {
-            let (queued_ms, transfer_ms) = (active.lease.queued_ms, millis(active.begun.elapsed()));
-            let attempt = Attempt { queued_ms, transfer_ms, ..self.attempt.clone() };
-            active.settle(source, outcome, &attempt);
-        }
-    }
-}
 
 /// The result of a connection that ended.
 pub(crate) struct Ended {
@@ -693,39 +639,6 @@ impl<'a, J: WorkSource> Session<'a, J> {
             self.finish(active);
         }
     }
-}
-
-fn is_421_to(result: &RecipientResult, stage: Stage) -> bool {
-    result.reply.is_some_and(|reply| reply.code == 421 && reply.stage == stage)
-}
-
-/// Did the server accept its RCPT?
-fn is_accepted(result: &RecipientResult) -> bool {
-    result.reply.is_some_and(|reply| matches!(reply.stage, Stage::Data | Stage::Content))
-}
-
-/// Was it refused because the transaction had enough recipients? The code is 452, 552 in older servers (RFC
-/// 5321 §4.5.3.1.10), 421 in those that close, or any other with the enhanced code of this meaning.
-fn is_too_many(result: &RecipientResult) -> bool {
-    let Some(ReplyTo { stage: Stage::Rcpt, code, enhanced }) = result.reply else { return false };
-    match enhanced {
-        Some(Enhanced(_, 5, 3)) => true,
-        None | Some(Enhanced(_, 0, 0)) => matches!(code, 421 | 452 | 552),
-        Some(_) => code == 421,
-    }
-}
-
-/// The outcome of a recipient that is not tried again at once. "Too many recipients" is temporary, even if
-/// there was one only; 552 without an enhanced code may mean a full mailbox, unless others came before it.
-fn final_outcome(result: RecipientResult, is_split: bool) -> Outcome {
-    let is_about_number = result.reply.is_some_and(|r| matches!(r.enhanced, Some(Enhanced(_, 5, 3))));
-    if result.outcome.disposition == Disposition::Failed
-        && is_too_many(&result)
-        && (is_split || is_about_number)
-    {
-        return Outcome { disposition: Disposition::Deferred, status: Enhanced(4, 5, 3), ..result.outcome };
-    }
-    result.outcome
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
