@@ -352,7 +352,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
                     active.recipients_max.into_iter().for_each(|max| self.limit_recipients(max));
                 }
                 Disposition::Deferred if is_pointless && is_accepted => {
-                    refused_alone = Some(result.outcome.clone())
+                    refused_alone = Some(result.outcome.clone());
                 }
                 Disposition::Deferred | Disposition::Failed => {}
             }

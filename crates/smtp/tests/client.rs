@@ -89,7 +89,7 @@ fn run(settings: ClientSettings, script: &[&str], mut transactions: Vec<Transact
                 OutputPiece::Text(bytes) => write.extend(bytes),
                 OutputPiece::Content(bytes) => write.extend_from_slice(&bytes),
                 OutputPiece::Load(chunk_id) => {
-                    run.connection.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0)))
+                    run.connection.loaded(Bytes::from(format!("chunk {}\r\n", chunk_id.0)));
                 }
             }
         }
