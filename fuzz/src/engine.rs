@@ -227,7 +227,7 @@ impl<'a> Driver<'a> {
                 self.advance(1 << exponent);
             }
             13 => {
-                self.refused = [None, Some(Refused::Busy), Some(Refused::Full)][usize::from(self.byte() % 3)]
+                self.refused = [None, Some(Refused::Busy), Some(Refused::Full)][usize::from(self.byte() % 3)];
             }
             14 => self.reload(),
             _ => {
@@ -341,7 +341,7 @@ impl<'a> Driver<'a> {
     fn set_idle(&mut self, id: ConnectionId) {
         self.connections.get_mut(&id).expect("an open connection").is_idle = true;
         self.handle(Event::ConnectionIdle(id));
-        if self.byte() % 4 == 0 && self.connections[&id].is_idle {
+        if self.byte().is_multiple_of(4) && self.connections[&id].is_idle {
             self.connections.get_mut(&id).expect("an open connection").is_idle = false;
             self.handle(Event::ConnectionNotIdle(id));
         }

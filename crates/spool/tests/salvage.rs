@@ -258,7 +258,7 @@ fn everything_that_was_written_is_seen() {
         LogItem::Record { is_loose: false, .. } => records += 1,
         LogItem::Segment { .. } | LogItem::Empty { .. } => {}
         LogItem::Record { .. } | LogItem::Damage { .. } | LogItem::Torn { .. } | LogItem::Unread { .. } => {
-            others += 1
+            others += 1;
         }
     })
     .unwrap();
