@@ -219,6 +219,8 @@ impl Engine {
     // ---- messages in ----
 
     fn on_accepted(&mut self, context: Context, message: SharedMessage, routed: Routed, is_held: bool) {
+        #[cfg(feature = "mutants")]
+        let is_held = is_held && self.mutant != crate::Mutant::DeliverHeld;
         let destinations = if is_same(&routed.by, &self.routing) {
             routed.destinations
         } else {

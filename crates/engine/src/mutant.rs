@@ -18,6 +18,8 @@ pub enum Mutant {
     Overtake,
     /// An operator's hold is answered without being stored.
     ForgetHolds,
+    /// A message that the accept pipeline holds is delivered.
+    DeliverHeld,
     /// A message stays cached after its end.
     KeepCached,
     /// A reload routes new messages only.
@@ -32,13 +34,14 @@ pub enum Mutant {
 
 impl Mutant {
     /// Each that breaks a rule.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::KeepNumbers,
         Self::ReuseIds,
         Self::BelieveClock,
         Self::ForgetRefused,
         Self::Overtake,
         Self::ForgetHolds,
+        Self::DeliverHeld,
         Self::KeepCached,
         Self::SkipReroute,
         Self::SplitReports,

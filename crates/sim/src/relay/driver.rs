@@ -19,7 +19,7 @@ use mail::{
 };
 use queue::{CancelAs, GroupId, JobStatus, Millis};
 use smtp::server::replies;
-use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure};
+use spool::{CommitSeq, Entry, LogSpool, RecipientState, Recovered, Refused, Spool, SpoolFailure};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -37,8 +37,8 @@ const BUSY_PERCENT: u64 = 10;
 struct Commit {
     commit_seq: CommitSeq,
     task: Option<TaskId>,
-    /// The client that reads 250, and the message.
-    client: Option<(usize, u64, SharedMessage)>,
+    /// The client that reads 250, the message, and whether the accept pipeline holds it.
+    client: Option<(usize, u64, SharedMessage, bool)>,
     /// Recipients whose outcome is then durable.
     settled: Vec<(QueueId, u32)>,
 }
@@ -199,6 +199,7 @@ impl Driver {
     }
 
     fn check_lease(&self, lease: &Lease, oracle: &mut Oracle) {
+        oracle.check_may_be_tried(lease.id);
         for index in lease.recipients.as_slice() {
             if self.cancelled.contains(&(lease.id, *index)) {
                 oracle
@@ -344,13 +345,13 @@ impl Driver {
                 oracle.concluded.extend(commit.settled);
             }
             match (commit.client, &result) {
-                (Some((place, turn, message)), Ok(())) => {
+                (Some((place, turn, message, is_held)), Ok(())) => {
                     let text = format!("Ok: queued as {}", message.id);
                     sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
                     let routed = Routed::new(self.routes.clone(), &message.envelope);
-                    self.handle(Event::Accepted { message, routed, is_held: false }, oracle, rng);
+                    self.handle(Event::Accepted { message, routed, is_held }, oracle, rng);
                 }
-                (Some((place, turn, _)), Err(_)) => sources[place].answer(turn, replies::LOCAL_ERROR),
+                (Some((place, turn, ..)), Err(_)) => sources[place].answer(turn, replies::LOCAL_ERROR),
                 (None, _) => {}
             }
             if let Some(task) = commit.task {
@@ -388,9 +389,20 @@ impl Driver {
         self.name(id, oracle);
         let message =
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
-        let commit_seq = self.spool.submit(vec![Entry::Accept(message.clone())]).map_err(refusal)?;
+        // As a check of the accept pipeline may decide.
+        let is_held = id.0 % 13 == 5;
+        let entry = if is_held {
+            let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
+            Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: true }))
+        } else {
+            Entry::Accept(message.clone())
+        };
+        let commit_seq = self.spool.submit(vec![entry]).map_err(refusal)?;
         oracle.accepted.insert(id, self.context.now);
-        let client = Some((place, turn, message));
+        if is_held {
+            oracle.hold_from_start(id);
+        }
+        let client = Some((place, turn, message, is_held));
         self.commits.push(Commit { commit_seq, task: None, client, settled: Vec::new() });
         Ok(id)
     }

@@ -151,6 +151,18 @@ impl Oracle {
         old.iter().for_each(|one| _ = self.concluded.remove(one));
     }
 
+    /// The accept pipeline holds the message.
+    pub(super) fn hold_from_start(&mut self, id: QueueId) {
+        self.changes.insert(id, vec![(0, true, true)]);
+    }
+
+    /// A message that is held, and that no operator wanted released, is not tried.
+    pub(super) fn check_may_be_tried(&mut self, id: QueueId) {
+        if self.changes.get(&id).is_some_and(|all| !all.is_empty() && all.iter().all(|change| change.1)) {
+            self.violations.push(format!("{id} is held, and is tried"));
+        }
+    }
+
     pub(super) fn change_wanted(&mut self, id: QueueId, request: u64, holds: bool) {
         self.changes.entry(id).or_default().push((request, holds, false));
     }
