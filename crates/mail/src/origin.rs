@@ -2,6 +2,7 @@
 
 use std::{
     fmt::{self, Write as _},
+    io::Write as _,
     net::IpAddr,
 };
 
@@ -170,7 +171,8 @@ fn escaped(word: &str) -> String {
     out
 }
 
-fn write_ipv4(octets: [u8; 4], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// The decimal digits of an IPv4 address with its dots, and their count.
+fn ipv4_text(octets: [u8; 4]) -> ([u8; 15], usize) {
     let (mut text, mut len) = ([0; 15], 0);
     let mut push = |byte: u8| {
         text[len] = byte;
@@ -188,28 +190,44 @@ fn write_ipv4(octets: [u8; 4], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         }
         push(b'0' + octet % 10);
     }
-    f.write_str(std::str::from_utf8(&text[..len]).unwrap_or_default())
+    (text, len)
+}
+
+impl Origin {
+    /// Appends the text form. Of each message it is stored and logged, and the formatting machinery costs more than the
+    /// text.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Smtp { client, helo, protocol } => {
+                out.extend_from_slice(b"client=[");
+                match client {
+                    IpAddr::V4(ip) => {
+                        let (text, len) = ipv4_text(ip.octets());
+                        out.extend_from_slice(&text[..len]);
+                    }
+                    IpAddr::V6(ip) => {
+                        let _ = write!(out, "{ip}");
+                    }
+                }
+                out.extend_from_slice(b"] helo=");
+                out.extend_from_slice(helo.as_bytes());
+                out.extend_from_slice(b" proto=");
+                out.extend_from_slice(protocol.as_str().as_bytes());
+            }
+            Self::Local { uid } => {
+                let _ = write!(out, "submit uid={uid}");
+            }
+            Self::Dsn => out.extend_from_slice(b"dsn"),
+            Self::Other(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Smtp { client, helo, protocol } => {
-                // Not by one `write!`: this is written of each message, and formatting costs more than the text.
-                f.write_str("client=[")?;
-                match client {
-                    IpAddr::V4(ip) => write_ipv4(ip.octets(), f)?,
-                    IpAddr::V6(ip) => write!(f, "{ip}")?,
-                }
-                f.write_str("] helo=")?;
-                f.write_str(helo)?;
-                f.write_str(" proto=")?;
-                f.write_str(protocol.as_str())
-            }
-            Self::Local { uid } => write!(f, "submit uid={uid}"),
-            Self::Dsn => f.write_str("dsn"),
-            Self::Other(text) => f.write_str(text),
-        }
+        let mut text = Vec::with_capacity(self.text_bytes_max());
+        self.write_to(&mut text);
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

@@ -1,6 +1,6 @@
 //! The bodies of records: messages with their envelopes, outcomes, holds.
 
-use super::wire::{Malformed, Reader, put_display, put_text, put_u16, put_u32, put_u64};
+use super::wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64, put_written};
 use crate::RecipientState;
 use bytes::Bytes;
 use mail::{
@@ -15,7 +15,7 @@ pub(crate) const TEXT_MAX: usize = 1000;
 pub(crate) fn write_message(out: &mut Vec<u8>, message: &Message, past: Option<(&[RecipientState], bool)>) {
     let e = &message.envelope;
     put_u64(out, message.arrived.0);
-    put_display(out, &message.origin);
+    put_written(out, |out| message.origin.write_to(out));
     put_text(out, e.reverse_path.as_str());
     let body = match e.body {
         BodyType::SevenBit => 0,

@@ -1,7 +1,5 @@
 //! Little-endian integers and length-prefixed strings.
 
-use std::{fmt, io::Write as _};
-
 /// Stored bytes that are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
@@ -71,15 +69,17 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Writes a value as [`put_text`] would write its text, without an allocation for the text.
-pub(crate) fn put_display(out: &mut Vec<u8>, value: &dyn fmt::Display) {
+/// Writes what `write` appends as [`put_text`] would write a text, without an allocation for the text.
+pub(crate) fn put_written(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     put_u16(out, 0);
-    // Writing to memory cannot fail.
-    let _ = write!(out, "{value}");
-    let text = &out[at + 2..];
-    let end = str::from_utf8(text).map_or(0, |text| text.floor_char_boundary(usize::from(u16::MAX)));
-    out.truncate(at + 2 + end);
+    write(out);
+    let mut end = out.len() - at - 2;
+    if end > usize::from(u16::MAX) {
+        let text = str::from_utf8(&out[at + 2..]);
+        end = text.map_or(0, |text| text.floor_char_boundary(usize::from(u16::MAX)));
+        out.truncate(at + 2 + end);
+    }
     out[at..at + 2].copy_from_slice(&(end as u16).to_le_bytes());
 }
 
