@@ -85,17 +85,18 @@ impl Acceptor {
     pub(crate) async fn accept_local(self: &Arc<Self>, uid: u32, draft: Draft) -> Result<QueueId, Refusal> {
         let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
         let mut decisions = Decisions::default();
-        self.room().map_err(refusal)?;
+        self.room().map_err(|reply| refusal(&reply))?;
         let judged =
             config.pipeline.judge(config.rules(), &facts, &draft.envelope, &draft.content, &mut decisions);
-        judged.await.map_err(refusal)?;
-        let content = self.in_pieces(&draft.envelope, draft.content).await.map_err(refusal)?;
+        judged.await.map_err(|reply| refusal(&reply))?;
+        let content =
+            self.in_pieces(&draft.envelope, draft.content).await.map_err(|reply| refusal(&reply))?;
         let (id, own) = (draft.id, self.clone());
         let finished = decisions.finish(id, draft.arrived, draft.origin, draft.envelope, content);
         // A task of its own: whoever asked may go away, and what is durable has to be queued.
         let accepted = tokio::spawn(async move { own.accept(finished).await });
         let reply = accepted.await.unwrap_or(replies::LOCAL_ERROR);
-        if reply.is_positive() { Ok(id) } else { Err(refusal(reply)) }
+        if reply.is_positive() { Ok(id) } else { Err(refusal(&reply)) }
     }
 
     /// Large content goes ahead of its message, as it does from a session. The header stays in memory.
@@ -251,7 +252,7 @@ fn queued_as(id: QueueId) -> Reply {
     Reply::new(250, Enhanced(2, 0, 0), format!("Ok: queued as {id}"))
 }
 
-fn refusal(reply: Reply) -> Refusal {
+fn refusal(reply: &Reply) -> Refusal {
     let text = reply.to_string();
     if reply.is_transient() { Refusal::temporary(text) } else { Refusal::permanent(text) }
 }

@@ -95,11 +95,11 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
             RecordBody::Hold { .. } => count.holds += 1,
             RecordBody::Chunk { .. } => count.chunks += 1,
             RecordBody::Nonsense { why } => {
-                count.damage.push(format!("{segment}: record at {offset}: {why}"))
+                count.damage.push(format!("{segment}: record at {offset}: {why}"));
             }
         },
     });
-    item.map_err(super::spool_error)?;
+    item.map_err(|failure| super::spool_error(&failure))?;
     Ok(count)
 }
 
@@ -114,7 +114,7 @@ fn live(dir: &Path) -> Result<(Live, RecoveryReport), super::CliError> {
         live.recipients_left += left.clone().count() as u64;
         live.deferred_recipients += left.filter(|r| r.attempt_count > 0).count() as u64;
     });
-    Ok((live, report.map_err(super::spool_error)?))
+    Ok((live, report.map_err(|failure| super::spool_error(&failure))?))
 }
 
 fn print(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {

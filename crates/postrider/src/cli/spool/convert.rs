@@ -40,13 +40,15 @@ pub(super) fn run(
     }
     let mut last = None;
     for found in &messages {
-        last = Some(migrate_one(&*from, found, &*to, last).map_err(super::spool_error)?);
+        last = Some(migrate_one(&*from, found, &*to, last).map_err(|failure| super::spool_error(&failure))?);
     }
-    last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq)).map_err(super::spool_error)?;
+    last.map_or(Ok(()), |commit_seq| wait(&*to, commit_seq))
+        .map_err(|failure| super::spool_error(&failure))?;
     to.close();
     from.close();
     let mut count = 0;
-    let report = spool::inspect_all(into, &mut |_| count += 1).map_err(super::spool_error)?;
+    let report =
+        spool::inspect_all(into, &mut |_| count += 1).map_err(|failure| super::spool_error(&failure))?;
     if count != messages.len() || !report.is_complete() {
         let all = messages.len();
         let text = format!("{count} of {all} messages are in {}: keep the old spool", into.display());

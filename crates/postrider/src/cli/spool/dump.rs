@@ -20,7 +20,7 @@ pub(super) fn run(dir: &Path, id: Option<&str>, with_content: bool, out: &mut dy
     if let Some(error) = broken {
         return Err(error.into());
     }
-    item.map_err(super::spool_error)?;
+    item.map_err(|failure| super::spool_error(&failure))?;
     match (id, count) {
         (Some(id), 0) => Err(CliError::new(Exit::NoInput, format!("{id}: no record of it is in the spool"))),
         _ => Ok(Exit::Ok),

@@ -68,7 +68,7 @@ fn log_only<'a>(settings: &Settings, dir: &'a Path) -> Result<&'a Path, CliError
 }
 
 /// The error of a command whose spool cannot be read or written.
-fn spool_error(failure: SpoolFailure) -> CliError {
+fn spool_error(failure: &SpoolFailure) -> CliError {
     let exit = match failure {
         SpoolFailure::Io(_) => Exit::IoErr,
         SpoolFailure::Corrupt(_) => Exit::DataErr,

@@ -23,7 +23,7 @@ pub(super) fn run(dir: &Path, into: &Path, out: &mut dyn Write) -> Ending {
             }
         }
     });
-    let report = report.map_err(super::spool_error)?;
+    let report = report.map_err(|failure| super::spool_error(&failure))?;
     if let Some(error) = broken {
         return Err(error.into());
     }
