@@ -1,10 +1,11 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientCounters, RecipientInfo, Status,
-    serve_control, server::Access, socket,
+    Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status, serve_control,
+    server::Access, socket,
 };
 use mail::QueueId;
+use report::RecipientCounters;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},

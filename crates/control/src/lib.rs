@@ -13,13 +13,12 @@ pub mod server;
 pub mod socket;
 
 pub use exit::{CommandError, Exit};
-pub use protocol::{
-    Action, Failure, Gauges, Id, MessageInfo, RecipientCounters, RecipientInfo, Request, Response, Status,
-};
+pub use protocol::{Action, Failure, Gauges, Id, MessageInfo, RecipientInfo, Request, Response, Status};
 pub use selection::{Matched, Selection};
 pub use server::serve_control;
 
 use mail::QueueId;
+use report::RecipientCounters;
 use std::future::Future;
 
 /// What the daemon does for operators.

@@ -4,6 +4,7 @@
 
 use super::selection::Selection;
 use mail::{Disposition, Outcome, QueueId, UnixMillis};
+use report::RecipientCounters;
 use serde::{Deserialize, Serialize};
 
 /// Longest request line. Clients split long lists of ids into several requests.
@@ -271,23 +272,6 @@ impl Status {
     }
 }
 
-/// Every recipient of every message taken in is exactly one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RecipientCounters {
-    /// Recipients found in the spool at the start, and accepted since.
-    pub accepted: u64,
-    /// Taken by the next hop or a mailbox.
-    pub delivered: u64,
-    /// Failed for good.
-    pub bounced: u64,
-    /// Failed because of their age.
-    pub expired: u64,
-    /// Deleted by an operator.
-    pub deleted: u64,
-    /// Still here.
-    pub queued: u64,
-}
-
 /// Health, speed and room of the spool; the numbers are what a monitor can draw.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gauges {
@@ -316,18 +300,6 @@ pub struct Gauges {
     pub accept_latency_max_us: u64,
     /// Times somebody had to wait for the queue's lock.
     pub lock_conflicts: u64,
-}
-
-impl RecipientCounters {
-    /// Returns whether every recipient is accounted for.
-    pub fn is_consistent(&self) -> bool {
-        self.accepted == self.finished() + self.queued
-    }
-
-    /// Returns the number of recipients that nothing is left to do for.
-    pub fn finished(&self) -> u64 {
-        self.delivered + self.bounced + self.expired + self.deleted
-    }
 }
 
 #[cfg(test)]
@@ -382,14 +354,5 @@ mod tests {
         ] {
             assert!(serde_json::from_str::<Request>(line).is_err(), "{line}");
         }
-    }
-
-    #[test]
-    fn counters_are_consistent_only_when_every_recipient_is_somewhere() {
-        let mut counters =
-            RecipientCounters { accepted: 10, delivered: 4, bounced: 3, expired: 1, deleted: 1, queued: 1 };
-        assert!(counters.is_consistent());
-        counters.queued = 0;
-        assert!(!counters.is_consistent());
     }
 }

@@ -6,6 +6,7 @@ use super::{
     protocol::REQUEST_BYTES_MAX,
     *,
 };
+use report::RecipientCounters;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixStream,

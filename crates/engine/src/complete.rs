@@ -4,13 +4,13 @@
 
 use crate::{
     Effect, Engine, Lease, LogEvent, RequestId,
-    counters::Column,
     event::Context,
     reports,
     task::{Permit, Task, TaskId, for_each},
 };
 use mail::{Attempt, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
 use queue::{CancelAs, Completion, DestinationId, Overdue};
+use report::FinishedAs;
 use spool::{ControlOp, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
 
@@ -367,11 +367,11 @@ impl Engine {
         for (index, outcome) in &result.results {
             self.counters.finish(match (result.cause, outcome.disposition) {
                 (_, Disposition::Deferred) => continue,
-                (EndCause::Deleted, _) => Column::Deleted,
-                (EndCause::Expired, Disposition::Failed) => Column::Expired,
-                (_, Disposition::Failed) if result.expired.contains(index) => Column::Expired,
-                (_, Disposition::Failed) => Column::Bounced,
-                (_, Disposition::Delivered) => Column::Delivered,
+                (EndCause::Deleted, _) => FinishedAs::Deleted,
+                (EndCause::Expired, Disposition::Failed) => FinishedAs::Expired,
+                (_, Disposition::Failed) if result.expired.contains(index) => FinishedAs::Expired,
+                (_, Disposition::Failed) => FinishedAs::Bounced,
+                (_, Disposition::Delivered) => FinishedAs::Delivered,
             });
         }
     }

@@ -1,7 +1,7 @@
 //! One event after the other.
 
 use crate::{
-    ConnectionId, Effect, EngineSettings, Event, LogEvent, RecipientCounters, Routed, Routing,
+    ConnectionId, Effect, EngineSettings, Event, LogEvent, Routed, Routing,
     cache::MessageCache,
     complete::AttemptResult,
     connections::Connections,
@@ -15,6 +15,7 @@ use crate::{
 };
 use mail::{Attempt, Destination, Disposition, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
 use queue::{Arrival, ConnectionRequest, DestinationId, GroupId, Millis, Queue};
+use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
 

@@ -15,7 +15,6 @@ pub mod accept;
 mod cache;
 mod complete;
 mod connections;
-mod counters;
 mod effect;
 mod engine;
 mod event;
@@ -36,7 +35,6 @@ mod task;
 mod tests;
 
 pub use connections::ConnectionId;
-pub use counters::RecipientCounters;
 pub use effect::{Effect, LogEvent};
 pub use engine::Engine;
 pub use event::{Command, Context, Event, RequestId};

@@ -1,8 +1,9 @@
 //! Recovery: messages that a start finds in the spool go back to the queue.
 
-use crate::{Effect, Engine, RetryAt, counters::Column, event::Context};
+use crate::{Effect, Engine, RetryAt, event::Context};
 use mail::{Disposition, QueueId, UnixMillis};
 use queue::{Arrival, CancelAs, Millis};
+use report::FinishedAs;
 use spool::{Entry, Recovered, SecondCopy};
 
 impl Engine {
@@ -71,8 +72,8 @@ impl Engine {
             self.last_outcomes.note_all(copy.id, &results, last, || context.wall);
             for (_, outcome) in &results {
                 self.counters.finish(match outcome.disposition {
-                    Disposition::Delivered => Column::Delivered,
-                    Disposition::Failed | Disposition::Deferred => Column::Bounced,
+                    Disposition::Delivered => FinishedAs::Delivered,
+                    Disposition::Failed | Disposition::Deferred => FinishedAs::Bounced,
                 });
             }
             self.end_recovered(Entry::Outcome { id: copy.id, results, last }, effects);

@@ -1,9 +1,12 @@
-//! Reports on mail: delivery status notifications to senders, and the delivery log to operators.
+//! Reports on mail: delivery status notifications to senders; the delivery log and the recipient counters to
+//! operators.
 //!
 //! Read first: [`dsn`] and [`Log`].
 
+mod counters;
 pub mod dsn;
 pub mod line;
 mod log;
 
+pub use counters::{FinishedAs, RecipientCounters};
 pub use log::{Format, Log, LogSettings};

@@ -4,9 +4,10 @@ use super::{CliError, Ending, daemon, print};
 use config::Settings;
 use control::Exit;
 use control::{
-    Gauges, RecipientCounters, Request, Response,
+    Gauges, Request, Response,
     client::{Client, ClientError},
 };
+use report::RecipientCounters;
 use std::io::Write;
 
 /// Prints the recipient counters and the state of the spool.

@@ -1,13 +1,12 @@
 //! Requests of operators and local users to the running daemon.
 
 use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
-use control::{
-    Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientCounters, RecipientInfo, Status,
-};
+use control::{Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status};
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
 use mail::{QueueId, ReceivedContent, SharedMessage, UnixMillis};
 use queue::{CancelAs, JobView, MessageView};
+use report::RecipientCounters;
 use spool::SpoolFailure;
 use std::sync::Arc;
 use submission::{Refusal, Submission};
@@ -63,15 +62,7 @@ impl Operations for Daemon {
     }
 
     fn counters(&self) -> RecipientCounters {
-        let l = self.driver.lock().engine.counters();
-        RecipientCounters {
-            accepted: l.accepted,
-            delivered: l.delivered,
-            bounced: l.bounced,
-            expired: l.expired,
-            deleted: l.deleted,
-            queued: l.queued,
-        }
+        self.driver.lock().engine.counters()
     }
 
     async fn reload(&self) -> Result<Vec<String>, Failure> {

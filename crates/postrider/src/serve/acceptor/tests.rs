@@ -200,7 +200,7 @@ fn acceptor_checked(
     Arc::new(Acceptor::new(Arc::new(driver)))
 }
 
-fn counters(driver: &Driver) -> engine::RecipientCounters {
+fn counters(driver: &Driver) -> report::RecipientCounters {
     driver.lock().engine.counters()
 }
 
