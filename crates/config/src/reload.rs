@@ -35,7 +35,7 @@ fn keep(mut settings: Settings, started: &Settings) -> Reloaded {
     keep_one("[spool]", &mut new.spool, &started.spool, &mut waiting);
     // The groups themselves can change: mail already lies where those of the start put it.
     if stores(new) != stores(started) {
-        waiting.push("what the spools of [[queue_group]] are for");
+        waiting.push("the choice of a spool by [[queue_group]]");
     }
     keep_one("[log]", &mut new.log, &started.log, &mut waiting);
     keep_one("[control]", &mut new.control, &started.control, &mut waiting);

@@ -145,7 +145,7 @@ fn operators_reach_mail_in_every_spool_and_a_reload_says_what_takes_a_restart() 
         &config(next_hop).replace("\"bulk.test\"]\nbackend", "\"bulk.test\", \"more.test\"]\nbackend"),
     );
     let said = daemon.ask(&["reload"]);
-    assert!(said.contains("[[queue_group]]") && said.contains("takes a restart"), "{said}");
+    assert!(said.contains("[[queue_group]]") && said.contains("needs a restart"), "{said}");
 }
 
 #[test]
