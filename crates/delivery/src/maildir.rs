@@ -1,29 +1,34 @@
 //! Delivery into Maildirs. Each message is a file, which is written under `tmp`, synced, and renamed into `new`; the
 //! directory is synced before the outcome is reported.
 
+mod directories;
+mod folder;
+mod unix_lines;
+
 use crate::{DeliverySettings, LeasedMessage, WorkSource, session::millis};
 use bytes::Bytes;
-use mail::{Attempt, Enhanced, Mailbox, Message, Outcome, Part};
+use directories::Maildir;
+use folder::{Folder, folder};
+use mail::{Attempt, Enhanced, Message, Outcome, Part};
 use rustix::{
-    fs::{self, AtFlags, FileType, Mode, OFlags},
+    fs::{self, AtFlags, Mode, OFlags},
     io::Errno,
 };
 use std::{
-    ffi::OsStr,
     fmt,
     fs::File,
     io::{self, Write as _},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 use tokio::sync::mpsc;
+use unix_lines::UnixLines;
+
+pub use folder::can_have_maildir;
 
 /// The pieces of content that are read ahead of the writer.
 const PIECES_AHEAD: usize = 2;
-/// Longest name of a file or folder.
-const NAME_MAX: usize = 255;
 
 /// Makes names of files unique within the process.
 static COUNTER: AtomicU64 = AtomicU64::new(0);
@@ -66,60 +71,6 @@ async fn deliver<J: WorkSource>(
         results.push((*index, outcome));
     }
     results
-}
-
-/// Returns whether a Maildir can be named after this mailbox. Mail for any other mailbox would fail, so it is rejected
-/// before it is accepted.
-pub fn can_have_maildir(mailbox: &Mailbox) -> bool {
-    let local = mailbox.local();
-    // Few local parts have these characters, and only they can lead to an unsafe name. A character in lower case has
-    // three times the octets at most.
-    let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
-    !is_odd || folder("", mailbox).is_some()
-}
-
-/// The path of a Maildir. Its beginning was written by the operator; the rest may be under the control of the
-/// Maildir's user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Folder {
-    path: PathBuf,
-    /// Octets of the operator's beginning.
-    fixed_bytes: usize,
-}
-
-/// Returns the recipient's Maildir, or `None` when its name would lead anywhere else: a local part is never trusted to
-/// be a file name. The part behind a `+` is for the user (RFC 5233).
-pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
-    let local = mailbox.local_unquoted().to_lowercase();
-    let user = match local.split_once('+') {
-        Some((user, _)) if !user.is_empty() => user,
-        _ => &local,
-    };
-    let domain = mailbox.domain().key();
-    let is_safe = |name: &str| {
-        !name.is_empty()
-            && name.len() <= NAME_MAX
-            && !name.starts_with('.')
-            && !name.contains(['/', '\0'])
-            && !name.chars().any(char::is_control)
-    };
-    if !is_safe(user) || !is_safe(&domain) {
-        return None;
-    }
-    // Both placeholders are replaced in one pass, so that inserted text is not searched for placeholders.
-    let mut path = String::with_capacity(template.len() + user.len() + domain.len());
-    let mut rest = template;
-    while let Some((before, behind)) = rest.split_once('{') {
-        let (name, behind) = behind.split_once('}')?;
-        path.push_str(before);
-        path.push_str(if name == "local" { user } else { &domain });
-        rest = behind;
-    }
-    path.push_str(rest);
-    let fixed = template.split('{').next().unwrap_or_default();
-    let fixed = if fixed.len() == template.len() { fixed.trim_end_matches('/') } else { fixed };
-    let fixed_bytes = fixed.rfind('/').map_or(0, |at| at + 1);
-    Some(Folder { path: PathBuf::from(path), fixed_bytes })
 }
 
 /// Writes one file; content that is in the spool is read while earlier pieces are written.
@@ -256,101 +207,6 @@ fn write(
     Ok(draft.deliver(&format!("{name},S={size_bytes}"))?)
 }
 
-/// The folders of a Maildir. They are opened one below the other, and files are made, moved and removed relative to
-/// them, so that nobody can put a symbolic link in their place in between.
-struct Maildir {
-    tmp: OwnedFd,
-    new: File,
-}
-
-impl Maildir {
-    /// Opens a Maildir. A missing Maildir is made, durably.
-    fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
-        let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
-        let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
-        let mut at = FolderPath { path: fixed.to_owned(), may_follow };
-        let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
-        for name in rest.components() {
-            at.path.push(name);
-            let name = name.as_os_str();
-            dir = match at.open(&dir, name, OFlags::PATH) {
-                Err(e) if e.is_missing() => {
-                    make(&dir, name)?;
-                    at.open(&dir, name, OFlags::PATH)?
-                }
-                opened => opened?,
-            };
-        }
-        let open =
-            || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")?.into() });
-        match open() {
-            Err(e) if e.is_missing() => {
-                ["tmp", "cur", "new"].iter().try_for_each(|name| make(&dir, name.as_ref()))?;
-                open()
-            }
-            opened => opened,
-        }
-    }
-}
-
-/// The path of a folder for messages, and whether symbolic links to it are followed.
-struct FolderPath {
-    path: PathBuf,
-    may_follow: bool,
-}
-
-impl FolderPath {
-    /// Opens the folder called `name` in `dir`, which is at this path.
-    fn open(&self, dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd, Unwritten> {
-        let follow = if self.may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        let opened =
-            fs::openat(dir, name, access | follow | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let is_link = || {
-            let found = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
-            found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
-        };
-        match opened {
-            Err(Errno::LOOP | Errno::NOTDIR) if !self.may_follow && is_link() => {
-                Err(Unwritten::SymbolicLink(self.path.clone()))
-            }
-            opened => Ok(opened?),
-        }
-    }
-
-    /// Opens a folder below this one, to work in it and to sync it.
-    fn sub(&self, dir: &OwnedFd, name: &str) -> Result<OwnedFd, Unwritten> {
-        let below = Self { path: self.path.join(name), may_follow: self.may_follow };
-        below.open(dir, name.as_ref(), OFlags::RDONLY)
-    }
-}
-
-/// Opens the folder that the operator named. A missing folder is made.
-fn open_fixed(path: &Path) -> Result<OwnedFd, Unwritten> {
-    let open = || fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    match open() {
-        Err(Errno::NOENT) => {
-            let mut missing: Vec<&Path> = path.ancestors().take_while(|p| !p.is_dir()).collect();
-            while let Some(folder) = missing.pop() {
-                let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                let name = folder.file_name().unwrap_or(OsStr::new("."));
-                make(&fs::open(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name)?;
-            }
-            Ok(open()?)
-        }
-        opened => Ok(opened?),
-    }
-}
-
-/// Makes a folder, durably. Another delivery may make it at the same time.
-fn make(dir: &OwnedFd, name: &OsStr) -> Result<(), Unwritten> {
-    match fs::mkdirat(dir, name, Mode::RWXU) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e.into()),
-    }
-    let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(File::from(fs::openat(dir, ".", readable, Mode::empty())?).sync_all()?)
-}
-
 /// A file in `tmp`, removed unless it is delivered.
 struct Draft<'a> {
     maildir: &'a Maildir,
@@ -374,66 +230,11 @@ impl Drop for Draft<'_> {
     }
 }
 
-/// Turns CRLF into LF, also at the border of two pieces. A lone CR or LF stays.
-#[derive(Default)]
-struct UnixLines {
-    ends_in_cr: bool,
-}
-
-impl UnixLines {
-    fn write(&mut self, bytes: &[u8], out: &mut impl io::Write) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if std::mem::take(&mut self.ends_in_cr) && bytes[0] != b'\n' {
-            out.write_all(b"\r")?;
-        }
-        let mut rest = bytes;
-        while let Some(at) = rest.iter().position(|b| *b == b'\r') {
-            out.write_all(&rest[..at])?;
-            match rest.get(at + 1) {
-                Some(b'\n') => {}
-                Some(_) => out.write_all(b"\r")?,
-                None => self.ends_in_cr = true,
-            }
-            rest = &rest[at + 1..];
-        }
-        out.write_all(rest)
-    }
-
-    fn finish(self, out: &mut impl io::Write) -> io::Result<()> {
-        if self.ends_in_cr { out.write_all(b"\r") } else { Ok(()) }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    fn path(address: &str) -> Option<String> {
-        let mailbox = Mailbox::parse(address, true).unwrap();
-        folder("/mail/{domain}/{local}", &mailbox).map(|f| f.path.to_str().unwrap().to_owned())
-    }
-
-    #[test]
-    fn a_recipient_has_one_folder_whatever_its_case_and_extension() {
-        for address in ["Jane@B.Test", "jane+lists@b.test", "\"jane\"@b.test"] {
-            assert_eq!(path(address).as_deref(), Some("/mail/b.test/jane"), "{address}");
-        }
-        assert_eq!(path("+x@b.test").as_deref(), Some("/mail/b.test/+x"));
-        assert_eq!(path("{domain}@b.test").as_deref(), Some("/mail/b.test/{domain}"));
-    }
-
-    #[test]
-    fn no_recipient_leads_out_of_its_folder() {
-        for address in
-            ["\"..\"@b.test", "\"../../etc\"@b.test", "a/b@b.test", "\".\"@b.test", "\".hidden\"@b.test"]
-        {
-            assert_eq!(path(address), None, "{address}");
-            assert!(!can_have_maildir(&Mailbox::parse(address, true).unwrap()), "{address}");
-        }
-    }
+    use mail::Mailbox;
+    use std::path::Path;
 
     /// Delivers a message to jane@b.test, and returns what is in `new` of the folder at `at`.
     fn deliver(template: &Path, may_follow: bool, at: &Path) -> Result<Vec<(String, String)>, Unwritten> {
@@ -507,28 +308,5 @@ mod tests {
         }
         let dir = make("lone", "box", "other");
         assert!(matches!(deliver(&dir.join("box"), false, &dir), Err(Unwritten::SymbolicLink(_))));
-    }
-
-    proptest! {
-        #[test]
-        fn whether_a_recipient_can_have_a_maildir_is_known_without_its_name(
-            local in "[a./+ä]{1,8}|\"[a./+ ]{0,8}\"|a{60,64}",
-            domain in "[a-z]{1,3}\\.test|\\[192\\.0\\.2\\.1\\]|bücher\\.test",
-        ) {
-            if let Ok(mailbox) = Mailbox::parse(&format!("{local}@{domain}"), true) {
-                prop_assert_eq!(can_have_maildir(&mailbox), folder("/m/{domain}/{local}", &mailbox).is_some());
-            }
-        }
-
-        #[test]
-        fn line_ends_are_the_same_at_every_split(text in "[a\r\n]{0,40}", at in 0usize..40) {
-            let at = at.min(text.len());
-            let mut out = Vec::new();
-            let mut lines = UnixLines::default();
-            lines.write(&text.as_bytes()[..at], &mut out).unwrap();
-            lines.write(&text.as_bytes()[at..], &mut out).unwrap();
-            lines.finish(&mut out).unwrap();
-            prop_assert_eq!(String::from_utf8(out).unwrap(), text.replace("\r\n", "\n"));
-        }
     }
 }

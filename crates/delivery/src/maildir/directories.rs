@@ -1,0 +1,108 @@
+//! The directories of a Maildir: opened without following links of users, and made where they are missing.
+
+use super::{Folder, Unwritten};
+use rustix::{
+    fs::{self, AtFlags, FileType, Mode, OFlags},
+    io::Errno,
+};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    path::{Path, PathBuf},
+};
+
+/// The folders of a Maildir. They are opened one below the other, and files are made, moved and removed relative to
+/// them, so that nobody can put a symbolic link in their place in between.
+pub(super) struct Maildir {
+    pub(super) tmp: OwnedFd,
+    pub(super) new: File,
+}
+
+impl Maildir {
+    /// Opens a Maildir. A missing Maildir is made, durably.
+    pub(super) fn open(folder: &Folder, may_follow: bool) -> Result<Self, Unwritten> {
+        let (fixed, rest) = folder.path.as_os_str().as_bytes().split_at(folder.fixed_bytes);
+        let (fixed, rest) = (Path::new(OsStr::from_bytes(fixed)), Path::new(OsStr::from_bytes(rest)));
+        let mut at = FolderPath { path: fixed.to_owned(), may_follow };
+        let mut dir = open_fixed(if fixed.as_os_str().is_empty() { Path::new(".") } else { fixed })?;
+        for name in rest.components() {
+            at.path.push(name);
+            let name = name.as_os_str();
+            dir = match at.open(&dir, name, OFlags::PATH) {
+                Err(e) if e.is_missing() => {
+                    make(&dir, name)?;
+                    at.open(&dir, name, OFlags::PATH)?
+                }
+                opened => opened?,
+            };
+        }
+        let open =
+            || Ok::<_, Unwritten>(Self { tmp: at.sub(&dir, "tmp")?, new: at.sub(&dir, "new")?.into() });
+        match open() {
+            Err(e) if e.is_missing() => {
+                ["tmp", "cur", "new"].iter().try_for_each(|name| make(&dir, name.as_ref()))?;
+                open()
+            }
+            opened => opened,
+        }
+    }
+}
+
+/// The path of a folder for messages, and whether symbolic links to it are followed.
+struct FolderPath {
+    path: PathBuf,
+    may_follow: bool,
+}
+
+impl FolderPath {
+    /// Opens the folder called `name` in `dir`, which is at this path.
+    fn open(&self, dir: &OwnedFd, name: &OsStr, access: OFlags) -> Result<OwnedFd, Unwritten> {
+        let follow = if self.may_follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let opened =
+            fs::openat(dir, name, access | follow | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let is_link = || {
+            let found = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW);
+            found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
+        };
+        match opened {
+            Err(Errno::LOOP | Errno::NOTDIR) if !self.may_follow && is_link() => {
+                Err(Unwritten::SymbolicLink(self.path.clone()))
+            }
+            opened => Ok(opened?),
+        }
+    }
+
+    /// Opens a folder below this one, to work in it and to sync it.
+    fn sub(&self, dir: &OwnedFd, name: &str) -> Result<OwnedFd, Unwritten> {
+        let below = Self { path: self.path.join(name), may_follow: self.may_follow };
+        below.open(dir, name.as_ref(), OFlags::RDONLY)
+    }
+}
+
+/// Opens the folder that the operator named. A missing folder is made.
+fn open_fixed(path: &Path) -> Result<OwnedFd, Unwritten> {
+    let open = || fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    match open() {
+        Err(Errno::NOENT) => {
+            let mut missing: Vec<&Path> = path.ancestors().take_while(|p| !p.is_dir()).collect();
+            while let Some(folder) = missing.pop() {
+                let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let name = folder.file_name().unwrap_or(OsStr::new("."));
+                make(&fs::open(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name)?;
+            }
+            Ok(open()?)
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Makes a folder, durably. Another delivery may make it at the same time.
+pub(super) fn make(dir: &OwnedFd, name: &OsStr) -> Result<(), Unwritten> {
+    match fs::mkdirat(dir, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(File::from(fs::openat(dir, ".", readable, Mode::empty())?).sync_all()?)
+}

@@ -1,0 +1,103 @@
+//! The path of a recipient's Maildir: a local part is never trusted to be a file name.
+
+use mail::Mailbox;
+use std::path::PathBuf;
+
+/// Longest name of a file or folder.
+const NAME_MAX: usize = 255;
+
+/// Returns whether a Maildir can be named after this mailbox. Mail for any other mailbox would fail, so it is rejected
+/// before it is accepted.
+pub fn can_have_maildir(mailbox: &Mailbox) -> bool {
+    let local = mailbox.local();
+    // Few local parts have these characters, and only they can lead to an unsafe name. A character in lower case has
+    // three times the octets at most.
+    let is_odd = local.starts_with(['"', '.']) || local.contains('/') || local.len() > NAME_MAX / 3;
+    !is_odd || folder("", mailbox).is_some()
+}
+
+/// The path of a Maildir. Its beginning was written by the operator; the rest may be under the control of the
+/// Maildir's user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Folder {
+    pub(super) path: PathBuf,
+    /// Octets of the operator's beginning.
+    pub(super) fixed_bytes: usize,
+}
+
+/// Returns the recipient's Maildir, or `None` when its name would lead anywhere else: a local part is never trusted to
+/// be a file name. The part behind a `+` is for the user (RFC 5233).
+pub(crate) fn folder(template: &str, mailbox: &Mailbox) -> Option<Folder> {
+    let local = mailbox.local_unquoted().to_lowercase();
+    let user = match local.split_once('+') {
+        Some((user, _)) if !user.is_empty() => user,
+        _ => &local,
+    };
+    let domain = mailbox.domain().key();
+    let is_safe = |name: &str| {
+        !name.is_empty()
+            && name.len() <= NAME_MAX
+            && !name.starts_with('.')
+            && !name.contains(['/', '\0'])
+            && !name.chars().any(char::is_control)
+    };
+    if !is_safe(user) || !is_safe(&domain) {
+        return None;
+    }
+    // Both placeholders are replaced in one pass, so that inserted text is not searched for placeholders.
+    let mut path = String::with_capacity(template.len() + user.len() + domain.len());
+    let mut rest = template;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let (name, behind) = behind.split_once('}')?;
+        path.push_str(before);
+        path.push_str(if name == "local" { user } else { &domain });
+        rest = behind;
+    }
+    path.push_str(rest);
+    let fixed = template.split('{').next().unwrap_or_default();
+    let fixed = if fixed.len() == template.len() { fixed.trim_end_matches('/') } else { fixed };
+    let fixed_bytes = fixed.rfind('/').map_or(0, |at| at + 1);
+    Some(Folder { path: PathBuf::from(path), fixed_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn path(address: &str) -> Option<String> {
+        let mailbox = Mailbox::parse(address, true).unwrap();
+        folder("/mail/{domain}/{local}", &mailbox).map(|f| f.path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_recipient_has_one_folder_whatever_its_case_and_extension() {
+        for address in ["Jane@B.Test", "jane+lists@b.test", "\"jane\"@b.test"] {
+            assert_eq!(path(address).as_deref(), Some("/mail/b.test/jane"), "{address}");
+        }
+        assert_eq!(path("+x@b.test").as_deref(), Some("/mail/b.test/+x"));
+        assert_eq!(path("{domain}@b.test").as_deref(), Some("/mail/b.test/{domain}"));
+    }
+
+    #[test]
+    fn no_recipient_leads_out_of_its_folder() {
+        for address in
+            ["\"..\"@b.test", "\"../../etc\"@b.test", "a/b@b.test", "\".\"@b.test", "\".hidden\"@b.test"]
+        {
+            assert_eq!(path(address), None, "{address}");
+            assert!(!can_have_maildir(&Mailbox::parse(address, true).unwrap()), "{address}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whether_a_recipient_can_have_a_maildir_is_known_without_its_name(
+            local in "[a./+ä]{1,8}|\"[a./+ ]{0,8}\"|a{60,64}",
+            domain in "[a-z]{1,3}\\.test|\\[192\\.0\\.2\\.1\\]|bücher\\.test",
+        ) {
+            if let Ok(mailbox) = Mailbox::parse(&format!("{local}@{domain}"), true) {
+                prop_assert_eq!(can_have_maildir(&mailbox), folder("/m/{domain}/{local}", &mailbox).is_some());
+            }
+        }
+    }
+}
