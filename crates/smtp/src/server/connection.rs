@@ -6,15 +6,18 @@
 //! 3. write [`Connection::output`] before waiting for anything: replies of a pipelined group leave
 //!    in one write (RFC 2920 §3.2).
 
+mod read_content;
+
 use super::{
-    content::{BareLf, ChunkCheck, ChunkNormalizer, DataDecoder, Piece},
+    content::{BareLf, DataDecoder},
     profile::{Keyword, Profile},
     replies,
     session::{Action, AuthInput, Input, Session},
 };
 use crate::{Command, Limits, command};
-use mail::{BodyType, Envelope, Reply};
+use mail::{Envelope, Reply};
 use memchr::memchr;
+use read_content::ChunkText;
 use std::sync::Arc;
 
 /// Longest line of an authentication exchange, CRLF included (RFC 4954 §4).
@@ -69,18 +72,6 @@ enum Mode {
         reply: Reply,
     },
     Closed,
-}
-
-/// How octets of chunks become content.
-#[derive(Debug, Default)]
-enum ChunkText {
-    /// As they are: BODY=BINARYMIME.
-    #[default]
-    Binary,
-    /// As they are, where no CR or LF is bare.
-    Checked(ChunkCheck),
-    /// With bare CR and LF replaced.
-    Normalized(ChunkNormalizer),
 }
 
 /// A server connection; see the module's text for how it is driven.
@@ -325,108 +316,6 @@ impl Connection {
         self.act(action)
     }
 
-    fn data<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
-        let Mode::Data(decoder) = &mut self.mode else { unreachable!() };
-        match decoder.next(input) {
-            Piece::More => Some(Step::NeedInput),
-            Piece::Content { skip, length } => {
-                let (piece, rest) = input[skip..].split_at(length);
-                *input = rest;
-                let bad = decoder.fault().is_some();
-                self.content(piece, bad)
-            }
-            Piece::Instead(replacement) => {
-                *input = &input[1..];
-                let bad = decoder.fault().is_some();
-                self.content(replacement, bad)
-            }
-            Piece::End(length) => {
-                let fault = decoder.fault().cloned();
-                *input = &input[length..];
-                self.mode = Mode::Commands;
-                let bad = fault.or_else(|| self.content_refusal());
-                self.end(Input::ContentEnd(bad))
-            }
-        }
-    }
-
-    /// Passes content on, as long as it may still be accepted.
-    fn content<'a>(&mut self, piece: &'a [u8], bad: bool) -> Option<Step<'a>> {
-        self.content_bytes += piece.len() as u64;
-        if bad || self.refusal.is_some() || self.content_bytes > self.limits.message_bytes {
-            return None;
-        }
-        Some(Step::Content(piece))
-    }
-
-    /// Why content without a fault of form is refused all the same.
-    fn content_refusal(&mut self) -> Option<Reply> {
-        let too_large = self.content_bytes > self.limits.message_bytes;
-        self.refusal.take().or(too_large.then_some(replies::TOO_LARGE))
-    }
-
-    fn chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
-        let Mode::Chunk { left, last } = &mut self.mode else { unreachable!() };
-        if *left > 0 {
-            if input.is_empty() {
-                return Some(Step::NeedInput);
-            }
-            let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-            let (piece, used, bad) = match &mut self.chunk_text {
-                ChunkText::Binary => (&input[..take], take, false),
-                ChunkText::Checked(check) => (&input[..take], take, check.check(&input[..take])),
-                ChunkText::Normalized(normalizer) => {
-                    let (piece, used) = normalizer.next(&input[..take]);
-                    (piece, used, normalizer.fault().is_some())
-                }
-            };
-            *left -= used as u64;
-            *input = &input[used..];
-            return self.content(piece, bad);
-        }
-        let last = *last;
-        if last
-            && let ChunkText::Normalized(normalizer) = &mut self.chunk_text
-            && let Some(piece) = normalizer.finish()
-        {
-            return self.content(piece, false);
-        }
-        self.mode = Mode::Commands;
-        let fault = match &mut self.chunk_text {
-            ChunkText::Binary => None,
-            ChunkText::Checked(check) if last => check.finish(),
-            ChunkText::Checked(check) => check.fault.take(),
-            ChunkText::Normalized(normalizer) => normalizer.fault(),
-        };
-        let bad = fault.or_else(|| self.content_refusal());
-        if last {
-            self.chunk_text = ChunkText::Binary;
-            return self.end(Input::ContentEnd(bad));
-        }
-        self.end(Input::ChunkEnd(bad))
-    }
-
-    /// Tells the session that content ended; the driver hears [`Step::DiscardContent`] when it was bad.
-    fn end<'a>(&mut self, input: Input) -> Option<Step<'a>> {
-        let bad = matches!(&input, Input::ContentEnd(Some(_)) | Input::ChunkEnd(Some(_)));
-        let action = self.session.step(input, &self.limits, &self.profile);
-        let step = self.act(action);
-        if bad { Some(Step::DiscardContent) } else { step }
-    }
-
-    fn skip_chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {
-        let Mode::SkipChunk { left, reply } = &mut self.mode else { unreachable!() };
-        let take = usize::try_from(*left).unwrap_or(usize::MAX).min(input.len());
-        *input = &input[take..];
-        *left -= take as u64;
-        if *left > 0 {
-            return Some(Step::NeedInput);
-        }
-        reply.write_to(&mut self.output);
-        self.mode = Mode::Commands;
-        None
-    }
-
     /// Does what the session decided. `None`: go on reading.
     fn act<'a>(&mut self, action: Action) -> Option<Step<'a>> {
         match action {
@@ -471,19 +360,6 @@ impl Connection {
                 self.ask(Step::StartTls)
             }
         }
-    }
-
-    fn start_content<'a>(&mut self, by_chunks: bool) -> Option<Step<'a>> {
-        self.content_bytes = 0;
-        self.refusal = None;
-        self.chunks_begun = by_chunks;
-        let is_text = self.session.envelope().is_some_and(|e| e.body != BodyType::Binary);
-        self.chunk_text = match self.bare_lf {
-            _ if !by_chunks || !is_text => ChunkText::Binary,
-            BareLf::Reject => ChunkText::Checked(ChunkCheck::default()),
-            BareLf::Normalize => ChunkText::Normalized(ChunkNormalizer::default()),
-        };
-        Some(Step::StartContent)
     }
 
     fn ask<'a>(&mut self, question: Step<'a>) -> Option<Step<'a>> {

@@ -1,0 +1,58 @@
+//! The replies that a connection waits for.
+
+/// The command that a reply will answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExpectedReply {
+    /// The connection itself.
+    Greeting,
+    /// EHLO, HELO or LHLO.
+    Hello,
+    /// STARTTLS.
+    StartTls,
+    /// MAIL.
+    Mail,
+    /// One RCPT.
+    Rcpt,
+    /// DATA.
+    Data,
+    /// The end of the content.
+    Final,
+    /// RSET.
+    Reset,
+    /// QUIT.
+    Quit,
+}
+
+impl From<Expected> for ExpectedReply {
+    fn from(expect: Expected) -> Self {
+        match expect {
+            Expected::Greeting => Self::Greeting,
+            Expected::Ehlo | Expected::Helo => Self::Hello,
+            Expected::StartTls => Self::StartTls,
+            Expected::Mail => Self::Mail,
+            Expected::Rcpt(_) => Self::Rcpt,
+            Expected::Data => Self::Data,
+            Expected::Final | Expected::FinalFor(_) => Self::Final,
+            Expected::Rset => Self::Reset,
+            Expected::Quit => Self::Quit,
+        }
+    }
+}
+
+/// The replies that are expected, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Greeting,
+    Ehlo,
+    Helo,
+    StartTls,
+    Mail,
+    Rcpt(usize),
+    Data,
+    /// The end of the content of the first transaction.
+    Final,
+    /// The final reply for one recipient of LMTP.
+    FinalFor(usize),
+    Rset,
+    Quit,
+}
