@@ -1,23 +1,20 @@
 //! Delivery status notifications (RFC 3461, RFC 3464).
 
-use mail::{
-    Content, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient, Ret, ReversePath,
-    UnixMillis, header::LINE_LENGTH_MAX, seven_bit::Scan,
-};
-use std::{borrow::Cow, fmt::Write as _, net::IpAddr};
+mod original;
+mod text;
 
-/// As much of the original content as a report ever returns; more than that, and its header goes back alone.
-pub const RETURNED_MAX_BYTES: usize = 64 * 1024;
+use mail::{
+    Content, Envelope, ForwardPath, Message, Origin, Outcome, QueueId, Recipient, ReversePath, UnixMillis,
+};
+use original::{can_go_back_whole, is_convertible, message_id, returned};
+use std::{fmt::Write as _, net::IpAddr};
+use text::{address_field, ascii, clean, escaped, folded_field, wrapped};
+
+pub use original::RETURNED_MAX_BYTES;
 
 /// The texts of all recipients together; each is told twice, and what failed for a thousand need not be told
 /// each of them at length.
 const TEXTS_MAX_BYTES: usize = 256 * 1024;
-
-/// Longest line where there are spaces (RFC 5322 §2.1.1).
-const LINE_BYTES: usize = 78;
-
-/// Longest piece of a line in which there are none.
-const WORD_MAX_BYTES: usize = 900;
 
 /// The kind of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,40 +225,6 @@ fn text_of(outcome: &Outcome, row_count: usize) -> &str {
     &outcome.text[..outcome.text.floor_char_boundary(share)]
 }
 
-/// Writes an indented text, in lines that stay within the length that RFC 5322 §2.1.1 recommends where there are
-/// spaces.
-fn wrapped(out: &mut String, text: &str) {
-    let mut length = 0;
-    for word in text.split(' ') {
-        if length > 0 && length + word.len() > LINE_BYTES - 4 {
-            out.push_str("\r\n");
-            length = 0;
-        }
-        out.push_str(if length == 0 { "    " } else { " " });
-        // A single word must not make a line too long.
-        for (i, piece) in pieces(word, WORD_MAX_BYTES).enumerate() {
-            out.push_str(if i == 0 { "" } else { "\r\n    " });
-            out.push_str(piece);
-        }
-        length += word.len() + 1;
-    }
-    out.push_str("\r\n");
-}
-
-/// Returns the text in pieces of at most `max_bytes`, cut between characters.
-fn pieces(text: &str, max_bytes: usize) -> impl Iterator<Item = &str> {
-    let mut rest = Some(text);
-    std::iter::from_fn(move || {
-        let text = rest.take()?;
-        if text.len() <= max_bytes {
-            return Some(text);
-        }
-        let at = (0..=max_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
-        rest = Some(&text[at..]);
-        Some(&text[..at])
-    })
-}
-
 /// Writes the part for programs (RFC 3464 §2).
 fn status(
     out: &mut String,
@@ -336,157 +299,6 @@ fn remote_mta(relay: &str) -> Option<String> {
         Ok(IpAddr::V6(ip)) => Some(format!("[IPv6:{ip}]")),
         Err(_) => Some(ascii(host)).filter(|host| !host.is_empty()),
     }
-}
-
-/// Appends a field that is cut only where its line would be too long for any server: a cut adds a space to what
-/// is read.
-fn address_field(out: &mut String, name: &str, text: &str) {
-    let _ = write!(out, "{name}: ");
-    for (i, piece) in pieces(text, WORD_MAX_BYTES).enumerate() {
-        out.push_str(if i == 0 { "" } else { "\r\n " });
-        out.push_str(piece);
-    }
-    out.push_str("\r\n");
-}
-
-/// Appends a field, folded at its spaces (RFC 5322 §2.2.3).
-fn folded_field(out: &mut String, name: &str, text: &str) {
-    let _ = write!(out, "{name}:");
-    let mut length = name.len() + 1;
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
-        if length + 1 + word.len() > LINE_BYTES && length > 0 {
-            out.push_str("\r\n");
-            length = 0;
-        }
-        for (i, piece) in pieces(word, WORD_MAX_BYTES).enumerate() {
-            out.push_str(if i == 0 { " " } else { "\r\n " });
-            out.push_str(piece);
-        }
-        length += 1 + word.len();
-    }
-    out.push_str("\r\n");
-}
-
-/// Returns whether a report on a failure can contain the original as it is, and should (RFC 3461 §4.3).
-fn can_go_back_whole(original: &Message, context: &DsnContext<'_>) -> bool {
-    original.envelope.ret != Some(Ret::Headers)
-        && !original.content.traits.is_binary
-        && original.content.size_bytes() == context.content.len() as u64
-        && context.content.len() <= RETURNED_MAX_BYTES
-}
-
-/// Returns whether a report can be written in 7 bits for a next hop without 8BITMIME. A message/rfc822 must not be
-/// encoded as a whole (RFC 2046 §5.2.1), and some messages cannot be encoded part by part. A header alone always
-/// can: text/rfc822-headers and message/global-headers may be encoded (RFC 6522 §4, RFC 6533).
-fn is_convertible(report: &[u8]) -> bool {
-    let mut scan = Scan::default();
-    scan.push(report);
-    scan.finish().is_ok()
-}
-
-/// Appends the original (`whole`) or its header. Of a message that is late or delivered the header is enough.
-fn returned(out: &mut Vec<u8>, whole: bool, context: &DsnContext<'_>, id: QueueId) {
-    let content = if whole { Cow::Borrowed(context.content) } else { Cow::Owned(header_of(context.content)) };
-    let header = if whole { Cow::Owned(header_of(context.content)) } else { Cow::Borrowed(&*content) };
-    // A header of 8 bits in an older encoding is none of RFC 6532.
-    let is_global = !header.is_ascii() && std::str::from_utf8(&header).is_ok();
-    let media = match (whole, is_global) {
-        (true, false) => "message/rfc822",
-        (true, true) => "message/global",
-        (false, false) => "text/rfc822-headers",
-        (false, true) => "message/global-headers",
-    };
-    let content = with_short_lines(&content);
-    let encoding = encoding(&content);
-    let description = if whole { "Undelivered message" } else { "Header of the message" };
-    let head = format!(
-        "--{0}\r\nContent-Description: {description}\r\nContent-Type: {media}\r\n{encoding}\r\n",
-        boundary(id)
-    );
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(&content);
-    if !content.ends_with(b"\r\n") {
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(format!("\r\n--{}--\r\n", boundary(id)).as_bytes());
-}
-
-/// Lines that are too long for a server to have to take them (RFC 5321 §4.5.3.1.6) are cut: with CRLF and a space,
-/// which folds a header field, at a space where there is one.
-fn with_short_lines(content: &[u8]) -> Cow<'_, [u8]> {
-    let is_long = |line: &[u8]| line.len() > LINE_LENGTH_MAX + 2;
-    if !content.split_inclusive(|b| *b == b'\n').any(is_long) {
-        return Cow::Borrowed(content);
-    }
-    let mut out = Vec::with_capacity(content.len() + content.len() / 256);
-    for mut line in content.split_inclusive(|b| *b == b'\n') {
-        while is_long(line) {
-            let reach = &line[..LINE_LENGTH_MAX - 1];
-            // Not inside of a character; what is no text may be cut anywhere.
-            let between = reach.iter().rposition(|b| !(0x80..0xc0).contains(b)).filter(|at| *at > 0);
-            let space = reach.iter().rposition(|b| *b == b' ').filter(|at| *at > LINE_LENGTH_MAX / 2);
-            let at = space.or(between).unwrap_or(reach.len());
-            out.extend_from_slice(&line[..at]);
-            out.extend_from_slice(b"\r\n ");
-            line = &line[at + usize::from(space.is_some())..];
-        }
-        out.extend_from_slice(line);
-    }
-    Cow::Owned(out)
-}
-
-/// Up to the empty line, in whole lines, as every server takes them: what came as BINARYMIME may end its
-/// lines in bare LF, or have NUL.
-fn header_of(content: &[u8]) -> Vec<u8> {
-    let content = &content[..content.len().min(RETURNED_MAX_BYTES)];
-    let mut out = Vec::new();
-    for line in content.split_inclusive(|b| *b == b'\n') {
-        let Some(line) = line.strip_suffix(b"\n") else { break };
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() {
-            break;
-        }
-        out.extend(line.iter().map(|b| if matches!(b, 0 | b'\r') { b' ' } else { *b }));
-        out.extend_from_slice(b"\r\n");
-    }
-    out
-}
-
-/// Returns the Message-ID of the original, if it is one line of permitted characters.
-fn message_id(content: &[u8]) -> Option<String> {
-    let name = b"message-id:";
-    let header = header_of(content);
-    let line = header
-        .split(|b| *b == b'\n')
-        .find(|line| line.len() > name.len() && line[..name.len()].eq_ignore_ascii_case(name))?;
-    let value = std::str::from_utf8(&line[name.len()..]).ok()?.trim();
-    let is_plain =
-        value.starts_with('<') && value.ends_with('>') && value.bytes().all(|b| b.is_ascii_graphic());
-    (is_plain && value.len() < 900).then(|| value.to_owned())
-}
-
-/// Removes control characters of a remote server.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// An internationalized address in a report that is none (RFC 6533 §3): `j\x{F6}rg@example.com`. `others` are
-/// ASCII characters that are escaped, too.
-fn escaped(text: &str, others: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        let _ = if c.is_ascii() && !others.contains(c) {
-            write!(out, "{c}")
-        } else {
-            write!(out, "\\x{{{:X}}}", u32::from(c))
-        };
-    }
-    out
-}
-
-/// Makes text safe as [`clean`] does, for fields that are ASCII only.
-fn ascii(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii() && !c.is_control() { c } else { '?' }).collect()
 }
 
 #[cfg(test)]

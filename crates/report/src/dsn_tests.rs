@@ -1,5 +1,5 @@
 use super::*;
-use mail::{Enhanced, Notify};
+use mail::{Enhanced, Notify, Ret, seven_bit::Scan};
 
 fn original(notify: Notify) -> Message {
     let mut envelope = Envelope::new(ReversePath::parse("jane@a.test", false).unwrap());
