@@ -1,7 +1,7 @@
 //! One event after the other.
 
 use crate::{
-    ConnectionId, Effect, EngineSettings, Event, LogEvent, Routed, Routing,
+    ConnectionId, Effect, EngineSettings, Event, Routed, Routing,
     cache::MessageCache,
     complete::AttemptResult,
     connections::Connections,
@@ -13,8 +13,8 @@ use crate::{
     routing::is_same,
     task::{TaskId, Tasks},
 };
-use mail::{Attempt, Destination, Disposition, IdSource, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::{Arrival, ConnectionRequest, DestinationId, GroupId, Millis, Queue};
+use mail::{Destination, IdSource, QueueId, SharedMessage, UnixMillis};
+use queue::{Arrival, DestinationId, GroupId, Millis, Queue};
 use report::RecipientCounters;
 use spool::{Entry, Refused, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -268,120 +268,6 @@ impl Engine {
             return *self.kept_numbers.entry(name.clone()).or_insert_with_key(number);
         }
         self.queue.destination_in(name, group)
-    }
-
-    // ---- connections ----
-
-    fn on_ready(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
-        let connection = self.connections.get_mut(id);
-        if self.is_closed {
-            return;
-        }
-        let Some(lease) = self.queue.lease_next(connection.destination, context.now) else { return };
-        connection.lease_count += 1;
-        self.mark_used(id);
-        self.end_eviction(id);
-        let message = self.cache.get(lease.id);
-        effects.push(Effect::Deliver { connection: id, lease, message });
-    }
-
-    fn on_idle(&mut self, context: Context, id: ConnectionId, effects: &mut Vec<Effect>) {
-        let destination = self.connections.get(id).destination;
-        if self.is_closed || !self.queue.enter_idle(destination) {
-            return effects.push(Effect::WakeConnection(id));
-        }
-        self.end_eviction(id);
-        self.connections.set_idle(id, context.worker);
-    }
-
-    /// Counts the first use of a connection.
-    fn mark_used(&mut self, id: ConnectionId) {
-        let connection = self.connections.get_mut(id);
-        if !std::mem::replace(&mut connection.was_used, true) {
-            self.queue.connection_used(connection.destination);
-        }
-    }
-
-    /// Ends the eviction of a connection, if it was asked to make room.
-    fn end_eviction(&mut self, id: ConnectionId) {
-        if std::mem::take(&mut self.connections.get_mut(id).is_evicting) {
-            self.queue.eviction_ended();
-        }
-    }
-
-    fn leave_idle(&mut self, id: ConnectionId) {
-        if self.connections.remove_idle(id) {
-            self.queue.leave_idle(self.connections.get(id).destination);
-        }
-    }
-
-    fn on_closed(
-        &mut self,
-        context: Context,
-        id: ConnectionId,
-        leases: Vec<crate::Lease>,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.leave_idle(id);
-        let mut cancelled = Vec::new();
-        let lease_count = leases.len();
-        for lease in leases {
-            cancelled.extend(self.queue.return_lease(lease.job, context.now));
-        }
-        self.end_eviction(id);
-        let connection = self.connections.close(id);
-        assert_eq!(connection.lease_count as usize, lease_count, "a closed connection gives its leases back");
-        #[cfg(feature = "mutants")]
-        if self.mutant == crate::Mutant::LoseSlot && id.0 == 0 {
-            return self.on_cancelled(cancelled, effects);
-        }
-        self.queue.connection_closed(connection.destination, connection.was_used, context.now);
-        if !cancelled.is_empty() {
-            self.on_cancelled(cancelled, effects);
-        }
-    }
-
-    fn on_unreachable(
-        &mut self,
-        context: Context,
-        id: ConnectionId,
-        outcome: Outcome,
-        attempt: &Attempt,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.mark_used(id);
-        let destination = self.connections.get(id).destination;
-        if outcome.disposition == Disposition::Failed {
-            return self.on_undeliverable(context, destination, &outcome, attempt, effects);
-        }
-        let until = self.queue.unreachable(destination, outcome.clone(), context.now);
-        effects.push(Effect::Log(LogEvent::Suspended {
-            destination: self.queue.destination_name(destination).clone(),
-            outcome,
-            until: until.map(|at| self.on_wall(at)),
-        }));
-    }
-
-    fn request_connections(&mut self, context: Context, effects: &mut Vec<Effect>) {
-        while let Some(request) = self.queue.next_connection_request(context.now) {
-            match request {
-                ConnectionRequest::Open(destination) => {
-                    let connection = self.connections.open(destination);
-                    let destination = self.queue.destination_name(destination).clone();
-                    effects.push(Effect::OpenConnection { connection, destination });
-                }
-                ConnectionRequest::Wake(destination) => {
-                    let idle = self.connections.take_idle(destination, context.worker);
-                    effects.push(Effect::WakeConnection(idle.expect("the queue counts idle connections")));
-                }
-                ConnectionRequest::Evict(destination) => {
-                    let idle = self.connections.take_idle(destination, context.worker);
-                    let idle = idle.expect("the queue counts idle connections");
-                    self.connections.get_mut(idle).is_evicting = true;
-                    effects.push(Effect::WakeConnection(idle));
-                }
-            }
-        }
     }
 
     // ---- refusals ----
