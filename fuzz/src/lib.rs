@@ -191,7 +191,7 @@ pub fn server_session(bytes: &[u8]) {
                     received += bytes.len();
                     assert!(received <= 100);
                 }
-                Step::DiscardContent => open = false,
+                Step::DiscardContent(_) => open = false,
                 Step::JudgeContent => {
                     assert!(open);
                     open = false;

@@ -77,7 +77,7 @@ impl Client {
                     self.body.extend_from_slice(bytes);
                 }
                 Step::JudgeContent => break Some(self.connection.accept_content()),
-                Step::Close | Step::StartTls | Step::Authenticate(_) | Step::DiscardContent => {
+                Step::Close | Step::StartTls | Step::Authenticate(_) | Step::DiscardContent(_) => {
                     unreachable!("the client is well-behaved")
                 }
             }

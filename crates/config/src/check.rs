@@ -85,6 +85,11 @@ impl Check<'_, '_> {
                 self.problem(&path, what, &label, "give each its own address or port");
             }
         }
+        for listen in &s.listen {
+            let Some(size) = listen.max_message_size else { continue };
+            let path = self.listen_path(listen.address).replace(".address", ".max_message_size");
+            self.at_least(&path, &size, &ByteSize(64 << 10));
+        }
         if s.listen.is_empty() && self.reading.cx.problems.is_empty() {
             self.problem("listen", "nothing to listen on".to_owned(), "", "add [[listen]] with an address");
         }

@@ -24,6 +24,14 @@ fn golden(name: &str, got: &str) {
 }
 
 #[test]
+fn a_listener_takes_messages_of_a_useful_size() {
+    let text =
+        "hostname = \"mx.test\"\n[[listen]]\naddress = \"127.0.0.1:2525\"\nmax_message_size = \"1KiB\"\n";
+    let said = problems(text);
+    assert!(said.contains("postrider.toml:4:") && said.contains("write 64KiB or more"), "{said}");
+}
+
+#[test]
 fn every_kind_of_problem_is_shown_with_its_place_and_what_would_be_right() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/wrong.toml")).unwrap();
     golden("wrong.txt", &problems(&text));

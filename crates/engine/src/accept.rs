@@ -125,6 +125,8 @@ pub struct Decisions {
     redirects: Vec<(usize, Vec<Recipient>)>,
     /// In place of all recipients.
     recipients: Option<Vec<Recipient>>,
+    /// Why given recipients are discarded, by index.
+    discarded: Vec<(usize, Box<str>)>,
     edits: Edits,
     treatment: Treatment,
 }
@@ -138,6 +140,8 @@ pub enum Accepted {
         message: Message,
         /// Why it is held, if it is.
         held: Option<Box<str>>,
+        /// Given recipients that were discarded, with the reasons.
+        discarded: Vec<(Box<str>, Box<str>)>,
     },
     /// Nothing: the sender hears that it was accepted.
     Discarded {
@@ -159,7 +163,8 @@ impl Decisions {
             Verdict::Pass => Next::Continue,
             Verdict::Accept => Next::StageOver,
             Verdict::Reject(reply) | Verdict::Defer(reply) => Next::Refuse(reply),
-            Verdict::Discard(_) if stage == Stage::Rcpt => {
+            Verdict::Discard(reason) if stage == Stage::Rcpt => {
+                self.discard_recipient(at, reason);
                 self.redirect(at, Vec::new());
                 Next::StageOver
             }
@@ -189,6 +194,11 @@ impl Decisions {
     pub fn redirect(&mut self, at: usize, recipients: Vec<Recipient>) {
         debug_assert!(self.redirects.last().is_none_or(|(last, _)| *last < at), "one decision a recipient");
         self.redirects.push((at, recipients));
+    }
+
+    /// Notes why the given recipient with this index, or one that took its place, is discarded.
+    pub fn discard_recipient(&mut self, at: usize, reason: Box<str>) {
+        self.discarded.push((at, reason));
     }
 
     /// Was the message discarded?
@@ -259,14 +269,18 @@ impl Decisions {
             Treatment::Deliver => None,
         };
         if self.discards_all(&envelope) {
-            let reason = "every recipient was discarded".into();
+            let first = self.discarded.into_iter().next().map(|(_, reason)| reason);
+            let reason = first.unwrap_or_else(|| "every recipient was discarded".into());
             return Accepted::Discarded { id, envelope, content, reason };
         }
+        let of = |(at, reason): (usize, Box<str>)| (envelope.recipients[at].path.as_str().into(), reason);
+        let discarded = std::mem::take(&mut self.discarded).into_iter().map(of).collect();
         self.resolve(&mut envelope.recipients);
         content.edit(&self.edits);
         Accepted::Message {
             message: Message { id, arrived, origin, envelope, content: content.into_content() },
             held,
+            discarded,
         }
     }
 }
@@ -288,7 +302,7 @@ mod tests {
     }
 
     fn message(accepted: Accepted) -> (Vec<String>, String, Option<Box<str>>) {
-        let Accepted::Message { message, held } = accepted else { panic!("discarded") };
+        let Accepted::Message { message, held, .. } = accepted else { panic!("discarded") };
         let recipients = message.envelope.recipients.iter().map(|r| r.path.to_string()).collect();
         let content = message.content.in_memory().unwrap();
         (recipients, String::from_utf8(content.to_vec()).unwrap(), held)

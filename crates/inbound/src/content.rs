@@ -3,7 +3,9 @@
 
 use crate::{Budget, Service, Settings, StoreError, trace::Received};
 use bytes::Bytes;
-use mail::{ChunkId, Envelope, Part, QueueId, ReceivedContent, header::ContentScanner};
+use mail::{
+    ChunkId, Envelope, Part, QueueId, ReceivedContent, header::ContentScanner, received::ends_header,
+};
 use smtp::server::replies;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ pub(crate) struct ContentReceiver<S: Service> {
     scanner: ContentScanner,
     /// The trace field, at the front of the header.
     trace_bytes: usize,
+    /// The empty line that was added behind the header.
+    separator_bytes: usize,
     /// The service was asked about the header.
     is_header_judged: bool,
     budget: Arc<Budget>,
@@ -41,6 +45,7 @@ impl<S: Service> ContentReceiver<S> {
         Self {
             id: received.id,
             trace_bytes: buffer.len(),
+            separator_bytes: 0,
             buffer,
             parts: Vec::new(),
             pending: None,
@@ -111,7 +116,7 @@ impl<S: Service> ContentReceiver<S> {
 
     /// The header's length with the trace field, once the header is complete.
     fn header_bytes(&self) -> usize {
-        self.trace_bytes + self.scanner.final_header_bytes()
+        self.trace_bytes + self.scanner.final_header_bytes() + self.separator_bytes
     }
 
     /// Tells the budget what is in memory.
@@ -131,8 +136,15 @@ impl<S: Service> ContentReceiver<S> {
     }
 
     /// The header, without the trace field.
+    ///
+    /// Where a body follows without an empty line, one is added: the trace field must not run into the body.
     pub(crate) fn take_unjudged_header(&mut self) -> &[u8] {
         self.is_header_judged = true;
+        let at = self.header_bytes();
+        if at < self.buffer.len() && !ends_header(&self.buffer[..at]) {
+            self.buffer.splice(at..at, *b"\r\n");
+            self.separator_bytes = 2;
+        }
         &self.buffer[self.trace_bytes..self.header_bytes()]
     }
 

@@ -183,7 +183,10 @@ impl<S: Service> SessionDriver<S> {
                         io.connection.refuse_content(reply);
                     }
                 }
-                Step::DiscardContent => io.body = None,
+                Step::DiscardContent(reply) => {
+                    io.body = None;
+                    self.service.log_reject(&self.client, "DATA", None, &reply);
+                }
                 Step::JudgeContent => self.judge_content(io).await?,
             }
         }

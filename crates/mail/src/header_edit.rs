@@ -163,7 +163,8 @@ impl Edits {
                     }
                 }
                 Edit::Remove { name, occurrence: None } => {
-                    for at in (0..).map_while(|occurrence| find(name, occurrence)) {
+                    let is_same = |other: &&[u8]| other.eq_ignore_ascii_case(name.as_bytes());
+                    for at in (0..names.len()).filter(|at| is_same(&names[*at])) {
                         kept[at] = None;
                     }
                 }

@@ -105,10 +105,22 @@ impl ReceivedContent {
         if edits.is_empty() {
             return;
         }
-        let mut header = edits.apply(self.whole_header(), self.trace_bytes);
+        self.replace_header(edits.apply(self.whole_header(), self.trace_bytes));
+        // What stands above the trace fields now is of this server, too, and later changes do not count it.
+        self.trace_bytes += edits.prepended_bytes();
+    }
+
+    /// Ends the header with an empty line where a body follows without one: a field must not run into the body.
+    pub fn separate_body(&mut self) {
         let has_body = self.size_bytes() > self.header_bytes as u64;
-        if has_body && !header.ends_with(b"\r\n\r\n") && header != b"\r\n" {
-            // The body began with a line that cannot be in a header. A new field must not run into it.
+        if has_body && !ends_header(self.whole_header()) {
+            self.replace_header([self.whole_header(), b"\r\n"].concat());
+        }
+    }
+
+    fn replace_header(&mut self, mut header: Vec<u8>) {
+        let has_body = self.size_bytes() > self.header_bytes as u64;
+        if has_body && !ends_header(&header) {
             header.extend_from_slice(b"\r\n");
         }
         let mut scanner = ContentScanner::default();
@@ -124,8 +136,6 @@ impl ReceivedContent {
         let body = first.slice(self.header_bytes..);
         let is_all = body.is_empty() && self.parts.len() <= 1;
         self.traits.lacks_final_crlf = if is_all { new.lacks_final_crlf } else { lacks_final_crlf };
-        // What stands above the trace fields now is of this server, too, and later changes do not count it.
-        self.trace_bytes += edits.prepended_bytes();
         self.header_bytes = header.len();
         let front = [Part::Memory(header.into()), Part::Memory(body)];
         self.parts.splice(..self.parts.len().min(1), front.into_iter().filter(|part| !part.is_empty()));
@@ -135,6 +145,12 @@ impl ReceivedContent {
     pub fn into_content(self) -> Content {
         Content::new(self.traits, self.parts)
     }
+}
+
+/// Does the header end with an empty line?
+pub fn ends_header(header: &[u8]) -> bool {
+    [&b"\r\n\r\n"[..], b"\n\r\n", b"\n\n"].iter().any(|end| header.ends_with(end))
+        || matches!(header, b"\r\n" | b"\n")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! docs/log.md describes every field.
 
 use jiff::{Timestamp, tz::TimeZone};
-use mail::{Attempt, Destination, Envelope, Message, Origin, Outcome, Part, QueueId, UnixMillis};
+use mail::{Attempt, Destination, Message, Origin, Outcome, Part, QueueId, UnixMillis};
 use serde::Serialize;
 use std::{cell::RefCell, io::Write as _};
 
@@ -55,8 +55,10 @@ pub enum Event<'a> {
     Discarded {
         /// The id that the client heard.
         id: QueueId,
-        /// As the client gave it.
-        envelope: &'a Envelope,
+        /// The reverse-path.
+        from: &'a str,
+        /// The recipient, where only one of a message was discarded.
+        to: Option<&'a str>,
         /// Why.
         reason: &'a str,
     },
@@ -119,7 +121,8 @@ enum JsonLine<'a> {
         time: &'a str,
         id: &'a str,
         from: &'a str,
-        recipients: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        to: Option<&'a str>,
         reason: &'a str,
     },
     Completed {
@@ -205,10 +208,9 @@ pub fn json(event: &Event<'_>, now: UnixMillis, out: &mut Vec<u8>) {
             id_text = id.to_ascii();
             JsonLine::Held { time, id: text(&id_text), reason }
         }
-        Event::Discarded { id, envelope, reason } => {
+        Event::Discarded { id, from, to, reason } => {
             id_text = id.to_ascii();
-            let (from, recipients) = (envelope.reverse_path.as_str(), envelope.recipients.len());
-            JsonLine::Discarded { time, id: text(&id_text), from, recipients, reason }
+            JsonLine::Discarded { time, id: text(&id_text), from, to, reason }
         }
         Event::Completed(id) => {
             id_text = id.to_ascii();
@@ -313,9 +315,13 @@ impl Postfix {
                 self.head("cleanup", now, out);
                 let _ = writeln!(out, "{id}: hold: {reason}");
             }
-            Event::Discarded { id, envelope, reason } => {
+            Event::Discarded { id, from, to, reason } => {
                 self.head("cleanup", now, out);
-                let _ = writeln!(out, "{id}: discard: {reason}; from=<{}>", envelope.reverse_path);
+                let _ = write!(out, "{id}: discard: {reason}; from=<{from}>");
+                if let Some(to) = to {
+                    let _ = write!(out, " to=<{to}>");
+                }
+                out.push(b'\n');
             }
             Event::Completed(id) => {
                 self.head("qmgr", now, out);

@@ -66,7 +66,7 @@ impl Driver {
                     let refused = Reply::fixed(550, Enhanced(5, 7, 1), "Relaying denied");
                     self.connection.answer(if ours { replies::RECIPIENT_OK } else { refused });
                 }
-                Step::StartContent | Step::DiscardContent => self.content.clear(),
+                Step::StartContent | Step::DiscardContent(_) => self.content.clear(),
                 Step::Content(piece) => self.content.extend_from_slice(piece),
                 Step::JudgeContent => self.judge_content(),
                 Step::StartTls => {

@@ -130,6 +130,9 @@ impl<S: Service> SessionDriver<S> {
                 let draft = Draft { id, arrived, origin, envelope, content };
                 let reply = self.service.commit(&mut io.context, draft).await;
                 drop(permit);
+                if !reply.is_positive() {
+                    self.service.log_reject(&self.client, "DATA", None, &reply);
+                }
                 io.connection.answer(reply);
                 Ok(())
             }

@@ -141,10 +141,16 @@ impl Acceptor {
     /// which is positive only when the message would survive a power cut.
     async fn accept(&self, accepted: Accepted) -> Reply {
         let (message, held) = match accepted {
-            Accepted::Message { message, held } => (SharedMessage::new(message), held),
+            Accepted::Message { message, held, discarded } => {
+                for (recipient, reason) in &discarded {
+                    let from = message.envelope.reverse_path.as_str();
+                    self.driver.delivery_log.discarded(message.id, from, Some(recipient), reason);
+                }
+                (SharedMessage::new(message), held)
+            }
             Accepted::Discarded { id, envelope, content, reason } => {
                 self.forget(content.parts());
-                self.driver.delivery_log.discarded(id, &envelope, &reason);
+                self.driver.delivery_log.discarded(id, envelope.reverse_path.as_str(), None, &reason);
                 return queued_as(id);
             }
         };
@@ -262,11 +268,20 @@ pub(crate) struct SessionContext {
     /// By which the transaction is judged, whatever is reloaded meanwhile.
     config: Arc<ConfigSnapshot>,
     facts: Facts,
+    /// The decisions of the stage connect.
+    connected: Decisions,
+    /// The decisions of the stages before MAIL, with which each transaction begins.
+    connection: Decisions,
     /// Of the open transaction.
     decisions: Decisions,
 }
 
 impl SessionContext {
+    fn new(config: Arc<ConfigSnapshot>, facts: Facts) -> Self {
+        let [connected, connection, decisions] = Default::default();
+        Self { config, facts, connected, connection, decisions }
+    }
+
     /// Asks the checks of a stage. `view` completes what they see.
     fn run<'a>(
         &'a mut self,
@@ -274,7 +289,8 @@ impl SessionContext {
         view: impl FnOnce(View<'a>) -> View<'a>,
     ) -> Answer<'a, Result<(), Reply>> {
         let view = view(View::new(stage, self.config.rules(), &self.facts));
-        self.config.pipeline.run(view, &mut self.decisions)
+        let decisions = if stage < Stage::Mail { &mut self.connection } else { &mut self.decisions };
+        self.config.pipeline.run(view, decisions)
     }
 }
 
@@ -294,8 +310,7 @@ impl Service for Acceptor {
             tls: client.tls.clone(),
             ..Facts::new(Source::Smtp { peer: client.peer, local: client.local })
         };
-        let mut context =
-            SessionContext { config: self.driver.current(), facts, decisions: Decisions::default() };
+        let mut context = SessionContext::new(self.driver.current(), facts);
         if !context.config.pipeline.has(Stage::Connect) {
             return Answer::Ready(Ok(context));
         }
@@ -304,12 +319,15 @@ impl Service for Acceptor {
                 Answer::Ready(judged) => judged,
                 Answer::Pending(judged) => judged.await,
             };
+            context.connected.clone_from(&context.connection);
             judged.map(|()| context)
         })
     }
 
     fn tls_established(&self, context: &mut SessionContext, client: &Client) {
         context.facts = Facts { tls: client.tls.clone(), ..Facts::new(context.facts.source.clone()) };
+        // What was decided of the connection itself still holds; a name in clear text does not count any more.
+        context.connection.clone_from(&context.connected);
         context.decisions = Decisions::default();
     }
 
@@ -319,6 +337,7 @@ impl Service for Acceptor {
 
     fn hello<'a>(&'a self, context: &'a mut SessionContext, name: &'a str) -> Answer<'a, Reply> {
         context.facts.hello = Some(name.into());
+        context.connection.clone_from(&context.connected);
         context.run(Stage::Hello, |view| view).map(or_positive(replies::OK))
     }
 
@@ -332,7 +351,7 @@ impl Service for Acceptor {
             return Answer::Ready(reply);
         }
         context.config = self.driver.current();
-        context.decisions = Decisions::default();
+        context.decisions.clone_from(&context.connection);
         let judged = context.run(Stage::Mail, |view| view.with_envelope(envelope));
         judged.map(or_positive(replies::SENDER_OK))
     }

@@ -72,8 +72,8 @@ impl DeliveryLog {
     }
 
     /// A message was accepted and discarded.
-    pub(crate) fn discarded(&self, id: QueueId, envelope: &Envelope, reason: &str) {
-        self.log.write(&Event::Discarded { id, envelope, reason });
+    pub(crate) fn discarded(&self, id: QueueId, from: &str, to: Option<&str>, reason: &str) {
+        self.log.write(&Event::Discarded { id, from, to, reason });
     }
 
     /// Opens the file again after a log rotation.

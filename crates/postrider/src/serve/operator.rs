@@ -128,7 +128,9 @@ fn with_trace(submission: &Submission, daemon: &Daemon, id: QueueId, now: UnixMi
     .into_bytes();
     let trace_bytes = bytes.len();
     bytes.extend_from_slice(&submission.content);
-    ReceivedContent::from_bytes(bytes, trace_bytes)
+    let mut content = ReceivedContent::from_bytes(bytes, trace_bytes);
+    content.separate_body();
+    content
 }
 
 fn failed(failure: &SpoolFailure) -> Failure {

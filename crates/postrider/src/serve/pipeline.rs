@@ -161,6 +161,7 @@ impl Pipeline {
         view: View<'a>,
         decisions: &'a mut Decisions,
     ) -> Result<(), Reply> {
+        let at = recipient_index(&view);
         let (mut settled, mut open) = (Vec::new(), recipients);
         for index in rest {
             let mut next = Vec::new();
@@ -170,7 +171,7 @@ impl Pipeline {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),
                     Verdict::Redirect(recipients) => next.extend(recipients),
-                    Verdict::Discard(_) => {}
+                    Verdict::Discard(reason) => decisions.discard_recipient(at, reason),
                     Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
                     verdict @ (Verdict::Hold(_) | Verdict::Edit(_)) => {
                         decisions.note(view.stage, verdict, 0);
@@ -181,7 +182,7 @@ impl Pipeline {
             open = next;
         }
         settled.append(&mut open);
-        decisions.redirect(recipient_index(&view), settled);
+        decisions.redirect(at, settled);
         Ok(())
     }
 

@@ -133,7 +133,7 @@ impl Source {
                         }
                     }
                 }
-                Step::DiscardContent => driver.discard_chunks(&std::mem::take(&mut self.parts)),
+                Step::DiscardContent(_) => driver.discard_chunks(&std::mem::take(&mut self.parts)),
                 Step::JudgeContent => {
                     let envelope = connection.accept_content();
                     let content = whole(&mut self.parts, &mut self.content);

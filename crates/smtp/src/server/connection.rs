@@ -41,8 +41,8 @@ pub enum Step<'a> {
     StartContent,
     /// Octets of content, in order.
     Content(&'a [u8]),
-    /// Forget the content: the message was refused.
-    DiscardContent,
+    /// Forget the content: the message was refused, with this reply.
+    DiscardContent(Reply),
     /// The content is complete. Either take the message with [`Connection::accept_content`], make it durable and
     /// answer with [`Connection::answer`]; or answer at once, and there is no message.
     JudgeContent,

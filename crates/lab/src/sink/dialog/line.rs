@@ -156,7 +156,7 @@ impl Dialog {
                 Step::StartContent => {}
                 Step::Content(bytes) if self.rules.keeps_content => return Some(Next::Content(bytes)),
                 Step::Content(_) => {}
-                Step::DiscardContent => {
+                Step::DiscardContent(_) => {
                     self.answered = Some(Verb::Dot);
                     return Some(Next::Dropped);
                 }

@@ -117,10 +117,13 @@ impl Connection {
 
     /// Tells the session that content ended; the driver hears [`Step::DiscardContent`] when it was bad.
     pub(super) fn end<'a>(&mut self, input: Input) -> Option<Step<'a>> {
-        let bad = matches!(&input, Input::ContentEnd(Some(_)) | Input::ChunkEnd(Some(_)));
+        let bad = match &input {
+            Input::ContentEnd(bad) | Input::ChunkEnd(bad) => bad.clone(),
+            _ => None,
+        };
         let action = self.session.step(input, &self.limits, &self.profile);
         let step = self.act(action);
-        if bad { Some(Step::DiscardContent) } else { step }
+        bad.map_or(step, |reply| Some(Step::DiscardContent(reply)))
     }
 
     pub(super) fn skip_chunk<'a>(&mut self, input: &mut &'a [u8]) -> Option<Step<'a>> {

@@ -140,12 +140,14 @@ async fn every_stage_can_refuse_clients_and_programs_of_this_machine() {
 #[tokio::test]
 async fn a_message_that_a_check_holds_is_durable_and_held_also_after_a_restart() {
     for (is_slow, is_local) in EVERYWHERE {
-        let hold = CheckVerdict::Hold("suspicious".into());
-        let became = take(&[(&[Stage::End], hold)], is_slow, is_local).await;
-        assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
-        let found = became.message.unwrap();
-        assert!(found.held && found.recipients.iter().all(|r| !r.settled));
-        assert_eq!(became.queued, 1);
+        for stage in [&[Stage::Connect][..], &[Stage::Mail], &[Stage::End]] {
+            let hold = CheckVerdict::Hold("suspicious".into());
+            let became = take(&[(stage, hold)], is_slow, is_local).await;
+            assert!(became.reply.starts_with("250 2.0.0"), "{}", became.reply);
+            let found = became.message.unwrap();
+            assert!(found.held && found.recipients.iter().all(|r| !r.settled), "{stage:?}");
+            assert_eq!(became.queued, 1);
+        }
     }
 }
 
