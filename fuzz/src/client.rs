@@ -125,8 +125,8 @@ impl Run {
     fn end(mut self) {
         self.follow_events();
         for lost in self.connection.lost() {
-            lost.refused.iter().for_each(|result| self.count(lost.name, result.index));
-            lost.open.iter().for_each(|index| self.count(lost.name, *index));
+            lost.refused.iter().for_each(|result| self.count(lost.id, result.index));
+            lost.open.iter().for_each(|index| self.count(lost.id, *index));
         }
         let (begun, rest) = self.settled.split_at(self.begun as usize * RECIPIENTS);
         assert!(begun.iter().all(|count| *count == 1), "{begun:?}");
@@ -200,5 +200,5 @@ fn transaction(name: u64) -> Transaction {
     let content = Content::new(traits, [stored, Part::Memory(Bytes::from_static(b".x\r\n.\r\nend"))]);
     let (id, arrived) = (QueueId(name), UnixMillis(0));
     let message: SharedMessage = Arc::new(Message { id, arrived, origin: "".into(), envelope, content });
-    Transaction { name, message, recipients: (0..RECIPIENTS as u32).collect() }
+    Transaction { id: name, message, recipients: (0..RECIPIENTS as u32).collect() }
 }

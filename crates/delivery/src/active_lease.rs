@@ -9,14 +9,14 @@ use std::{sync::Arc, time::Instant};
 
 /// A lease whose transaction has begun.
 pub(crate) struct ActiveLease {
-    pub(crate) name: u64,
+    pub(crate) transaction_id: u64,
     pub(crate) lease: LeasedMessage,
     pub(crate) message: SharedMessage,
     pub(crate) begun: Instant,
     /// Outcomes of earlier transactions of the lease: a server may take fewer recipients at once.
-    pub(crate) settled: Vec<(u32, Outcome)>,
+    pub(crate) outcomes: Vec<(u32, Outcome)>,
     /// Recipients for later transactions.
-    pub(crate) rest: Vec<u32>,
+    pub(crate) remaining: Vec<u32>,
     /// The most recipients of its next transaction, once a larger transaction was refused at DATA or at the end
     /// of the content, or the server closed the connection in reply to DATA.
     pub(crate) recipients_max: Option<usize>,
@@ -27,14 +27,14 @@ pub(crate) struct ActiveLease {
 impl ActiveLease {
     /// Returns whether no transaction of the lease has ended with a result that the next connection needs.
     pub(crate) fn is_whole(&self) -> bool {
-        self.settled.is_empty() && self.recipients_max.is_none()
+        self.outcomes.is_empty() && self.recipients_max.is_none()
     }
 
     /// Completes the lease. Recipients without an outcome get this one.
-    pub(crate) fn settle<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
-        let rest = std::mem::take(&mut self.rest);
-        self.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
-        source.complete(self.lease, self.settled, attempt);
+    pub(crate) fn complete<J: WorkSource>(mut self, source: &J, outcome: &Outcome, attempt: &Attempt) {
+        let remaining = std::mem::take(&mut self.remaining);
+        self.outcomes.extend(remaining.into_iter().map(|index| (index, outcome.clone())));
+        source.complete(self.lease, self.outcomes, attempt);
     }
 }
 
@@ -58,7 +58,7 @@ impl Unfinished {
         for active in self.leases {
             let (queued_ms, transfer_ms) = (active.lease.queued_ms, millis(active.begun.elapsed()));
             let attempt = Attempt { queued_ms, transfer_ms, ..self.attempt.clone() };
-            active.settle(source, outcome, &attempt);
+            active.complete(source, outcome, &attempt);
         }
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Session<'a, J> {
     /// The recipients of a transaction that the server takes, as its closes and its refusals at DATA or at the end of
     /// the content have shown.
     recipients_max: Option<usize>,
-    next_name: u64,
+    next_transaction_id: u64,
     message_count: u32,
     /// A lease was completed on this connection, so another connection will work, too.
     has_finished_some: bool,
@@ -103,7 +103,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             active: Vec::new(),
             to_resume: unfinished.leases,
             recipients_max: unfinished.recipients_max,
-            next_name: 0,
+            next_transaction_id: 0,
             message_count: 0,
             has_finished_some: false,
             has_delivered: false,
@@ -208,15 +208,15 @@ impl<'a, J: WorkSource> Session<'a, J> {
     async fn begin_lease(&mut self, lease: LeasedMessage, message: SharedMessage) {
         self.message_count += 1;
         let begun = Instant::now();
-        let rest = lease.recipients.clone();
-        let settled = Vec::new();
+        let remaining = lease.recipients.clone();
+        let outcomes = Vec::new();
         self.begin(ActiveLease {
-            name: 0,
+            transaction_id: 0,
             lease,
             message,
             begun,
-            settled,
-            rest,
+            outcomes,
+            remaining,
             recipients_max: None,
             plan: None,
         })
@@ -232,28 +232,29 @@ impl<'a, J: WorkSource> Session<'a, J> {
             match Box::pin(self.conversion(&mut active)).await {
                 Ok(conversion) => conversion,
                 Err(outcome) => {
-                    let rest = std::mem::take(&mut active.rest);
-                    active.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+                    let remaining = std::mem::take(&mut active.remaining);
+                    active.outcomes.extend(remaining.into_iter().map(|index| (index, outcome.clone())));
                     return self.finish(active);
                 }
             }
         };
-        self.next_name += 1;
-        active.name = self.next_name;
+        self.next_transaction_id += 1;
+        active.transaction_id = self.next_transaction_id;
         let announced = self.connection.capabilities().recipients_max.unwrap_or(usize::MAX);
         let shown = self.recipients_max.into_iter().chain(active.recipients_max).min().unwrap_or(usize::MAX);
         let room = self.settings.recipients_per_transaction.min(announced).min(shown).max(1);
-        let rest = active.rest.split_off(active.rest.len().min(room));
-        let recipients = std::mem::replace(&mut active.rest, rest);
-        let transaction = Transaction { name: active.name, message: active.message.clone(), recipients };
+        let remaining = active.remaining.split_off(active.remaining.len().min(room));
+        let recipients = std::mem::replace(&mut active.remaining, remaining);
+        let transaction =
+            Transaction { id: active.transaction_id, message: active.message.clone(), recipients };
         self.active.push(active);
         self.connection.begin_converted(transaction, conversion);
     }
 
     fn take_events(&mut self) {
         while let Some(event) = self.connection.next_event() {
-            if let Event::TransactionEnded(name, results) = event {
-                self.settled(name, results);
+            if let Event::TransactionEnded(id, results) = event {
+                self.on_transaction_ended(id, results);
             }
         }
     }
@@ -269,7 +270,7 @@ impl<'a, J: WorkSource> Session<'a, J> {
             transfer_ms: millis(active.begun.elapsed()),
             dsn_duty: self.dsn_duty,
         };
-        self.source.complete(active.lease, active.settled, &attempt);
+        self.source.complete(active.lease, active.outcomes, &attempt);
     }
 
     // ---- bytes ----

@@ -27,7 +27,7 @@ fn text(body: &str) -> Content {
 
 fn to(name: u64, recipients: &[&str], body: &str) -> Transaction {
     Transaction {
-        name,
+        id: name,
         message: message(recipients, text(body)),
         recipients: (0..recipients.len() as u32).collect(),
     }
@@ -284,8 +284,8 @@ fn lmtp_answers_for_each_recipient() {
 fn what_a_server_does_not_offer_is_not_asked_of_it() {
     let mut m = (*message(&["ü@c"], text("x\r\n"))).clone();
     m.envelope.smtputf8 = true;
-    let utf8 = Transaction { name: 1, message: Arc::new(m), recipients: vec![0] };
-    let binary = Transaction { name: 2, message: message(&["x@c"], text("a\nb")), recipients: vec![0] };
+    let utf8 = Transaction { id: 1, message: Arc::new(m), recipients: vec![0] };
+    let binary = Transaction { id: 2, message: message(&["x@c"], text("a\nb")), recipients: vec![0] };
     let large = to(3, &["x@c"], &"x".repeat(1_000_001));
     let run = at_every_split(&settings(Protocol::Smtp, 2), &["220 mx\r\n", EHLO], &[utf8, binary, large]);
     let codes: Vec<_> =
@@ -300,7 +300,7 @@ fn an_address_that_cannot_be_said_keeps_no_other_from_its_mail() {
     m.envelope.smtputf8 = true;
     let mixed = |name, content: Content| {
         let message = Arc::new(Message { content, ..m.clone() });
-        Transaction { name, message, recipients: vec![0, 1, 2, 3] }
+        Transaction { id: name, message, recipients: vec![0, 1, 2, 3] }
     };
     let settled =
         ["1 0 Failed the next", "1 1 Delivered 250 done", "1 2 Delivered 250 done", "1 3 Failed the next"];
@@ -333,7 +333,7 @@ fn binary_content_goes_by_bdat() {
     let ehlo = "250-mx\r\n250-PIPELINING\r\n250-CHUNKING\r\n250-BINARYMIME\r\n250 SMTPUTF8\r\n";
     let mut m = (*message(&["x@c"], text("a\nb.\n"))).clone();
     m.envelope.body = BodyType::Binary;
-    let t = Transaction { name: 1, message: Arc::new(m), recipients: vec![0] };
+    let t = Transaction { id: 1, message: Arc::new(m), recipients: vec![0] };
     let run = at_every_split(
         &settings(Protocol::Smtp, 2),
         &["220 mx\r\n", ehlo, "250 a\r\n250 b\r\n", "250 done\r\n"],
@@ -365,7 +365,7 @@ fn content_that_is_converted_goes_as_text_of_7_bits() {
         c.receive(format!("220 mx\r\n{ehlo}").as_bytes()).unwrap();
         assert!(!c.capabilities().takes(traits));
         c.begin_converted(
-            Transaction { name: 1, message: Arc::new(m), recipients: vec![0] },
+            Transaction { id: 1, message: Arc::new(m), recipients: vec![0] },
             Some(plan.clone()),
         );
         let mut written = Vec::new();
@@ -394,7 +394,7 @@ fn dsn_parameters_go_where_they_are_understood() {
     m.envelope.ret = Some(mail::Ret::Headers);
     m.envelope.recipients[0].notify = Notify::NEVER;
     m.envelope.recipients[0].orcpt = Some("rfc822;x+y@c".into());
-    let t = Transaction { name: 1, message: Arc::new(m), recipients: vec![0] };
+    let t = Transaction { id: 1, message: Arc::new(m), recipients: vec![0] };
     let run = at_every_split(&settings(Protocol::Smtp, 2), &["220 mx\r\n", EHLO], &[t]);
     assert_eq!(
         run.writes[1],
@@ -411,7 +411,7 @@ fn stored_parts_are_loaded_in_order_and_stuffed_across_their_borders() {
         Part::Memory(".b\r\n".into()),
     ];
     let t =
-        Transaction { name: 1, message: message(&["x@c"], Content::new(traits, parts)), recipients: vec![0] };
+        Transaction { id: 1, message: message(&["x@c"], Content::new(traits, parts)), recipients: vec![0] };
     let run = at_every_split(
         &settings(Protocol::Smtp, 2),
         &["220 mx\r\n", EHLO, "250 a\r\n250 b\r\n354 go\r\n"],
@@ -467,7 +467,7 @@ fn a_lost_connection_tells_how_far_each_message_had_come() {
     assert!(run.settled[0].starts_with("1 0 Deferred 421"), "{:?}", run.settled);
     assert!(run.connection.next_event().is_none());
     let lost = run.connection.lost();
-    assert_eq!((lost.len(), lost[0].name, lost[0].content_sent, &lost[0].open[..]), (1, 2, false, &[0][..]));
+    assert_eq!((lost.len(), lost[0].id, lost[0].content_sent, &lost[0].open[..]), (1, 2, false, &[0][..]));
 }
 
 #[test]
@@ -497,7 +497,7 @@ proptest! {
             for index in 0..2u32 {
                 let prefix = format!("{name} {index} ");
                 let settled = run.settled.iter().filter(|s| s.starts_with(&prefix)).count();
-                let lost: usize = lost.iter().filter(|l| l.name == name)
+                let lost: usize = lost.iter().filter(|l| l.id == name)
                     .map(|l| l.open.iter().filter(|i| **i == index).count() + l.refused.iter().filter(|r| r.index == index).count()).sum();
                 prop_assert!(settled + lost <= 1, "{prefix}: {:?}", run.settled);
             }

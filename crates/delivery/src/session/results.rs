@@ -19,8 +19,8 @@ enum Certainty {
 }
 
 impl<J: WorkSource> Session<'_, J> {
-    pub(super) fn settled(&mut self, name: u64, results: Vec<RecipientResult>) {
-        let Some(at) = self.active.iter().position(|active| active.name == name) else { return };
+    pub(super) fn on_transaction_ended(&mut self, id: u64, results: Vec<RecipientResult>) {
+        let Some(at) = self.active.iter().position(|active| active.transaction_id == id) else { return };
         let mut active = self.active.swap_remove(at);
         let accepted_count = results.iter().filter(|result| is_accepted(result)).count();
         // Every accepted recipient has the same reply.
@@ -38,18 +38,18 @@ impl<J: WorkSource> Session<'_, J> {
         let is_pointless = accepted_count == 1 && too_many.is_some() && active.recipients_max.is_some();
         let mut refused_alone = None;
         // "Too many recipients" says nothing about those that were too many.
-        let is_split = !active.settled.is_empty();
+        let is_split = !active.outcomes.is_empty();
         if is_cut {
             self.cut_at(accepted_count);
         }
         let some_fit = results.iter().any(|result| !is_too_many(result));
-        let outcome_count = active.settled.len();
-        active.settled.reserve(results.len());
+        let outcome_count = active.outcomes.len();
+        active.outcomes.reserve(results.len());
         for result in results {
             let is_accepted = is_accepted(&result);
             let is_lost = is_cut && is_421_to(&result, Stage::Data);
             if is_lost || (is_halved && is_accepted) || (some_fit && is_too_many(&result)) {
-                active.rest.push(result.index);
+                active.remaining.push(result.index);
                 continue;
             }
             match result.outcome.disposition {
@@ -62,14 +62,14 @@ impl<J: WorkSource> Session<'_, J> {
                 }
                 Disposition::Deferred | Disposition::Failed => {}
             }
-            active.settled.push((result.index, final_outcome(result, is_split)));
+            active.outcomes.push((result.index, final_outcome(result, is_split)));
         }
-        self.has_outcome |= active.settled.len() > outcome_count;
+        self.has_outcome |= active.outcomes.len() > outcome_count;
         if let Some(outcome) = refused_alone {
-            let rest = std::mem::take(&mut active.rest);
-            active.settled.extend(rest.into_iter().map(|index| (index, outcome.clone())));
+            let remaining = std::mem::take(&mut active.remaining);
+            active.outcomes.extend(remaining.into_iter().map(|index| (index, outcome.clone())));
         }
-        if active.rest.is_empty() {
+        if active.remaining.is_empty() {
             self.finish(active);
         } else {
             self.to_resume.push(active);
@@ -150,7 +150,7 @@ impl<J: WorkSource> Session<'_, J> {
         if active.is_whole() {
             self.source.return_lease(active.lease);
         } else {
-            active.rest.extend(recipients);
+            active.remaining.extend(recipients);
             self.to_resume.push(active);
         }
     }
@@ -158,7 +158,9 @@ impl<J: WorkSource> Session<'_, J> {
     /// Each lease of the connection gets an outcome, or another connection.
     pub(super) fn fail_in_flight(&mut self, why: &Outcome, is_closed: bool) {
         for lost in self.connection.lost() {
-            let Some(at) = self.active.iter().position(|active| active.name == lost.name) else { continue };
+            let Some(at) = self.active.iter().position(|active| active.transaction_id == lost.id) else {
+                continue;
+            };
             let active = self.active.swap_remove(at);
             self.end_lost(active, lost, why, is_closed);
         }
@@ -166,8 +168,8 @@ impl<J: WorkSource> Session<'_, J> {
             return;
         }
         for mut active in std::mem::take(&mut self.to_resume) {
-            let rest = std::mem::take(&mut active.rest);
-            active.settled.extend(rest.into_iter().map(|index| (index, why.clone())));
+            let remaining = std::mem::take(&mut active.remaining);
+            active.outcomes.extend(remaining.into_iter().map(|index| (index, why.clone())));
             self.finish(active);
         }
     }
@@ -198,7 +200,7 @@ impl<J: WorkSource> Session<'_, J> {
                 // Another cause is as likely on a used connection. The next connection begins with this lease and
                 // shows the cause. In the queue the lease could wait behind others each time.
                 self.is_used_up = true;
-                active.rest.extend(recipients);
+                active.remaining.extend(recipients);
                 return self.to_resume.push(active);
             }
             return self.leave_to_next_connection(active, recipients);
@@ -208,23 +210,23 @@ impl<J: WorkSource> Session<'_, J> {
         let is_halved = is_closed_at_data && !is_cut;
         for result in refused {
             if (is_cut && is_421_to(&result, Stage::Rcpt)) || (is_halved && is_too_many(&result)) {
-                active.rest.push(result.index);
+                active.remaining.push(result.index);
             } else {
-                active.settled.push((result.index, final_outcome(result, true)));
+                active.outcomes.push((result.index, final_outcome(result, true)));
             }
         }
         if is_cut {
             self.cut_at(accepted_count);
-            active.rest.extend(open);
+            active.remaining.extend(open);
             self.to_resume.push(active);
         } else if is_halved {
             self.is_used_up = true;
             self.halve(&mut active, accepted_count, Certainty::Possible);
-            active.rest.extend(open);
+            active.remaining.extend(open);
             self.to_resume.push(active);
         } else {
-            let open = open.into_iter().chain(std::mem::take(&mut active.rest));
-            active.settled.extend(open.map(|index| (index, why.clone())));
+            let open = open.into_iter().chain(std::mem::take(&mut active.remaining));
+            active.outcomes.extend(open.map(|index| (index, why.clone())));
             self.finish(active);
         }
     }

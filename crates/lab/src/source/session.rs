@@ -274,7 +274,7 @@ impl Session {
         self.under_way.push_back((ticket.number, ticket.due.unwrap_or(now)));
         let message = setup.template.next();
         let recipients = (0..message.envelope.recipients.len() as u32).collect();
-        client_session.begin(Transaction { name: ticket.number, message, recipients }, now);
+        client_session.begin(Transaction { id: ticket.number, message, recipients }, now);
     }
 
     /// Takes the news.

@@ -152,7 +152,7 @@ impl Connection {
             let name = self.next_name;
             self.leased.push(Leased { name, lease, message: message.clone() });
             self.last_heard = driver.now();
-            self.client.begin(Transaction { name, message, recipients });
+            self.client.begin(Transaction { id: name, message, recipients });
         }
     }
 
@@ -176,7 +176,7 @@ impl Connection {
     fn give_up(&mut self, why: &'static str, driver: &mut Driver, oracle: &mut Oracle, rng: &mut Rng) {
         let outcome = Outcome::deferred(Enhanced(4, 4, 2), why);
         for lost in self.client.lost() {
-            let Some(at) = self.leased.iter().position(|leased| leased.name == lost.name) else { continue };
+            let Some(at) = self.leased.iter().position(|leased| leased.name == lost.id) else { continue };
             if !lost.content_sent && lost.refused.is_empty() && rng.chance(50) {
                 let (connection, lease) = (self.id, self.leased.swap_remove(at).lease);
                 driver.handle(Event::LeaseReturned { connection, lease }, oracle, rng);
@@ -188,7 +188,7 @@ impl Connection {
             }
             let open = lost.open.into_iter().map(|index| (index, outcome.clone()));
             let results = lost.refused.into_iter().map(Into::into).chain(open).collect();
-            self.finish(lost.name, results, driver, oracle, rng);
+            self.finish(lost.id, results, driver, oracle, rng);
         }
         if !self.is_greeted {
             let (connection, attempt) = (self.id, Attempt::default());

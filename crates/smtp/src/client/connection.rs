@@ -55,7 +55,7 @@ pub enum Event {
     StartTls,
     /// The server refused STARTTLS.
     NoTls(Reply),
-    /// A transaction ended: its name, and an outcome for each recipient by index.
+    /// A transaction ended: its id, and an outcome for each recipient by index.
     TransactionEnded(u64, Vec<RecipientResult>),
     /// The greeting or EHLO was refused: this server takes no mail now.
     Refused(Reply),

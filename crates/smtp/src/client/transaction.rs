@@ -11,8 +11,8 @@ use std::{io::Write as _, sync::Arc};
 /// A message to some of its recipients.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// The number of the transaction, chosen by the caller.
-    pub name: u64,
+    /// The id of the transaction, chosen by the caller.
+    pub id: u64,
     /// The message.
     pub message: SharedMessage,
     /// Indexes into its envelope's recipients.

@@ -11,8 +11,8 @@ use mail::{Enhanced, Outcome};
 /// A transaction on a connection that broke.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LostTransaction {
-    /// The name of the transaction.
-    pub name: u64,
+    /// The id of the transaction.
+    pub id: u64,
     /// The content was sent, whole or nearly: the server may have taken it (RFC 1047).
     pub content_sent: bool,
     /// Outcomes of recipients that were refused before.
@@ -174,7 +174,7 @@ impl Connection {
         self.opening = false;
         // MAIL was accepted, so the server still has the transaction open.
         self.needs_reset = state.is_open;
-        self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
+        self.events.push_back(Event::TransactionEnded(state.transaction.id, state.results()));
     }
 
     fn send_content(&mut self) {
@@ -212,13 +212,13 @@ impl Connection {
         }
         if state.open_count() == 0 {
             let state = self.transactions.pop_front().expect("it was there");
-            self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
+            self.events.push_back(Event::TransactionEnded(state.transaction.id, state.results()));
         }
     }
 
     pub(super) fn end_unsent(&mut self, mut state: TransactionState, outcome: Outcome) {
         state.answer_rest(&outcome.into());
-        self.events.push_back(Event::TransactionEnded(state.transaction.name, state.results()));
+        self.events.push_back(Event::TransactionEnded(state.transaction.id, state.results()));
     }
 
     /// Ends all transactions of a broken connection.
@@ -237,7 +237,7 @@ impl Connection {
                 }
             }
             left.push(LostTransaction {
-                name: state.transaction.name,
+                id: state.transaction.id,
                 content_sent: state.content_sent,
                 refused,
                 open,
