@@ -1,38 +1,38 @@
-//! How throughput grows with cores: workers that share a queue behind a lock, a line before one commit
-//! thread, and that thread. Simulated event by event from what each step costs on one core, since the
-//! machine at hand has two. `docs/scaling.md` says where the numbers come from.
+//! A model of throughput by the number of cores: workers share the message queue behind a lock, and submit to the commit
+//! queue of one commit thread. A discrete-event simulation uses the costs of each step on one core, because the machine
+//! of the measurements has two cores. `docs/scaling.md` gives the sources of the figures.
 
 use std::{cmp::Reverse, collections::BinaryHeap, process::ExitCode};
 
 /// Nanoseconds.
 type Nanos = u64;
 
-/// What a step costs.
+/// The costs of the steps.
 #[derive(Clone, Copy)]
 struct Costs {
-    /// A worker's own time a message: sockets, protocol, log lines.
+    /// CPU time of a worker for a message: sockets, protocol, log lines.
     worker: Nanos,
-    /// The queue's lock is held three times: insert, take, settle.
+    /// The time for which the lock of the message queue is held, for each of insert, lease and complete.
     queue_hold: Nanos,
-    /// The line before the commit thread is locked twice: message, outcome.
-    line_hold: Nanos,
-    /// A lock that was held elsewhere comes with its data from another core's cache.
+    /// The time for which the lock of the commit queue is held, for each of message and outcome.
+    commit_queue_hold: Nanos,
+    /// The cost of a lock whose cache line another core has written.
     handover: Nanos,
-    /// The commit thread's time a message: its record and that of its outcome.
+    /// CPU time of the commit thread for a message: the records of the message and of its outcome.
     record: Nanos,
-    /// Writing and syncing a batch, and the disk's time for each message in it.
+    /// Writing and syncing a batch. `transfer` is the time of the disk for each message in it.
     sync: Nanos,
     transfer: Nanos,
     /// Waking one worker.
     wake: Nanos,
 }
 
-/// As measured on the machine `docs/scaling.md` names, but for the worker: a load source and a next hop
-/// that have cores of their own.
+/// Costs measured on the machine that `docs/scaling.md` names. `worker` excludes the load source and the next hop, which
+/// are assumed to have cores of their own.
 const MEASURED: Costs = Costs {
     worker: 75_000,
     queue_hold: 250,
-    line_hold: 80,
+    commit_queue_hold: 80,
     handover: 150,
     record: 1_000,
     sync: 150_000,
@@ -40,12 +40,12 @@ const MEASURED: Costs = Costs {
     wake: 3_000,
 };
 
-/// Messages a worker has under way at most: its sessions.
+/// The most messages that a worker has under way: its sessions.
 const SESSIONS: u32 = 200;
 /// Simulated time.
 const SPAN: Nanos = 2_000_000_000;
 
-/// A lock: when it is free, and who had it.
+/// A lock: the time at which it is free, and the worker that held it last.
 #[derive(Default)]
 struct Lock {
     free_at: Nanos,
@@ -54,27 +54,28 @@ struct Lock {
 }
 
 impl Lock {
-    /// From asking at `now` to letting go.
-    fn hold(&mut self, now: Nanos, who: usize, hold: Nanos, handover: Nanos) -> Nanos {
+    /// Requests the lock at `now`, and returns the time of its release.
+    fn hold(&mut self, now: Nanos, worker: usize, hold: Nanos, handover: Nanos) -> Nanos {
         let begun = now.max(self.free_at);
         self.waited += begun - now;
-        let moved = if self.owner == who { 0 } else { handover };
-        (self.owner, self.free_at) = (who, begun + moved + hold);
+        let moved = if self.owner == worker { 0 } else { handover };
+        (self.owner, self.free_at) = (worker, begun + moved + hold);
         self.free_at
     }
 }
 
-/// What happens next, and when.
+/// An event of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A worker looks for work.
+    /// A worker is free for the next message.
     Free(usize),
     /// The worker has read a message and submits it.
     Submit(usize),
-    /// A durable message enters the queue and is taken out again.
+    /// A durable message enters the message queue and is leased.
     Queue(usize),
     /// A delivery has ended.
-    Settle(usize),
+    Complete(usize),
+    /// A batch is durable.
     Synced,
 }
 
@@ -82,7 +83,7 @@ struct Machine {
     costs: Costs,
     events: BinaryHeap<Reverse<(Nanos, Event)>>,
     queue: Lock,
-    line: Lock,
+    commit_queue: Lock,
     /// By worker: messages under way, submitted ones that wait for the commit, durable ones to serve.
     open: Vec<u32>,
     waiting: Vec<u32>,
@@ -104,7 +105,7 @@ impl Machine {
             costs,
             events,
             queue: Lock::default(),
-            line: Lock::default(),
+            commit_queue: Lock::default(),
             open,
             waiting,
             batch,
@@ -143,18 +144,18 @@ impl Machine {
             }
             Event::Free(worker) => self.idle[worker] = true,
             Event::Submit(worker) => {
-                let end = self.line.hold(now, worker, costs.line_hold, costs.handover);
+                let end = self.commit_queue.hold(now, worker, costs.commit_queue_hold, costs.handover);
                 self.waiting[worker] += 1;
                 self.begin_commit(end);
                 self.at(end, Event::Free(worker));
             }
             Event::Queue(worker) => {
                 let inserted = self.queue.hold(now, worker, 2 * costs.queue_hold, costs.handover);
-                self.at(inserted + costs.worker / 3, Event::Settle(worker));
+                self.at(inserted + costs.worker / 3, Event::Complete(worker));
             }
-            Event::Settle(worker) => {
-                let settled = self.queue.hold(now, worker, costs.queue_hold, costs.handover);
-                let end = self.line.hold(settled, worker, costs.line_hold, costs.handover);
+            Event::Complete(worker) => {
+                let completed = self.queue.hold(now, worker, costs.queue_hold, costs.handover);
+                let end = self.commit_queue.hold(completed, worker, costs.commit_queue_hold, costs.handover);
                 self.open[worker] -= 1;
                 self.done += 1;
                 self.at(end, Event::Free(worker));
