@@ -52,7 +52,7 @@ struct Shard {
     order: Survivors,
     /// What the last recovery found: all of that is durable.
     proven: Queue,
-    /// Since then, in the order of their commit numbers.
+    /// Since then, in the order of their commit sequence numbers.
     submitted: Vec<(CommitSeq, Transaction)>,
     /// So many of them were called durable.
     acknowledged: usize,
@@ -154,7 +154,7 @@ impl Model {
         self.sent.insert(message.id.0, Sent { message, content });
     }
 
-    /// The commit numbers of a shard no one was called durable of yet.
+    /// The commit sequence numbers of a shard no one was called durable of yet.
     pub fn open_tickets(&self, shard: usize) -> impl Iterator<Item = CommitSeq> + '_ {
         self.shards[shard].open().iter().map(|(commit_seq, _)| *commit_seq)
     }
@@ -164,7 +164,7 @@ impl Model {
         self.shards.iter().map(|shard| shard.open().len()).sum()
     }
 
-    /// A commit number was called durable.
+    /// A commit sequence number was called durable.
     pub fn acknowledged(&mut self, shard: usize, commit_seq: CommitSeq) {
         let shard = &mut self.shards[shard];
         let up_to = shard.submitted.iter().filter(|(t, _)| *t <= commit_seq).count();

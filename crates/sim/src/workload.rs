@@ -96,7 +96,7 @@ impl Workload {
         self.transfers.clear();
     }
 
-    /// One thing a mail server does, and the commit number of what it submitted.
+    /// One thing a mail server does, and the commit sequence number of what it submitted.
     pub fn step(&mut self, spool: &dyn Spool, model: &mut Model) -> Result<Option<CommitSeq>, Refused> {
         if !self.transfers.is_empty() && self.rng.chance(40) {
             return self.go_on(spool, model);

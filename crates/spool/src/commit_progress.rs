@@ -23,7 +23,7 @@ pub(crate) struct CommitProgress {
 /// One waker for each future that is polled and not dropped, however often it is polled.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Numbers given so far; they tell waits for the same commit number apart.
+    /// Numbers given so far; they tell waits for the same commit sequence number apart.
     number_count: u64,
     wakers: BTreeMap<(CommitSeq, u64), Waker>,
 }
@@ -69,7 +69,7 @@ impl CommitProgress {
 
     /// Resolves to the failure, once there is one.
     pub(crate) fn wait_for_failure(self: &Arc<Self>) -> Failed {
-        // No commit has this commit number, so only a failure ends the wait.
+        // No commit has this commit sequence number, so only a failure ends the wait.
         let wait = self.wait(CommitSeq(u64::MAX));
         Box::pin(async move {
             match wait.await {

@@ -17,7 +17,7 @@ use std::{
 pub(crate) struct CommitQueue<W> {
     pending: Mutex<Pending<W>>,
     wakeup: Condvar,
-    /// The last commit number that the commit thread has taken.
+    /// The last commit sequence number that the commit thread has taken.
     taken: AtomicU64,
     /// A submit that would exceed this is answered with [`Refused::Busy`].
     bytes_max: u64,
@@ -200,7 +200,8 @@ impl<W> CommitQueue<W> {
         commit_seq
     }
 
-    /// Takes everything that is queued, with the last commit number of it; for the commit thread. Sleeps while nothing is urgent.
+    /// Takes everything that is queued, with its last commit sequence number; for the commit thread. Sleeps while
+    /// nothing is urgent.
     /// Lazy entries alone wait for `outcome_delay`, so that they can share a commit. After a commit that several entries
     /// shared, awaited entries wait until as many are queued again, or for [`max_batch_delay`]. So concurrent senders save
     /// most syncs, and a single sender never waits. Returns `None` when the queue is closed or poisoned.
@@ -222,7 +223,7 @@ impl<W> CommitQueue<W> {
         // Lazy entries mostly follow a commit: a thread that sleeps with a timeout needs no wake-up for them.
         let mut is_quiet = false;
         loop {
-            // The entries are gone: a commit of nothing with their last commit number would call them durable.
+            // The entries are gone: a commit of nothing with their last commit sequence number would call them durable.
             if pending.poisoned {
                 return None;
             }
@@ -265,7 +266,8 @@ impl<W> CommitQueue<W> {
         if pending.works.is_empty() || pending.poisoned { None } else { Some(self.take(&mut pending)) }
     }
 
-    /// Begins the next commit because a submitter waits for this commit number, unless the commit number was taken already.
+    /// Begins the next commit because a submitter waits for this commit sequence number, unless the number was taken
+    /// already.
     pub(crate) fn request_commit(&self, commit_seq: CommitSeq) {
         if self.taken.load(Ordering::Relaxed) >= commit_seq.0 {
             return;

@@ -22,7 +22,7 @@ struct Waiters {
 
 #[derive(Default)]
 struct Waiting {
-    /// In the order of their commit numbers, or nearly so.
+    /// In the order of their commit sequence numbers, or nearly so.
     tasks: VecDeque<(CommitSeq, Waker)>,
     /// Wakes the flush task, while no task waits.
     flush_task: Option<Waker>,

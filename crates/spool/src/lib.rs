@@ -1,6 +1,6 @@
 //! Makes messages durable: the [`Spool`] trait and its backends.
 //!
-//! When a commit number is durable, 250 may be said: whatever happens to the power, the message is
+//! When a commit sequence number is durable, 250 may be said: whatever happens to the power, the message is
 //! delivered, bounced or still queued. After a crash a recipient may be tried again, never forgotten.
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! What is due when is `queue`'s business.
@@ -140,7 +140,7 @@ impl fmt::Display for SpoolFailure {
 
 impl std::error::Error for SpoolFailure {}
 
-/// Resolves once everything up to its commit number would survive a power cut, or never will.
+/// Resolves once everything up to its commit sequence number would survive a power cut, or never will.
 pub type Durable = Pin<Box<dyn Future<Output = Result<(), SpoolFailure>> + Send>>;
 
 /// Resolves to the failure after which the spool stores nothing more.
@@ -293,7 +293,7 @@ pub trait Spool: Send + Sync + 'static {
         1
     }
 
-    /// The order that a commit number stands in, counted from 0.
+    /// The order that a commit sequence number stands in, counted from 0.
     fn shard(&self, _ticket: CommitSeq) -> usize {
         0
     }
@@ -305,7 +305,7 @@ pub trait Spool: Send + Sync + 'static {
     fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>>;
 
     /// Resolves when the spool can store nothing more: a write or sync failed, a thread of the spool panicked,
-    /// or the spool was closed. Resolves even if no caller waits for a commit number. A daemon must end then.
+    /// or the spool was closed. Resolves even if no caller waits for a commit sequence number. A daemon must end then.
     fn failed(&self) -> Failed;
 
     /// A stored message: envelope, and content whose small parts are in memory and whose large ones

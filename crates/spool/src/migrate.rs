@@ -4,9 +4,9 @@ use crate::{CommitSeq, Entry, Recovered, Refused, Spool, SpoolFailure};
 use mail::{ChunkId, Content, Message, Part, SharedMessage};
 
 /// Hands a message that `from` recovered to `to`, with its content and what became of its recipients.
-/// Once the commit number is durable in `to`, and not before, it may be ended in `from`: until then a crash
+/// Once the commit sequence number is durable in `to`, and not before, it may be ended in `from`: until then a crash
 /// leaves it in one of the two at least. While the line before `to` has no room for what comes next,
-/// `busy` is called, again and again: it waits for a moment, or for an earlier commit number. So
+/// `busy` is called, again and again: it waits for a moment, or for an earlier commit sequence number. So
 /// [`Refused::Busy`] is never returned.
 ///
 /// # Errors

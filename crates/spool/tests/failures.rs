@@ -1,4 +1,5 @@
-//! A spool whose disk fails or whose thread panics says so by itself, although no caller waits for a commit number.
+//! A spool reports a failure of its disk or a panic of its thread, although no caller waits for a commit sequence
+//! number.
 
 mod common;
 mod fault_disk;

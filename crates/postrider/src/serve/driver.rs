@@ -199,7 +199,7 @@ impl Driver {
 
     /// The effects that belong to the step that decided them, before another thread takes the next one: the spool
     /// sees transactions in the order of the decisions, the timer has the newest time, and the log has a message's
-    /// acceptance before its delivery. Returns who waits for which commit number.
+    /// acceptance before its delivery. Returns who waits for which commit sequence number.
     fn perform_locked(
         &self,
         state: &mut State,

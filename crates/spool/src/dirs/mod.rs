@@ -13,7 +13,7 @@
 //!    which is synced, gets its name, and whose directory is synced. With that it will happen, to all of
 //!    them; without, to none. It names bytes, offsets and ids, so that it may be done over again.
 //! 3. Lines are appended and synced; `ID.new` becomes `ID.env`, envelopes of ended messages are removed;
-//!    every directory whose names changed is synced. Only now the commit numbers are durable.
+//!    every directory whose names changed is synced. Only now the commit sequence numbers are durable.
 //! 4. Content and chunks of ended messages, and the intent, are removed, without a sync: should they come
 //!    back, nobody names the ones, and the others change nothing.
 //!
@@ -22,7 +22,7 @@
 //!
 //! A crash in the third step leaves some of what was not acknowledged: of one message what came first,
 //! and of what an intent names all. That is less than the log promises, where transactions survive in
-//! the order of their commit numbers, and as much as [`Spool`] does.
+//! the order of their commit sequence numbers, and as much as [`Spool`] does.
 
 mod commit;
 mod commit_batch;

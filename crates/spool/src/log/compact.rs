@@ -406,7 +406,7 @@ impl Compaction {
     }
 }
 
-/// Writes a message again, and returns its commit number and size; nothing when it is not there any more.
+/// Writes a message again, and returns its commit sequence number and size; nothing when it is not there any more.
 fn move_message(shared: &Shared, segment: u32, name: u64) -> Result<Option<(CommitSeq, u64)>, SpoolFailure> {
     let entry = shared.index().messages.get(&name).filter(|entry| entry.at.segment == segment).cloned();
     let Some(entry) = entry else { return Ok(None) };

@@ -466,7 +466,7 @@ impl LogSpool {
         let has_tail = found.last.is_some();
         let records = found.last.take().map_or(Vec::new(), TailBatch::into_records);
         committer.write_again(&records)?;
-        self.shared.allocator.recycle(found.take_superseded(&mut self.shared.index()));
+        self.shared.allocator.recycle(found.take_rewritten_tails(&mut self.shared.index()));
         Ok(committer.at_sequence(first.max(sequence + u64::from(has_tail))))
     }
 

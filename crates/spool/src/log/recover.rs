@@ -116,13 +116,14 @@ pub(crate) struct Found {
     pub(crate) unopened: Vec<String>,
     /// Files whose names say which epoch is in use.
     pub(crate) markers: Vec<String>,
-    /// Segments with the last batch, which was written again since. Who did that may have been killed
-    /// before the sync: until it is written once more, these may be the only ones the disk has.
-    copies: Vec<u32>,
-    /// Segments that hold nothing but the last batch.
-    alone: Vec<u32>,
-    /// Segments that hold nothing but a batch that was written again since.
-    superseded: Vec<u32>,
+    /// Segments with copies of the last batch. A start writes the last batch again, because it cannot know whether the
+    /// batch was synced. A start that was killed before its own sync leaves a further copy. Until the next rewrite is
+    /// synced, any of these copies may be the only one on the disk.
+    tail_copies: Vec<u32>,
+    /// Segments that hold only the last batch.
+    tail_only: Vec<u32>,
+    /// Segments that hold only a copy of the last batch that a later start wrote again.
+    rewritten_tails: Vec<u32>,
     pub(crate) next_sequence: u64,
     /// The number in memory of the next segment.
     pub(crate) next_number: u32,
@@ -321,7 +322,7 @@ fn scan_segment(
             found.lost_first.extend(written.map(|head| (number, head.sequence)));
             found.empty.extend(found.index.segments.remove(&number));
         }
-        1 if found.last_segment() == Some(number) => found.alone.push(number),
+        1 if found.last_segment() == Some(number) => found.tail_only.push(number),
         _ => {}
     }
     Ok(window.into_buffer())
@@ -451,8 +452,8 @@ fn take_batch(
                     return;
                 }
                 Again::Copy => {
-                    found.copies.extend(found.last_segment());
-                    found.superseded.append(&mut found.alone);
+                    found.tail_copies.extend(found.last_segment());
+                    found.rewritten_tails.append(&mut found.tail_only);
                 }
                 // What ended a message may come before the message now: it is delivered once more then.
                 Again::Other if sequence < last => {
@@ -461,7 +462,7 @@ fn take_batch(
                 }
                 Again::Other => {
                     settle_last(found);
-                    found.alone.clear();
+                    found.tail_only.clear();
                 }
             }
             rows
@@ -474,8 +475,8 @@ fn take_batch(
                 found.mark_gap_end(segment);
             }
             settle_last(found);
-            found.alone.clear();
-            found.copies.clear();
+            found.tail_only.clear();
+            found.tail_copies.clear();
             // The vector of the one before is used again.
             let mut own = found.last.take().map_or(Vec::new(), |last| last.rows);
             own.clear();
@@ -504,10 +505,10 @@ impl Found {
     /// The private fields, for comparison.
     pub(crate) fn told(&self) -> String {
         let last = self.last.as_ref().map(|l| (l.sequence, l.segment, &l.rows, &l.bodies));
-        let Self { first, copies, alone, superseded, unfinished, numbers: ranges, .. } = self;
+        let Self { first, tail_copies, tail_only, rewritten_tails, unfinished, numbers: ranges, .. } = self;
         let numbers = (self.next_sequence, self.next_chunk, self.segment_count);
         format!(
-            "{last:?} {first:?} {copies:?} {alone:?} {superseded:?} {unfinished:?} {numbers:?} {ranges:?}"
+            "{last:?} {first:?} {tail_copies:?} {tail_only:?} {rewritten_tails:?} {unfinished:?} {numbers:?} {ranges:?}"
         )
     }
 }
@@ -735,19 +736,19 @@ impl Found {
     /// Segments nobody needs any more when the last batch was not the only one: what they hold was ended
     /// by batches that are proven.
     pub(crate) fn take_dead(&mut self, index: &mut Index) -> Vec<Segment> {
-        let first_needed = self.copies.iter().copied().chain(self.last_segment()).min();
+        let first_needed = self.tail_copies.iter().copied().chain(self.last_segment()).min();
         first_needed.map(|number| index.take_dead_before(number, true)).unwrap_or_default()
     }
 
     /// Segments nobody needs any more once the last batch was written again. Without this every restart
     /// would cost a segment for as long as an older one has a message in it.
-    pub(crate) fn take_superseded(&mut self, index: &mut Index) -> Vec<Segment> {
-        self.superseded.append(&mut self.alone);
+    pub(crate) fn take_rewritten_tails(&mut self, index: &mut Index) -> Vec<Segment> {
+        self.rewritten_tails.append(&mut self.tail_only);
         let is_free = |index: &Index, number: &u32| {
             index.segments.get(number).is_some_and(|segment| !segment.is_damaged && segment.live_bytes == 0)
         };
-        self.superseded.retain(|number| is_free(index, number));
-        self.superseded.drain(..).filter_map(|number| index.segments.remove(&number)).collect()
+        self.rewritten_tails.retain(|number| is_free(index, number));
+        self.rewritten_tails.drain(..).filter_map(|number| index.segments.remove(&number)).collect()
     }
 
     /// The highest queue id in the last batch, which is not in the index yet.

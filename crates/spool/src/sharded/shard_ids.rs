@@ -1,4 +1,4 @@
-//! Places and commit numbers of several stores: a store's own, with the store's number in the upper bits. Those of
+//! Places and commit sequence numbers of several stores: a store's own, with the store's number in the upper bits. Those of
 //! the first store are as it gave them.
 
 use crate::{CommitSeq, Entry, Recovered, format::message::NOWHERE};
@@ -23,7 +23,7 @@ pub(super) fn outer_commit_seq(own: CommitSeq, shard: usize) -> CommitSeq {
     CommitSeq(own.0 | (shard as u64) << OWN_BITS)
 }
 
-/// The store that gave it, and its own commit number.
+/// The store that gave it, and its own commit sequence number.
 pub(super) fn inner_commit_seq(commit_seq: CommitSeq) -> (usize, CommitSeq) {
     ((commit_seq.0 >> OWN_BITS) as usize, CommitSeq(commit_seq.0 & OWN_MASK))
 }
