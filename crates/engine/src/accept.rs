@@ -1,7 +1,10 @@
 //! The accept pipeline's decisions: what the checks of each stage found of a draft, and the message that the draft
 //! becomes. A driver runs the checks, which may have to wait; what their verdicts mean is decided here.
 
-use mail::{Edits, Envelope, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, UnixMillis};
+use mail::{
+    Edits, Envelope, Message, Origin, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
+};
+use spool::{Entry, RecipientState, Recovered};
 use std::net::SocketAddr;
 
 /// A stage of the pipeline. A draft walks the stages in this order; RCPT once a recipient, and the body in pieces.
@@ -283,6 +286,16 @@ impl Decisions {
             discarded,
         }
     }
+}
+
+/// Returns what the spool stores of an accepted message. A message that is held is one entry with its hold: no crash
+/// separates the two.
+pub fn entry(message: &SharedMessage, is_held: bool) -> Entry {
+    if !is_held {
+        return Entry::Accept(message.clone());
+    }
+    let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
+    Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: true }))
 }
 
 #[cfg(test)]

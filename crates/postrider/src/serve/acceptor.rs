@@ -11,13 +11,13 @@ use super::{
     snapshot::ConfigSnapshot,
 };
 use bytes::Bytes;
-use engine::accept::{Accepted, Decisions, Facts, Source, Stage};
+use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
 use mail::{
     ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
 };
 use smtp::server::{AuthInput, replies};
-use spool::{CommitSeq, Entry, RecipientState, Recovered, Refused, SpoolFailure};
+use spool::{CommitSeq, Refused, SpoolFailure};
 use std::{
     pin::pin,
     sync::Arc,
@@ -157,7 +157,7 @@ impl Acceptor {
         let (id, size_bytes, begun) = (message.id, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id.0);
         let is_held = held.is_some();
-        let submit = || self.driver.spool.submit(vec![entry(&message, is_held)]);
+        let submit = || self.driver.spool.submit(vec![accept::entry(&message, is_held)]);
         let commit_seq = match self.in_time(submit).await {
             Ok(commit_seq) => commit_seq,
             Err(refused) => {
@@ -243,15 +243,6 @@ impl Acceptor {
             Refused::Poisoned => replies::LOCAL_ERROR,
         }
     }
-}
-
-/// Content with a message that is already held is recovered as held.
-fn entry(message: &SharedMessage, is_held: bool) -> Entry {
-    if !is_held {
-        return Entry::Accept(message.clone());
-    }
-    let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
-    Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: true }))
 }
 
 fn queued_as(id: QueueId) -> Reply {

@@ -110,7 +110,7 @@ impl Pipeline {
                 Answer::Pending(first) => {
                     return Answer::later(self.finish(first, rest, view, decisions));
                 }
-                Answer::Ready(verdict) => match decisions.note(view.stage, verdict, at) {
+                Answer::Ready(verdict) => match decisions.note(view.stage, allowed(&view, verdict), at) {
                     Next::Continue => {}
                     Next::StageOver => return Answer::Ready(Ok(())),
                     Next::Refuse(reply) => return Answer::Ready(Err(reply)),
@@ -138,7 +138,7 @@ impl Pipeline {
         let at = recipient_index(&view);
         let mut verdict = first.await;
         loop {
-            match decisions.note(view.stage, verdict, at) {
+            match decisions.note(view.stage, allowed(&view, verdict), at) {
                 Next::Continue => {}
                 Next::StageOver => return Ok(()),
                 Next::Refuse(reply) => return Err(reply),
@@ -167,7 +167,7 @@ impl Pipeline {
             let mut next = Vec::new();
             for recipient in open {
                 let view = View { recipient: Some(&recipient), ..view };
-                match resolve(self.checks[*index].check(view)).await {
+                match allowed(&view, resolve(self.checks[*index].check(view)).await) {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),
                     Verdict::Redirect(recipients) => next.extend(recipients),
@@ -234,14 +234,24 @@ impl Pipeline {
         let mut decisions = Decisions::default();
         let bytes = report.content.in_memory().unwrap_or_default();
         let content = ReceivedContent::from_bytes(bytes, 0);
+        // Only a check that does not answer in time is left to say no.
         if let Err(reply) = self.judge(rules, &facts, &report.envelope, &content, &mut decisions).await {
-            tracing::warn!(
-                "{}: a check rejects this notification; it is sent nevertheless: {reply}",
-                report.id
-            );
+            tracing::warn!("{}: the notification is sent without further checks: {reply}", report.id);
         }
         decisions.finish_report(report, content)
     }
+}
+
+/// Returns what a check may say. A notification of this server is neither refused nor held back: nobody would hear of
+/// it.
+fn allowed(view: &View<'_>, verdict: Verdict) -> Verdict {
+    let is_refusal =
+        matches!(verdict, Verdict::Reject(_) | Verdict::Defer(_) | Verdict::Discard(_) | Verdict::Hold(_));
+    if is_refusal && !view.facts.can_be_refused() {
+        tracing::warn!("a check does not want a notification of this server, which is sent: {verdict:?}");
+        return Verdict::Pass;
+    }
+    verdict
 }
 
 /// The index that the judged recipient has in the envelope if it is accepted.

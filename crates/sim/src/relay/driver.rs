@@ -19,7 +19,7 @@ use mail::{
 };
 use queue::{CancelAs, GroupId, JobStatus, Millis};
 use smtp::server::replies;
-use spool::{CommitSeq, Entry, LogSpool, RecipientState, Recovered, Refused, Spool, SpoolFailure};
+use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -391,12 +391,7 @@ impl Driver {
             SharedMessage::new(Message { id, arrived, origin: "mx.test".into(), envelope, content });
         // As a check of the accept pipeline may decide.
         let is_held = id.0 % 13 == 5;
-        let entry = if is_held {
-            let recipients = vec![RecipientState::default(); message.envelope.recipients.len()];
-            Entry::Import(Box::new(Recovered { message: message.clone(), recipients, held: true }))
-        } else {
-            Entry::Accept(message.clone())
-        };
+        let entry = engine::accept::entry(&message, is_held);
         let commit_seq = self.spool.submit(vec![entry]).map_err(refusal)?;
         oracle.accepted.insert(id, self.context.now);
         if is_held {

@@ -252,6 +252,9 @@ impl Connection {
             }
             Ok(command) => Input::Command(command),
             Err(_) if announces_chunk(line) => Input::Malformed(replies::BAD_CHUNK_SIZE),
+            Err(_) if is_auth(line) && !self.profile.has(Keyword::Auth) => {
+                Input::Malformed(replies::NOT_OFFERED)
+            }
             Err(reply) => Input::Malformed(reply),
         };
         let action = self.session.step(event, &self.limits, &self.profile);
@@ -366,6 +369,11 @@ impl Connection {
         self.waiting = true;
         Some(question)
     }
+}
+
+fn is_auth(line: &[u8]) -> bool {
+    let (verb, rest) = line.split_at(line.len().min(4));
+    verb.eq_ignore_ascii_case(b"AUTH") && rest.first().is_none_or(u8::is_ascii_whitespace)
 }
 
 /// Whatever is wrong with the line, a chunk follows it, and must not be read as commands.

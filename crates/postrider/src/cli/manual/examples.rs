@@ -87,7 +87,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
         "postrider-queue-hold",
         &[
             ("postrider queue hold 0abqxshv3c000", "Hold a message."),
-            ("postrider queue hold --sender *@news.example.com", "Hold all messages of a sender domain."),
+            ("postrider queue hold --sender '*@news.example.com'", "Hold all messages of a sender domain."),
         ],
     ),
     ("postrider-queue-release", &[("postrider queue release all", "Release all held messages.")]),
@@ -108,7 +108,7 @@ pub(super) const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "postrider-queue-bounce",
         &[(
-            "postrider queue bounce --recipient *@typo.example",
+            "postrider queue bounce --recipient '*@typo.example'",
             "Return the recipients of a domain; other recipients of the same messages are not changed.",
         )],
     ),
