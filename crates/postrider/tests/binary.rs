@@ -303,7 +303,7 @@ fn without_daemon_and_drop_directory_the_message_is_given_back() {
     let file = dir.path().join("postrider.toml").display().to_string();
     let named = ["--config", &file, "sendmail", "-i", "x@y.test"];
     assert_eq!(run(Path::new(BINARY), &site(""), &named, "").status.code(), Some(75));
-    // Nothing is made where nobody would ever look.
+    // No directory is made at an unexpected place.
     assert!(!dir.path().join("data/drop").exists());
 }
 
@@ -347,7 +347,7 @@ fn bs_carries_smtp_to_the_listener_and_back() {
 
 #[test]
 fn bs_without_a_daemon_says_so_in_smtp() {
-    // Bound and not listening: nobody else can take the port meanwhile.
+    // The socket is bound and not listening, so no other process can take the port meanwhile.
     let silent = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
     net::bind(&silent, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = SocketAddr::try_from(net::getsockname(&silent).unwrap()).unwrap();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Messages that wait before the fault, and as many that come beside it.
 const MESSAGES: u64 = 100;
 
-/// Nobody listens where mail goes, but for one domain whose mail is thrown away.
+/// No server listens at the next hop; mail for one domain is discarded.
 fn config(dead: SocketAddr) -> String {
     format!(
         "[queue]\nretry_min = \"1h\"\nretry_max = \"1h\"\n\

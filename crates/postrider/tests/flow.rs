@@ -274,7 +274,7 @@ fn failure_and_deferral(engine: &str) {
     daemon.ask(&["queue", "delete", "--recipient", "busy@b.test"]);
     until("the queue is empty", || daemon.counter("queued") == 0);
     assert_eq!(daemon.counter("deleted"), 1);
-    // Nobody is told, so nobody counts it as returned.
+    // No DSN is sent, so the message is not counted as returned.
     let of = |event: &str| daemon.log().into_iter().filter(|line| line["event"] == event).collect::<Vec<_>>();
     until("the log says so", || of("deleted").iter().any(|line| line["to"] == "busy@b.test"));
     assert!(!of("attempt").iter().any(|line| line["to"] == "busy@b.test" && line["status"] == "bounced"));
@@ -319,7 +319,7 @@ fn operators_end_some_recipients_of_a_message_and_the_others_are_delivered() {
 }
 
 #[test]
-fn how_a_finished_recipient_ended_is_told_running_and_stopped_in_the_same_words() {
+fn explain_prints_the_same_outcome_with_the_daemon_running_and_stopped() {
     let sink = Sink::with(|command| match command {
         c if c.contains("gone@") => Some("550 5.1.1 no such user".to_owned()),
         c if c.contains("busy@") => Some("450 4.2.1 busy".to_owned()),
@@ -383,7 +383,7 @@ fn a_stop_waits_for_the_transaction_under_way_and_loses_nothing() {
     busy.say("DATA").unwrap();
     daemon.signal(rustix::process::Signal::TERM);
     assert!(idle.reply().unwrap().1.starts_with("421 4.3.2"));
-    until("nobody new is let in", || std::net::TcpStream::connect(address).is_err());
+    until("new connections are refused", || std::net::TcpStream::connect(address).is_err());
     busy.write(b"Subject: last\r\n\r\nx\r\n.\r\n").unwrap();
     assert_eq!(busy.reply().unwrap().0, 250);
     let (dir, status) = daemon.stop();
@@ -425,7 +425,7 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
 
 #[test]
 fn what_an_operator_deleted_does_not_come_back_with_the_next_start() {
-    // Nothing stays in memory, and nobody listens there.
+    // No message stays in memory, and no server listens at the next hop.
     let settings = "[inbound]\nmax_content_memory = \"1MiB\"\n[[route]]\ndomains = [\"*\"]\n\
                     smarthost = \"127.0.0.1:9\"\ntls = \"off\"\n";
     let daemon = Postrider::start(settings);

@@ -191,7 +191,7 @@ fn story(
     phase.store(TAKES, Ordering::Relaxed);
     room(&small);
     let begun = Instant::now();
-    // Who is refused often is sent away: each time somebody else asks.
+    // A client with many refusals is disconnected, so each attempt uses another client.
     let ask = || send(&mut Client::connect(daemon.address).unwrap(), "late@a.test", "x@b.test");
     until("new mail is taken", || ask().0 == 250);
     println!("taken again after {:?}", begun.elapsed());

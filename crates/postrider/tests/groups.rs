@@ -35,7 +35,7 @@ fn subjects(sink: &Sink) -> Vec<String> {
 }
 
 #[test]
-fn a_groups_order_decides_who_goes_first_when_the_next_hop_is_back() {
+fn the_sort_order_of_a_group_decides_which_message_goes_first_after_an_outage() {
     let address = free_address();
     let group = "[[queue_group]]\nname = \"news\"\nsender_domains = [\"news.test\"]\norder = \"priority\"\n";
     let daemon = Postrider::start(&config(address, group));

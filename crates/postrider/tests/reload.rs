@@ -42,7 +42,7 @@ fn a_reload_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn what_takes_a_restart_stays_as_it_runs_and_is_told_until_it_is_taken_back() {
+fn a_setting_that_needs_a_restart_is_reported_until_it_is_reverted() {
     let daemon = Postrider::start("");
     rename(&daemon, "other.test", "elsewhere");
     let told = "hostname has changed, which needs a restart\n\
@@ -76,7 +76,7 @@ fn a_hangup_while_the_daemon_starts_does_not_end_it() {
     until("it listens", || TcpStream::connect(address).is_ok());
     let pid = rustix::process::Pid::from_child(&daemon);
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
-    // Waits for nobody, whatever became of the daemon.
+    // Does not block, even if the daemon has ended.
     let read = File::options().read(true).write(true).open(&log).unwrap();
     let is_served = Client::connect(address).is_ok();
     let ended = daemon.try_wait().unwrap();

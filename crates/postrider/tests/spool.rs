@@ -162,7 +162,7 @@ fn another_spool_can_be_named_and_one_that_is_not_there_is_said() {
 #[test]
 fn what_root_does_to_a_spool_is_done_as_its_owner() {
     if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: only root can become somebody else");
+        println!("SKIPPED: only root can change its user");
         return;
     }
     let daemon = Postrider::start(&nowhere());

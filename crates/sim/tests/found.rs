@@ -159,7 +159,7 @@ fn a_damaged_segment_is_set_aside_and_not_used_again() {
 }
 
 #[test]
-fn a_message_that_lost_a_part_of_its_content_is_told_and_not_handed_over() {
+fn a_message_that_lost_a_part_of_its_content_is_reported_and_not_recovered() {
     for seed in 0..100 {
         let disk = SimDisk::new(1, u64::MAX);
         let (spool, _, _) = open(&disk).unwrap();
@@ -181,7 +181,7 @@ fn a_message_that_lost_a_part_of_its_content_is_told_and_not_handed_over() {
 }
 
 #[test]
-fn damage_in_the_only_batch_of_the_oldest_segment_is_told() {
+fn damage_in_the_only_batch_of_the_oldest_segment_is_reported() {
     let (mut lost, mut told) = (0, 0);
     for seed in 0..300 {
         let disk = SimDisk::new(1, u64::MAX);

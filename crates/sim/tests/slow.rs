@@ -136,7 +136,7 @@ fn a_stuck_sync_promises_nothing_and_what_waits_for_it_is_bounded() {
 }
 
 #[test]
-fn a_sync_that_fails_after_a_while_fails_everybody_who_waits_and_is_not_tried_again() {
+fn a_late_sync_failure_fails_all_waiters_and_is_not_retried() {
     let (dir, gate) = (tempfile::tempdir().unwrap(), Arc::default());
     let (spool, _) = open(dir.path(), &gate);
     let kept = submit(&spool, 1_000_000).unwrap();

@@ -239,13 +239,13 @@ fn room_is_looked_for_while_nothing_is_committed() {
     let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
     let (spool, ..) = recovered_with_faults(dir.path(), &faults);
     assert_eq!((spool.submit(vec![small(1)]), spool.pressure().free_bytes), (Err(Refused::Full), 0));
-    // Somebody makes room.
+    // Another process frees space.
     faults.free_bytes.store(1 << 30, Ordering::Relaxed);
     soon("it is full for ever", || spool.pressure().free_bytes > 0);
     commit(&spool, small(1));
-    // Somebody fills the disk.
+    // Another process fills the disk.
     faults.free_bytes.store(0, Ordering::Relaxed);
-    soon("nobody sees that it is full", || spool.submit(vec![small(2)]) == Err(Refused::Full));
+    soon("the spool does not notice the full disk", || spool.submit(vec![small(2)]) == Err(Refused::Full));
     assert!(!spool.pressure().poisoned);
 }
 
@@ -292,7 +292,7 @@ fn whoever_closes_does_not_wait_for_room() {
 }
 
 #[test]
-fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
+fn files_that_cannot_be_read_are_reported_and_kept_and_affect_no_others() {
     let (dir, faults) = (tempfile::tempdir().unwrap(), Arc::new(DiskFaults::default()));
     faults.free_bytes.store(1 << 30, Ordering::Relaxed);
     let (spool, ..) = recovered_with_faults(dir.path(), &faults);
@@ -318,7 +318,7 @@ fn what_the_disk_does_not_give_is_told_and_kept_and_harms_no_other() {
     let (found, report) = spool.open_listed(&[1, 2, 3, 4].map(QueueId)).unwrap();
     assert_eq!((found.len(), report.corrupt.len()), (3, 1));
     drop(spool);
-    // When it is this process that cannot read, nothing is told of the files.
+    // A failure of this process to read says nothing about the files.
     fail(&[envelope], EMFILE);
     assert!(opened_with_faults(dir.path(), &faults).recover(&mut |_| {}).is_err());
     fail(&[], 0);

@@ -206,7 +206,7 @@ fn what_waits_for_the_commit_thread_when_another_thread_fails_is_not_called_dura
         let second = [accept(2, 100), held].map(|entries| spool.submit(entries).unwrap());
         faults.is_replaced.store(true, Ordering::Relaxed);
         wait(spool.failed()).expect("no failure is reported");
-        // The commit thread is told nothing of it before the sync that is under way returns.
+        // The commit thread does not notice it before the current sync returns.
         faults.heal();
         let _ = wait(asked).expect("the wait does not end");
         spool.close();
@@ -221,7 +221,7 @@ fn what_waits_for_the_commit_thread_when_another_thread_fails_is_not_called_dura
 }
 
 #[test]
-fn a_panic_of_the_commit_thread_is_reported_and_fails_those_who_wait() {
+fn a_panic_of_the_commit_thread_is_reported_and_fails_all_waiters() {
     for open in [log, directories] {
         let dir = tempfile::tempdir().unwrap();
         let (spool, faults) = open(dir.path());

@@ -106,7 +106,7 @@ fn an_envelope_chooses_the_store_and_reports_lie_beside_what_they_tell_of() {
 }
 
 #[test]
-fn chunks_lie_where_their_message_goes_and_take_it_along_where_nobody_knew() {
+fn chunks_are_stored_in_the_shard_of_their_message_and_else_decide_its_shard() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _) = open(dir.path());
     let bytes = |n: u8| Bytes::from(vec![n; CHUNK]);
@@ -273,7 +273,7 @@ fn a_message_that_is_in_two_stores_is_recovered_once_and_told_and_its_copy_ends(
 }
 
 #[test]
-fn another_message_with_the_id_of_one_in_another_store_is_told_and_not_lost() {
+fn another_message_with_an_id_of_another_shard_is_reported_and_not_lost() {
     let dir = tempfile::tempdir().unwrap();
     write_to(dir.path(), "a", vec![vec![small(1, "d.test")]]);
     write_to(dir.path(), "b", vec![vec![small(1, "other.test")]]);

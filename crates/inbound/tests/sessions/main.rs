@@ -456,7 +456,7 @@ async fn one_session_too_many_is_turned_away() {
 }
 
 #[tokio::test]
-async fn who_goes_on_talking_behind_quit_reads_its_reply_although_not_all_of_it_is_read() {
+async fn a_client_that_sends_data_after_quit_still_gets_the_reply() {
     let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
     let mut c = connect(&server).await;
     c.reply().await;
@@ -557,7 +557,7 @@ async fn shutdown_tells_idle_sessions_and_lets_a_transaction_end() {
     busy.expect("DATA\r\n", "354").await;
     busy.expect("x\r\n.\r\n", "250").await;
     assert!(busy.reply().await.starts_with("421 4.3.2"));
-    assert!(TcpStream::connect(("127.0.0.1", server.port)).await.is_err(), "nobody listens any more");
+    assert!(TcpStream::connect(("127.0.0.1", server.port)).await.is_err(), "the listener is closed");
 }
 
 /// `unread` is what the client has sent of the next command when it has its reply.

@@ -1,4 +1,4 @@
-//! A next hop that keeps what it is given, and refuses what it is told to.
+//! A next hop that keeps the messages it receives, and rejects those that the test selects.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},

@@ -11,7 +11,7 @@ fn write_ten(dir: &Path) {
 }
 
 #[test]
-fn damage_in_the_middle_is_told_and_the_rest_is_read() {
+fn damage_in_the_middle_is_reported_and_later_batches_are_read() {
     let dir = tempfile::tempdir().unwrap();
     write_ten(dir.path());
     let damage = |n: u64| {
@@ -172,7 +172,7 @@ fn a_damaged_message_does_not_stop_the_log() {
     assert_eq!((quarantined.len(), report.quarantined.len()), (1, 1), "{report:?}");
     assert!(spool.faults().iter().any(|fault| fault.contains(&report.quarantined[0])));
     drop(spool);
-    // At every start until somebody takes the file away.
+    // At every start until an operator removes the file.
     let (spool, found, report) = open(dir.path());
     assert_eq!((found.len(), report.quarantined.len()), (1, 1), "{report:?}");
     assert!(report.is_complete(), "{report:?}");
@@ -221,7 +221,7 @@ fn a_block_that_cannot_be_read_takes_only_its_message_along_and_gives_it_back() 
 }
 
 #[test]
-fn a_segment_that_was_cut_off_is_told() {
+fn a_truncated_segment_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     write_ten(dir.path());
     forget_digests(dir.path());

@@ -71,7 +71,7 @@ fn settings() -> LogSettings {
     LogSettings { segment_bytes: 256 * 1024, min_free_bytes: 0, ..LogSettings::default() }
 }
 
-/// An backend that keeps what it is told.
+/// A backend that keeps everything in memory.
 #[derive(Debug, Clone, Copy)]
 enum Backend {
     Log,
@@ -506,7 +506,7 @@ fn queue_directories_are_empty_when_everything_is_delivered() {
 }
 
 #[test]
-fn a_damaged_message_is_told_left_alone_and_does_not_harm_the_others() {
+fn a_damaged_message_is_reported_and_kept_and_affects_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let backend = Backend::Directories(2, 0);
     let (spool, ..) = backend.open(dir.path());

@@ -162,7 +162,7 @@ fn the_room_of_a_log_is_what_the_disk_has_or_its_limit_leaves() {
 }
 
 #[test]
-fn who_waits_for_ready_segments_gets_all_that_there_is_room_for() {
+fn a_wait_for_ready_segments_returns_all_that_there_is_room_for() {
     for (max_bytes, ready) in [(0, 3), (2 * 256 * 1024, 1)] {
         let dir = tempfile::tempdir().unwrap();
         let mut spool = LogSpool::open(dir.path(), LogSettings { max_bytes, ..settings() }).unwrap();

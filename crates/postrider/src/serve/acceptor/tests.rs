@@ -182,7 +182,7 @@ fn acceptor_checked(
     checks: Vec<Box<dyn Check>>,
 ) -> Arc<Acceptor> {
     let path = dir.join("postrider.toml");
-    // Nothing is delivered: the next hop is a port that nobody listens on.
+    // Nothing is delivered: no server listens on the port of the next hop.
     let text = "hostname = \"host.test\"\ndata_dir = \"data\"\n[spool]\ncommit_timeout = \"20ms\"\n\
                 [[route]]\ndomains = [\"*\"]\nsmarthost = \"127.0.0.1:9\"\ntls = \"off\"\n\
                 [log]\nfile = \"mail.log\"\n";
@@ -218,7 +218,7 @@ async fn until(is: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_stuck_disk_is_told_and_what_is_stored_after_all_is_delivered() {
+async fn a_commit_on_a_stuck_disk_times_out_and_a_message_stored_late_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let (acceptor, answer) = acceptor(dir.path());
     let sender = |acceptor: &Acceptor| {
@@ -412,7 +412,7 @@ fn cancel(driver: &Arc<Driver>, id: u64, cancel_as: CancelAs) -> Answer {
     driver.request(Command::Cancel { id: QueueId(id), recipients: None, cancel_as })
 }
 
-/// A job of the only queued message, leased to a connection that nobody opens.
+/// A job of the only queued message, leased to a connection that is never opened.
 fn lease(driver: &Arc<Driver>) -> (ConnectionId, Leased) {
     let (context, mut effects) = (driver.clock.context(), Vec::new());
     driver.lock().engine.handle(Event::Started, context, &mut effects);
