@@ -1,7 +1,7 @@
 //! Connections in: listeners, budgets and TLS, and the driver of server sessions.
 //!
-//! The protocol is `smtp`'s; whether a sender or recipient is welcome and what durable means is told
-//! by the [`Service`] the daemon brings. Memory: a session that waits for a command holds its
+//! `smtp` implements the protocol. The [`Service`] of the daemon judges senders and recipients, and makes messages
+//! durable. Memory: a session that waits for a command holds its
 //! protocol state and no read buffer; content over [`Settings::chunk_bytes`] goes to the spool while
 //! it arrives.
 //!

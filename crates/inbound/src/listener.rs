@@ -132,7 +132,7 @@ impl<S: Service> Inbound<S> {
         &self.budget
     }
 
-    /// Stops accepting; sessions between transactions are told 421, the others end theirs first.
+    /// Stops accepting connections. Sessions between transactions get 421; the others end their transactions first.
     pub fn close(&self) {
         self.closing.send_replace(true);
     }

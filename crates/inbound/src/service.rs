@@ -82,7 +82,7 @@ pub enum AuthAnswer {
 /// The reason why a chunk of content was not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// The disk is behind: again when [`Service::wait_for_space`] says so.
+    /// The spool is busy: retry after [`Service::wait_for_space`].
     Busy,
     /// The message cannot be taken.
     Refused(Reply),
@@ -180,13 +180,13 @@ pub trait Service: Send + Sync + 'static {
 pub struct Settings {
     /// Limits and timeouts of sessions.
     pub limits: Arc<Limits>,
-    /// What is offered. STARTTLS is added where a listener has it.
+    /// The offered extensions. STARTTLS is added where a listener has it.
     pub profile: Arc<Profile>,
     /// Content above this goes to the spool in pieces of this size.
     pub chunk_bytes: usize,
     /// Content in memory of all sessions together above which pieces become small, and no transaction begins.
     pub memory_bytes: usize,
-    /// How long a session waits for an answer of the service; then the client is told to try again.
+    /// The longest wait of a session for an answer of the service; then the client gets a temporary failure.
     pub lookup_timeout: Duration,
     /// Sessions at once; the next one gets 421.
     pub sessions_max: usize,

@@ -76,8 +76,8 @@ struct SessionIo<S: Service> {
 }
 
 impl<S: Service> SessionDriver<S> {
-    /// Runs the session to its end, or until it is to move. An error is the connection's, and nobody's
-    /// loss: what was answered 250 is durable.
+    /// Runs the session to its end, or until it is to move. An error concerns the connection only:
+    /// messages that were answered 250 are durable.
     pub(crate) async fn run(self, mut stream: Stream) -> io::Result<SessionEnd<S>> {
         let implicit = matches!(stream, Stream::Tls(_));
         let mut sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
@@ -143,7 +143,7 @@ impl<S: Service> SessionDriver<S> {
             let mut input = &unread[..];
             let end = self.process(io, &mut input).await?;
             let used = unread.len() - input.len();
-            // What came while the session waited for an answer.
+            // Octets may have been read while the session waited for an answer.
             let has_more = !io.unread.is_empty();
             io.retain_unread(unread, used);
             let is_further = if io.connection.is_skipping() { !was_skipping } else { used > 0 };
@@ -435,7 +435,7 @@ impl<S: Service> Session<S> {
 }
 
 impl<S: Service> SessionIo<S> {
-    /// What a question is made of, and what waiting for its answer takes.
+    /// Splits the session into the facts that a question needs, and the parts that a wait for its answer needs.
     fn split(&mut self) -> (&ServerSession, &mut S::Context, Waiting<'_>) {
         let Self { connection, context, stream, unread, sleep, transaction_ends, .. } = self;
         let (session, output) = connection.session_and_output();

@@ -57,7 +57,7 @@ impl Stream {
         }
     }
 
-    /// Writes the last reply and, under TLS, says goodbye; the connection is closed when this is dropped.
+    /// Writes the last reply and, under TLS, sends close_notify; the connection is closed when the stream is dropped.
     /// In clear text the reply waits for that, and leaves with the FIN in one segment; unless something is
     /// unread: then what is closed is reset, and what waits is lost.
     pub(crate) async fn end(&mut self, reply: &[u8]) -> io::Result<()> {
@@ -96,7 +96,7 @@ impl Stream {
     }
 }
 
-/// So much of it waits in the socket for what follows, or for the end.
+/// Writes octets that the kernel may hold back until more follow or the connection ends. Returns their number.
 fn hold(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
     let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let held = stream.try_io(Interest::WRITABLE, || Ok(send(stream, bytes, flags)?));

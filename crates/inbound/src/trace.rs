@@ -9,7 +9,7 @@ thread_local! {
     static DATE: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
 }
 
-/// What the field tells.
+/// The contents of a Received field.
 pub(crate) struct Received<'a> {
     pub(crate) client: &'a Client,
     pub(crate) hello: &'a str,
@@ -49,7 +49,7 @@ impl Received<'_> {
     }
 }
 
-/// What a client calls itself goes into a header: only what a name or literal may have.
+/// Returns whether a name in EHLO may have this octet: one of a domain or address literal. The name goes into a header.
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._:[]".contains(&b)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::time::{Instant, Sleep};
 
-/// What a client may send ahead while its session waits for an answer.
+/// The most octets that are read ahead while a session waits for an answer.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// The parts of a session that are used while it waits for an answer.
@@ -50,7 +50,7 @@ impl Waiting<'_> {
     }
 }
 
-/// Ready when it is over. The timer is set anew only when it fires too early: most waits never touch it.
+/// Ready when the deadline has passed. The timer is reset only if it fires too early, so most waits never reset it.
 pub(super) fn poll_deadline(
     sleep: &mut Pin<Box<Sleep>>,
     deadline: Instant,

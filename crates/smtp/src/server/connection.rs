@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Longest line of an authentication exchange, CRLF included (RFC 4954 §4).
 const AUTH_LINE_MAX_BYTES: usize = 12_288;
 
-/// What the driver does next.
+/// The next action of the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// Write the output, then read more behind what is left of the input.
@@ -86,7 +86,7 @@ pub struct Connection {
     content_bytes: u64,
     /// A BDAT transaction has begun: its first chunk was announced.
     chunks_begun: bool,
-    /// What is done with a bare CR or LF.
+    /// The treatment of a bare CR or LF.
     bare_lf: BareLf,
     /// The last command line ended in CRLF.
     is_crlf_line: bool,
@@ -119,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Sets what is done with a bare CR or LF, in commands and content. Rejected unless set.
+    /// Sets the treatment of a bare CR or LF in commands and content. The default is to reject.
     pub fn set_bare_lf(&mut self, bare_lf: BareLf) {
         self.bare_lf = bare_lf;
     }
@@ -134,13 +134,13 @@ impl Connection {
         &self.session
     }
 
-    /// Reading content now, so that the data timeout counts and not the command timeout.
+    /// Returns whether content is read now, so that the data timeout counts and not the command timeout.
     pub fn reads_content(&self) -> bool {
         matches!(self.mode, Mode::Data(_) | Mode::Chunk { .. } | Mode::SkipChunk { .. })
     }
 
-    /// What arrives now is passed over, the rest of an over-long line or of a refused chunk: it counts as
-    /// nothing done, however much it is.
+    /// Returns whether input is skipped now: the rest of an over-long line or of a refused chunk. Skipped input does
+    /// not count as progress.
     pub fn is_skipping(&self) -> bool {
         matches!(self.mode, Mode::SkipLine | Mode::SkipAuthLine | Mode::SkipChunk { .. })
     }
@@ -150,7 +150,7 @@ impl Connection {
         self.refusal.get_or_insert(reply);
     }
 
-    /// Says `reply` and closes, for a timeout or shutdown.
+    /// Sends `reply` and closes, for a timeout or shutdown.
     pub fn close_with(&mut self, reply: &Reply) {
         reply.write_to(&mut self.output);
         self.mode = Mode::Closed;
@@ -376,7 +376,7 @@ fn is_auth(line: &[u8]) -> bool {
     verb.eq_ignore_ascii_case(b"AUTH") && rest.first().is_none_or(u8::is_ascii_whitespace)
 }
 
-/// Whatever is wrong with the line, a chunk follows it, and must not be read as commands.
+/// Returns whether a chunk follows the line, which must not be read as commands even if the line has a fault.
 fn announces_chunk(line: &[u8]) -> bool {
     line.get(..5)
         .is_some_and(|verb| verb.eq_ignore_ascii_case(b"BDAT ") || verb.eq_ignore_ascii_case(b"BDAT\t"))

@@ -1,11 +1,11 @@
-//! Finds the end of DATA, takes dot-stuffing off, and says what is wrong with the content
+//! Finds the end of DATA, removes dot-stuffing, and finds faults of the content
 //! (RFC 5321 §4.5.2, §2.3.8). Only CRLF.CRLF ends data.
 
 use super::replies;
 use mail::Reply;
 use memchr::{memchr, memchr2, memchr3};
 
-/// What is done with a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). The end of DATA is CRLF.CRLF in
+/// The treatment of a CR or LF that is not part of a CRLF (RFC 5321 §2.3.8). The end of DATA is CRLF.CRLF in
 /// both cases: no other sequence ends the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BareLf {
@@ -21,7 +21,7 @@ const CRLF: &[u8] = b"\r\n";
 /// The octet that replaces a bare CR.
 const SPACE: &[u8] = b" ";
 
-/// What [`DataDecoder::next`] found at the front of the input.
+/// The result of [`DataDecoder::next`]: a piece at the front of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The next octets, this many, are content; `skip` dots before them are not.

@@ -40,14 +40,14 @@ pub struct Auth {
     pub in_clear_text: bool,
 }
 
-/// What a listener offers. Parameters and commands of keywords that are not listed are refused.
+/// The extensions that a listener offers. Parameters and commands of keywords that are not listed are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Our name in the greeting and EHLO's reply.
     pub hostname: Box<str>,
     /// In the order of EHLO's reply.
     pub keywords: Vec<Keyword>,
-    /// What belongs to [`Keyword::Auth`].
+    /// The settings of [`Keyword::Auth`].
     pub auth: Auth,
 }
 

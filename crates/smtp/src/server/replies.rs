@@ -77,7 +77,7 @@ replies! {
     NO_RECIPIENTS = 554 5 . 5 . 1 "No valid recipients";
     /// DATA for BODY=BINARYMIME (RFC 3030 §3).
     BINARY_NEEDS_BDAT = 503 5 . 5 . 1 "BODY=BINARYMIME needs BDAT";
-    /// BDAT without a readable size: what follows cannot be told from commands. Closes.
+    /// BDAT without a readable size: the chunk cannot be distinguished from commands. Closes.
     BAD_CHUNK_SIZE = 501 5 . 5 . 4 "Syntax: BDAT size [LAST]; closing, as the chunk cannot be skipped";
     /// A BDAT of no octets that is not the last, which could go on for ever.
     NULL_CHUNK = 551 5 . 7 . 1 "An empty BDAT chunk must be the LAST";

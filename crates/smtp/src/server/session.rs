@@ -6,7 +6,7 @@ use crate::{Command, Limits};
 use mail::{BodyType, Envelope, Recipient, Reply, TransmissionType};
 use std::fmt;
 
-/// What happened.
+/// An input of the session.
 #[derive(Debug)]
 pub enum Input {
     /// A command line was read.
@@ -28,7 +28,7 @@ pub enum Input {
     ChunkEnd(Option<Reply>),
 }
 
-/// What the client says in an authentication exchange (RFC 4954 §4). The bytes may be a secret, which Debug hides.
+/// The input of a client in an authentication exchange (RFC 4954 §4). The bytes may be a secret, which Debug hides.
 #[derive(Clone, PartialEq, Eq)]
 pub enum AuthInput {
     /// The exchange begins with this mechanism, one of the profile's.
@@ -51,7 +51,7 @@ impl fmt::Debug for AuthInput {
     }
 }
 
-/// What to do. The questions wait for [`Input::Answer`]; pipelined bytes wait with them.
+/// The next action of the caller. The questions wait for [`Input::Answer`]; pipelined bytes wait with them.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a reply.
@@ -138,7 +138,7 @@ pub struct Session {
     counts: Counts,
 }
 
-/// What the limits are compared with.
+/// The counters that are compared with the limits.
 #[derive(Debug, Default)]
 struct Counts {
     errors: u32,

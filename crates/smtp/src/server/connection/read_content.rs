@@ -115,7 +115,7 @@ impl Connection {
         self.end(Input::ChunkEnd(bad))
     }
 
-    /// Tells the session that content ended; the driver hears [`Step::DiscardContent`] when it was bad.
+    /// Passes the end of content to the session. Returns [`Step::DiscardContent`] if the content has a fault.
     pub(super) fn end<'a>(&mut self, input: Input) -> Option<Step<'a>> {
         let bad = match &input {
             Input::ContentEnd(bad) | Input::ChunkEnd(bad) => bad.clone(),
