@@ -255,7 +255,7 @@ pub(crate) fn reply_timeout(settings: &DeliverySettings, phase: Phase) -> Durati
         Phase::Greeting => settings.greeting_timeout,
         Phase::Command => settings.command_timeout,
         Phase::Data => settings.data_timeout,
-        Phase::Final => settings.final_timeout,
+        Phase::Final => settings.data_done_timeout,
         Phase::Idle => settings.idle_timeout,
     }
 }

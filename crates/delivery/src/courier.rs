@@ -62,7 +62,7 @@ pub struct DeliverySettings {
     /// The time limit for the reply to DATA, and for the server to take a piece of content.
     pub data_timeout: Duration,
     /// The time limit for the reply to the end of the content.
-    pub final_timeout: Duration,
+    pub data_done_timeout: Duration,
 }
 
 /// Delivers to destinations of every kind.

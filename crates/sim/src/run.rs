@@ -33,11 +33,11 @@ use std::{
 /// What one seed came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaseCounts {
-    /// Lives that ended in a cut, a kill or an error.
+    /// Runs that ended in a cut, a kill or an error.
     pub crash_count: u64,
     /// Of them, those that ended before recovery did.
     pub recovery_crash_count: u64,
-    /// Lives that could not begin or go on because the disk was full.
+    /// Runs that could not begin or go on because the disk was full.
     pub no_room_count: u64,
     /// Messages handed to the spool.
     pub message_count: u64,
@@ -88,7 +88,7 @@ struct Run {
     tally: CaseCounts,
 }
 
-/// Lives a spool one after the other.
+/// Runs a spool again and again, from a start to a crash.
 const RESTARTS: u64 = 5;
 /// Steps of the workload in a run that nothing ends.
 const STEPS: u64 = 150;

@@ -154,7 +154,7 @@ pub(crate) fn courier_for(
         greeting_timeout: timeout,
         command_timeout: timeout,
         data_timeout: timeout,
-        final_timeout: timeout,
+        data_done_timeout: timeout,
     };
     let client = TlsClient::new(authorities, rustls::ALL_VERSIONS).unwrap();
     (Courier::new(router, settings, client), destination)

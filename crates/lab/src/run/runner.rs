@@ -153,7 +153,7 @@ pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {
 fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) -> Result<Run, String> {
     let Case { scenario, variant, sessions, .. } = *case;
     let endpoint = mta.map_or(sink.address.as_str(), |mta| mta.endpoint.as_str());
-    let spin_policy = Duration::from_secs(mta.map_or(10, |mta| mta.patience_seconds));
+    let idle_timeout = Duration::from_secs(mta.map_or(10, |mta| mta.idle_timeout_seconds));
     if mta.is_some() && scenario.load.warm_up > 0 {
         let args = scenario.source(variant, 1, scenario.load.warm_up, endpoint)?;
         let (setup, plan) = (args.setup()?, Plan::new(args.messages, None, Instant::now()));
@@ -163,7 +163,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
             }
         };
         let report = beside(TICK, look, || measure(&args, &setup, &plan))?;
-        drain(sink, report.messages_sent, spin_policy, stop);
+        drain(sink, report.messages_sent, idle_timeout, stop);
     }
     let args = scenario.source(variant, sessions, scenario.messages(mta.is_none()), endpoint)?;
     let setup = args.setup()?;
@@ -192,7 +192,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     };
     let report = beside(TICK, watch, || {
         let report = measure(&args, &setup, &plan)?;
-        drain(sink, first + report.messages_sent, spin_policy, stop);
+        drain(sink, first + report.messages_sent, idle_timeout, stop);
         Ok::<_, String>(report)
     })?;
     push(&moments, look());
@@ -228,10 +228,10 @@ fn push(moments: &Mutex<Vec<Moment>>, moment: Moment) {
     }
 }
 
-/// Returns when the sink has `wanted`, or nothing new came for as long as `spin_policy`.
-fn drain(sink: &Served, wanted: u64, spin_policy: Duration, stop: &AtomicBool) {
+/// Returns when the sink has `wanted`, or nothing new came for as long as `idle_timeout`.
+fn drain(sink: &Served, wanted: u64, idle_timeout: Duration, stop: &AtomicBool) {
     let (mut seen, mut since) = (sink.sink_state.counts().messages, Instant::now());
-    while seen < wanted && since.elapsed() < spin_policy && !stop.load(Relaxed) {
+    while seen < wanted && since.elapsed() < idle_timeout && !stop.load(Relaxed) {
         thread::sleep(TICK / 10);
         let now = sink.sink_state.counts().messages;
         if now != seen {

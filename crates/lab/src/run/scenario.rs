@@ -117,9 +117,9 @@ pub(crate) struct Mta {
     pub(crate) durability: String,
     /// On the disk its queue lies on, for writes and syncs a message.
     pub(crate) queue: Option<PathBuf>,
-    /// Without a new message at the sink for so long, the run is over.
+    /// A run ends when no message has arrived at the sink for this long.
     #[serde(default = "minute")]
-    pub(crate) patience_seconds: u64,
+    pub(crate) idle_timeout_seconds: u64,
 }
 
 impl Default for SinkTable {

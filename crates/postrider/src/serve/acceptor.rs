@@ -33,7 +33,7 @@ pub(crate) const CHUNK_BYTES: usize = 256 * 1024;
 const BEHIND: Duration = Duration::from_millis(5);
 
 /// A client waits so long for a commit that waits for room on the disk.
-const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+const SPACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Policy, spool and queue as a session sees them.
 pub(crate) struct Acceptor {
@@ -47,7 +47,7 @@ impl Acceptor {
         Self { driver, late: ActiveCount::default() }
     }
 
-    fn patience(&self) -> Duration {
+    fn commit_timeout(&self) -> Duration {
         self.driver.current().settings.spool.commit_timeout
     }
 
@@ -56,7 +56,7 @@ impl Acceptor {
         tracing::warn!("{id}: the disk does not answer: the client gets 451 and must try again");
         let late = self.late.guard();
         if self.late.count() == 1 {
-            tracing::error!("the disk has not answered for {:?}: mail is refused", self.patience());
+            tracing::error!("the disk has not answered for {:?}: mail is refused", self.commit_timeout());
         }
         late
     }
@@ -118,7 +118,7 @@ impl Acceptor {
                 continue;
             };
             let length_bytes = chunk.len() as u32;
-            match self.in_time(|| self.driver.spool.store_for(envelope, chunk.clone())).await {
+            match self.with_deadline(|| self.driver.spool.store_for(envelope, chunk.clone())).await {
                 Ok(chunk_id) => parts.push(Part::Stored { chunk_id, length_bytes }),
                 Err(refused) => {
                     self.forget(&parts);
@@ -158,7 +158,7 @@ impl Acceptor {
         probe::probe!(postrider, queue_create_start, id.0);
         let is_held = held.is_some();
         let submit = || self.driver.spool.submit(vec![accept::entry(&message, is_held)]);
-        let commit_seq = match self.in_time(submit).await {
+        let commit_seq = match self.with_deadline(submit).await {
             Ok(commit_seq) => commit_seq,
             Err(refused) => {
                 self.forget(message.content.parts());
@@ -190,8 +190,8 @@ impl Acceptor {
     }
 
     /// Hands something to the spool; a disk that is behind is waited for, but not for ever.
-    async fn in_time<T>(&self, mut offer: impl FnMut() -> Result<T, Refused>) -> Result<T, Refused> {
-        let until = Instant::now() + self.patience();
+    async fn with_deadline<T>(&self, mut offer: impl FnMut() -> Result<T, Refused>) -> Result<T, Refused> {
+        let until = Instant::now() + self.commit_timeout();
         loop {
             match offer() {
                 Err(Refused::Busy) if Instant::now() < until => tokio::time::sleep(BEHIND).await,
@@ -202,11 +202,11 @@ impl Acceptor {
 
     /// Waits for the commit of a message. Returns the reply for a client that need not wait any longer.
     async fn stored(&self, commit_seq: CommitSeq) -> Result<Result<(), SpoolFailure>, Reply> {
-        let until = Instant::now() + self.patience();
+        let until = Instant::now() + self.commit_timeout();
         let mut durable = pin!(self.driver.durable(commit_seq));
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if let Ok(stored) = timeout(left.min(ROOM_PATIENCE), durable.as_mut()).await {
+            if let Ok(stored) = timeout(left.min(SPACE_TIMEOUT), durable.as_mut()).await {
                 return Ok(stored);
             }
             if self.driver.spool.pressure().awaits_room {

@@ -121,7 +121,7 @@ fn delivery_settings(settings: &Settings) -> delivery::DeliverySettings {
         greeting_timeout: d.greeting_timeout,
         command_timeout: d.command_timeout,
         data_timeout: d.data_timeout,
-        final_timeout: d.data_done_timeout,
+        data_done_timeout: d.data_done_timeout,
     }
 }
 

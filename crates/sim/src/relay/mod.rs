@@ -27,7 +27,7 @@ use std::{fmt, time::Duration};
 
 /// Clients at a time.
 const SOURCES: usize = 4;
-/// Lives of the relay, each ended by a cut, a kill or an error.
+/// Restarts of the relay, each ended by a cut, a kill or an error.
 const RESTARTS: u64 = 4;
 /// Steps of a run that nothing ends.
 const STEPS: u64 = 1500;
@@ -36,7 +36,7 @@ const WIDE_PERCENT: u64 = 8;
 const MANY_DESTINATIONS: u64 = 5000;
 /// Relays whose wall clock goes wrong.
 const WRONG_CLOCK_PERCENT: u64 = 40;
-/// Lives that end by a shutdown, if nothing ended them before.
+/// Runs that end by a shutdown, if nothing ended them before.
 const SHUTDOWN_PERCENT: u64 = 50;
 /// Within so many steps a shutdown comes to its end.
 const SHUTDOWN_STEPS: u64 = 20_000;
@@ -58,9 +58,9 @@ pub struct RelayCounts {
     pub warning_count: u64,
     /// Recipients whose success was reported.
     pub success_report_count: u64,
-    /// Lives that ended otherwise than well.
+    /// Runs that ended otherwise than well.
     pub crash_count: u64,
-    /// Lives that ended by a shutdown.
+    /// Runs that ended by a shutdown.
     pub shutdown_count: u64,
     /// Seeds.
     pub seed_count: u64,

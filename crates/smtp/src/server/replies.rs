@@ -132,7 +132,7 @@ replies! {
     /// Over [`crate::Limits::errors`].
     TOO_MANY_ERRORS = 421 4 . 7 . 0 "Too many errors";
     /// Over [`crate::Limits::refused_recipients`].
-    TOO_MANY_REFUSED = 421 4 . 7 . 0 "Too many refused recipients";
+    TOO_MANY_REFUSED = 421 4 . 7 . 0 "Too many rejected recipients";
     /// Over [`crate::Limits::junk_commands`].
     TOO_MUCH_JUNK = 421 4 . 7 . 0 "Too many commands without mail";
     /// Over [`crate::Limits::transactions`].

@@ -68,8 +68,8 @@ impl Daemon {
     }
 
     /// Waits until the daemon listens; `None` when the time was over before.
-    pub(crate) fn listening_within(&self, patience: Duration) -> Result<Option<Duration>, String> {
-        let (until, mut said) = (Instant::now() + patience, Vec::new());
+    pub(crate) fn listening_within(&self, limit: Duration) -> Result<Option<Duration>, String> {
+        let (until, mut said) = (Instant::now() + limit, Vec::new());
         loop {
             match self.said.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains("listening on") => return Ok(Some(self.begun.elapsed())),
@@ -99,8 +99,8 @@ impl Daemon {
     }
 
     /// Returns the exit code, once the daemon has ended by itself.
-    pub(crate) fn ended(&mut self, patience: Duration) -> Result<Option<i32>, String> {
-        let until = Instant::now() + patience;
+    pub(crate) fn ended(&mut self, limit: Duration) -> Result<Option<i32>, String> {
+        let until = Instant::now() + limit;
         loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => return Ok(status.code()),

@@ -99,9 +99,9 @@ fn under_load(
         let told = client::load(scope, SESSIONS, site.address, name);
         let mut count = 0;
         while goal.is_none_or(|goal| count < goal) {
-            let patience =
+            let limit =
                 if goal.is_some() { PATIENCE } else { until.saturating_duration_since(Instant::now()) };
-            match told.recv_timeout(patience) {
+            match told.recv_timeout(limit) {
                 Ok((name, 250)) => {
                     count += 1;
                     tally.acknowledged.push(name);

@@ -71,13 +71,13 @@ impl Sink {
     }
 
     /// Waits until it is so, or nothing has come for so long.
-    pub(crate) fn wait(&self, patience: Duration, mut is_so: impl FnMut(&Arrivals) -> bool) -> bool {
+    pub(crate) fn wait(&self, limit: Duration, mut is_so: impl FnMut(&Arrivals) -> bool) -> bool {
         let mut arrivals = self.arrivals();
         loop {
             if is_so(&arrivals) {
                 return true;
             }
-            let waited = self.kept.news.wait_timeout(arrivals, patience);
+            let waited = self.kept.news.wait_timeout(arrivals, limit);
             let (woken, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             arrivals = woken;
             if waited.timed_out() {
