@@ -163,6 +163,8 @@ impl Pipeline {
     ) -> Result<(), Reply> {
         let at = recipient_index(&view);
         let (mut settled, mut open) = (Vec::new(), recipients);
+        // Noted at the end only: a recipient refused by a later check has no place in the envelope.
+        let mut discarded = Vec::new();
         for index in rest {
             let mut next = Vec::new();
             for recipient in open {
@@ -171,7 +173,7 @@ impl Pipeline {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),
                     Verdict::Redirect(recipients) => next.extend(recipients),
-                    Verdict::Discard(reason) => decisions.discard_recipient(at, reason),
+                    Verdict::Discard(reason) => discarded.push(reason),
                     Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
                     verdict @ (Verdict::Hold(_) | Verdict::Edit(_)) => {
                         decisions.note(view.stage, verdict, 0);
@@ -182,6 +184,9 @@ impl Pipeline {
             open = next;
         }
         settled.append(&mut open);
+        for reason in discarded {
+            decisions.discard_recipient(at, reason);
+        }
         decisions.redirect(at, settled);
         Ok(())
     }
