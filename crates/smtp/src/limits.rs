@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// What one session may use. A field's doc says what happens at the limit.
+/// The resources that one session may use. The doc of each field names the reaction at the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Longest command line in octets, CRLF included; RFC 5321 asks for 512 plus what extensions add

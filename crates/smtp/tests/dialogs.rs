@@ -106,7 +106,7 @@ impl Driver {
     }
 }
 
-/// What the lines with `!` set.
+/// The settings that the lines with `!` change.
 #[derive(Clone)]
 struct Options {
     limits: Limits,
@@ -250,7 +250,8 @@ fn replay(name: &str, mut driver: Driver, turns: &[Turn], size: usize) {
     }
 }
 
-/// What counts as talking out of turn depends on the segment, so it is not split.
+/// Returns true if the turn expects the reply to early input. That reply depends on the segments, so the turn is not
+/// split.
 fn is_out_of_sync(turn: &Turn) -> bool {
     turn.expect.iter().any(|line| line.starts_with("554 5.5.0"))
 }

@@ -52,7 +52,7 @@ pub enum Step<'a> {
     Close,
 }
 
-/// How the input is read.
+/// The way in which the input is read.
 #[derive(Debug)]
 enum Mode {
     Commands,
@@ -90,7 +90,7 @@ pub struct Connection {
     bare_lf: BareLf,
     /// The last command line ended in CRLF.
     is_crlf_line: bool,
-    /// How the chunks' content is read.
+    /// The way in which the octets of chunks become content.
     chunk_text: ChunkText,
     /// A driver's reason to refuse the current content, found while it arrived.
     refusal: Option<Reply>,

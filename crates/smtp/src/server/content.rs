@@ -282,7 +282,7 @@ impl ChunkNormalizer {
         std::mem::take(&mut self.holds_cr).then_some(SPACE)
     }
 
-    /// Why the content is refused.
+    /// Returns the reply that refuses the content, if it has a fault.
     pub fn fault(&self) -> Option<Reply> {
         self.has_nul.then_some(replies::NUL_IN_CONTENT)
     }

@@ -1,4 +1,4 @@
-//! What a listener offers: the keywords of EHLO's reply, in their order, and what belongs to them.
+//! The extensions that a listener offers: the keywords of EHLO's reply, in their order, and their settings.
 
 use crate::Limits;
 use mail::{BodyType, Envelope, Recipient};
@@ -36,7 +36,7 @@ pub enum Keyword {
 pub struct Auth {
     /// Names of SASL mechanisms in capitals, in the order of EHLO's reply.
     pub mechanisms: Vec<Box<str>>,
-    /// Whether clients may authenticate without TLS.
+    /// True if clients may authenticate without TLS.
     pub in_clear_text: bool,
 }
 

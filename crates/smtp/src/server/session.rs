@@ -89,7 +89,7 @@ pub enum Action {
     Close(Reply),
 }
 
-/// Where the session stands.
+/// The state of the session.
 #[derive(Debug, Default)]
 pub enum State {
     /// 220 sent; EHLO expected.
@@ -215,7 +215,7 @@ impl Session {
         self.is_authenticated
     }
 
-    /// Whether RCPT may have UTF-8: MAIL had SMTPUTF8.
+    /// Returns true if RCPT may have UTF-8: MAIL had SMTPUTF8.
     pub fn utf8(&self) -> bool {
         self.envelope().is_some_and(|e| e.smtputf8)
     }

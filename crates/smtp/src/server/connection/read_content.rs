@@ -8,7 +8,7 @@ use crate::server::{
 };
 use mail::{BodyType, Reply};
 
-/// How octets of chunks become content.
+/// The way in which the octets of chunks become content.
 #[derive(Debug, Default)]
 pub(super) enum ChunkText {
     /// As they are: BODY=BINARYMIME.
@@ -68,7 +68,7 @@ impl Connection {
         Some(Step::Content(piece))
     }
 
-    /// Why content without a fault of form is refused all the same.
+    /// Returns the refusal of content that has no fault of form, if there is one: the driver's, or 552 for the size.
     fn content_refusal(&mut self) -> Option<Reply> {
         let too_large = self.content_bytes > self.limits.message_bytes;
         self.refusal.take().or(too_large.then_some(replies::TOO_LARGE))
