@@ -137,7 +137,7 @@ impl<S: Service> ContentReceiver<S> {
 
     /// The header, without the trace field.
     ///
-    /// Where a body follows without an empty line, one is added: the trace field must not run into the body.
+    /// If a body follows without an empty line, an empty line is added: the trace field must not run into the body.
     pub(crate) fn take_unjudged_header(&mut self) -> &[u8] {
         self.is_header_judged = true;
         let at = self.header_bytes();

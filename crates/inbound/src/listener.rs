@@ -44,7 +44,7 @@ pub struct Listener {
     /// The socket. What is set on it is set on its connections: TCP_NODELAY belongs there, since
     /// replies are small and awaited.
     pub socket: TcpListener,
-    /// How the listener uses TLS.
+    /// The listener's use of TLS.
     pub tls: ListenTls,
     /// The treatment of a bare CR or LF. `None`: content of trusted clients is normalized, that of others rejected.
     pub bare_lf: Option<BareLf>,

@@ -102,7 +102,7 @@ pub trait Service: Send + Sync + 'static {
     /// A TLS handshake is done. What the client said before does not count any more (RFC 3207 §4.2).
     fn tls_established(&self, context: &mut Self::Context, client: &Client);
 
-    /// Whether the client is one of ours, so that talking early is overlooked. Asked before there is a session.
+    /// Returns true if the client is one of ours; its early input is permitted. Called before there is a session.
     fn is_trusted(&self, client: &Client) -> bool;
 
     /// EHLO or HELO. Of a positive reply only the fact counts.

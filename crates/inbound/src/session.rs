@@ -54,7 +54,7 @@ pub(crate) struct Session<S: Service> {
     io: SessionIo<S>,
 }
 
-/// How a session ended on one worker.
+/// The end of a session on one worker.
 pub(crate) enum SessionEnd<S: Service> {
     /// The session is closed.
     Closed,

@@ -11,7 +11,7 @@ use smtp::server::replies;
 use std::{io, time::Duration};
 use tokio::time::Instant;
 
-/// How long content may wait for a disk that is behind before it is refused for now.
+/// Longest time that content waits for a disk that is behind; then the content is refused with a temporary error.
 const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl<S: Service> SessionDriver<S> {

@@ -39,7 +39,7 @@ struct TestService {
     next: AtomicU64,
     /// The thread that committed each message.
     threads: Mutex<Vec<ThreadId>>,
-    /// How many more chunks find the disk busy.
+    /// Number of further chunks for which the disk is busy.
     behind: AtomicU64,
     /// The stages that are answered later, and not before [`TestService::gate`] opens.
     slow: &'static [&'static str],
@@ -48,11 +48,11 @@ struct TestService {
     gate: watch::Sender<bool>,
     /// Answers that are waited for now.
     waiting: Arc<AtomicU64>,
-    /// What the stages saw: their names, and the texts.
+    /// The name of each stage that was asked, with its text.
     seen: Mutex<Vec<String>>,
 }
 
-/// What the service keeps of a session: the last name in EHLO.
+/// The service's data of a session: the last name in EHLO, and the pieces of the body.
 #[derive(Default)]
 struct TestContext {
     hello: String,
