@@ -29,11 +29,11 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// How many there are.
+    /// Number of stages.
     pub const COUNT: usize = 8;
 }
 
-/// Where a draft comes from.
+/// The source of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A client.
@@ -52,10 +52,10 @@ pub enum Source {
     Report,
 }
 
-/// What is known of who brings a draft. Within a session the facts of the connection outlive a transaction.
+/// The facts about the source of a draft. Within a session the facts of the connection outlive a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// Where the draft comes from.
+    /// The source of the draft.
     pub source: Source,
     /// The name in EHLO or HELO.
     pub hello: Option<Box<str>>,
@@ -77,7 +77,7 @@ impl Facts {
     }
 }
 
-/// What a check says.
+/// The verdict of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing: the next check is asked.
@@ -99,7 +99,7 @@ pub enum Verdict {
     Edit(Edits),
 }
 
-/// What follows a verdict.
+/// The next step after a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Ask the next check.
@@ -112,7 +112,7 @@ pub enum Next {
     Refuse(Reply),
 }
 
-/// What becomes of the whole message.
+/// The treatment of the whole message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 enum Treatment {
     #[default]
@@ -128,20 +128,20 @@ pub struct Decisions {
     redirects: Vec<(usize, Vec<Recipient>)>,
     /// In place of all recipients.
     recipients: Option<Vec<Recipient>>,
-    /// Why given recipients are discarded, by index.
+    /// Reasons to discard given recipients, by index.
     discarded: Vec<(usize, Box<str>)>,
     edits: Edits,
     treatment: Treatment,
 }
 
-/// What a draft becomes.
+/// The result of a draft.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// To be made durable.
     Message {
         /// The message.
         message: Message,
-        /// Why it is held, if it is.
+        /// The reason to hold the message, if it is held.
         held: Option<Box<str>>,
         /// Given recipients that were discarded, with the reasons.
         discarded: Vec<(Box<str>, Box<str>)>,
@@ -154,7 +154,7 @@ pub enum Accepted {
         envelope: Envelope,
         /// The content, whose chunks are to be given back.
         content: ReceivedContent,
-        /// Why.
+        /// The reason to discard it.
         reason: Box<str>,
     },
 }

@@ -4,7 +4,7 @@
 use mail::{QueueId, SharedMessage};
 use std::collections::{HashMap, VecDeque};
 
-/// What a message costs besides its content: envelope, maps, allocator.
+/// Memory of a message besides its content, estimated: envelope, maps, allocator.
 const OVERHEAD_BYTES: u64 = 768;
 
 /// A bounded set of messages. The oldest messages are evicted first.

@@ -56,7 +56,7 @@ pub enum Effect {
     Answer {
         /// From the event.
         request: RequestId,
-        /// Whether there was such a message, once the decision is durable.
+        /// True if the message existed. The answer is given once the decision is durable.
         result: Result<bool, SpoolFailure>,
     },
     /// The spool can promise nothing more: the process must end.
@@ -74,7 +74,7 @@ pub enum LogEvent {
         message: SharedMessage,
         /// By recipient index.
         results: Vec<(u32, Outcome)>,
-        /// Where and how.
+        /// The circumstances of the attempt.
         attempt: Attempt,
     },
     /// An operator deleted recipients.

@@ -6,7 +6,7 @@ use queue::{CancelAs, Millis};
 use spool::{Recovered, Refused, SecondCopy, SpoolFailure, Transaction};
 use std::sync::Arc;
 
-/// When and where an event happened.
+/// The circumstances of an event: its time and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     /// The monotonic clock, by which everything is decided.
@@ -38,7 +38,7 @@ pub enum Command {
         id: QueueId,
         /// Indexes into the envelope's recipients, ascending; `None` is all of them.
         recipients: Option<Vec<u32>>,
-        /// Whether the sender gets a report.
+        /// The treatment of the sender: a DSN, or none.
         cancel_as: CancelAs,
     },
 }
@@ -55,9 +55,9 @@ pub enum Event<'a> {
     Accepted {
         /// The message.
         message: SharedMessage,
-        /// Where its recipients go.
+        /// The destinations of its recipients.
         routed: Routed,
-        /// Whether the message is held until an operator releases it. The spool has that already.
+        /// True if the message is held until an operator releases it. The spool has that already.
         is_held: bool,
     },
     /// A connection can carry another transaction. Answered by [`crate::Effect::Deliver`] or by nothing.
@@ -83,7 +83,7 @@ pub enum Event<'a> {
         message: Option<SharedMessage>,
         /// The outcome of each recipient, by index, every one of them once.
         results: Vec<(u32, Outcome)>,
-        /// Where and how.
+        /// The circumstances of the attempt.
         attempt: Attempt,
     },
     /// The lease's transaction never began on the wire: no attempt is counted.
@@ -98,9 +98,9 @@ pub enum Event<'a> {
     DestinationUnreachable {
         /// The connection that was to be made.
         connection: ConnectionId,
-        /// Why.
+        /// The reason that the destination cannot be reached.
         outcome: Outcome,
-        /// How the destination was tried.
+        /// The circumstances of the attempt to reach the destination.
         attempt: Attempt,
     },
     /// A message was read, or cannot be. Answers [`crate::Effect::Load`].
@@ -121,7 +121,7 @@ pub enum Event<'a> {
     Stored {
         /// From the effect.
         task: TaskId,
-        /// Whether it is durable.
+        /// `Ok` if the transaction is durable.
         result: Result<(), SpoolFailure>,
     },
     /// The spool did not take a transaction. Reported before any other event: see [`crate::Effect::Submit`].
@@ -130,7 +130,7 @@ pub enum Event<'a> {
         task: Option<TaskId>,
         /// From the effect.
         transaction: Transaction,
-        /// Why.
+        /// The refusal of the spool.
         refused: Refused,
     },
     /// An operator sent a command.
@@ -146,7 +146,7 @@ pub enum Event<'a> {
         settings: EngineSettings,
         /// New routes.
         routing: Arc<dyn Routing>,
-        /// Whether routes or groups differ, so that queued messages are routed again.
+        /// True if routes or groups differ, so that queued messages are routed again.
         is_rerouted: bool,
     },
     /// The time of [`crate::Effect::WakeAt`] has come.

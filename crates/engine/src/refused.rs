@@ -56,7 +56,7 @@ impl RefusedTransactions {
         }
     }
 
-    /// When to call [`Self::take_due`].
+    /// Returns the time at which [`Self::take_due`] is to be called.
     pub(crate) fn retry_at(&self) -> Option<Millis> {
         self.retry_at
     }

@@ -15,7 +15,7 @@ pub(crate) struct Reroute {
     todo: VecDeque<QueueId>,
     /// Messages of the next pass.
     left: VecDeque<QueueId>,
-    /// When the next pass begins.
+    /// The time at which the next pass begins.
     again_at: Option<Millis>,
     moved_count: u64,
     /// A message of this pass is being read.

@@ -11,15 +11,15 @@ pub struct EngineSettings {
     pub cache_bytes: u64,
     /// Our name, in reports.
     pub hostname: Arc<str>,
-    /// When recovered recipients are tried again. Fixed when the engine is made.
+    /// The time of the next attempt for recovered recipients. Fixed when the engine is made.
     pub retry_at: RetryAt,
 }
 
-/// When a recipient that was tried before a restart is tried again.
+/// The time of the next attempt for a recipient that was tried before a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAt {
-    /// When it would have been tried without the restart.
+    /// The time that was set before the restart.
     Recorded,
-    /// At once.
+    /// The time of the restart.
     Now,
 }
