@@ -7,7 +7,7 @@ use crate::{
 };
 use mail::QueueId;
 
-/// How recipients end that an operator cancelled.
+/// The way in which cancelled recipients end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAs {
     /// The sender gets a DSN.

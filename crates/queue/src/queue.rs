@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub struct Arrival<'a> {
     /// The queue id; never used twice.
     pub id: QueueId,
-    /// When it was accepted; negative when that was before this process began.
+    /// The time of acceptance; negative if the message was accepted before this process began.
     pub arrived: Millis,
     /// Size of its content.
     pub size_bytes: u64,
@@ -41,7 +41,7 @@ pub struct Lease {
     pub id: QueueId,
     /// The recipients at the destination.
     pub recipients: Recipients,
-    /// How long it was ready or waiting, in milliseconds.
+    /// Time in which the job was ready or waiting, in milliseconds.
     pub queued_ms: u64,
     /// Attempts before this one.
     pub attempt_count: u16,
@@ -52,7 +52,7 @@ pub struct Lease {
 pub struct Completion {
     /// The message has no job left: its space may be freed.
     pub last: bool,
-    /// When the deferred recipients are tried again.
+    /// The time at which the deferred recipients are tried again.
     pub retry_at: Option<Millis>,
     /// Deferred recipients that an operator cancelled. They are still in flight, and the caller completes them.
     pub cancelled: Vec<(Lease, CancelAs)>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct GroupId(pub u8);
 
-/// How the messages of one group are scheduled.
+/// The scheduling of the messages of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// The name of the group.

@@ -27,7 +27,7 @@ pub enum JobStatus {
 pub struct JobView {
     /// Indexes into the envelope's recipients.
     pub recipients: Vec<u32>,
-    /// Where the recipients go.
+    /// The destination of the recipients.
     pub destination: Destination,
     /// The number of the destination.
     pub destination_id: DestinationId,
@@ -42,7 +42,7 @@ pub struct JobView {
 pub struct MessageView {
     /// The queue id.
     pub id: QueueId,
-    /// When the message arrived; negative before this process began.
+    /// The time at which the message arrived; negative before this process began.
     pub arrived: Millis,
     /// The size of the content (saturated at 4 GiB).
     pub size_bytes: u32,
