@@ -14,7 +14,7 @@ pub const MAILBOX_MAX: usize = 900;
 /// Longest domain in octets (RFC 5321 §4.5.3.1.2).
 pub const DOMAIN_MAX: usize = 255;
 
-/// Why a text is no address. The reply differs with it (RFC 3463 §3.2).
+/// A fault that makes a text no address. Each fault has its own reply (RFC 3463 §3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressError {
     /// Not `local@domain`.
@@ -201,7 +201,7 @@ fn split_at(text: &str) -> Result<usize, AddressError> {
     if from > 0 && at != from { Err(AddressError::LocalPart) } else { Ok(at) }
 }
 
-/// Where the quoted string that begins `text` ends.
+/// Returns the index of the quote that closes the quoted string at the beginning of `text`.
 fn closing_quote(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut i = 1;

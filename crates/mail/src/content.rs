@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-/// What must be known of content to choose how it travels, found once while it arrived.
+/// The properties of content that decide how it is transferred, found once while it arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentTraits {
     /// Some line begins with a dot: it must be stuffed for DATA (RFC 5321 §4.5.2).

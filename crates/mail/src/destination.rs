@@ -72,16 +72,16 @@ impl fmt::Display for LmtpServer {
     }
 }
 
-/// Whether mail leaves by TLS.
+/// The use of TLS towards a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TlsMode {
-    /// Never.
+    /// Mail is sent without TLS.
     Off,
-    /// When offered; the certificate does not matter (RFC 7435).
+    /// Mail is sent with TLS if the server offers it; the certificate does not matter (RFC 7435).
     May,
-    /// Or the mail waits; the certificate does not matter.
+    /// Mail is sent with TLS only, and waits otherwise; the certificate does not matter.
     Require,
-    /// With a certificate that names the host and is trusted, or the mail waits.
+    /// Mail is sent with TLS and a trusted certificate that names the host, and waits otherwise.
     Verify,
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for NextHop {
     }
 }
 
-/// What is scheduled as one: the recipients that share a next hop and its TLS mode. Displayed as
+/// A unit of scheduling: the recipients that share a next hop and its TLS mode. Displayed as
 /// `mx:example.com`, `smarthost:mail.isp.example:587`, `lmtp:unix:/run/lmtp`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Destination {

@@ -2,7 +2,7 @@
 
 use crate::address::{ForwardPath, ReversePath};
 
-/// What the client declared of the content (RFC 6152, RFC 3030).
+/// The body type that the client declared (RFC 6152, RFC 3030).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum BodyType {
     /// Nothing said, or `BODY=7BIT`.
@@ -32,7 +32,7 @@ pub struct Notify {
     pub failure: bool,
     /// A DSN on delay.
     pub delay: bool,
-    /// Whether the client said so; the default is not passed on as a parameter.
+    /// True if the client gave `NOTIFY=`; the default is not passed on as a parameter.
     pub explicit: bool,
 }
 
@@ -51,9 +51,9 @@ impl Notify {
 /// One forward-path with its DSN parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {
-    /// Where it goes.
+    /// The address of the recipient.
     pub path: ForwardPath,
-    /// Which reports the sender wants.
+    /// The reports that the sender wants.
     pub notify: Notify,
     /// `ORCPT=`, decoded: `rfc822;user@example.com` (RFC 3461 §4.2).
     pub orcpt: Option<Box<str>>,

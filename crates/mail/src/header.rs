@@ -27,7 +27,7 @@ pub struct ContentScanner {
     in_header: bool,
     header_bytes: usize,
     line_len: usize,
-    /// Whether the current line of the header has a colon so far.
+    /// True if a colon was found in the current line of the header.
     has_colon: bool,
     /// First bytes of the current header line, enough for the names we look for.
     name: [u8; 12],
@@ -141,7 +141,7 @@ impl ContentScanner {
         if is_folded { self.header_bytes > self.line_len } else { self.has_colon }
     }
 
-    /// What delivery needs, for the content so far.
+    /// Returns the traits of the content so far, which delivery needs.
     pub fn traits(&self) -> ContentTraits {
         let mut traits = self.traits;
         traits.lacks_final_crlf = self.line_len > 0;
@@ -168,7 +168,7 @@ impl ContentScanner {
         !self.in_header
     }
 
-    /// What policy asks of the header so far.
+    /// Returns the facts about the header so far that policy needs.
     pub fn summary(&self) -> HeaderSummary {
         self.summary
     }

@@ -12,7 +12,7 @@ pub struct Field {
     value: Box<str>,
 }
 
-/// Why a text is no header field.
+/// A fault that makes a text no header field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldError {
     /// A name has one or more printable ASCII characters, and no colon (RFC 5322 §2.2).

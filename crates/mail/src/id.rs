@@ -14,8 +14,8 @@ pub struct QueueId(pub u64);
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 13;
 
-/// What each byte stands for as a digit, in any letter case; 32 and more: nothing. A queue directory
-/// has tens of thousands of names to be read at a start.
+/// The value of each byte as a digit, in any letter case; 32 and more: the byte is no digit. A table, because a
+/// queue directory has tens of thousands of names to be read at a start.
 const VALUES: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut digit = 0;
@@ -50,7 +50,7 @@ impl fmt::Debug for QueueId {
     }
 }
 
-/// Why a text is no queue id.
+/// The error of a text that is no queue id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotAnId;
 

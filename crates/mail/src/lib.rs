@@ -38,9 +38,9 @@ use std::sync::Arc;
 pub struct Message {
     /// Names the message in the 250 reply, `Received`, log and queue; unique for ever.
     pub id: QueueId,
-    /// When the end of data was seen; age and expiry count from here.
+    /// The time at which the end of data was seen; age and expiry count from here.
     pub arrived: UnixMillis,
-    /// Where it came from.
+    /// The source of the message.
     pub origin: Origin,
     /// The reverse-path and the recipients.
     pub envelope: Envelope,

@@ -1,4 +1,4 @@
-//! Where a message came from. The text form is the one in the spool, in the log and in listings.
+//! The source of a message. The text form is the one in the spool, in the log and in listings.
 
 use std::{
     fmt::{self, Write as _},
@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-/// Where a message came from.
+/// The source of a message.
 ///
 /// [`Origin::parse`] and [`Display`](fmt::Display) are inverse: each text that a spool holds is written again as it was
 /// read.

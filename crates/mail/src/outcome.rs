@@ -1,4 +1,4 @@
-//! What became of one attempt for one recipient.
+//! The outcome of one attempt for one recipient.
 
 use crate::{Enhanced, Reply};
 use std::fmt;
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub status: Enhanced,
     /// The remote's reply on one line (`250 2.0.0 Ok: queued as X`), of a long one an excerpt, or our own words.
     pub text: Box<str>,
-    /// Whether `text` is what the remote said (DSN: `Diagnostic-Code: smtp; …`).
+    /// True if `text` comes from the remote (DSN: `Diagnostic-Code: smtp; …`).
     pub from_remote: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a server says: a code, an enhanced status code (RFC 3463), and text.
+//! A server's reply: a code, an enhanced status code (RFC 3463), and text.
 
 use std::{borrow::Cow, fmt};
 
@@ -34,7 +34,7 @@ impl Enhanced {
     }
 }
 
-/// What is worth keeping of a reply: some servers say hundreds of lines, and say them of each recipient.
+/// Longest excerpt of a reply that is kept: some servers send hundreds of lines, and send them for each recipient.
 const EXCERPT_MAX_BYTES: usize = 1024;
 
 /// One SMTP reply (RFC 5321 §4.2). `\n` in the text separates the lines of a multi-line reply.

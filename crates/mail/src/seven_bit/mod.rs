@@ -17,7 +17,7 @@ use walk::{Entity, Header, Visitor, Walker};
 /// Parts of one message; more is an attack.
 const PARTS_MAX: usize = 100_000;
 
-/// Why content cannot be converted without a risk of changing what it says.
+/// A reason why content cannot be converted without a risk of changing its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unconvertible {
     /// A header has octets above 127, control characters or bare line ends.
@@ -26,7 +26,7 @@ pub enum Unconvertible {
     Syntax,
     /// A part is encoded already, or of a type that must not be encoded, and has 8-bit octets.
     Encoded,
-    /// Where a part ends depends on who reads the multipart.
+    /// Readers disagree about the end of a part of a multipart.
     Boundary,
     /// Too many parts, too many levels, or too large a header.
     Size,
@@ -44,7 +44,7 @@ impl fmt::Display for Unconvertible {
     }
 }
 
-/// How a part's body is written.
+/// The encoding in which a part's body is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encoding {
     /// As it is.
@@ -55,14 +55,14 @@ enum Encoding {
     Base64,
 }
 
-/// What becomes of one part that is neither a multipart nor a message.
+/// The conversion of one part that is neither a multipart nor a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Leaf {
     encoding: Encoding,
     is_utf8: bool,
 }
 
-/// What has to be done to some content.
+/// The conversions of all parts of some content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// In the order in which they stand.
@@ -97,7 +97,7 @@ impl Scan {
         self.walker.push(bytes, &mut self.findings);
     }
 
-    /// What has to be done to the content that was pushed.
+    /// Returns the plan for the content that was pushed.
     ///
     /// # Errors
     /// It cannot be converted.

@@ -27,7 +27,7 @@ fn assert_seven_bit(converted: &[u8]) {
     assert!(!traits.is_8bit && !traits.is_binary && !traits.lacks_final_crlf, "{traits:?}");
 }
 
-/// What another implementation reads: each part's type, its text or octets, recursively.
+/// Returns each part's type, and its text or octets, recursively, as another implementation reads them.
 fn read(content: &[u8]) -> Vec<(String, Vec<u8>)> {
     let message = MessageParser::new().parse(content).expect("a message");
     let mut out = Vec::new();

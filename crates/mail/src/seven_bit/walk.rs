@@ -12,7 +12,7 @@ const BOUNDARY_MAX: usize = 200;
 /// Longest line that may be a delimiter, with its CRLF.
 const WHOLE_LINE_MAX: usize = LINE_LENGTH_MAX + 2;
 
-/// What a header is of.
+/// The kind of entity that a header belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entity {
     /// A multipart or a message, whose parts follow.
@@ -131,7 +131,7 @@ impl Default for Walker {
     }
 }
 
-/// How a line compares with the delimiters.
+/// The result of comparing a line with the delimiters.
 enum Delimiter {
     None,
     /// A part of this multipart begins.
@@ -254,8 +254,9 @@ impl Walker {
         }
     }
 
-    /// Which delimiter is this line, that begins with `--`? Some readers take any line that begins like one for it,
-    /// and some do not care for the CR.
+    /// Returns the delimiter that this line is; the line begins with `--`. A line that merely begins like a delimiter
+    /// is
+    /// ambiguous: some readers accept such a line, and some accept a delimiter without CR.
     fn compare(&self, line: &[u8]) -> Delimiter {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         let is_strict = text.len() == line.len() || text.ends_with(b"\r");
