@@ -1,4 +1,4 @@
-//! Whether a spool is being closed, for threads of it that would wait otherwise.
+//! A flag that says that a spool is being closed, and waits that end when the flag is set.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError},

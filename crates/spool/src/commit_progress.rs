@@ -1,4 +1,4 @@
-//! How far commits have come, and who waits for them.
+//! The progress of commits, and the tasks that wait for them.
 
 use crate::{CommitSeq, Durable, Failed, SpoolFailure};
 use std::{
@@ -50,7 +50,7 @@ impl CommitProgress {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// What a wait for it would end with, if it would at once.
+    /// Returns the result of a wait for `commit_seq` if the wait would end at once.
     pub(crate) fn look(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>> {
         if self.durable.load(Ordering::Acquire) >= commit_seq.0 {
             return Some(Ok(()));

@@ -32,11 +32,11 @@ pub(crate) struct Pending<W> {
     urgent: bool,
     /// Entries that a submitter will wait for.
     awaited_count: usize,
-    /// How many awaited entries shared the last commits, decayed: as many are expected again.
+    /// Number of awaited entries that shared the last commits, decayed: as many are expected again.
     batch_target: usize,
     /// Commits until the target is raised again to probe for more submitters.
     probe_backoff: u32,
-    /// How the commit thread sleeps.
+    /// The kind of sleep of the commit thread.
     asleep: Sleep,
     closing: bool,
     poisoned: bool,
@@ -53,7 +53,7 @@ enum Sleep {
     Batching,
 }
 
-/// How soon an entry is to be committed.
+/// The urgency of an entry's commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
     /// The entry may wait a while for a commit that it can share.

@@ -1,4 +1,4 @@
-//! Where the tasks of several workers wait for their commits. The commit thread wakes each worker once, however many
+//! Tasks of several workers that wait for their commits. The commit thread wakes each worker once, however many
 //! of its tasks wait: waking a task of another thread costs a system call, waking a task of the same thread costs none.
 //! In the same way the first task that waits begins the commit for all that submit before the worker runs its flush task.
 

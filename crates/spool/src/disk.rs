@@ -58,7 +58,7 @@ pub trait Disk: Send + Sync + 'static {
     fn create(&self, name: &str) -> io::Result<Arc<dyn File>>;
     /// An existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;
-    /// When a file was written last.
+    /// Returns the time of the last write to a file.
     fn changed(&self, name: &str) -> io::Result<UnixMillis> {
         let _ = name;
         Err(io::ErrorKind::Unsupported.into())
@@ -195,7 +195,7 @@ impl RealDisk {
         Ok(Self { path, dir })
     }
 
-    /// What a promise of durability is worth here, if it is worth less than on a disk.
+    /// Returns a warning if a commit is less durable here than on a disk.
     pub(crate) fn durability_warning(&self) -> Option<String> {
         let kind = rustix::fs::fstatfs(&self.dir).ok()?.f_type;
         // The type differs between architectures; the numbers have 32 bits.

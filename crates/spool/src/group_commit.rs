@@ -84,7 +84,7 @@ impl<W> GroupCommit<W> {
         self.last_sync_us.store(took_us, Ordering::Relaxed);
     }
 
-    /// How long the last sync took.
+    /// Returns the duration of the last sync.
     pub(crate) fn last_sync(&self) -> Duration {
         Duration::from_micros(self.last_sync_us.load(Ordering::Relaxed))
     }

@@ -3,7 +3,7 @@
 //! When a commit sequence number is durable, 250 may be said: whatever happens to the power, the message is
 //! delivered, bounced or still queued. After a crash a recipient may be tried again, never forgotten.
 //! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
-//! What is due when is `queue`'s business.
+//! The `queue` crate decides when an attempt is due.
 
 mod closing;
 mod commit_progress;
@@ -81,7 +81,7 @@ impl Entry {
     }
 }
 
-/// What an operator may change of a queued message.
+/// A change that an operator may make to a queued message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlOp {
     /// Keep it, try nothing.
@@ -95,7 +95,7 @@ pub enum ControlOp {
 /// Entries that become durable together or not at all.
 pub type Transaction = Vec<Entry>;
 
-/// Why nothing was queued. All three are for the client a 4yz.
+/// The reason why nothing was queued. For the client each reason is a 4yz.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// Too much waits for the disk already: try again soon.
@@ -168,7 +168,7 @@ pub struct RecipientState {
     pub last: Option<(UnixMillis, Outcome)>,
 }
 
-/// What recovery did.
+/// The results of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Live messages handed over.
@@ -179,7 +179,8 @@ pub struct RecoveryReport {
     pub torn_bytes: u64,
     /// Places that are corrupt, in words; each was left where it is for `spool salvage`.
     pub corrupt: Vec<String>,
-    /// What the disk did not give back, in words: it was left as it is, and its messages join the queue at a start
+    /// Places that the disk did not give back, in words: each was left as it is, and its messages join the queue at a
+    /// start
     /// that can read it again.
     pub unread: Vec<String>,
     /// Names of the damaged files that were taken out of the log and kept.
@@ -193,7 +194,7 @@ pub struct RecoveryReport {
 pub struct SecondCopy {
     /// The message.
     pub id: QueueId,
-    /// What became of its recipients according to this copy: those that are settled here are not to be
+    /// The states of its recipients according to this copy: recipients that are settled here are not to be
     /// served again.
     pub recipients: Vec<RecipientState>,
 }
@@ -210,7 +211,7 @@ impl RecoveryReport {
         self.copies.extend(other.copies);
     }
 
-    /// What an operator must know, a sentence each.
+    /// Returns the problems that an operator must know, a sentence each.
     pub fn problems(&self) -> impl Iterator<Item = String> + '_ {
         let corrupt = self.corrupt.iter().map(|what| format!("the spool is damaged: {what}"));
         let unread = self.unread.iter().map(|what| format!("the spool cannot be read: {what}"));
@@ -288,7 +289,7 @@ pub trait Spool: Send + Sync + 'static {
     /// The chunks will not be accepted: their space may be freed.
     fn discard_chunks(&self, chunk_ids: &[ChunkId]);
 
-    /// How many orders there are in which transactions become durable, each on a disk of its own.
+    /// Returns the number of orders in which transactions become durable, each on a disk of its own.
     fn shard_count(&self) -> usize {
         1
     }
@@ -301,7 +302,7 @@ pub trait Spool: Send + Sync + 'static {
     /// Resolves once everything up to `commit_seq` in its shard would survive a power cut.
     fn durable(&self, commit_seq: CommitSeq) -> Durable;
 
-    /// What [`Spool::durable`] would resolve to, if it would at once.
+    /// Returns the result of [`Spool::durable`] if it would resolve at once.
     fn poll_durable(&self, commit_seq: CommitSeq) -> Option<Result<(), SpoolFailure>>;
 
     /// Resolves when the spool can store nothing more: a write or sync failed, a thread of the spool panicked,
@@ -332,7 +333,8 @@ pub trait Spool: Send + Sync + 'static {
     /// Room, commit latency, health.
     fn pressure(&self) -> Pressure;
 
-    /// What is wrong with the stored bytes, in sentences: what cannot be read, what is quarantined, why room is not
+    /// Returns the faults of the stored bytes, in sentences: what cannot be read, what is quarantined, why room is
+    /// not
     /// given back. Empty when all is well.
     fn faults(&self) -> Vec<String> {
         Vec::new()

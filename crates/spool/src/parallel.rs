@@ -9,8 +9,9 @@ use std::{
     thread,
 };
 
-/// How many threads read at a start, unless told otherwise: one a processor, few at most, since all of
-/// them wait for one disk.
+/// Returns the number of threads that read at a start, unless one is configured: one a processor, eight at most,
+/// since
+/// all of them wait for one disk.
 pub(crate) fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get().min(8))
 }
@@ -36,7 +37,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// What the threads and the consumer share.
+/// State that the threads and the consumer share.
 struct OrderedResults<R> {
     state: Mutex<State<R>>,
     wakeup: Condvar,

@@ -158,7 +158,7 @@ fn chunks_are_numbered_above_all_that_envelopes_name_but_not_above_what_no_numbe
     }
 }
 
-/// What was written while numbers were given again.
+/// The names are those of a spool that gave the numbers of chunks again.
 #[test]
 fn of_two_that_name_a_chunk_the_one_has_it_whose_record_it_fits() {
     for (owner, other) in [(1, 2), (2, 1)] {

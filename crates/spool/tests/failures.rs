@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// What the disk does instead of its work.
+/// A fault of the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// A sync fails.

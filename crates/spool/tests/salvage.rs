@@ -114,7 +114,7 @@ fn messages_beside_the_damage_in_their_batch_are_brought_out_of_it() {
     assert_eq!((report.damage.len(), report.recovery.message_count), (1, 2), "{report:?}");
 }
 
-/// What is live, with the recipients that are done with.
+/// Returns the live messages; for each recipient, true if it is done with.
 fn live(dir: &Path) -> Vec<(u64, Vec<bool>)> {
     let mut live = Vec::new();
     let settled = |states: &[spool::RecipientState]| states.iter().map(|state| state.settled).collect();

@@ -74,7 +74,7 @@ fn wait<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
     }
 }
 
-/// What is in the log, and what in the queue directories.
+/// Returns the ids of the messages in the log, and of those in the queue directories.
 fn inspected(dir: &Path) -> [Vec<u64>; 2] {
     ["log", "directories"].map(|name| {
         let mut seen = Vec::new();

@@ -12,7 +12,7 @@ use crate::{CommitSeq, SpoolFailure, disk::File, mutant::Mutant};
 use mail::Part;
 use std::{sync::Arc, time::Instant};
 
-/// What the thread holds between its batches.
+/// The state that the commit thread keeps between its batches.
 pub(super) struct Committer {
     shared: Arc<Shared>,
     next: Next,
@@ -146,7 +146,9 @@ impl Committer {
         Ok(())
     }
 
-    /// What happens to several messages is written down before it happens to the first.
+    /// Writes the intent of a batch that changes several messages together, before the first of them is changed.
+    /// Returns
+    /// the number of the intent; `None` if the batch needs none.
     fn write_intent(&mut self, batch: &CommitBatch) -> Result<Option<u64>, SpoolFailure> {
         let steps = batch.joint_steps();
         if steps.is_empty() {

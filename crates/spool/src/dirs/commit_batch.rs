@@ -1,4 +1,4 @@
-//! What one batch of commits does, message by message, before any of it is done.
+//! The changes of one batch of commits, message by message, computed before any of them is made.
 
 use super::{
     Shared, envelope,
@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(super) struct ChangedMessage {
     pub(super) id: QueueId,
     pub(super) dir: u16,
-    /// Where `lines` begin in the envelope file.
+    /// Offset of `lines` in the envelope file.
     pub(super) base: u64,
     pub(super) lines: Vec<u8>,
     /// The new message; its lines are the whole file.
@@ -40,7 +40,7 @@ pub(super) struct NewChunk {
 
 pub(super) struct CommitBatch {
     number: u64,
-    /// Where everything new goes: each directory more would be a sync more.
+    /// Queue directory of everything new: each further directory would need a further sync.
     queue: Option<usize>,
     pub(super) changed: Vec<ChangedMessage>,
     by_id: HashMap<u64, usize>,
@@ -48,7 +48,7 @@ pub(super) struct CommitBatch {
     /// Chunk files nobody needs any more.
     pub(super) forgotten: Vec<(u64, u16)>,
     bytes: usize,
-    /// What was reserved for all this.
+    /// Bytes, in whole blocks, that were reserved for all this.
     pub(super) blocks: u64,
 }
 
@@ -95,7 +95,7 @@ impl CommitBatch {
         }
     }
 
-    /// Which message an entry changes; none when it is not there.
+    /// Adds an entry. Returns the index of the message that it changes; `None` if there is no such message.
     fn entry(&mut self, shared: &Shared, entry: Entry) -> Option<usize> {
         match entry {
             Entry::Accept(message) => self.accept(shared, message),
@@ -178,7 +178,8 @@ impl CommitBatch {
         Some(at)
     }
 
-    /// What must happen to several messages or to none; empty when that is at most one.
+    /// Returns the steps that must be done for several messages or for none; empty if at most one message is
+    /// concerned.
     pub(super) fn joint_steps(&self) -> Vec<Step> {
         let step = |t: &ChangedMessage| match (&t.accepted, t.ends) {
             (Some(_), true) => None,
@@ -197,7 +198,7 @@ impl ChangedMessage {
         self.accepted.is_some() && !self.ends
     }
 
-    /// What the index keeps of it.
+    /// Returns the slot of the message in the index.
     pub(super) fn slot(&self, message: &Message) -> Slot {
         let chunk_id = |part: &Part| part.chunk_id().map(|chunk_id| chunk_id.0);
         Slot {
@@ -209,7 +210,7 @@ impl ChangedMessage {
     }
 }
 
-/// What another spool knew of a message, in notes.
+/// Returns the state that a message had in another spool, as notes.
 fn past(found: &Recovered) -> Vec<Note> {
     let states = (0..).zip(&found.recipients).filter(|(_, state)| **state != RecipientState::default());
     let mut notes: Vec<Note> = states.map(|(index, state)| Note::Past(index, state.clone())).collect();
@@ -217,7 +218,7 @@ fn past(found: &Recovered) -> Vec<Note> {
     notes
 }
 
-/// What of a message's content is in memory.
+/// Returns the size of the content that is in memory, in bytes.
 pub(super) fn memory_bytes(message: &Message) -> usize {
     message.content.parts().iter().map(|p| if let Part::Memory(b) = p { b.len() } else { 0 }).sum()
 }

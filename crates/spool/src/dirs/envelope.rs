@@ -28,7 +28,7 @@ pub(super) enum Piece {
     Chunk { chunk_id: u64, length_bytes: u32, sum: u32 },
 }
 
-/// What an envelope file says.
+/// The contents of an envelope file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filed {
     /// The message; all parts of its content are stored, and those in the content file name no chunk.
@@ -36,9 +36,9 @@ pub(super) struct Filed {
     pub(super) pieces: Vec<Piece>,
     pub(super) states: Vec<RecipientState>,
     pub(super) held: bool,
-    /// What wrote the last line behind the envelope.
+    /// The append that wrote the last line behind the envelope.
     pub(super) last: Option<Append>,
-    /// Where the next line belongs.
+    /// Offset at which the next line belongs.
     pub(super) end: u64,
     /// Behind the end: an append that was under way.
     pub(super) torn_bytes: u64,
@@ -46,7 +46,7 @@ pub(super) struct Filed {
     pub(super) damaged: Vec<u64>,
 }
 
-/// Why an envelope file says nothing.
+/// The reason why an envelope file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unreadable {
     /// Another version wrote it.

@@ -17,7 +17,7 @@ const DIGITS: &str = "0123456789abcdef";
 /// So many levels.
 const LEVELS_MAX: u8 = 2;
 
-/// Which queue directories there are to be.
+/// The queue directories that a spool is to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// So many, `q00`, `q01` and so on, made when missing. Not with a pattern: it names them.

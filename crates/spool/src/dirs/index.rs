@@ -1,4 +1,4 @@
-//! What is in the directories, in memory; built by recovery from the files alone.
+//! The contents of the directories, in memory; built by recovery from the files alone.
 
 use super::{envelope::Piece, queues::Dir};
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// Files take whole blocks of the disk.
 const BLOCK: u64 = 4096;
 
-/// What files of these lengths take on the disk.
+/// Returns the disk space that files of these lengths take, in bytes.
 pub(super) fn blocks(lengths: impl IntoIterator<Item = u64>) -> u64 {
     lengths.into_iter().map(|length| length.div_ceil(BLOCK) * BLOCK).sum()
 }
@@ -52,7 +52,7 @@ pub(super) struct Index {
     pub(super) chunks: HashMap<u64, Chunk>,
     /// Live messages of each queue directory.
     pub(super) pending: Vec<u64>,
-    /// What all files take.
+    /// Disk space that all files take.
     pub(super) used_bytes: u64,
 }
 

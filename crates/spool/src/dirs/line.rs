@@ -10,7 +10,7 @@ use std::fmt::{self, Display, Write as _};
 /// ` 0123abcd\n`
 const END_BYTES: usize = 10;
 
-/// What the checksums of a file begin with.
+/// The number with which the checksums of a file begin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LineChecksum(u64);
 
@@ -111,7 +111,7 @@ fn escape(out: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// What [`escape`] wrote.
+/// Returns the bytes that [`escape`] wrote as text.
 pub(super) fn unescape(text: &str) -> Result<Vec<u8>, Malformed> {
     let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [byte, after @ ..] = rest {

@@ -31,7 +31,7 @@ pub(super) struct Listing {
     pub(super) twice: Vec<String>,
     /// Chunks that are there in two directories: the other ones. Which is right is in an envelope.
     pub(super) chunk_copies: HashMap<u64, Vec<u16>>,
-    /// What intents append, for a reader that changes nothing.
+    /// Bytes that intents append to each envelope file, for a reader that changes nothing.
     pub(super) patches: HashMap<u64, Vec<(u64, Vec<u8>)>>,
 }
 
@@ -125,8 +125,9 @@ impl Listing {
             .copied()
     }
 
-    /// What the intents say, in their order; those that cannot be read, in words. Nothing else waits for one
-    /// that the disk does not give.
+    /// Returns the steps of the intents, in their order, and the intents that cannot be read, in words. Nothing else
+    /// waits
+    /// for an intent that the disk does not give.
     pub(super) fn steps(
         &self,
         queues: &Queues,

@@ -77,11 +77,11 @@ pub struct DirSettings {
     pub min_free_bytes: u64,
     /// Beyond that, what only outcomes and reports may use.
     pub reserve_bytes: u64,
-    /// How a queue directory is chosen.
+    /// The rule that chooses a queue directory.
     pub placement: Placement,
     /// Bytes that may wait for the commit thread; above, [`Refused::Busy`].
     pub queued_bytes_max: u64,
-    /// How long outcomes may wait for a commit they can ride with.
+    /// Longest time that outcomes may wait for a commit that they can share.
     pub outcome_delay: Duration,
     /// Threads that read envelopes at the start.
     pub read_threads: usize,
@@ -110,7 +110,7 @@ pub struct DirSpool {
     stepper: Option<Mutex<Option<Committer>>>,
     /// The folder of the queue directories, locked.
     folder: Option<RealDisk>,
-    /// Where messages are that were listed and may not be opened yet.
+    /// Directories of the messages that were listed and may not be opened yet.
     listing: Option<listing::Listing>,
     /// Damage and read errors that the start found.
     faults: Vec<String>,
@@ -207,7 +207,7 @@ impl DirSpool {
     }
 }
 
-/// What an entry takes in memory while it waits, and at most on the disk.
+/// Returns the bytes that an entry takes in memory while it waits, and at most on the disk.
 fn size(entry: &Entry) -> (u64, u64) {
     match entry {
         Entry::Accept(message) => message_size(message, &[]),

@@ -1,7 +1,7 @@
 //! Messages by the names of their envelope files: what a queue run needs that sorts by nothing else. An
 //! envelope is opened when its message's turn has come.
 //!
-//! What a start does for all messages at once is done for each when it is opened: its torn end is cut,
+//! The work that a start does for all messages at once is done for each when it is opened: its torn end is cut,
 //! its last append is written again. The batches of the others are not known, so new ones are numbered by
 //! the clock, far above those that were counted, and so are chunks; and chunks that nobody names wait for
 //! the next start.
@@ -23,7 +23,7 @@ use std::io;
 pub struct Listed {
     /// From its name.
     pub id: QueueId,
-    /// When its envelope file was written last, if that was asked for.
+    /// Time of the last write to its envelope file, if that was asked for.
     pub changed: Option<UnixMillis>,
 }
 

@@ -1,8 +1,8 @@
-//! What files are called in a queue directory.
+//! Names of the files in a queue directory.
 
 use mail::QueueId;
 
-/// What a file is, by its name.
+/// A file of a queue directory, as its name tells: its kind and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
     /// An envelope file: its message is accepted.

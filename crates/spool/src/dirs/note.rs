@@ -1,4 +1,4 @@
-//! What is noted behind an envelope: outcomes, holds, releases. Each line says where the append began
+//! Notes behind an envelope: outcomes, holds, releases. Each line says where the append began
 //! that wrote it, so that a torn append can be told from damage before a later one, and in which batch:
 //! all batches but the last are proven.
 
@@ -18,10 +18,10 @@ pub(super) enum Note {
     Past(u32, RecipientState),
 }
 
-/// Which append wrote a line.
+/// The append that wrote a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Append {
-    /// Where in the file it began.
+    /// Offset in the file at which the append began.
     pub(super) base: u64,
     /// The batch it was part of, over all messages and lives of the spool.
     pub(super) batch: u64,

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// How a queue directory is chosen for the messages that are committed together.
+/// The rule that chooses a queue directory for the messages that are committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
     /// One after the other.
@@ -102,7 +102,7 @@ impl Queues {
         &self.dirs[usize::from(dir)]
     }
 
-    /// Where intents go: the first that takes new files.
+    /// Returns the directory for intents: the first that takes new files.
     pub(super) fn first(&self) -> u16 {
         self.open.iter().flatten().next().copied().unwrap_or_default()
     }
@@ -123,7 +123,7 @@ impl Queues {
         }
     }
 
-    /// Where the files of `number` go in a queue directory that takes new ones.
+    /// Returns the directory for the files of `number` in a queue directory that takes new ones.
     pub(super) fn dir_in(&self, queue: usize, number: u64) -> u16 {
         let leaves = &self.open[queue];
         leaves[mix(number) as u32 as usize % leaves.len()]

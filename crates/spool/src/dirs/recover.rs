@@ -21,7 +21,7 @@ use std::{
     io,
 };
 
-/// What was read, besides what went into the index.
+/// The results of reading the directories, besides the index.
 #[derive(Default)]
 pub(super) struct Scan {
     report: RecoveryReport,
@@ -37,7 +37,7 @@ pub(super) struct Scan {
 /// An envelope file: its message, its directory, its name.
 pub(super) type File = (u64, u16, Named);
 
-/// What was read from one.
+/// The result of reading one envelope file.
 struct One {
     file: File,
     filed: Result<Filed, Unfiled>,
@@ -45,7 +45,7 @@ struct One {
     chunk_ids: Vec<u64>,
 }
 
-/// Why an envelope file tells no message.
+/// The reason why an envelope file gives no message.
 enum Unfiled {
     Unreadable(Unreadable),
     /// The disk did not give it. It may at the next start.
@@ -130,7 +130,7 @@ pub(super) fn list(shared: &Shared) -> Result<(Listing, RecoveryReport, Next), S
     Ok((listing, scan.report, Next { intent, batch: round_by_clock(shared) }))
 }
 
-/// What comes before the first envelope is read.
+/// The state of a recovery before the first envelope is read.
 struct Begun {
     listing: Listing,
     scan: Scan,
@@ -171,7 +171,8 @@ fn begin(shared: &Shared) -> Result<Begun, SpoolFailure> {
     Ok(Begun { listing, scan, intent, keep_unfinished })
 }
 
-/// What an intent may still accept names chunks, too, as far as it can be read.
+/// Reserves the chunk ids in unfinished envelope files, as far as they can be read: an intent may still accept these
+/// messages.
 fn outbid_unfinished(shared: &Shared, listing: &Listing) {
     let mut buffer = Vec::new();
     for (id, dir) in &listing.unfinished {
@@ -370,8 +371,8 @@ impl Scan {
         self.unproven.iter().map(|(_, _, append, _)| append.batch).max().unwrap_or(0)
     }
 
-    /// When the sync of the last batch failed, what it appended can still be read and is not on the disk,
-    /// and no sync brings it there: only writing it again does.
+    /// Writes the appends of the last batch again. If their sync failed, they can be read and are not on the disk,
+    /// and no sync brings them there: only writing them again does.
     fn write_again(&self, shared: &Shared) -> Result<(), SpoolFailure> {
         // One sync for many files; for few it would wait for what other programs wrote.
         let at_once = self.unproven.len() > SYNCED_ALONE;

@@ -1,8 +1,8 @@
-//! How much room is left, known without asking the disk at every submit.
+//! The room that is left, known without asking the disk at every submit.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the directories are allowed.
+/// The limits on the disk space of the directories.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allowed {
     /// All files together; zero: what the disk has.
@@ -23,7 +23,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What the disk said, and what our files take.
+    /// Notes the free bytes of the disk and the bytes of our files.
     pub(super) fn look(&self, allowed: Allowed, disk_bytes: u64, used_bytes: u64) {
         let of_disk = disk_bytes.saturating_sub(allowed.keep_bytes);
         let of_limit = match allowed.max_bytes {
@@ -33,7 +33,7 @@ impl Room {
         self.free_bytes.store(of_disk.min(of_limit), Ordering::Relaxed);
     }
 
-    /// What can still be promised.
+    /// Returns the bytes that can still be promised.
     pub(super) fn free(&self) -> u64 {
         if self.is_lacking() {
             return 0;

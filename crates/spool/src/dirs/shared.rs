@@ -1,4 +1,4 @@
-//! What the commit thread and its callers have in common.
+//! State that the commit thread shares with its callers.
 
 use super::{
     DirSettings,
@@ -37,7 +37,7 @@ const FREE_FILES_MIN: u64 = 10_000;
 /// line that says so is not ours, and nothing is counted on from there.
 pub(super) const PLACES_END: u64 = 1 << 55;
 
-/// What waits for the commit thread.
+/// Work for the commit thread.
 pub(super) enum Work {
     Transaction(Transaction),
     Chunk(u64, Bytes),
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     /// One at a time looks for room: what was seen earlier must not be noted later.
     looking: Mutex<()>,
     next_chunk: AtomicU64,
-    /// What it was when the start was over.
+    /// The value of `next_chunk` when the start was over.
     first_chunk: AtomicU64,
     /// The last batch of every message that was opened later than at the start.
     opened_batch: AtomicU64,
@@ -112,8 +112,9 @@ impl Shared {
         self.next_chunk.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many chunks came before it since the start. Unlike its number it does not depend on the clock, so
-    /// that a simulation puts its file into the same directory again.
+    /// Returns the number of chunks before this one since the start. Unlike the id of the chunk, that number does not
+    /// depend
+    /// on the clock, so that a simulation puts the chunk's file into the same directory again.
     pub(super) fn ordinal_of(&self, chunk_id: u64) -> u64 {
         chunk_id.wrapping_sub(self.first_chunk.load(Ordering::Relaxed))
     }

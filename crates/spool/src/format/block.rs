@@ -1,4 +1,4 @@
-//! What frames records: a segment's header, and batches, which are read whole or not at all.
+//! The frames of records: a segment's header, and batches, which are read whole or not at all.
 
 use super::wire::{Malformed, Reader, put_u32, put_u64};
 
@@ -7,7 +7,7 @@ use super::wire::{Malformed, Reader, put_u32, put_u64};
 pub(crate) const ALIGN: usize = 4096;
 /// The version that is written. Version 1, which has no copy of the header, is read too; others are refused.
 pub(crate) const VERSION: u32 = 2;
-/// Where a segment's first batch begins.
+/// Offset of a segment's first batch.
 pub(crate) const FIRST_BATCH: u64 = ALIGN as u64;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"PRSPOOL\0";
@@ -18,7 +18,7 @@ const END_MAGIC: u32 = u32::from_le_bytes(*b"PEND");
 const FREED: u32 = 1;
 /// The header is the copy in the segment's last block.
 const COPY: u32 = 2;
-/// What of a header is written.
+/// Number of bytes of a header that are written.
 const HEADER_BYTES: usize = 44;
 
 /// The header of a segment: one generation, from its preparation until its blocks are used again.
@@ -36,7 +36,7 @@ pub(crate) struct SegmentHeader {
     pub(crate) size_bytes: u64,
 }
 
-/// Which of a segment's two headers.
+/// The place of one of a segment's two headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeaderPlace {
     /// The first block.
@@ -46,7 +46,7 @@ pub(crate) enum HeaderPlace {
 }
 
 impl HeaderPlace {
-    /// Where the header stands in a segment of so many bytes.
+    /// Returns the offset of the header in a segment of so many bytes.
     pub(crate) fn offset(self, size_bytes: u64) -> u64 {
         match self {
             Self::First => 0,
@@ -55,7 +55,7 @@ impl HeaderPlace {
     }
 }
 
-/// Why a segment's header is not used.
+/// The reason why a segment's header is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadHeader {
     /// No header: the segment was never finished, is not ours, or is damaged.
@@ -75,7 +75,7 @@ impl SegmentHeader {
         Self { version: VERSION, is_freed: true, ..self }
     }
 
-    /// Where batches end: the last block is the header's copy.
+    /// Returns the offset at which batches end: the last block is the header's copy.
     pub(crate) fn end(&self) -> u64 {
         if self.version == 1 { self.size_bytes } else { HeaderPlace::Last.offset(self.size_bytes) }
     }
@@ -183,7 +183,7 @@ pub(crate) struct BatchHead {
 }
 
 impl BatchHead {
-    /// Where the next batch begins, counted from this one.
+    /// Returns the offset of the next batch, counted from this one.
     pub(crate) fn padded(&self) -> u64 {
         self.length.next_multiple_of(ALIGN) as u64
     }
@@ -278,7 +278,7 @@ fn seed_of_batch(bytes: &[u8], position: u64) -> Option<u64> {
     Some(u64::from(upper) << 32 | u64::from(lower))
 }
 
-/// Which columns make `target` when they are added up over GF(2).
+/// Returns the columns, as a set of bits, whose sum over GF(2) is `target`.
 fn solve(columns: [u32; 32], target: u32) -> Option<u32> {
     let mut rows: Vec<(u32, u32)> = Vec::new();
     for (bit, column) in columns.into_iter().enumerate() {

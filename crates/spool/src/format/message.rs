@@ -147,7 +147,7 @@ fn content_of(body: &[u8]) -> Result<Reader<'_>, Malformed> {
     Ok(r)
 }
 
-/// What a part is, without bytes in memory; and its chunk, if it is in one.
+/// Skips a part. Returns the part without the bytes that are in the record, and the id of its chunk, if it is in one.
 fn skip_part<'a>(r: &mut Reader<'a>) -> Result<(&'a [u8], Option<u64>), Malformed> {
     let from = r.0;
     let (kind, length_bytes) = (r.u8()?, r.u32()?);
@@ -183,7 +183,7 @@ pub(crate) fn read_abridged(id: QueueId, abridged: &[u8]) -> Result<Stored, Malf
     read(id, abridged, Bodies::Gone)
 }
 
-/// What to do about content in the record.
+/// The treatment of content in the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bodies {
     Copied,
@@ -316,7 +316,7 @@ pub(crate) fn write_results(out: &mut Vec<u8>, at: UnixMillis, results: &[(u32, 
     }
 }
 
-/// When they were noted, and by recipient what they are.
+/// The time at which outcomes were noted, and the outcomes by recipient.
 pub(crate) type Results = (UnixMillis, Vec<(u32, Outcome)>);
 
 pub(crate) fn read_results(body: &[u8]) -> Result<Results, Malformed> {

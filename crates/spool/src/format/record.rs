@@ -5,10 +5,10 @@ use super::wire::{Malformed, Reader, put_u32, put_u64};
 
 /// Length, type and name.
 const HEAD_BYTES: usize = 4 + 1 + 8;
-/// What a record has besides its body.
+/// Number of bytes that a record has besides its body.
 pub(crate) const OVERHEAD_BYTES: usize = HEAD_BYTES + 4;
 
-/// What a record says.
+/// The type of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A message, and perhaps what became of its recipients so far. The name is its queue id.

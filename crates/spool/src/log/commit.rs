@@ -41,7 +41,7 @@ struct Written {
     replaces_kept: bool,
 }
 
-/// What the thread holds: the segment it writes, and its one buffer.
+/// The state of the commit thread: the segment that it writes, and its one buffer.
 pub(crate) struct Committer {
     shared: Arc<Shared>,
     /// The number, file and position of the segment in use; the index holds the segment itself.

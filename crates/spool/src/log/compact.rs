@@ -291,13 +291,13 @@ impl Shared {
     }
 }
 
-/// What is in a segment, to be moved one by one.
+/// A compaction of one segment, whose records are moved one by one.
 #[derive(Default)]
 pub(crate) struct Compaction {
     pub(super) segment: u32,
     records: VecDeque<(Kind, u64)>,
-    /// What a batch has that cannot be read as a whole may be readable by itself: so what is left in the
-    /// segment is moved as the index knows it.
+    /// True if the records are those that the index has: a record may be readable by itself although its batch
+    /// cannot be read as a whole.
     is_again: bool,
     /// Of what is left, records that are damaged.
     corrupt: HashSet<(u8, u64)>,

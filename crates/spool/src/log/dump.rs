@@ -44,7 +44,7 @@ pub enum LogItem<'a> {
         offset: u64,
         /// Batches are numbered over all segments.
         sequence: u64,
-        /// How many records.
+        /// Number of records.
         count: u32,
     },
     /// A record whose checksum is right.
@@ -55,7 +55,7 @@ pub enum LogItem<'a> {
         length: u32,
         /// Not in a whole batch: found in damage or in a torn tail.
         is_loose: bool,
-        /// What it says.
+        /// The contents of the record.
         body: RecordBody,
     },
     /// Bytes that are not what was written, with later batches behind them, or in a file quarantined.
@@ -64,17 +64,17 @@ pub enum LogItem<'a> {
         from: u64,
         /// To this one.
         to: u64,
-        /// What is wrong at the first.
+        /// The fault at the first offset.
         why: &'a str,
     },
     /// The disk does not give back a file, or a part of it, now.
     Unread {
         /// The name of the file.
         name: &'a str,
-        /// What cannot be read, and the disk's error.
+        /// The part that cannot be read, and the disk's error.
         why: &'a str,
     },
-    /// What a crash left behind the last batch: nothing in it was acknowledged.
+    /// Bytes that a crash left behind the last batch: nothing in them was acknowledged.
     Torn {
         /// From this offset.
         from: u64,
@@ -83,14 +83,14 @@ pub enum LogItem<'a> {
     },
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Debug)]
 pub enum RecordBody {
     /// A message; its content in memory, or by the ids of chunks.
     Message {
         /// The message.
         message: Box<Message>,
-        /// What became of its recipients before it was written here, if it was moved.
+        /// The states of its recipients before it was written here, if it was moved.
         states: Option<Vec<RecipientState>>,
         /// An operator held it before.
         held: bool,
@@ -101,17 +101,17 @@ pub enum RecordBody {
         id: QueueId,
         /// Noted when.
         at: UnixMillis,
-        /// What they are.
+        /// The outcomes.
         results: Vec<(u32, Outcome)>,
     },
     /// Nothing is left to do for a message.
     Tombstone {
-        /// Which.
+        /// The message.
         id: QueueId,
     },
     /// Held, or released.
     Hold {
-        /// Which.
+        /// The message.
         id: QueueId,
         /// Held.
         held: bool,
@@ -125,7 +125,7 @@ pub enum RecordBody {
     },
     /// The checksum is right and the body makes no sense: written by a version that does not say so.
     Nonsense {
-        /// What is wrong.
+        /// The fault.
         why: &'static str,
     },
 }

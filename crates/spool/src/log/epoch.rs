@@ -9,7 +9,7 @@ const SHIFT: u32 = 40;
 /// Numbers of chunks that an epoch has: with 24 bits of epochs they stay within the 56 bits that one of several
 /// spools has for its own.
 const CHUNK_SHIFT: u32 = 32;
-/// How the name of the file ends that says which epoch is in use.
+/// Ending of the name of the file that says which epoch is in use.
 const MARKER: &str = ".epoch";
 
 /// The epoch of a batch's or a segment's number.

@@ -70,7 +70,7 @@ pub struct LogSettings {
     pub min_free_bytes: u64,
     /// Bytes that may wait for the commit thread, less when the log is nearly full; above, [`Refused::Busy`].
     pub queued_bytes_max: u64,
-    /// How long outcomes may wait for a commit they can ride with.
+    /// Longest time that outcomes may wait for a commit that they can share.
     pub outcome_delay: Duration,
     /// Threads that read the log at the start.
     pub read_threads: usize,
@@ -105,7 +105,7 @@ struct Faults {
     corrupt: Vec<String>,
     unread: Vec<String>,
     quarantined: Vec<String>,
-    /// Why the last compaction could not do its work.
+    /// The reason why the last compaction could not do its work.
     compaction: Option<String>,
 }
 
@@ -126,9 +126,9 @@ pub(crate) struct Shared {
     pub(crate) mutant: ActiveMutant,
 }
 
-/// How long outcomes may wait for a commit while the log is full.
+/// Time that outcomes may wait for a commit while the log is full, unless the usual time is longer.
 const FULL_OUTCOME_DELAY: Duration = Duration::from_secs(1);
-/// How often the spool's directory is looked for under its name.
+/// Interval at which the spool's directory is looked for under its name.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Shared {
@@ -282,7 +282,9 @@ impl Shared {
         self.allocator.recycle(dead);
     }
 
-    /// How long outcomes may wait for a commit. Each commit takes a block of the reserve while nothing else is left.
+    /// Returns the time that outcomes may wait for a commit. Each commit takes a block of the reserve while nothing
+    /// else
+    /// is left.
     fn outcome_delay(&self) -> Duration {
         let usual = self.settings.outcome_delay;
         if self.allocator.usable_count() > 0 { usual } else { usual.max(FULL_OUTCOME_DELAY) }

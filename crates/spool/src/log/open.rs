@@ -18,7 +18,7 @@ use crate::{
 };
 use std::{collections::HashSet, sync::Arc};
 
-/// How the names of segment index files ended in builds before 0.1.0.
+/// Ending of the names of segment index files in builds before 0.1.0.
 const OLD_INDEX: &str = ".dig";
 
 /// Opens all segments, in their order.

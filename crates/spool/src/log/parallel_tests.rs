@@ -20,7 +20,7 @@ use std::{
 
 const SEGMENT_BYTES: u64 = 40 * 1024;
 
-/// What happens to a log.
+/// An operation on a log.
 #[derive(Debug, Clone)]
 enum Step {
     Accept {
@@ -37,7 +37,7 @@ enum Step {
     Start,
 }
 
-/// What happens to its files.
+/// A fault in the files of a log.
 #[derive(Debug, Clone)]
 enum Damage {
     Flip(usize, usize),

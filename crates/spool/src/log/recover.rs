@@ -33,7 +33,7 @@ use std::{
     sync::Arc,
 };
 
-/// How to read.
+/// The settings for reading the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     /// With one, segment after segment from front to back, and nothing is kept.

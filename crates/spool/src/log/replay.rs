@@ -145,7 +145,7 @@ impl Shared {
     }
 }
 
-/// How far it is worth reading from the first one on.
+/// Returns the number of bytes that are worth reading at once, from the first message on.
 fn ahead(live: &[Live]) -> usize {
     let start = u64::from(live[0].1.at.offset);
     let mut end = start;

@@ -40,8 +40,8 @@ pub struct SalvageReport {
 /// Passes on every message that is neither live nor known to be done. Changes nothing. What is
 /// passed on is in memory all at once: damage is small, or there is little else to do.
 ///
-/// Whether such a message was delivered before the damage is not always known: the word that it was
-/// may have been in it, too.
+/// A delivery of such a message before the damage is not always known: the record of it may have been in the
+/// damage, too.
 ///
 /// # Errors
 /// As for [`dump_log`].
@@ -81,7 +81,7 @@ pub fn salvage(dir: &Path, each: &mut dyn FnMut(Salvaged)) -> Result<SalvageRepo
     Ok(heap.report)
 }
 
-/// When, and what became of which recipients.
+/// The time at which outcomes were noted, and the outcomes by recipient.
 type Noted = (UnixMillis, Vec<(u32, Outcome)>);
 
 struct Candidate {

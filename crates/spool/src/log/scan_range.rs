@@ -65,7 +65,7 @@ pub(super) struct Batch {
 /// The result of scanning a range.
 #[derive(Default)]
 pub(super) struct ScanResult {
-    /// Where the first batch begins; where it was looked for, when there is none.
+    /// Offset of the first batch; the offset at which it was looked for, when there is none.
     pub(super) start: u64,
     /// Behind its last.
     pub(super) end: u64,
@@ -152,7 +152,7 @@ impl ScanRange {
     }
 
     /// Scans from the first batch of the range up to a batch that begins behind the range, or cannot be read.
-    /// What looks damaged is read a second time, past the page cache.
+    /// Bytes that look damaged are read a second time, past the page cache.
     pub(super) fn read(&self, context: &ReadContext, whole: bool) -> io::Result<ScanResult> {
         let mut window = ReadAhead::new(self.file.clone(), self.end, context.buffer());
         let mut read = ScanResult { start: self.from, end: self.from, ..ScanResult::default() };

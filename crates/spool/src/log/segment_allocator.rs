@@ -19,11 +19,11 @@ const READY: usize = 3;
 pub(crate) const RESERVE: usize = 2;
 /// Without room, it is looked for again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How the name of a segment ends that is being made.
+/// Ending of the name of a segment that is being made.
 pub(crate) const UNFINISHED: &str = ".new";
-/// How the name of a segment ends that is damaged and holds nothing else that is needed.
+/// Ending of the name of a segment that is damaged and holds nothing else that is needed.
 pub(crate) const DAMAGED: &str = ".bad";
-/// How the names of the files end that say why a segment of the same name was parked.
+/// Endings of the names of the files that say why a segment with the name was parked.
 const MARKS: [&str; 2] = [".unread", ".damaged"];
 /// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the
 /// disk and the processors are there for mail. Else in large ones.
@@ -31,7 +31,7 @@ const PIECE_BYTES: u64 = 128 * 1024;
 const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the allocator is allowed.
+/// The limits on the disk space of segments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpaceLimits {
     pub(crate) segment_bytes: u64,
@@ -47,7 +47,7 @@ struct State {
     /// Segments that exist, wherever they are.
     segment_count: u64,
     next_sequence: u64,
-    /// What the next segment is called in memory.
+    /// Number of the next segment in memory.
     next_number: u32,
     /// The segment that was taken last; later ones have higher numbers.
     last_taken: u32,
@@ -67,7 +67,7 @@ struct State {
     failure: Option<String>,
 }
 
-/// How soon the next segment is needed.
+/// The urgency of the next segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Demand {
     /// The segment in use has room.
@@ -320,7 +320,7 @@ impl SegmentAllocator {
         self.lock().ready.len() as u64 * self.limits.segment_bytes
     }
 
-    /// What is waiting to be written is all that will be: no outcome comes any more that would make room.
+    /// Notes that no further work is submitted: no outcome comes any more that would make room.
     pub(crate) fn end(&self) {
         self.lock().is_ending = true;
         self.changed.notify_all();
@@ -363,19 +363,19 @@ impl SegmentAllocator {
         &*self.disk
     }
 
-    /// What can still be made into segments.
+    /// Returns the bytes that can still be made into segments.
     pub(crate) fn unmade_bytes(&self) -> u64 {
         let segment_count = self.lock().segment_count;
         // A disk that does not tell its room ends the spool as soon as a segment is prepared.
         self.allowed(self.disk_bytes().unwrap_or(0), segment_count)
     }
 
-    /// What the disk has, besides what must stay free.
+    /// Returns the free bytes of the disk, without those that must stay free.
     fn disk_bytes(&self) -> io::Result<u64> {
         Ok(self.disk.free_bytes()?.saturating_sub(self.limits.min_free_bytes))
     }
 
-    /// Why no more segments are prepared, if an error ended it.
+    /// Returns the error that ended the preparation of segments, if there was one.
     pub(crate) fn failure(&self) -> Option<String> {
         self.lock().failure.clone()
     }
@@ -561,7 +561,8 @@ impl SegmentAllocator {
         Ok(name)
     }
 
-    /// Where it stays all the same nobody believes it, and the next start removes it.
+    /// Removes the index file of a segment. If the removal fails, the file is not used, and the next start removes
+    /// it.
     fn forget_index(&self, old: &Segment) {
         if old.is_indexed {
             let _ = self.disk.remove(&segment_index::name_of(&old.name));
@@ -580,7 +581,7 @@ impl SegmentAllocator {
     }
 }
 
-/// Why a segment was parked. It decides what a later start may do with it.
+/// The reason why a segment was parked. It decides what a later start may do with the segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mark {
     /// A part of it could not be read: it is used again when all of it can be.

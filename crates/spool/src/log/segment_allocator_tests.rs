@@ -1,4 +1,4 @@
-//! How many segments the allocator counts.
+//! Tests of the number of segments that the allocator counts.
 
 use super::segment_allocator::{SegmentAllocator, SpaceLimits};
 use crate::disk::RealDisk;

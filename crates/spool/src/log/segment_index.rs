@@ -23,7 +23,7 @@ use std::{io, sync::Arc};
 const MAGIC: &[u8; 8] = b"PRDIGEST";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 72;
-/// How the name ends; it begins as its segment's.
+/// Ending of the file's name, which begins as its segment's.
 pub(super) const ENDING: &str = ".idx";
 /// Segments at the end of the log that have none: most of what is in them may be delivered soon.
 const YOUNG: usize = 2;

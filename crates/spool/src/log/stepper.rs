@@ -26,7 +26,7 @@ pub enum WorkStep {
     Index,
 }
 
-/// What the threads hold between their rounds.
+/// The state that the threads keep between their rounds.
 pub(super) struct Stepper {
     committer: Committer,
     compaction: Option<Compaction>,

@@ -20,7 +20,7 @@ use std::{
     task::Poll,
 };
 
-/// Which store a new message goes to, counted from 0.
+/// A function that returns the index of the store for a new message, counted from 0.
 pub type ShardSelector = Box<dyn Fn(&Envelope) -> usize + Send + Sync>;
 
 /// See the module's text.
@@ -29,11 +29,11 @@ pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
     stores: Vec<Box<S>>,
     choose: ShardSelector,
     placement: Mutex<MessageShards>,
-    /// What the stores are called in messages.
+    /// Names of the stores, for messages to the operator.
     names: Vec<String>,
 }
 
-/// Where messages are that are not in the first store.
+/// Store numbers of the messages that are not in the first store.
 #[derive(Default)]
 struct MessageShards(HashMap<QueueId, u8>);
 
@@ -185,7 +185,7 @@ impl MessageShards {
     }
 }
 
-/// What an entry is in the life of a message.
+/// The effect of an entry on the set of stored messages.
 #[derive(Clone, Copy)]
 enum Step {
     Begins,

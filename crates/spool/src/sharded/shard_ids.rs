@@ -37,7 +37,7 @@ pub(super) fn inner(chunk_id: ChunkId, of: usize) -> Option<ChunkId> {
     (shard_of(chunk_id) == of).then_some(ChunkId(chunk_id.0 & OWN_MASK))
 }
 
-/// Where a message's chunks lie, if it has any.
+/// Returns the shard of a message's chunks, if it has any.
 pub(super) fn shard_of_message(message: &Message) -> Option<usize> {
     let mut shards = message.content.parts().iter().filter_map(Part::chunk_id).map(shard_of);
     let first = shards.next()?;

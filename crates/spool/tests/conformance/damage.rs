@@ -1,4 +1,4 @@
-//! What becomes of a damaged log.
+//! Tests with a damaged log.
 
 use super::*;
 use fault_disk::{FaultDisk, Faults};

@@ -1,4 +1,4 @@
-//! What every backend promises, run against each of them.
+//! Tests of the promises that hold for every backend, run against each of them.
 
 mod damage;
 #[path = "../fault_disk/mod.rs"]
@@ -51,7 +51,7 @@ fn small(id: u64) -> SharedMessage {
     message(id, 2, Content::from_bytes(format!("Subject: {id}\r\n\r\nhello\r\n")))
 }
 
-/// What may use the reserve.
+/// Returns a message that may use the reserve.
 fn report(id: u64) -> SharedMessage {
     let mut message = Message::clone(&small(id));
     message.origin = mail::Origin::Dsn;
@@ -211,7 +211,7 @@ fn read_cached_returns_what_read_would_or_nothing() {
     });
 }
 
-/// Where the file system can tell, as ext4, xfs and btrfs can.
+/// Skipped unless the file system can tell what is cached, as ext4, xfs and btrfs can.
 #[test]
 fn what_was_just_written_to_the_log_is_cached() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -404,7 +404,7 @@ fn a_start_on_a_full_disk_fails_in_words_and_does_not_wait() {
     assert!(failure.contains("no room"), "{failure}");
 }
 
-/// What was written when segments were larger is read, written again and compacted.
+/// Messages that were written when segments were larger are read, written again and compacted.
 #[test]
 fn a_spool_opens_with_smaller_segments() {
     let dir = tempfile::tempdir().unwrap();

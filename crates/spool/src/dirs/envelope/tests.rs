@@ -107,7 +107,7 @@ fn a_hole_in_the_last_append_is_torn_and_one_before_it_is_damage() {
     assert_eq!(filed.states[0].attempt_count, 0);
 }
 
-/// What is left behind a cut whose sync failed may fit behind a new line.
+/// Lines that remain behind a cut whose sync failed may fit behind a new line.
 #[test]
 fn a_line_of_an_earlier_round_behind_a_later_one_does_not_count() {
     let mut out = Vec::new();
