@@ -40,7 +40,7 @@ pub(crate) struct Connector<'a> {
     pub(crate) protocol: Protocol,
 }
 
-/// Why a host could not be used.
+/// The reason why a host could not be used.
 enum Unusable {
     /// The handshake failed: without TLS it may work.
     Handshake(String),

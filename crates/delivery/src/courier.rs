@@ -39,7 +39,7 @@ pub enum EightBit {
 pub struct DeliverySettings {
     /// The name in EHLO and in the names of files in Maildirs.
     pub hello: Box<str>,
-    /// Whether a Maildir's symbolic links are followed.
+    /// True if a Maildir's symbolic links are followed.
     pub follow_symlinks: bool,
     /// The address from which connections are made.
     pub source_address: Option<IpAddr>,

@@ -1,4 +1,4 @@
-//! What a reply says about a recipient: accepted, refused, or one recipient too many.
+//! The meaning of a reply for a recipient: accepted, refused, or one recipient too many.
 
 use mail::{Disposition, Enhanced, Outcome};
 use smtp::client::{RecipientResult, ReplyTo, Stage};

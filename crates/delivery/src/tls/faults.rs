@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a server is spoken to in clear text, from the first connection on.
+/// Time in which a server gets clear text, from the first connection on.
 const CLEAR_TEXT_FOR: Duration = Duration::from_secs(4 * 3600);
 /// Servers that are remembered; behind that many the oldest use is forgotten first.
 const SERVERS_MAX: usize = 10_000;
@@ -15,7 +15,7 @@ const SERVERS_MAX: usize = 10_000;
 /// The servers that get clear text where TLS is opportunistic. Lives as long as the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct TlsFaults {
-    /// When the first connection in clear text was made; `None` before it.
+    /// Time of the first connection in clear text to each server; `None` before it.
     servers: Mutex<HashMap<SocketAddr, Option<Instant>>>,
 }
 

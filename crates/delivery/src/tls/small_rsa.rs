@@ -15,7 +15,7 @@ const MODULUS_BITS: std::ops::Range<u64> = 512..2048;
 /// A public exponent: nearly all are 65,537; longer ones only cost time.
 const EXPONENT_BITS_MAX: u64 = 64;
 
-/// How the digest is padded (RFC 8017 §9).
+/// The padding of the digest (RFC 8017 §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Padding {
     /// EMSA-PKCS1-v1_5, with the DER prefix of the digest's algorithm.
