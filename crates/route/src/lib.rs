@@ -1,4 +1,4 @@
-//! Where mail goes: from a recipient's domain to a [`Destination`](mail::Destination) by the
+//! The routes of mail: from a recipient's domain to a [`Destination`](mail::Destination) by the
 //! [`Table`], and from a destination to the hosts that take its mail by the [`Router`].
 //!
 //! `policy` decides which recipients exist, `queue` when they are tried, and `delivery` how. A look-up that fails for

@@ -6,13 +6,13 @@ use std::fmt;
 /// Says of a domain, given as [`mail::Domain::key`], whether a rule is for it.
 pub type DomainMatcher = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// How the mail of some domains leaves.
+/// A route for the mail of some domains.
 pub struct Rule {
     /// The domains.
     pub matches: DomainMatcher,
     /// The next hop; `None` is the mail exchangers of the recipient's domain.
     pub next_hop: Option<NextHop>,
-    /// Whether mail leaves by TLS.
+    /// The use of TLS towards the next hop.
     pub tls: TlsMode,
 }
 
