@@ -34,7 +34,7 @@ pub enum Event<'a> {
         recipient: u32,
         /// The outcome of the recipient.
         outcome: &'a Outcome,
-        /// Where and how.
+        /// The circumstances of the attempt.
         attempt: &'a Attempt,
     },
     /// An operator deleted a recipient: it is not tried any more, and its sender gets no report.
@@ -48,7 +48,7 @@ pub enum Event<'a> {
     Held {
         /// The message.
         id: QueueId,
-        /// Why.
+        /// The reason to hold the message.
         reason: &'a str,
     },
     /// The client heard that a message is accepted, and it was discarded.
@@ -59,7 +59,7 @@ pub enum Event<'a> {
         from: &'a str,
         /// The recipient, where only one of a message was discarded.
         to: Option<&'a str>,
-        /// Why.
+        /// The reason to discard the message or the recipient.
         reason: &'a str,
     },
     /// Nothing is left to do for a message.
@@ -70,7 +70,7 @@ pub enum Event<'a> {
     Suspended {
         /// The destination.
         destination: &'a Destination,
-        /// Why.
+        /// The outcome that suspends the destination.
         outcome: &'a Outcome,
         /// The time of the next probe.
         until: Option<UnixMillis>,

@@ -39,7 +39,7 @@ pub enum Format {
 pub struct LogSettings {
     /// The file; none: standard error.
     pub file: Option<PathBuf>,
-    /// How lines look.
+    /// The format of lines.
     pub format: Format,
 }
 
