@@ -46,7 +46,7 @@ impl Submission {
 /// The reason why the daemon refuses a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Whether trying again is of no use.
+    /// True if a new attempt is of no use.
     pub permanent: bool,
     /// One line, best with its codes: `452 4.3.1 Insufficient system storage`.
     pub text: String,

@@ -14,7 +14,7 @@ use tokio::{net::UnixListener, runtime::Runtime};
 #[derive(Default)]
 pub(crate) struct Memory {
     pub(crate) submitted: Mutex<Vec<Submission>>,
-    /// What the next message is refused with.
+    /// The refusal of every message; `None`: messages are accepted.
     pub(crate) refuse: Mutex<Option<Refusal>>,
 }
 

@@ -85,8 +85,8 @@ fn address_list() {
     });
 }
 
-/// What `sendmail` makes of its standard input reads as the same header and body, and tells nobody who had a
-/// blind copy.
+/// The message that `sendmail` makes of its standard input is complete and stays unchanged when it is read again, and
+/// it does not name the recipients of blind copies.
 #[test]
 fn message_on_standard_input() {
     for_each_text(|text| {

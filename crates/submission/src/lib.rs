@@ -24,7 +24,7 @@ pub use submit_socket::serve_submit;
 use mail::QueueId;
 use std::future::Future;
 
-/// What the daemon does with mail from this machine.
+/// The acceptance of mail from this machine, which the daemon implements.
 pub trait Acceptor: Send + Sync + 'static {
     /// Accepts a message durably, as after the end of data.
     fn submit(&self, submission: Submission) -> impl Future<Output = Result<QueueId, Refusal>> + Send;

@@ -107,7 +107,7 @@ fn random_name() -> io::Result<String> {
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Why a file gives no message, by what the daemon does next.
+/// The reason why a file gives no message, by what the daemon does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
     /// The message can never be read: [`set_aside`].

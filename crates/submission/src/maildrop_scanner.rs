@@ -21,11 +21,11 @@ pub struct MaildropScanner<T> {
     dir: PathBuf,
     message_bytes_max: u64,
     target: Arc<T>,
-    /// Where the last round ended: what cannot be taken in does not stand in the way of what follows it.
+    /// The file at which the last round ended: files that cannot be taken in do not stand in the way of later files.
     after: Option<PathBuf>,
 }
 
-/// What became of a file.
+/// The result of an attempt to take in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disposition {
     TakenIn,

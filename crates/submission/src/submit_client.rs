@@ -14,7 +14,7 @@ use std::{
     path::Path,
 };
 
-/// What became of a submission that reached the daemon.
+/// The result of a submission that reached the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Submitted {
     /// Durable.

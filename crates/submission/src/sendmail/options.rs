@@ -81,7 +81,7 @@ const MAYBE_VALUE: &str = "dq";
 /// Known and without meaning here.
 const IGNORED: &str = "ALOXdehpGUcmnsx";
 
-/// What sendmail(1) says of them: an example, and what it does.
+/// The texts of sendmail(1) on the options: an example, and the effect.
 pub const DOCS: [(&str, &str); 22] = [
     (
         "-t",

@@ -11,14 +11,14 @@ const AWAITED_MAX: usize = 100;
 /// A line longer than this is sent in pieces.
 const PIECE_BYTES: usize = 8 * 1024;
 
-/// What ends a line of the content.
+/// The end of a line of the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineEnd {
     Lf,
     CrLf,
 }
 
-/// What the input is read as.
+/// The state of the dialog, which decides how the input is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// The greeting has not come.
@@ -115,7 +115,7 @@ impl Dialog {
         self.mode == Mode::Opaque
     }
 
-    /// Whether [`Dialog::reply`] must be told if input had come.
+    /// Returns true if the caller must tell [`Dialog::reply`] whether input had come.
     pub(crate) fn asks_for_early_input(&self) -> bool {
         matches!(self.mode, Mode::Data(_)) && self.awaited == 1
     }
@@ -262,7 +262,7 @@ impl Dialog {
         }
     }
 
-    /// How it ended, now that the daemon has closed the connection.
+    /// Returns the result of the dialog, now that the daemon has closed the connection.
     pub(crate) fn end(&self) -> End {
         match (self.refused, self.mode) {
             ((_, true), _) => End::Refused,
@@ -470,7 +470,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What a program writes is read the same however the pipe splits it.
+        /// The splits of a pipe do not change how the text of a program is read.
         #[test]
         fn any_split_is_spoken_the_same(
             words in proptest::collection::vec("DATA|NOOP|[a. ]{0,3}|\\.", 0..12),
