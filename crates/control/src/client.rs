@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// Why a request was not answered, by what the caller does next.
+/// The reason why a request was not answered, by what the caller does next.
 #[derive(Debug)]
 pub enum ClientError {
     /// Nobody listens: do without the daemon, or say so.

@@ -1,4 +1,4 @@
-//! How commands end: exit codes as mail programs have them (sysexits.h), and the error that ends one.
+//! The end of a command: exit codes as mail programs have them (sysexits.h), and the error that ends one.
 
 use crate::{client::ClientError, protocol::Failure};
 use std::{io, process::ExitCode};

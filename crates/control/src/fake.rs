@@ -53,11 +53,11 @@ pub fn damaged(number: u64) -> MessageInfo {
 pub struct Memory {
     /// The queue.
     pub queue: Mutex<BTreeMap<QueueId, MessageInfo>>,
-    /// What was done to messages.
+    /// The actions that were done, with the messages they were done to.
     pub done: Mutex<Vec<(Action, Matched)>>,
     /// Recipients that got lost.
     pub lost: Mutex<u64>,
-    /// Why the spool failed.
+    /// The reason why the spool failed.
     pub failure: Mutex<Option<String>>,
 }
 
@@ -155,7 +155,7 @@ impl Daemon {
         Self { target, settings, _runtime: runtime, _dir: dir }
     }
 
-    /// What was done so far.
+    /// Returns the actions that were done so far.
     pub fn done(&self) -> Vec<(Action, Matched)> {
         self.target.done.lock().unwrap().clone()
     }

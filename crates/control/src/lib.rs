@@ -21,7 +21,7 @@ use mail::QueueId;
 use report::RecipientCounters;
 use std::future::Future;
 
-/// What the daemon does for operators.
+/// The operations that the daemon offers to operators.
 pub trait Operations: Send + Sync + 'static {
     /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
     fn ids(&self) -> Vec<QueueId>;

@@ -33,30 +33,30 @@ impl From<Id> for String {
     }
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// The messages selected: a [`Response::Message`] each, in the order of their acceptance.
     List {
-        /// Which.
+        /// The selection of messages.
         selection: Selection,
     },
-    /// How many are selected.
+    /// The number of messages selected.
     Count {
-        /// Which.
+        /// The selection of messages.
         selection: Selection,
     },
     /// One message with its header: [`Response::Message`], [`Response::Header`].
     Show {
-        /// Which.
+        /// The queue id of the message.
         id: Id,
     },
     /// A change to the messages selected.
     Apply {
-        /// What.
+        /// The action.
         action: Action,
-        /// Which.
+        /// The selection of messages.
         selection: Selection,
     },
     /// Every destination is tried now, suspended or not.
@@ -67,7 +67,7 @@ pub enum Request {
     Reload,
 }
 
-/// What an operator does to messages.
+/// An action of an operator on messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -114,7 +114,7 @@ pub enum Response {
     },
     /// The counters.
     Counters(RecipientCounters),
-    /// How the spool and the queue's lock do; behind the counters.
+    /// The gauges of the spool and of the queue's lock; behind the counters.
     Gauges(Gauges),
     /// Something the operator should know.
     Note {
@@ -130,7 +130,7 @@ pub enum Response {
     Failed(Failure),
 }
 
-/// Why a request was not done, by what the asker does next.
+/// The reason why a request was not done, by what the asker does next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "kebab-case")]
 pub enum Failure {
@@ -181,15 +181,15 @@ pub struct MessageInfo {
     pub id: Id,
     /// Size of its content.
     pub size_bytes: u64,
-    /// When it was accepted, in Unix milliseconds.
+    /// Time of its acceptance, in Unix milliseconds.
     pub arrived_ms: u64,
     /// Reverse-path without brackets; empty for the null path, and where it is not known.
     pub sender: String,
-    /// Where it came from.
+    /// The source of the message.
     pub origin: String,
     /// Every recipient of its envelope; those that are left where that cannot be read.
     pub recipients: Vec<RecipientInfo>,
-    /// Why the spool cannot give its envelope.
+    /// The reason why the spool cannot give its envelope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damaged: Option<String>,
 }
@@ -201,17 +201,17 @@ pub struct RecipientInfo {
     pub address: String,
     /// `mx:example.com`.
     pub destination: String,
-    /// Where it is.
+    /// The status of the recipient.
     pub status: Status,
     /// Attempts so far.
     pub attempt_count: u32,
     /// The last outcome, as in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
-    /// When that was, in Unix milliseconds.
+    /// Time of the last outcome, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_ms: Option<u64>,
-    /// When it is tried next, in Unix milliseconds.
+    /// Time of the next attempt, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_ms: Option<u64>,
     /// The reason for that time, as text.
@@ -240,7 +240,7 @@ impl RecipientInfo {
     }
 }
 
-/// Where a recipient is.
+/// The status of a recipient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -275,9 +275,9 @@ impl Status {
 /// Health, speed and room of the spool; the numbers are what a monitor can draw.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gauges {
-    /// Why the spool failed, if it did: the daemon stores nothing more, and ends.
+    /// The reason why the spool failed, if it did: the daemon stores nothing more, and ends.
     pub failure: Option<String>,
-    /// What is wrong with stored bytes: what cannot be read, what is quarantined, why no room is given back.
+    /// Faults of stored bytes: what cannot be read, what is quarantined, why no room is given back.
     #[serde(default)]
     pub faults: Vec<String>,
     /// Messages in the spool.

@@ -1,10 +1,10 @@
-//! Which messages an operator means.
+//! The selection of messages and recipients by an operator.
 
 use super::protocol::{Id, MessageInfo, RecipientInfo, Status};
 use mail::QueueId;
 use serde::{Deserialize, Serialize};
 
-/// What is matched of a message.
+/// A selected message with its selected recipients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matched {
     /// The message.
@@ -33,13 +33,13 @@ pub struct Selection {
     pub sender: Option<String>,
     /// A recipient that is left.
     pub recipient: Option<String>,
-    /// Where a recipient that is left goes: its domain, `mx:example.com`, or what stands behind the colon.
+    /// The destination of a recipient that is left: its domain, `mx:example.com`, or what stands behind the colon.
     pub destination: Option<String>,
     /// Accepted longer ago than this.
     pub older_ms: Option<u64>,
     /// Accepted less long ago.
     pub younger_ms: Option<u64>,
-    /// Where a recipient that is left is.
+    /// The status of a recipient that is left.
     pub status: Option<Status>,
 }
 
