@@ -80,7 +80,7 @@ fn title(section: &SectionDoc) -> String {
     }
 }
 
-/// Where a heading's link leads on the usual sites: letters only, in lower case.
+/// Returns the anchor of a section's heading on the usual sites: letters only, in lower case.
 fn anchor(section: &SectionDoc) -> &'static str {
     if section.name.is_empty() { "top-level" } else { section.name }
 }

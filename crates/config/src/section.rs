@@ -31,7 +31,7 @@ pub struct KeyDoc {
 pub struct SectionDoc {
     /// `relay`; empty for the keys before the first section.
     pub name: &'static str,
-    /// Whether the section can be repeated, as `[[route]]` can.
+    /// True if the section can be repeated, as `[[route]]` can.
     pub repeated: bool,
     /// The description for the manual.
     pub about: &'static str,

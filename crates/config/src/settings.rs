@@ -129,7 +129,7 @@ pub struct Local {
     pub domains: Vec<String>,
     /// The target of their mail.
     pub maildir: MaildirTemplate,
-    /// Whether mail is delivered through symbolic links in Maildirs' paths.
+    /// True if mail is delivered through symbolic links in Maildirs' paths.
     pub follow_symlinks: bool,
     /// The users that exist; none: every user exists.
     pub users: Option<Vec<String>>,
@@ -194,7 +194,7 @@ section! {
         /// The Maildir of a recipient. `{local}` stands for the part before the `@` in lower case, `{domain}`
         /// for the part after it.
         maildir: MaildirTemplate = "\"{data_dir}/mail/{local}\"",
-        /// Whether mail is delivered through symbolic links in the path of a Maildir, from the part that begins
+        /// True if mail is delivered through symbolic links in the path of a Maildir, from the part that begins
         /// with a placeholder (without a placeholder: from the last part), and in `tmp` and `new`. If false,
         /// such mail is deferred, because a user who can create the link could redirect mail to other files.
         /// Applies to the Maildirs of routes, too.
@@ -256,7 +256,7 @@ section! {
         max_command_line: ByteSize = "\"4KiB\"",
         /// Length of an address in MAIL and RCPT with its brackets. Reply: 501 5.1.7 or 501 5.1.3.
         max_path: ByteSize = "256",
-        /// Whether only local parts that RFC 5321 permits are accepted: up to 64 octets and, unless quoted,
+        /// True if only local parts that RFC 5321 permits are accepted: up to 64 octets and, unless quoted,
         /// without a dot at the beginning, at the end, or next to another dot. Other local parts exist (SRS,
         /// VERP, some providers); if false, they are accepted and passed on unchanged. Reply: 501 5.1.7 or 501
         /// 5.1.3.
@@ -281,7 +281,7 @@ section! {
 }
 
 section! {
-    /// How long the daemon waits for a client (RFC 5321 §4.5.3.2).
+    /// Times that the daemon waits for a client (RFC 5321 §4.5.3.2).
     pub(crate) TimeoutKeys = "timeouts" {
         /// Time for a complete command to arrive; then the reply is 421 4.4.2. Also the time for a client to
         /// receive a reply; then the connection is closed.
@@ -337,7 +337,7 @@ section! {
         /// notifications of this server are always converted for a next hop that does not offer 8BITMIME,
         /// because a lost notification is not reported to anybody.
         eight_bit: EightBit = "\"auto\"",
-        /// How long an idle connection stays open.
+        /// Time that an idle connection stays open.
         idle_timeout: Duration = "\"5s\"",
         /// Time to connect to one address.
         connect_timeout: Duration = "\"30s\"",
@@ -359,7 +359,7 @@ section! {
 }
 
 section! {
-    /// When deferred mail is attempted again. The interval is the age of the message, but at least `retry_min`
+    /// Retries of deferred mail. The interval is the age of the message, but at least `retry_min`
     /// and at most `retry_max`, changed at random by up to a fifth. A destination that cannot be reached at all
     /// is probed sooner, by one connection: first after a thirtieth of `retry_min`.
     pub Queue = "queue" {
@@ -377,7 +377,7 @@ section! {
         initial_concurrency: usize = "5",
         /// Messages in the queue. Reply when exceeded: 452 4.3.1.
         max_messages: usize = "10000000",
-        /// Which of the due messages for one destination goes first: `fair` and `none` in the order in which
+        /// Order of the due messages for one destination: `fair` and `none` in the order in which
         /// they became due (`fair` lets small messages overtake bulk), `priority` by Sendmail's formula,
         /// `filename` by queue id, `modification` (unchanged for the longest time), `random`, `time` (oldest),
         /// `deadline` (soonest to expire), `host` by destination (within one destination: no order).
@@ -397,7 +397,7 @@ section! {
         domains: Vec<DomainPattern> = "[]",
         /// Domains of senders. Without this key: all, and the null reverse-path.
         sender_domains: Vec<DomainPattern> = "[]",
-        /// Which of the due messages for one destination goes first.
+        /// Order of the due messages for one destination.
         order: Option<SortOrder> = "",
         /// Shortest interval between attempts.
         retry_min: Option<Duration> = "",
@@ -421,7 +421,7 @@ section! {
         path: Option<PathBuf> = "",
         /// Queue directories, as in `[spool]`.
         directories: Option<usize> = "",
-        /// How a queue directory is chosen.
+        /// Choice of a queue directory.
         placement: Option<Placement> = "",
         /// Levels of sixteen subdirectories in every queue directory.
         hash_depth: Option<u32> = "",
@@ -444,7 +444,7 @@ section! {
         /// The number of queue directories `q00`, `q01` and so on, which are created when they are missing.
         /// After the number is lowered, the other directories are emptied, and can then be removed.
         directories: usize = "1",
-        /// How a queue directory is chosen for the messages of a commit: in turn, at random, or the one with
+        /// Choice of a queue directory for the messages of a commit: in turn, at random, or the one with
         /// the fewest messages.
         placement: Placement = "\"round-robin\"",
         /// Levels of sixteen subdirectories in every queue directory: 0, 1 or 2. For file systems that are slow
@@ -454,7 +454,7 @@ section! {
         max_size: ByteSize = "0",
         /// Space that stays free on the disk of the spool. Reply when exceeded: 452 4.3.1.
         min_free: ByteSize = "\"256MiB\"",
-        /// How long a client waits for a disk that does not answer. Then the reply is 451 4.3.0, and new mail
+        /// Time that a client waits for a disk that does not answer. Then the reply is 451 4.3.0, and new mail
         /// gets 451 4.3.1 until the disk answers. A message that is stored in the end is delivered, so a client
         /// that tries again creates a second copy.
         commit_timeout: Duration = "\"1m\"",
@@ -468,7 +468,7 @@ section! {
         nameservers: Vec<NameServer> = "[]",
         /// Time for one answer. Queries that may have been lost are repeated within it.
         timeout: Duration = "\"5s\"",
-        /// How often a query is sent.
+        /// Number of times that a query is sent.
         attempts: usize = "3",
     }
 }

@@ -1,4 +1,4 @@
-//! What an operator reads when a file is wrong. The golden text refreshes with `BLESS=1`.
+//! The problems of a file as an operator reads them. The golden text refreshes with `BLESS=1`.
 
 use config::Purpose;
 use std::{fs, path::Path};
