@@ -1,4 +1,4 @@
-//! What the names `sendmail`, `mailq` and `newaliases` need of the other commands.
+//! The commands that the names `sendmail`, `mailq` and `newaliases` need.
 
 use crate::{cli, own_address, routing::Routes};
 use config::{Purpose, Settings};

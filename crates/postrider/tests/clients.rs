@@ -1,4 +1,4 @@
-//! Which clients and which mail the daemon takes, and what it refuses before it is responsible for it.
+//! The clients and the mail that the daemon takes, and the refusals before it is responsible for a message.
 
 mod common;
 

@@ -65,7 +65,7 @@ impl Small {
         }
     }
 
-    /// What it took is given back.
+    /// Gives back the room that `fill` took.
     fn empty(&self) {
         for entry in fs::read_dir(&self.dir).unwrap().map_while(Result::ok) {
             if entry.file_name().to_string_lossy().starts_with("filler") {
@@ -106,7 +106,7 @@ fn mount(arguments: &[&str], dir: &Path) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// What the next hop says to recipients in `b.test`; reports to `a.test` always arrive.
+/// Phases of the next hop: its answer to recipients in `b.test`. Reports to `a.test` always arrive.
 const BUSY: u8 = 0;
 const REFUSES_GONE: u8 = 1;
 const TAKES: u8 = 2;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const CALLS: &str = "trace=mkdir,mkdirat,open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,link,linkat,\
                      write,writev,pwrite64,pwritev,ftruncate,fallocate,fsync,fdatasync,syncfs,sync";
 
-/// What is not durable of a file or directory.
+/// The parts of a file or directory that are not durable.
 #[derive(Debug, Clone, Default)]
 struct Node {
     is_dir: bool,
@@ -192,7 +192,7 @@ impl Scene {
         recorded
     }
 
-    /// What a power cut now would leave, in a folder of its own.
+    /// Returns a folder with the files that a power cut now would leave.
     fn cut(&self, more: &str) -> TempDir {
         let trace = fs::read_to_string(self.dir.path().join("trace")).unwrap();
         let left = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ const LOCAL: &str = "[local]\ndomains = [\"mx.test\"]\n";
 /// Above this drop directory the daemon makes nothing else.
 const DROPPED: &str = "[local]\ndomains = [\"mx.test\"]\n[control]\ndrop_dir = \"else/drop\"\n";
 
-/// What is in a user's Maildir that is whole: each message ends with its own line.
+/// Returns the names of the messages in a user's Maildir that are whole: each message ends with its own line.
 fn whole(dir: &Path) -> Vec<String> {
     let files = fs::read_dir(dir.join("data/mail/bob/new")).into_iter().flatten().flatten();
     let texts = files.map(|file| fs::read_to_string(file.path()).unwrap_or_default());

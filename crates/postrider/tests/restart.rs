@@ -1,4 +1,4 @@
-//! What a restart keeps: holds, times, ids; and that a message without open recipients ends.
+//! Tests of restarts: holds, times and ids are kept, and a message without open recipients ends.
 
 mod common;
 

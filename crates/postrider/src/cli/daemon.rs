@@ -1,4 +1,4 @@
-//! Where commands get their messages from: the daemon, or the spool while it is down.
+//! The source of messages for commands: the daemon, or the spool while it is down.
 
 use super::{CliError, offline, print};
 use config::Settings;
@@ -9,10 +9,10 @@ use control::{
 };
 use std::io;
 
-/// What came of a request for many messages.
+/// The result of a request for many messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answer {
-    /// How many there were.
+    /// Number of messages.
     pub(super) count: u64,
     /// Nothing was damaged; else that was told on standard error.
     pub(super) is_sound: bool,
@@ -53,7 +53,7 @@ pub(super) fn ask_each(
     Ok(Answer { count, is_sound })
 }
 
-/// What there is to say of a damaged message.
+/// Returns the text about a damaged message.
 pub(super) fn damage(id: Id, why: &str) -> String {
     format!("{}: its record is damaged: {why} (it can be held and deleted, not delivered)", id.0)
 }
@@ -71,7 +71,7 @@ pub(super) fn list(
     }
 }
 
-/// How many are selected.
+/// Counts the selected messages.
 pub(super) fn count(settings: &Settings, selection: &Selection) -> Result<Answer, CliError> {
     let nobody = &mut |_| Ok(());
     match Client::connect(&settings.control.socket) {

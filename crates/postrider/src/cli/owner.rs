@@ -1,4 +1,4 @@
-//! What root writes into a spool, the daemon must be able to open: so root does it as the daemon's user.
+//! Commands of root that write into a spool run as the daemon's user: the daemon must be able to open the files.
 
 use super::CliError;
 use config::Settings;

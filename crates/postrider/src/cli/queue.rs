@@ -256,7 +256,7 @@ fn apply(settings: &Settings, action: Action, selection: &Selection) -> Result<A
     daemon::ask_each(&mut client, selection, request, &mut |_| Ok(()))
 }
 
-/// What would be changed, and how many that is.
+/// Prints the messages that would be changed, and their number.
 fn preview(
     action: Action,
     selection: &Selection,

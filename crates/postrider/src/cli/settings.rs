@@ -14,7 +14,7 @@ const USUAL: &str = "/etc/postrider/postrider.toml";
 /// Names another.
 const VARIABLE: &str = "POSTRIDER_CONFIG";
 
-/// Which file it is; none for the embedded default.
+/// Returns the path of the configuration file; none for the embedded default.
 pub(crate) fn find(explicit: Option<&Path>) -> Option<PathBuf> {
     let named = explicit
         .map(Path::to_owned)

@@ -10,7 +10,7 @@ use control::{
 };
 use mail::QueueId;
 
-/// What `postrider LINE` prints, or its exit code and complaint.
+/// Returns the output of `postrider LINE`, or its exit code and complaint.
 fn run_line(daemon: &Daemon, line: &str) -> Result<String, (Exit, String)> {
     let cli = Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}"));
     let mut out = Vec::new();

@@ -254,7 +254,7 @@ fn refusal(reply: &Reply) -> Refusal {
     if reply.is_transient() { Refusal::temporary(text) } else { Refusal::permanent(text) }
 }
 
-/// What the daemon keeps of a session.
+/// The daemon's context of a session.
 pub(crate) struct SessionContext {
     /// By which the transaction is judged, whatever is reloaded meanwhile.
     config: Arc<ConfigSnapshot>,

@@ -13,7 +13,7 @@ use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 use tokio::time::timeout;
 
-/// How long a draft waits for a check; then its sender is told to try again.
+/// Time that a draft waits for a check; then its sender is told to try again.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The configuration by which checks judge.
@@ -24,7 +24,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) routes: &'a Routes,
 }
 
-/// What a check sees. What a stage does not have yet is empty.
+/// The input of a check. Parts that a stage does not have yet are empty.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) stage: Stage,

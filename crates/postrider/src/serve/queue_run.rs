@@ -23,7 +23,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whether the run is over is looked at this often; its end is when the last outcome was noted.
+/// Interval of the check for the end of the run; the time of the last outcome is its end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The options of a queue run.

@@ -46,7 +46,7 @@ impl Faults {
         self.0.path().join("orders")
     }
 
-    /// What a process needs in its environment.
+    /// Returns the variables that a process needs in its environment.
     pub fn environment(&self) -> Vec<(&'static str, PathBuf)> {
         vec![("LD_PRELOAD", self.library()), ("POSTRIDER_TEST_FAULTS", self.orders())]
     }

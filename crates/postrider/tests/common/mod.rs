@@ -203,7 +203,7 @@ fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
     }
 }
 
-/// Where programs are besides `PATH`, below the root of a tree.
+/// Directories of programs besides `PATH`, below the root of a tree.
 const FOLDERS: [&str; 2] = ["usr/sbin", "usr/bin"];
 
 /// A program of the machine or of those `cargo xtask setup` unpacked; or a word in the test's output

@@ -19,7 +19,7 @@ pub struct Received {
     pub content: Vec<u8>,
 }
 
-/// What the sink says where it does not say yes: by command and argument.
+/// The reply of the sink to a command with its argument; `None`: the sink says yes.
 pub type Script = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 #[derive(Default)]

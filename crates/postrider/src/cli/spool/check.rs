@@ -39,12 +39,12 @@ struct Live {
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     path: &'a Path,
-    /// What is in the files; of the log only.
+    /// The records in the files; of the log only.
     #[serde(skip_serializing_if = "Option::is_none")]
     written: Option<Count>,
     live: Live,
     corrupt: Vec<String>,
-    /// What the disk does not give back now.
+    /// Places that the disk does not give back now.
     unread: Vec<String>,
     /// Damaged files that were taken out of the log.
     quarantined: Vec<String>,

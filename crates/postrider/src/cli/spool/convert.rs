@@ -84,8 +84,9 @@ fn open(settings: &config::Spool) -> Result<(Box<dyn Spool>, Vec<Recovered>), St
     Ok((spool, found))
 }
 
-/// Where the new spool has a full line, once what was handed over before is durable, and then once the
-/// pieces of this message are.
+/// Copies a message to the new spool. If the new spool is busy, waits until the message handed over before is
+/// durable,
+/// and after that a short time before each attempt.
 fn migrate_one(
     from: &dyn Spool,
     found: &Recovered,

@@ -38,7 +38,7 @@ use tokio::sync::{Notify, watch};
 struct Stuck {
     kept: NullSpool,
     answered: watch::Sender<bool>,
-    /// What was read: a copy each time, as from a disk.
+    /// The messages that were read: a copy each time, as from a disk.
     read: Mutex<Vec<Weak<Message>>>,
     line: Mutex<Line>,
 }
@@ -204,7 +204,7 @@ fn counters(driver: &Driver) -> report::RecipientCounters {
     driver.lock().engine.counters()
 }
 
-/// What has not happened by then never happens, on the slowest machine.
+/// Time after which an expected event counts as missing, on the slowest machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Until the runtime has come to it.

@@ -38,7 +38,7 @@ fn content_of(spool: &dyn Spool, found: &Recovered) -> String {
     String::from_utf8(content.to_vec()).unwrap()
 }
 
-/// What became of two recipients' mail: the reply, and what a restart finds.
+/// The results for a message with two recipients: the reply, and the message that a restart finds.
 struct Became {
     reply: String,
     message: Option<Recovered>,
