@@ -1,4 +1,4 @@
-//! What the parts of a message's way cost, without sockets, disks and other processes: each part is run
+//! The cost of the parts of a message's way, without sockets, disks and other processes: each part is run
 //! in memory, so often, and nothing else. `cargo xtask bench` counts the instructions of each and
 //! compares them with `baseline.txt`; `cargo bench --package bench` measures their time.
 
@@ -13,9 +13,9 @@ pub mod session;
 pub struct Part {
     /// The name in the baseline.
     pub name: &'static str,
-    /// What is done once a round.
+    /// The work of one round.
     pub what: &'static str,
-    /// Does it so often.
+    /// Runs so many rounds.
     pub run: fn(u64),
 }
 

@@ -34,7 +34,7 @@ impl Out {
         out
     }
 
-    /// What is to be written, as if it were.
+    /// Takes the bytes that are to be written, and returns their number.
     fn write(&mut self) -> usize {
         let mut bytes = 0;
         while let Some(piece) = self.0.next_piece() {
