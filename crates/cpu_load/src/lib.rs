@@ -1,4 +1,4 @@
-//! What the machine has to spare: its processors' time, and a thread's own.
+//! The load of the machine: the unused time of its processors, and the time that a thread uses.
 //!
 //! Looked at a few times a second, by whoever has a decision to make that depends on it.
 

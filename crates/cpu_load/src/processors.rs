@@ -1,4 +1,4 @@
-//! How busy the machine's processors are: whether there is any use in sparing them, or in asking more
+//! The load of the machine's processors: whether there is any use in sparing them, or in asking more
 //! of them.
 
 use crate::INTERVAL;
@@ -32,7 +32,8 @@ impl Processors {
         Self { stat, count, last: Times::default(), sampled_at: None, unused_percent: None }
     }
 
-    /// How much of their time was unused lately, 0 to 100: half of it the last interval's, a quarter that
+    /// Returns the share of their time that was unused lately, 0 to 100: half of it is the last interval's, a quarter
+    /// that
     /// of the one before, and so on.
     pub fn unused_percent(&mut self) -> u32 {
         self.sample_if_due();

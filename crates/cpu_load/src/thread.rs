@@ -1,4 +1,4 @@
-//! How much of a processor one thread uses.
+//! The share of a processor's time that one thread uses.
 
 use crate::INTERVAL;
 use rustix::time::{ClockId, clock_gettime};
