@@ -108,7 +108,7 @@ struct Run {
     connection: Connection,
     /// Messages.
     begun: u64,
-    /// How often each recipient of each message was told of.
+    /// Number of outcomes that were reported for each recipient of each message.
     settled: Vec<u32>,
 }
 

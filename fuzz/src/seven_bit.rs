@@ -38,8 +38,8 @@ const LINES: &[&str] = &[
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
 ];
 
-/// Whatever the content is: it is converted in the same way at every split, what comes out is text of 7 bits in
-/// lines that every server takes, and converting it again changes nothing. The first byte says how it is split.
+/// Converts any content: it is converted in the same way at every split, the result is text of 7 bits in
+/// lines that every server takes, and converting it again changes nothing. The first byte chooses the split.
 pub fn seven_bit_content(bytes: &[u8]) {
     let Some((split, content)) = bytes.split_first() else { return };
     check(content, usize::from(*split).max(1));

@@ -1,4 +1,4 @@
-//! What is read back from a disk that anybody may have written to.
+//! Reading from a disk that anybody may have written to.
 
 use spool::{
     LogSettings, LogSpool, Spool as _, WorkStep,
