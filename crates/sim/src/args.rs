@@ -1,4 +1,4 @@
-//! What the programs of this crate are told; `cargo xtask` checks it before.
+//! The arguments of the programs of this crate; `cargo xtask` checks them before.
 
 /// The word behind `name`.
 pub fn text(name: &str) -> Option<String> {

@@ -20,7 +20,7 @@ pub enum Backend {
     Both,
 }
 
-/// Which transactions may survive a crash of those that were not reported as durable.
+/// The transactions that may survive a crash, of those that were not reported as durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survivors {
     /// The first ones, in the order of submission.
@@ -45,7 +45,7 @@ impl Backend {
     }
 }
 
-/// Which of both has a message.
+/// Returns the function that chooses the log or the queue directories for a message.
 pub fn chooser() -> ShardSelector {
     Box::new(|envelope| envelope.recipients.len() % 2)
 }
@@ -156,7 +156,7 @@ impl Setup {
     }
 }
 
-/// Where the log lies when queue directories lie beside it.
+/// Directory of the log beside queue directories.
 const LOG_DIRECTORY: &str = "log";
 
 /// A spool without threads: the caller does their work step by step.
@@ -194,7 +194,7 @@ impl Subject {
         }
     }
 
-    /// Why a spool failed that did.
+    /// Returns the failure of a spool that has failed.
     pub(crate) fn failure(&self) -> Option<SpoolFailure> {
         let of = |spool: &dyn Spool| spool.poll_durable(CommitSeq(u64::MAX))?.err();
         match self {
@@ -203,7 +203,7 @@ impl Subject {
         }
     }
 
-    /// What is there; of queue directories perhaps by name first, and then one after the other.
+    /// Recovers the messages; those of queue directories perhaps by name first, and then one after the other.
     pub(crate) fn recover(
         &mut self,
         is_listed: bool,

@@ -5,7 +5,7 @@ use crate::{disk::START_MS, seed::Rng};
 const HOUR_MS: i64 = 3_600_000;
 const YEAR_MS: i64 = 365 * 24 * HOUR_MS;
 
-/// How wrong a clock may be. Right ones are here more than once.
+/// Errors that a clock may have. Zero is here more than once.
 const ERRORS_MS: [i64; 8] =
     [0, 0, HOUR_MS, -HOUR_MS, 30 * 24 * HOUR_MS, -30 * 24 * HOUR_MS, 50 * YEAR_MS, -50 * YEAR_MS];
 
@@ -28,7 +28,7 @@ impl Skew {
         self.was_far_off
     }
 
-    /// What it shows when so many milliseconds of the simulation have gone by.
+    /// Returns the time that the clock shows when so many milliseconds of the simulation have gone by.
     pub fn shows(&self, now_ms: i64) -> u64 {
         u64::try_from(START_MS as i64 + now_ms + self.error_ms).unwrap_or(0)
     }

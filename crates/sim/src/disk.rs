@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What goes wrong at an operation.
+/// A fault at an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The operation is done in part, and every later one fails: the power or the process is gone.
@@ -45,7 +45,7 @@ struct State {
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     unsynced_names: Vec<NameChange>,
-    /// What stood in the blocks of removed files; new files lie over it.
+    /// The bytes in the blocks of removed files; new files lie over them.
     freed: Vec<Vec<u8>>,
     capacity_bytes: u64,
     next_image: u64,
@@ -61,7 +61,7 @@ struct State {
     /// The wall clock, in milliseconds since 1970.
     clock_ms: u64,
     rng: Rng,
-    /// What the spool asks for; the other stream has been counted on.
+    /// The stream for the spool's own random numbers; the other stream has been counted on.
     random: Rng,
 }
 
@@ -74,14 +74,14 @@ impl NameChange {
     }
 }
 
-/// What a disk operation does.
+/// The extent to which a disk operation is done.
 enum OpAction {
     Run,
     /// Done in part, then fails.
     RunHalf(io::Error),
 }
 
-/// Which faults may strike an operation.
+/// The kind of a disk operation, which decides the faults that may strike it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DiskOp {
     Write,
@@ -89,7 +89,7 @@ enum DiskOp {
     Other,
 }
 
-/// When a simulation begins: some day of 2027, in milliseconds since 1970.
+/// The time at which a simulation begins: some day of 2027, in milliseconds since 1970.
 pub const START_MS: u64 = 1_800_000_000_000;
 
 /// Input/output error.
@@ -263,12 +263,12 @@ impl SimDisk {
         self.state().is_off = true;
     }
 
-    /// What its wall clock shows; nothing else moves it.
+    /// Sets the time that its wall clock shows; nothing else moves it.
     pub fn set_clock(&self, clock_ms: u64) {
         self.state().clock_ms = clock_ms;
     }
 
-    /// How much the disk holds.
+    /// Sets the number of bytes that the disk holds.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         self.state().capacity_bytes = capacity_bytes;
     }

@@ -21,7 +21,7 @@ use crate::mutant::Mutant;
 use backend::Backend;
 use std::fmt;
 
-/// What many seeds came to.
+/// The results of many seeds.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Seeds that were run.

@@ -1,4 +1,4 @@
-//! What the spool was told and what it promised: after a crash the log must be as if exactly the first
+//! The transactions and the promises of a spool: after a crash the log must be as if exactly the first
 //! `k` transactions had happened, with every one it called durable among them; queue directories as if
 //! all of those had, and some others. Where there are several spools, each keeps its own promise.
 
@@ -46,11 +46,11 @@ pub struct Model {
     damaged: Damaged,
 }
 
-/// What becomes durable in one order.
+/// The transactions that become durable in one order.
 #[derive(Debug)]
 struct Shard {
     order: Survivors,
-    /// What the last recovery found: all of that is durable.
+    /// The queue that the last recovery found: all of that is durable.
     proven: Queue,
     /// Since then, in the order of their commit sequence numbers.
     submitted: Vec<(CommitSeq, Transaction)>,
@@ -187,7 +187,7 @@ impl Model {
         self.sent.len() as u64
     }
 
-    /// What recovery found must be one of the queues that may be; from now on it is durable.
+    /// Checks that the queue that recovery found is one of the queues that may be; from now on it is durable.
     pub fn settle(&mut self, found: Queue) -> Result<(), String> {
         if let Some(id) = found.keys().find(|id| !self.shards.iter().any(|shard| shard.own.contains(id))) {
             return Err(format!("{id} was given to nobody"));
@@ -238,7 +238,8 @@ impl Model {
         (all.collect(), durable.collect())
     }
 
-    /// Why it cannot be read, if it cannot; an error when it can, and is another than it was.
+    /// Returns the reason why a message cannot be read, if it cannot; an error when it can, and is another than it
+    /// was.
     fn difference(&self, spool: &dyn Spool, id: QueueId) -> Result<Option<String>, String> {
         let sent = self.sent.get(&id.0).ok_or_else(|| format!("{}: nobody sent it", id.0))?;
         let read = match spool.read(id) {
@@ -328,7 +329,7 @@ impl Shard {
         Err(self.explain(&sound, &damaged.sound(&least.unwrap_or_default()), &damaged.sound(&queue)))
     }
 
-    /// What differs from both the least and the most that may be there.
+    /// Returns the differences from both the least and the most that may be there.
     fn explain(&self, found: &Queue, least: &Queue, most: &Queue) -> String {
         let mut words = Vec::new();
         let ids: BTreeSet<_> = found.keys().chain(least.keys()).chain(most.keys()).collect();

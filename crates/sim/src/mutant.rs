@@ -16,7 +16,7 @@ pub enum Mutant {
     Spool(spool::Mutant),
     /// The message engine breaks a rule.
     Engine(engine::Mutant),
-    /// What a start found damaged or unreadable is not reported.
+    /// Places that a start found damaged or unreadable are not reported.
     HideCorruption,
 }
 

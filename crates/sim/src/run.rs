@@ -30,7 +30,7 @@ use std::{
     time::Duration,
 };
 
-/// What one seed came to.
+/// The results of one seed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaseCounts {
     /// Runs that ended in a cut, a kill or an error.
@@ -62,19 +62,20 @@ impl CaseCounts {
 /// The spool and everything around it.
 struct Run {
     rng: Rng,
-    /// Which runs begin with names only. A stream of its own: the other has been counted on.
+    /// The stream that chooses the runs that begin with names only. A stream of its own: the other has been counted
+    /// on.
     listed: Rng,
-    /// When segment indexes are written, in a stream of its own, too.
+    /// The stream that chooses the moments at which segment indexes are written.
     indexes: Rng,
-    /// Which bytes of the disk are damaged, and when.
+    /// The stream that chooses the bytes of the disk that are damaged, and the moments.
     decays: Rng,
-    /// What went bad.
+    /// The places that went bad.
     decayed: Vec<decay::Decayed>,
     /// Messages that came back because their end could not be read, and may go again when it can.
     returned: BTreeSet<u64>,
-    /// How the wall clock goes wrong, too.
+    /// The stream that chooses the errors of the wall clock.
     clocks: Rng,
-    /// How it fills, too.
+    /// The stream that chooses the steps of runs on a full disk.
     fills: Rng,
     skew: Skew,
     disk: SimDisk,
@@ -143,7 +144,7 @@ impl Run {
         }
     }
 
-    /// What shall go wrong in the next run. Early operations belong to recovery.
+    /// Plans the faults of the next run. Early operations belong to recovery.
     fn plan(&mut self) {
         let within = if self.rng.chance(30) { 40 } else { 400 };
         let cut = 1 + self.rng.below(within);
@@ -231,7 +232,7 @@ impl Run {
         self.check_failure(spool)
     }
 
-    /// What a mail server does to its spool, for so many steps.
+    /// Uses the spool as a mail server does, for so many steps.
     fn labour(&mut self, spool: &Subject) -> Result<(), String> {
         for _ in 0..self.steps {
             match self.workload.step(&**spool, &mut self.model) {
@@ -283,13 +284,13 @@ impl Run {
         }
     }
 
-    /// What the operator does; nothing is lost until then.
+    /// Makes room as an operator does; nothing is lost until then.
     fn make_room(&mut self) {
         self.disk.set_capacity(u64::MAX);
         self.setup.log.max_bytes = 0;
     }
 
-    /// What the spool calls durable now.
+    /// Notes the transactions that the spool calls durable now.
     fn note_durable(&mut self, spool: &Subject) {
         let is_durable =
             |commit_seq: &CommitSeq| matches!(poll(spool.durable(*commit_seq)), Poll::Ready(Ok(())));
@@ -324,7 +325,7 @@ fn is_no_room(failure: &SpoolFailure) -> bool {
     failure.to_string().contains("no room for one")
 }
 
-/// Why there was no recovery.
+/// The reason why there was no recovery.
 enum Ended {
     /// The disk had failed: another restart follows.
     Crash,

@@ -1,11 +1,12 @@
-//! What stands where on a disk, byte by byte, as docs/spool-format.md and docs/spool-directories.md say,
-//! and whose it is. It reads what is sound: damage comes later.
+//! The layout of a disk, byte by byte, as docs/spool-format.md and docs/spool-directories.md say, and the owner of
+//! each
+//! byte. It reads what is sound: damage comes later.
 
 use crate::disk::{PAGE, SimDisk};
 use mail::QueueId;
 use std::{collections::BTreeSet, ops::Range};
 
-/// What a place on the disk holds.
+/// The kind of data at a place on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum What {
     /// The first bytes of a segment.
@@ -28,7 +29,7 @@ pub enum What {
     Content,
     /// A chunk's file.
     Chunk,
-    /// What shall happen to several messages.
+    /// The steps that shall happen to several messages.
     Intent,
 }
 
@@ -48,7 +49,7 @@ pub struct Spot {
     pub file: String,
     /// In the file.
     pub bytes: Range<usize>,
-    /// What they are.
+    /// The kind of data.
     pub what: What,
 }
 
@@ -65,10 +66,10 @@ struct Record {
     owner: Owner,
 }
 
-/// What stands before the records of a batch, and behind them.
+/// Number of bytes before the records of a batch, and behind them.
 const BATCH_HEAD: usize = 24;
 const BATCH_END: usize = 8;
-/// What stands before a record's body.
+/// Number of bytes before a record's body.
 const RECORD_HEAD: usize = 13;
 const CHUNK: u8 = 5;
 const SEGMENT_HEADER: usize = 44;
@@ -78,7 +79,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// Whatever looks like a batch, of earlier generations of the segment, too.
+/// Returns everything that looks like a batch, of earlier generations of the segment, too.
 fn all_batches(bytes: &[u8]) -> impl Iterator<Item = Batch> {
     (PAGE..bytes.len()).step_by(PAGE).filter_map(|at| batch(bytes, at))
 }

@@ -1,4 +1,4 @@
-//! What a mail server does to its spool, at random: accepts of all sizes, outcomes, holds, bounces.
+//! The changes that a mail server makes to its spool, at random: accepts of all sizes, outcomes, holds, bounces.
 
 use crate::{model::Model, seed::Rng};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What the simulator found in queue directories, each with the shortest story that shows it, and what
+//! Faults that the simulator found in queue directories, each with the shortest story that shows it, and faults that
 //! it would hardly ever find.
 
 use mail::{

@@ -21,7 +21,7 @@ enum Answer {
     Error,
 }
 
-/// What syncs pass.
+/// A gate that syncs pass.
 #[derive(Default)]
 struct Gate {
     /// The answer to syncs, and how many wait for one.
@@ -77,7 +77,7 @@ fn submit(spool: &LogSpool, id: u64) -> Result<CommitSeq, Refused> {
     spool.submit(vec![Entry::Accept(Arc::new(message))])
 }
 
-/// What can be said now.
+/// Returns the result of a commit that can be told now.
 fn said(spool: &LogSpool, commit_seq: CommitSeq) -> Poll<bool> {
     let mut durable = spool.durable(commit_seq);
     durable.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(|result| result.is_ok())

@@ -1,4 +1,4 @@
-//! What the spool calls.
+//! The operations that the spool calls.
 
 use super::{DiskOp, NameChange, OpAction, SimDisk, State, eio, not_found};
 use crate::disk::image::{Image, SECTOR};

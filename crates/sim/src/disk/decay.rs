@@ -1,10 +1,10 @@
-//! What becomes of bytes that were synced: bits flip, or their sectors can no longer be read.
+//! Damage to bytes that were synced: bits flip, or their sectors can no longer be read.
 
 use super::SimDisk;
 use crate::seed::Rng;
 use std::ops::Range;
 
-/// What the kernel reads at once: where one sector cannot be read, none of its page can.
+/// Size of the unit that the kernel reads at once: where one sector cannot be read, none of its page can.
 pub const PAGE: usize = 4096;
 
 /// A way in which synced bytes are damaged.

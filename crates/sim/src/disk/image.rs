@@ -8,26 +8,26 @@ use std::{
     ops::Range,
 };
 
-/// What the medium writes whole or not at all, mostly.
+/// Size of the unit that the medium writes whole or not at all, mostly.
 pub(super) const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
-    /// What a power cut leaves for sure.
+    /// The bytes that a power cut leaves for sure.
     durable: Vec<u8>,
-    /// What is read.
+    /// The bytes that are read.
     pub(super) now: Vec<u8>,
     /// Changes since the last sync, in order.
     unsynced: Vec<Change>,
-    /// What stood in its blocks before they were this file's.
+    /// The bytes in its blocks before they were this file's.
     stale: Vec<u8>,
     /// Pages that cannot be read; of those that heal by themselves, how many attempts fail yet.
     lost_pages: BTreeMap<usize, Option<u32>>,
     /// Pages that memory holds wrong: the medium has what was written.
     wrong_pages: BTreeSet<usize>,
-    /// What pages had before they were synced last.
+    /// The bytes of pages before they were synced last.
     before: BTreeMap<usize, Vec<u8>>,
-    /// What rotted, until it is written anew.
+    /// Ranges that rotted, until they are written anew.
     rotten: Vec<Range<usize>>,
 }
 
@@ -92,7 +92,7 @@ impl Image {
         self.wrong_pages.retain(|page| page * PAGE >= range.end || (page + 1) * PAGE <= range.start);
     }
 
-    /// What memory says of bytes that were read.
+    /// Changes the bytes that were read in pages that memory holds wrong.
     pub(super) fn read_wrong(&self, at: usize, bytes: &mut [u8]) {
         for (offset, byte) in (at..).zip(bytes) {
             if self.wrong_pages.contains(&(offset / PAGE)) {

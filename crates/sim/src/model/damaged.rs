@@ -1,5 +1,6 @@
-//! What may have become of messages whose bytes went bad after they were synced: each is as it was, or
-//! lacks what stood there. All others are as if nothing had happened.
+//! Messages whose bytes went bad after they were synced: each may be as it was, or lack what stood there. All others
+//! must
+//! be as if nothing had happened.
 
 use super::{Live, Model, Past, Queue, told};
 use crate::survey::Owner;

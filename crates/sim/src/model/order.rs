@@ -1,4 +1,4 @@
-//! Which transactions may be there after a crash. The log keeps them in the order of their commit sequence numbers; of
+//! Transactions that may be there after a crash. The log keeps them in the order of their commit sequence numbers; of
 //! queue directories any may survive, as long as of no message something is there without what came
 //! before it.
 

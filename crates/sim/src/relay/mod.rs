@@ -43,7 +43,7 @@ const SHUTDOWN_STEPS: u64 = 20_000;
 /// Within so many steps a well world takes everything.
 const LAST_STEPS: u64 = 100_000;
 
-/// What a seed came to.
+/// The results of a seed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelayCounts {
     /// Mails clients had to send.
@@ -101,11 +101,11 @@ impl fmt::Display for RelayCounts {
 
 struct World {
     rng: Rng,
-    /// What kind of world it is and how its clock goes wrong, in a stream of its own.
+    /// The stream that chooses the kind of the world, its settings and the errors of its clock.
     kind: Rng,
     has_wrong_clock: bool,
     skew: Skew,
-    /// What takes long with many destinations is judged every so many steps.
+    /// Unit, in steps, of the intervals between checks, which take long with many destinations.
     pace: u64,
     /// So many times as long as others each run is.
     length: u64,

@@ -45,7 +45,7 @@ impl NextHop {
         }
     }
 
-    /// What has arrived by now.
+    /// Returns the next reply that has arrived by now.
     pub(super) fn heard(&mut self, now: Millis) -> Option<Vec<u8>> {
         if self.replies.front()?.0 > now {
             return None;

@@ -1,4 +1,4 @@
-//! What clients were promised and what came of it. It is no part of what is tested: no crash harms it.
+//! The promises to clients and their results. The oracle is no part of the tested code: no crash harms it.
 
 use crate::seed::Rng;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(super) struct Oracle {
     pub(super) mails: BTreeMap<u64, Mail>,
     /// Mails whose client read 250.
     pub(super) acknowledged: BTreeSet<u64>,
-    /// How often each was handed to the spool: a client that heard nothing sends it again.
+    /// Number of times that each was handed to the spool: a client that heard nothing sends it again.
     pub(super) copies: BTreeMap<u64, u32>,
     pub(super) arrived: BTreeMap<Who, u32>,
     /// Arrivals that may repeat: the next hop's 250 was lost, or a crash came before its outcome was durable.
@@ -42,15 +42,15 @@ pub(super) struct Oracle {
     pub(super) changes: BTreeMap<QueueId, Vec<(u64, bool, bool)>>,
     /// Thrown away by an operator.
     pub(super) deleted: BTreeSet<Who>,
-    /// Which mail a message is.
+    /// The number of the mail that a message is.
     pub(super) ids: BTreeMap<QueueId, u64>,
-    /// Whom a report of ours speaks of.
+    /// Recipients that a report of ours speaks of.
     pub(super) reports: BTreeMap<QueueId, Vec<Who>>,
     /// Recipients of messages whose outcome is durable: they must not be tried again.
     pub(super) concluded: BTreeSet<(QueueId, u32)>,
     /// Destinations there are.
     pub(super) destinations: u64,
-    /// When each message was accepted, by a clock that is never wrong.
+    /// The time at which each message was accepted, by a clock that is never wrong.
     pub(super) accepted: BTreeMap<QueueId, Millis>,
     /// The wall clock was wrong by more than an hour.
     pub(super) was_far_off: bool,
@@ -68,7 +68,7 @@ pub(super) fn recipient(who: Who, destinations: u64) -> String {
     format!("m{}r{}@{}", who.0, who.1, domain(who, destinations))
 }
 
-/// Where the mail of a recipient has to arrive.
+/// Returns the domain at which the mail of a recipient has to arrive.
 fn domain((n, k): Who, destinations: u64) -> String {
     let spread = if destinations > FEW_DESTINATIONS {
         Rng::new(n << 32 | u64::from(k)).bits()
@@ -108,7 +108,9 @@ pub(super) fn who_of(message: &Message, index: u32) -> Option<Who> {
 }
 
 impl Oracle {
-    /// What a restart found: who is to be tried again may have had it already, unless that was durable.
+    /// Notes a message that a restart found: a recipient that is to be tried again may have had it already, unless
+    /// that was
+    /// durable.
     pub(super) fn recovered(&mut self, found: &Recovered, was_clean: bool) {
         self.check_held(found);
         for (index, past) in (0..).zip(&found.recipients) {

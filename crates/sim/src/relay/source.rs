@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 2000;
 
 /// One connection in, both ends of it.
 pub(super) struct Source {
-    /// Where it is among its like; what is durable comes back to it by this and by its turn.
+    /// Index of the source; the driver finds the source of durable mail by this and by its turn.
     place: usize,
     /// Grows with each connection: an answer for an earlier one reaches nobody.
     turn: u64,
@@ -152,7 +152,7 @@ impl Source {
         self.input_buffer = input.to_vec();
     }
 
-    /// What is said about the end of the content; it may come too late.
+    /// Gives the reply to the end of the content; it may come too late.
     pub(super) fn answer(&mut self, turn: u64, reply: Reply) {
         if self.turn == turn && self.waits {
             self.waits = false;

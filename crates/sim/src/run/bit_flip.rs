@@ -5,7 +5,7 @@ use super::{Backend, Live, Queue, Run, Subject};
 use mail::QueueId;
 use spool::{RecoveryReport, SpoolFailure, disk::Disk};
 
-/// How an engine says that content is damaged when it is read.
+/// Returns true if a text of this backend says that content was damaged when it was read.
 fn tells(backend: Backend, what: &str) -> bool {
     // Of a segment that has a segment index only this is read at a start.
     let log = || what.contains(".seg at ");
@@ -67,7 +67,7 @@ impl Run {
         }
     }
 
-    /// What is not as it was must be told, and nothing may be another than it was.
+    /// Checks that the damage is reported, and that no message is another than it was.
     fn check_bit_flip(
         &mut self,
         spool: &Subject,

@@ -182,7 +182,7 @@ impl Run {
         spool.pressure().poisoned && self.disk.has_met_decay()
     }
 
-    /// What cannot be read is no reason to fail; only a write that needs it is.
+    /// Checks that the spool has not failed, unless a write needed a place that cannot be read.
     pub(super) fn check_decayed(&self, spool: &Subject) -> Result<(), String> {
         match spool.failure() {
             Some(failure) if spool.pressure().poisoned && !self.has_met_decay(spool) => {

@@ -43,7 +43,7 @@ pub fn full(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, S
 }
 
 impl Run {
-    /// However full it is, a start finds room for itself.
+    /// Recovers from a full disk: a start finds room for itself, however full it is.
     fn recover_full(&mut self, is_listed: bool) -> Result<Subject, String> {
         match self.recover_by(is_listed) {
             Ok((spool, report)) if report.corrupt.is_empty() => Ok(spool),

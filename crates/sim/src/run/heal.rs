@@ -42,7 +42,7 @@ pub fn heal(seed: u64, backend: Backend, mutant: Mutant) -> Result<CaseCounts, S
     Ok(run.tally)
 }
 
-/// What is known of messages, whatever a start could read.
+/// The facts that are known of messages, whatever a start could read.
 #[derive(Default)]
 struct Known {
     /// Messages whose acceptance is durable.

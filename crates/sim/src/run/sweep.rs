@@ -5,7 +5,7 @@ use super::Run;
 use crate::mutant::Mutant;
 use crate::{backend::Backend, disk::Fault};
 
-/// What became of the fault.
+/// The effect of the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Swept {
     /// The fault came.

@@ -13,7 +13,7 @@ use std::{
 /// Longer than any start takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is needed to start it.
+/// The binary, the directory and the address of a daemon.
 pub(crate) struct Site {
     binary: PathBuf,
     dir: PathBuf,
@@ -62,7 +62,7 @@ impl Site {
 }
 
 impl Daemon {
-    /// How long it took until it listened.
+    /// Waits until the daemon listens. Returns the time that it took.
     pub(crate) fn listening(&self) -> Result<Duration, String> {
         self.listening_within(PATIENCE)?.ok_or_else(|| "the daemon says nothing".to_owned())
     }

@@ -63,7 +63,7 @@ impl Device {
         Ok(())
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub(crate) fn at(&self) -> PathBuf {
         self.folder.join("mnt")
     }

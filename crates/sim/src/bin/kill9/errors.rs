@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What postrider exits with when its spool has failed: EX_IOERR of sysexits.h.
+/// Exit code of postrider when its spool has failed: EX_IOERR of sysexits.h.
 const IO_ERROR: i32 = 74;
 /// Nothing takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 
 use sim::seed::Rng;
 
-/// What the next hop does with a message.
+/// The next hop's treatment of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Course {
     /// Takes it.

@@ -25,7 +25,7 @@ const SESSIONS: usize = 12;
 /// Nothing takes this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the rounds came to.
+/// The results of the rounds.
 #[derive(Default)]
 struct Tally {
     acknowledged: Vec<String>,
@@ -123,7 +123,7 @@ fn under_load(
     })
 }
 
-/// What was answered 250, and neither arrived nor was reported.
+/// Returns the messages that were answered 250, and neither arrived nor were reported.
 fn missing<'a>(tally: &'a Tally, arrivals: &'a Arrivals) -> impl Iterator<Item = &'a String> {
     tally.acknowledged.iter().filter(|name| match mail::course(name) {
         Course::Taken | Course::Deferred => !arrivals.taken.contains_key(*name),
@@ -131,7 +131,7 @@ fn missing<'a>(tally: &'a Tally, arrivals: &'a Arrivals) -> impl Iterator<Item =
     })
 }
 
-/// How often something came again.
+/// Returns the number of repeated arrivals.
 fn more(counts: &HashMap<String, u32>) -> u32 {
     counts.values().map(|n| n - 1).sum()
 }

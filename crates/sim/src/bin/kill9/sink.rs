@@ -20,11 +20,11 @@ pub(crate) struct Arrivals {
     pub(crate) reported: HashMap<String, u32>,
     /// Names that were deferred once.
     deferred: HashSet<String>,
-    /// What arrived and was not what was sent.
+    /// Messages that arrived and were not what was sent.
     pub(crate) damaged: Vec<String>,
     /// Transactions that have begun and were not answered.
     open: usize,
-    /// When transactions were answered lately.
+    /// Times at which transactions were answered lately.
     answered: VecDeque<Instant>,
     /// Content is taken, and the answer does not come.
     holds: bool,
@@ -169,7 +169,7 @@ impl Sink {
         }
     }
 
-    /// What the next hop says to a recipient it does not take now.
+    /// Returns the reply to a recipient that the next hop does not take now.
     fn refusal(&self, from: &str) -> Option<&'static str> {
         match mail::course(from) {
             Course::Refused if !from.is_empty() => Some("550 5.1.1 No such user"),

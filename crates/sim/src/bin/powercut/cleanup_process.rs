@@ -13,7 +13,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Where the kernel shows FUSE connections, each as a folder named by the minor number of its device.
+/// Directory of the kernel's FUSE connections, each a folder named by the minor number of its device.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// The end that the serving process holds.

@@ -1,7 +1,7 @@
 //! The daemon as it is shipped on a device whose power is cut: mail that it accepted, or that `sendmail` left in
 //! the drop directory, is afterwards in a Maildir, in the spool, or in the drop directory, and whole.
 //!
-//! What was acknowledged is noted off the device. It needs no clock: once the device is off every sync fails, so
+//! Acknowledged mail is noted off the device. The notes need no clock: once the device is off every sync fails, so
 //! that no reply of acceptance comes after the cut.
 
 use super::{client, mail, volume::run};
@@ -35,7 +35,7 @@ const LEFT_OUT: [(&str, &str, &str); 4] = [
     ("drop-folder", "fsync", "/data/drop"),
 ];
 
-/// What was acknowledged on this file system, by name, and how.
+/// The mail that was acknowledged on this file system, by name, and how.
 pub(crate) type Acknowledged = BTreeMap<String, &'static str>;
 
 /// The daemon and what it needs off the device.

@@ -14,7 +14,7 @@ use std::{
 /// Writes that fail without power.
 const FAILING_WRITES: u32 = 64;
 
-/// When the power goes.
+/// The moment at which the power goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// With this write or flush, counted from the start.
@@ -24,9 +24,9 @@ pub(crate) enum Cut {
 }
 
 struct State {
-    /// What a cut leaves for sure.
+    /// The bytes that a cut leaves for sure.
     durable: Image,
-    /// What is read.
+    /// The bytes that are read.
     now: Image,
     /// Writes since the last flush, in order.
     unflushed: Vec<(u64, Vec<u8>)>,
@@ -36,7 +36,7 @@ struct State {
     failed_writes: u32,
 }
 
-/// What was asked of the device since it was switched on.
+/// The requests to the device since it was switched on.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) writes: u64,
@@ -81,7 +81,7 @@ impl Device {
         self.state().is_off
     }
 
-    /// What was asked until the cut, and whether that came right after a flush.
+    /// Returns the requests until the cut, and true if the cut came right after a flush.
     pub(crate) fn counts(&self) -> (Counts, bool) {
         let state = self.state();
         (state.counts, state.cut == Cut::AfterFlush(state.counts.flushes))
@@ -91,8 +91,9 @@ impl Device {
         self.state().now.size_bytes()
     }
 
-    /// What the cut left: all that was flushed, and of the rest any part. How much differs from cut to
-    /// cut, as there are disks that write everything at once, and disks that write nothing until told.
+    /// Returns the medium after the cut: all that was flushed, and of the rest any part. The size of that part
+    /// differs from
+    /// cut to cut, as there are disks that write everything at once, and disks that write nothing until told.
     pub(crate) fn left(&self, rng: &mut Rng) -> Image {
         let state = self.state();
         let mut image = state.durable.clone();

@@ -1,8 +1,8 @@
-//! What is on a medium, in pages that copies share until one of them is written.
+//! The contents of a medium, in pages that copies share until one of them is written.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path, sync::Arc};
 
-/// What a disk writes whole, here: the physical sector of today's.
+/// Size of the unit that a disk writes whole, here: the physical sector of today's.
 pub(crate) const PAGE: usize = 4096;
 
 type Page = Option<Arc<[u8; PAGE]>>;

@@ -32,7 +32,7 @@ use volume::{Kind, LoopMount, Volume};
 /// After so many restarts a new file system takes the old one's place, as a new model does.
 const RESTARTS: u64 = 100;
 
-/// What the cases came to.
+/// The results of the cases.
 #[derive(Default)]
 struct Tally {
     cases: u64,
@@ -169,7 +169,7 @@ fn plan_of_daemon(rng: &mut Rng) -> Cut {
     }
 }
 
-/// Where the power shall go: anywhere from the mount to the thick of the load, often right after a
+/// Chooses the moment at which the power goes: anywhere from the mount to the thick of the load, often right after a
 /// flush, when something was called durable a moment ago.
 fn plan(rng: &mut Rng) -> Cut {
     match rng.below(10) {

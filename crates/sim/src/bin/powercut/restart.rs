@@ -25,7 +25,7 @@ const THREADS: usize = 4;
 /// Transactions of a thread in a run that nothing ends.
 const STEPS: usize = 250;
 
-/// What is tried, and how it is broken on purpose.
+/// The spool that is tried, and the rule that it breaks on purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) backend: Backend,
@@ -81,13 +81,13 @@ fn disk(path: &Path) -> Result<RealDisk, SpoolFailure> {
     RealDisk::new(path).map_err(|e| SpoolFailure::Io(format!("open the spool: {e}")))
 }
 
-/// What a run takes over from the run before.
+/// The state that a run takes over from the run before.
 pub(crate) struct Past {
     pub(crate) model: Model,
     pub(crate) workload: Workload,
 }
 
-/// How a run ended.
+/// The end of a run.
 pub(crate) enum End {
     /// Before recovery was through.
     InRecovery,

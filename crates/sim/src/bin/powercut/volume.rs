@@ -24,7 +24,7 @@ use std::{
 /// In memory: nothing here has to survive a real power cut.
 const SHM: &str = "/dev/shm";
 
-/// How the folders of all runs begin; the process's number follows.
+/// Beginning of the names of the folders of all runs; the process's number follows.
 const FOLDER: &str = "postrider-powercut-";
 
 /// A file system that is tested.
@@ -172,7 +172,7 @@ pub(crate) struct Volume {
     folder: PathBuf,
 }
 
-/// What was asked of the device until the cut.
+/// The requests to the device until the cut.
 pub(crate) struct Counts {
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
