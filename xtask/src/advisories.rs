@@ -11,10 +11,10 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// Where the list is kept.
+/// File of the list.
 const FILE: &str = "xtask/advisories.toml";
 
-/// How the list begins.
+/// Comment at the beginning of the list.
 const HEAD: &str = "\
 # Known vulnerabilities of crates in Cargo.lock, from the RustSec advisory database. `cargo xtask lint` compares them
 # with the versions in Cargo.lock. `cargo xtask advisories DIR` writes this file anew from a checkout of the database
@@ -39,14 +39,14 @@ struct Advisory {
 /// The list and its age.
 #[derive(Debug, PartialEq, Eq)]
 struct List {
-    /// When it was compared with the database.
+    /// The date of the comparison with the database.
     date: String,
     source: String,
     advisories: Vec<Advisory>,
 }
 
 impl Advisory {
-    /// Whether this version is vulnerable.
+    /// Returns true if this version is vulnerable.
     ///
     /// # Errors
     /// A range or the version is not written as cargo writes it.

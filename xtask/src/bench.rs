@@ -1,5 +1,6 @@
-//! How many instructions the parts of a message's way take, counts by valgrind: the same on a busy
-//! machine as on a quiet one. Compared with the baseline that is kept beside the parts.
+//! Counts of the instructions that the parts of a message's way take, by valgrind: a busy machine gives the counts of
+//! a
+//! quiet one. Compared with the baseline that is kept beside the parts.
 
 use crate::shell::{Done, Failure, cargo, output, program, root, target_dir};
 use std::{collections::BTreeMap, fs, path::PathBuf};

@@ -52,7 +52,7 @@ pub(crate) fn eio(seed: u64, rounds: u64) -> Done {
     run(tool.arg("--binary").arg(target_dir().join("debug/postrider")))
 }
 
-/// Where the power goes, and on what.
+/// Options of the power cuts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PowerCut {
     /// The file system: ext4, xfs or btrfs; without it all three
@@ -67,7 +67,8 @@ pub(crate) struct PowerCut {
     /// Break a promise on purpose, which must be noticed: SkipSync, AnswerEarly, …
     #[arg(long)]
     mutant: Option<String>,
-    /// What keeps the messages: log, directories, or both beside each other; or deliveries for the whole daemon with
+    /// The keeper of the messages: log, directories, or both beside each other; or deliveries for the whole daemon
+    /// with
     /// Maildirs and the drop directory
     #[arg(long, default_value = "log", value_parser = ["log", "queue-dirs", "both", "deliveries"])]
     backend: String,

@@ -22,7 +22,7 @@ const BANNED: [(&str, &str); 8] = [
     ("atty", "unsound and unmaintained; std::io::IsTerminal does it"),
 ];
 
-/// What is not code, under a licence for what is not code: crate, licence, and why.
+/// Crates that hold data and not code, under a licence for data: crate, licence, and why.
 const DATA: [(&str, &str, &str); 1] =
     [("webpki-roots", "CDLA-Permissive-2.0", "Mozilla's list of authorities; permissive, and for data only")];
 

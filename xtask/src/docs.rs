@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the man pages are kept. No other file is.
+/// Directory of the man pages. No other file is kept there.
 const MAN: &str = "docs/man";
 
 /// Packages whose binary writes its man pages with `man DIR`.

@@ -100,7 +100,7 @@ enum Verb {
     },
     /// Install the programs that tests talk to, as far as this machine and user allow
     Setup,
-    /// What CI runs: setup, lint, test, docs --check, the crashes it has time for, and bench
+    /// Run the checks of CI: setup, lint, test, docs --check, the crashes it has time for, and bench
     Ci,
 }
 

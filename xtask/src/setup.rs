@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What is needed for which tests.
+/// A program or a library that some tests need.
 struct Wanted {
     sign: Sign,
     package: &'static str,
@@ -17,7 +17,7 @@ struct Wanted {
     purpose: &'static str,
 }
 
-/// What shows that it is there.
+/// A file that shows that it is there.
 enum Sign {
     File(&'static str),
     /// A name below one of Perl's folders.
@@ -55,10 +55,10 @@ const WANTED: [Wanted; 16] = [
     server("dovecot/lmtp", "dovecot-lmtpd", "takes mail by LMTP"),
 ];
 
-/// Where distributions keep programs, below the root of a tree.
+/// Directories of programs in distributions, below the root of a tree.
 const FOLDERS: [&str; 6] = ["usr/local/bin", "usr/bin", "usr/sbin", "bin", "sbin", "usr/lib"];
 
-/// Where servers are unpacked; the interoperability tests look there.
+/// Returns the directory in which servers are unpacked; the interoperability tests look there.
 fn interop_dir() -> PathBuf {
     target_dir().join("interop")
 }
@@ -76,7 +76,7 @@ impl Sign {
     }
 }
 
-/// Where a program is, if it is there.
+/// Returns the path of a program, if it is there.
 fn find(file: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let trees = [PathBuf::from("/"), interop_dir()];

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What went wrong: doing what, to what, why.
+/// A failed action: doing what, to what, why.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 
@@ -32,7 +32,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_owned()
 }
 
-/// Where cargo puts what it makes; servers for tests are unpacked below it.
+/// Returns the directory of cargo's output; servers for tests are unpacked below it.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }

@@ -15,13 +15,13 @@ pub(crate) fn run(filter: Option<&str>) -> Done {
     done.map_err(|failure| seen.failure(failure))
 }
 
-/// What the lines of `cargo test` told.
+/// The results in the lines of `cargo test`.
 #[derive(Debug, Default)]
 struct Seen {
     skipped: Vec<String>,
     /// Failed tests, with the arguments that run their binary again.
     failed: Vec<String>,
-    /// What could not be compiled, and other errors of cargo.
+    /// Messages about code that could not be compiled, and other errors of cargo.
     errors: Vec<String>,
     /// Failed tests of the binary that runs.
     of_binary: Vec<String>,
@@ -94,7 +94,7 @@ fn failed_test(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// What is said of a run with these lines that cargo calls failed.
+    /// Returns the text about a run with these lines that cargo calls failed.
     fn told(lines: &str) -> String {
         let mut seen = Seen::default();
         lines.lines().for_each(|line| seen.line(line));

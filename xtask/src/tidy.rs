@@ -13,7 +13,7 @@ const LINES_MAX: usize = 800;
 
 /// Crates that decide and do not act: whoever runs them gives the time and the bytes.
 const PURE: [&str; 5] = ["mail", "smtp", "policy", "queue", "engine"];
-/// What acts.
+/// Crates that act: a crate that only decides does not depend on them.
 const RUNTIMES: [&str; 6] = ["tokio", "tokio-rustls", "rustls", "rustix", "hickory-resolver", "libc"];
 
 /// Macros that say the work is not done. Spelled in halves, since this file is checked too.
@@ -49,7 +49,7 @@ pub(crate) fn check() -> Done {
     Err(Failure(format!("tidy:\n  {}", faults.join("\n  "))))
 }
 
-/// What a program printed is kept as it came.
+/// Returns true if the file is checked text. The output of a program is kept as it came.
 fn is_text(name: &str) -> bool {
     if name.split('/').any(|folder| folder == "golden") {
         return false;
