@@ -1,4 +1,4 @@
-//! Where to listen or connect: `[inet:][host]:port` or `unix:path`, as Postfix's tools take it.
+//! Addresses to listen on or to connect to: `[inet:][host]:port` or `unix:path`, as Postfix's tools take them.
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 use std::{
@@ -19,7 +19,7 @@ pub(crate) enum Endpoint {
     Unix(PathBuf),
 }
 
-/// Which families are wanted.
+/// The address families that are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Family {
     #[default]

@@ -11,7 +11,7 @@ pub(crate) fn field(body: &[u8]) -> String {
     format!("{FIELD}: {:08x}\r\n", crc32c::crc32c(body))
 }
 
-/// What a checksum says of a message.
+/// The result of comparing a message with its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Intact,

@@ -37,7 +37,7 @@ pub(crate) struct DeleteCostArgs {
     length: u32,
     #[command(flatten)]
     rounds: Rounds,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
@@ -50,7 +50,7 @@ enum Backend {
     QueueDirs,
 }
 
-/// What is done with the stored messages.
+/// The time at which stored messages end: never, beside the arrival of others, or behind all arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Settle {
     Never,
@@ -139,7 +139,7 @@ impl Row {
     }
 }
 
-/// What all of it cost until the spool is closed, and how many commits it took.
+/// Returns the cost of a run until the spool is closed, and the number of its commits.
 fn once(args: &DeleteCostArgs, backend: Backend, settle: Settle, path: &Path) -> Result<(Cost, u64), String> {
     let mut store = Store::open(backend, path)?;
     let (mint, content) = (MessageFactory::new()?, Content::from_bytes(vec![b'x'; args.length as usize]));
@@ -213,7 +213,7 @@ impl Store {
         Ok(Self { spool, runtime: runtime.map_err(|e| format!("start a runtime: {e}"))?, last: None })
     }
 
-    /// What has no room in the commit queue waits for what is there.
+    /// Submits entries. If the commit queue has no room for them, waits for the last awaited commit.
     fn submit(&mut self, entries: &[Entry], awaited: bool) -> Result<(), String> {
         loop {
             match self.spool.submit(entries.to_vec()) {

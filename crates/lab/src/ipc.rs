@@ -47,7 +47,7 @@ pub(crate) struct IpcArgs {
     rounds: Rounds,
 }
 
-/// What lies between them.
+/// The transport between the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Transport {
     /// TCP on 127.0.0.1
@@ -140,7 +140,7 @@ fn row(args: &IpcArgs, transport: Transport, client: u32, stop: &AtomicBool) -> 
     Ok(row)
 }
 
-/// How many trips there were, and how long they took together.
+/// Returns the number of trips, and the time of all of them together.
 fn measure(
     args: &IpcArgs,
     transport: Transport,

@@ -17,7 +17,7 @@ pub(crate) fn raise_files() {
     }
 }
 
-/// How many files this process may have open.
+/// Returns the number of files that this process may have open.
 pub(crate) fn files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

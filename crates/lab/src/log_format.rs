@@ -24,7 +24,7 @@ pub(crate) struct LogFormatArgs {
     rounds: Rounds,
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     time: &'a str,

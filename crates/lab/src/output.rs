@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook},
 };
 
-/// What std says before the reason.
+/// The text of std before the reason.
 const CANNOT_PRINT: &str = "failed printing to std";
 /// EPIPE, as std shows it.
 const CLOSED: &str = "(os error 32)";

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often something is measured.
+/// The number of measurements.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Rounds {
     /// The number of rounds; figures are the median, the smallest and the largest
@@ -18,14 +18,14 @@ pub(crate) struct Rounds {
     pub(crate) count: u32,
 }
 
-/// How far, and how long still; shown to whoever looks, from the third second on.
+/// The progress of a measurement, and the time that is left; shown on a terminal from the third second on.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
     begin: Instant,
 }
 
-/// What is over sooner needs no bar.
+/// Longest measurement that needs no bar.
 const SHORT: Duration = Duration::from_secs(2);
 
 impl Progress {

@@ -15,7 +15,7 @@ impl<T> Default for Slots<T> {
 }
 
 impl<T> Slots<T> {
-    /// How many there are.
+    /// Returns the number of things.
     pub(crate) fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }

@@ -9,7 +9,9 @@ use rustix::{
 };
 use std::time::{Duration, Instant};
 
-/// How a loop waits. A peer that takes longer is not spun for: every look in vain doubles the waits without one.
+/// The way in which a loop waits. A peer that takes longer is not spun for: every look in vain doubles the waits
+/// without
+/// one.
 #[derive(Debug)]
 pub(crate) struct SpinPolicy {
     spin: Duration,

@@ -1,4 +1,4 @@
-//! What processes used, as the kernel counts it in /proc: getrusage(2) for those that are not our own
+//! Resources that processes used, as the kernel counts them in /proc: getrusage(2) for those that are not our own
 //! children.
 
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ impl Usage {
         Some(())
     }
 
-    /// What was added since `earlier`; the highest memory stays.
+    /// Returns the increase since `earlier`; the highest memory stays.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let less = u64::saturating_sub;
         Self {
@@ -121,7 +121,7 @@ impl Watch {
         }
     }
 
-    /// What was used since the first look, by name.
+    /// Returns the resources used since the first look, by name: the number of processes, and their usage.
     pub(crate) fn by_name(&self) -> BTreeMap<String, (u32, Usage)> {
         let mut names: BTreeMap<String, (u32, Usage)> = BTreeMap::new();
         for (first, last) in self.seen.values() {

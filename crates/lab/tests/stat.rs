@@ -5,7 +5,7 @@ mod common;
 use common::run;
 use std::{fmt::Write as _, path::Path, process::Command};
 
-/// What ministat prints; none where it is not installed, and then it is said aloud.
+/// Returns the output of ministat; none where ministat is not installed, and then it is said aloud.
 fn ministat(arguments: &[&str]) -> Option<String> {
     let Ok(output) = Command::new("ministat").args(arguments).env_remove("COLUMNS").output() else {
         eprintln!("SKIPPED: ministat is not installed (Debian: apt-get install ministat)");

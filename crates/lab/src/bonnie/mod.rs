@@ -18,7 +18,7 @@ use std::{io, path::PathBuf};
 /// Measure a file system with one large file and with many small ones, as Bonnie++ does
 #[derive(Debug, Args)]
 pub(crate) struct BonnieArgs {
-    /// Where
+    /// A directory on the disk to measure
     #[arg(short = 'd', value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
     /// MiB of the large file, or with k, m or g behind; and octets of a block, seeks and seekers; 0 is none
@@ -34,7 +34,7 @@ pub(crate) struct BonnieArgs {
     /// MiB of memory; a large file below twice of it is refused; 0: anything goes
     #[arg(short = 'r', value_name = "SIZE")]
     memory: Option<String>,
-    /// How many times; each gives a CSV line
+    /// Number of runs; each gives a CSV line
     #[arg(short = 'x', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
     /// Size of the part that is written and read octet by octet; without a size, there is none
@@ -54,7 +54,7 @@ pub(crate) struct BonnieArgs {
     seed: u64,
 }
 
-/// What is asked for, checked.
+/// The options, checked.
 #[derive(Debug, PartialEq)]
 struct Options {
     bytes: u64,

@@ -3,7 +3,7 @@
 use super::Done;
 use std::fmt::Write as _;
 
-/// What ends sooner is no measurement: it is shown as `+++++`.
+/// Shortest time that is a measurement; a phase that ends sooner is shown as `+++++`.
 const SHORT_SECONDS: f64 = 0.5;
 
 /// Of one phase.

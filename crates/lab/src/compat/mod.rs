@@ -19,13 +19,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where mail goes, and whose it is; every front end takes these
+/// Sender and rounds of the mail; every front end takes these
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Delivery {
     /// Sender [default: foo@ our name]
     #[arg(short = 'f', value_name = "ADDRESS")]
     from: Option<String>,
-    /// How often the whole is done
+    /// Number of times that the whole is done
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
 }
@@ -124,7 +124,7 @@ fn peak(samples: &Samples) -> f64 {
     }
 }
 
-/// What went wrong, a line each.
+/// Returns the failures, a line each.
 fn failures(report: &Report) -> String {
     report.failures.iter().map(|(kind, count)| format!("{count:>10}  {kind}\n")).collect()
 }

@@ -48,7 +48,7 @@ pub(crate) struct PostalArgs {
     /// End after so many minutes; a fraction is a shorter one
     #[arg(long, value_name = "MINUTES", default_value = "1440")]
     minutes: f64,
-    /// Where to: [inet:]host[:port]
+    /// Server to connect to: [inet:]host[:port]
     endpoint: String,
     /// Recipients, a line each
     users: String,

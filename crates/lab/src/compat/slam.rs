@@ -36,7 +36,7 @@ pub(crate) struct SlamArgs {
     to: Option<String>,
     #[command(flatten)]
     delivery: Delivery,
-    /// Where to: [inet:]host[:port] or unix:path
+    /// Server to connect to: [inet:]host[:port] or unix:path
     endpoint: String,
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct SmtpcArgs {
     /// Messages
     #[arg(short = 's', value_name = "COUNT", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
     messages: u64,
-    /// Where to
+    /// Server to connect to
     #[arg(short = 'r', value_name = "HOST[:PORT]")]
     relay: String,
     /// Timeout for each reply

@@ -26,7 +26,7 @@ pub(crate) struct DdArgs {
     operands: Vec<String>,
 }
 
-/// What the operands say.
+/// The values of the operands.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {
     block: u64,

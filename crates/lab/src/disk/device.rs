@@ -1,4 +1,4 @@
-//! What lies below a directory: file system, mount options, block device, and what that has counted.
+//! The storage below a directory: file system, mount options, block device, and the counters of the device.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -75,7 +75,7 @@ impl Device {
         self.stat = Some(directory.join("stat"));
     }
 
-    /// What the disk has counted, where it counts.
+    /// Returns the counters of the disk, if it has any.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let text = fs::read_to_string(self.stat.as_ref()?).ok()?;
         let fields: Vec<u64> = text.split_ascii_whitespace().filter_map(|w| w.parse().ok()).collect();
@@ -110,7 +110,7 @@ impl Device {
 }
 
 impl Traffic {
-    /// What was added since `earlier`.
+    /// Returns the increase since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             reads: self.reads.saturating_sub(earlier.reads),

@@ -40,13 +40,13 @@ pub(crate) struct FsperfArgs {
     populate: bool,
     #[command(flatten)]
     rounds: Rounds,
-    /// How many
+    /// Number of operations
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     operations: u32,
     /// Names they take turns on
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     files: u32,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &FsperfArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// How many operations, in how many seconds.
+/// Runs a round. Returns the number of operations, and their time in seconds.
 fn round(
     args: &FsperfArgs,
     directory: &Path,

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What all four take
+/// Options of all four
 #[derive(Debug, Args)]
 pub(crate) struct FsseqArgs {
     /// Sync after so many records; several, with commas, are tried in turn
@@ -31,12 +31,12 @@ pub(crate) struct FsseqArgs {
     limit: Duration,
     #[command(flatten)]
     rounds: Rounds,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
 
-/// Which of the four.
+/// The four ways of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Lines made by the formatter, buffered.
@@ -124,7 +124,7 @@ fn row(commit: u32, size: u32, cell: &Cell) -> String {
     format!("{commit:>6} {size:>6} {records:>8} {s:>30} {kb:>30} {each:>30}")
 }
 
-/// What committing in groups gains, for each size.
+/// Returns the gain of committing in groups, for each size.
 fn gains(rates: &[(u32, u32, f64)]) -> String {
     let mut out = String::new();
     let (Some(least), Some(most)) = (rates.iter().map(|r| r.0).min(), rates.iter().map(|r| r.0).max()) else {

@@ -33,7 +33,7 @@ pub(crate) struct FsyncCheckArgs {
     directory: PathBuf,
 }
 
-/// What was seen.
+/// The observations.
 #[derive(Debug, Clone, Serialize)]
 struct Evidence {
     device: Device,
@@ -47,7 +47,7 @@ struct Evidence {
     disk_flushes: Option<u64>,
 }
 
-/// What it means.
+/// The conclusion from the observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {

@@ -29,7 +29,7 @@ pub(crate) struct ReadwriteArgs {
     size: u32,
     #[command(flatten)]
     rounds: Rounds,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
 }
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &ReadwriteArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// How many files, in how many seconds.
+/// Runs a round. Returns the number of files, and their time in seconds.
 fn round(args: &ReadwriteArgs, scratch: &Scratch, syncs: &mut Times) -> Result<(u32, f64), String> {
     let begin = Instant::now();
     let results: Vec<_> = thread::scope(|scope| {

@@ -27,7 +27,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

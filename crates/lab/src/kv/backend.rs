@@ -1,4 +1,4 @@
-//! What the measurement asks of a store.
+//! The operations that the measurement needs of a store.
 
 use std::{ops::Range, path::Path};
 
@@ -14,7 +14,7 @@ pub(super) trait Backend {
 /// An empty store in an empty directory.
 type Open = fn(&Path) -> Result<Box<dyn Backend>, String>;
 
-/// How one is had.
+/// A kind of store: its name, its durability, and the function that opens it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepFactory {
     pub(super) name: &'static str,

@@ -47,7 +47,7 @@ pub(crate) struct KvArgs {
     limit: std::time::Duration,
     #[command(flatten)]
     rounds: Rounds,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
 }

@@ -12,7 +12,7 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Cdb {
     file: File,
-    /// Where each table begins, and how many places it has.
+    /// Offset of each table, and its number of places.
     heads: Vec<(u64, u64)>,
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct MapLookupArgs {
     lookups: u32,
     #[command(flatten)]
     rounds: Rounds,
-    /// Where the file is made
+    /// Directory in which the file is made
     #[arg(default_value = ".")]
     directory: PathBuf,
 }

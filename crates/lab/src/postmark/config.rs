@@ -1,8 +1,8 @@
-//! What a run of PostMark is told: its `set` commands, and how `show` tells them back.
+//! The settings of a run of PostMark: its `set` commands, and the output of `show`.
 
 use std::{fmt::Write as _, path::PathBuf};
 
-/// What is forced to the disk; PostMark itself never does, and a mail queue does.
+/// The data that is forced to the disk; PostMark itself never forces any, and a mail queue does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fsync {
     Nothing,

@@ -37,7 +37,7 @@ pub(crate) struct PostmarkArgs {
     file: Option<PathBuf>,
 }
 
-/// Where commands lead.
+/// The effect of a command: to go on, or to end.
 #[derive(Debug, PartialEq, Eq)]
 enum Go {
     On,

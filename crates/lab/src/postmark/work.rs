@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was done.
+/// The operations that were done.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) created_alone: u64,

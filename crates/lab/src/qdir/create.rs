@@ -21,7 +21,7 @@ pub(super) const POINT: u64 = 500;
 /// Each sender's messages before those that are measured.
 const WARM_UP: u64 = 10;
 
-/// What is varied.
+/// The parameters that are varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cell {
     #[serde(flatten)]
@@ -95,7 +95,7 @@ fn cells(args: &QueuedirsArgs) -> Vec<Cell> {
     spools.flat_map(|spool| senders.iter().map(move |count| Cell { spool, senders: *count })).collect()
 }
 
-/// What queue directories take until the end: two files a message, of whole blocks.
+/// Returns the bytes that queue directories take until the end: two files a message, of whole blocks.
 fn room(args: &QueuedirsArgs, cells: &[Cell]) -> u64 {
     let kept = cells.iter().filter(|cell| cell.spool.backend == Backend::QueueDirs).count() as u64;
     let messages = (kept * u64::from(args.rounds.count)).saturating_mul(args.messages.into());

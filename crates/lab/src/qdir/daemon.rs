@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What keeps the mail, and in how many directories.
+/// The backend that keeps the mail, and its number of directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spool {
     pub(super) backend: Backend,
@@ -26,7 +26,7 @@ pub(super) struct Spool {
     pub(super) directories: u32,
 }
 
-/// Where mail waits: `[spool] backend`.
+/// The backend of the spool: `[spool] backend`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Backend {
@@ -120,7 +120,7 @@ impl Home {
         self.path.join("postrider.toml")
     }
 
-    /// Where its mail is.
+    /// Returns the directory of its mail.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join(format!("data{}", self.left.load(Relaxed)))
     }
@@ -146,7 +146,7 @@ impl Home {
         command
     }
 
-    /// What `postrider WORDS` prints.
+    /// Returns the output of `postrider WORDS`.
     pub(super) fn ask(&self, words: &[&str]) -> Result<String, String> {
         let output = self.command(words).output().map_err(|e| self.cannot(&e))?;
         if !output.status.success() {

@@ -51,7 +51,7 @@ pub(crate) struct QueuedirsArgs {
     pub(super) peer: PeerArgs,
     #[command(flatten)]
     pub(super) rounds: Rounds,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     pub(super) directory: PathBuf,
 }
@@ -181,7 +181,7 @@ fn round(args: &QueuedirsArgs, senders: u32, paths: &[PathBuf], scratch: &Scratc
     Ok(Round { points, seconds, done: done.into_inner(), times })
 }
 
-/// How milliseconds for 500 entries grow with the points before.
+/// The growth of the milliseconds for 500 entries with the points before.
 #[derive(Debug, PartialEq)]
 struct Slope {
     per_point: f64,

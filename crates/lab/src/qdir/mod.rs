@@ -1,5 +1,5 @@
 //! Queue directories as sendmail has them: a file for the content and one for the envelope of each message.
-//! What they cost is what a log is to be compared with.
+//! Their cost is to be compared with the cost of a log.
 
 mod create;
 mod daemon;
@@ -22,7 +22,7 @@ enum Mta {
     Postrider,
 }
 
-/// Which daemon, and where its raw figures go.
+/// The daemon, and the directory of its raw figures.
 #[derive(Debug, Args)]
 struct DaemonArgs {
     /// With --mta: the backend; several are measured in turn
@@ -61,7 +61,7 @@ fn envelope(number: u32) -> String {
     )
 }
 
-/// What a message takes: two files of whole blocks.
+/// Returns the bytes that a message takes: two files of whole blocks.
 fn message_bytes(length: u32) -> u64 {
     u64::from(length).next_multiple_of(4096) + 4096
 }

@@ -39,7 +39,7 @@ pub(crate) struct QueuerunArgs {
     pub(super) daemon: DaemonArgs,
     #[command(flatten)]
     pub(super) peer: PeerArgs,
-    /// Where
+    /// A directory on the disk to measure
     #[arg(default_value = ".")]
     pub(super) directory: PathBuf,
 }
@@ -68,7 +68,7 @@ pub(super) enum Order {
     Deadline,
 }
 
-/// What an order needs of a message.
+/// The facts of a message that an order needs.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Work {
     name: String,
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &QueuerunArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// What the order needs, of each message.
+/// Reads the facts that the order needs, of each message.
 fn read(queue: &Path, order: Order) -> io::Result<Vec<Work>> {
     let mut works = Vec::new();
     for entry in fs::read_dir(queue)? {

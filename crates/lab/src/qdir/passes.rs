@@ -21,7 +21,7 @@ const ORDERS: [&str; 9] =
 const FILLERS: u32 = 50;
 const LENGTH: u32 = 1024;
 
-/// What it printed.
+/// The figures that the queue run printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Phases {
     messages: u64,
@@ -46,7 +46,7 @@ struct Pass {
     phases: Phases,
 }
 
-/// What is varied.
+/// The parameters that are varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Case {
     order: &'static str,

@@ -90,7 +90,7 @@ impl PeerArgs {
         Ok(out)
     }
 
-    /// What the script printed; nothing when nobody asked.
+    /// Returns the output of the script; nothing if no peer was asked for.
     fn lines(&self, words: &[&str], rounds: u32) -> Result<Option<Vec<Line>>, String> {
         let Some(Peer::Sendmail) = self.peer else { return Ok(None) };
         let named = self.peers.clone().or_else(|| std::env::var_os("POSTLAB_PEERS").map(PathBuf::from));

@@ -1,4 +1,4 @@
-//! What differs among queue directories and senders, as S0 compared them.
+//! Differences among queue directories and senders, as S0 compared them.
 
 use super::{
     create::{Cell, POINT, Run},
@@ -36,7 +36,7 @@ pub(super) fn text(cells: &[Cell], runs: &[Run]) -> Result<String, String> {
     Ok(out)
 }
 
-/// What a cell is compared with.
+/// Returns the cells that a cell is compared with.
 fn references(cells: &[Cell], i: usize) -> impl Iterator<Item = &Cell> {
     let cell = cells[i];
     let before = cells[..i]

@@ -24,7 +24,7 @@ use svg::{Group, dots, lines};
 /// Make one HTML page of result directories
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// What `postlab run` made
+    /// Result directories of `postlab run`
     #[arg(required = true)]
     directories: Vec<PathBuf>,
     /// The page
@@ -51,7 +51,7 @@ pub(crate) fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// What a result directory holds.
+/// Returns the section of a result directory.
 pub(crate) fn section(directory: &Path) -> Result<String, String> {
     let (scenario, machine, runs) = read(directory)?;
     if runs.is_empty() {
@@ -146,7 +146,7 @@ fn table(scenario: &Scenario, runs: &[Run]) -> String {
     out + "</table></div>\n<p class=\"note\">Median of the runs (smallest–largest). Lab CPU is source and sink together.</p>\n"
 }
 
-/// Where the time of a message goes, for the last run of each case.
+/// Returns the times of a message by phase, for the last run of each case.
 fn phases(scenario: &Scenario, runs: &[Run]) -> String {
     let mut out =
         "<details><summary>Times by phase, last run of each case</summary><div class=\"wide\"><table>\n\

@@ -22,7 +22,7 @@ use steps::{Expectation, Step};
 
 /// Repeat the experiments of the 2002–2005 papers, and print each figure beside theirs
 ///
-/// What is done already is not done again: remove the directory, or name another, to begin anew.
+/// A step that is done already is not done again: remove the directory, or name another, to begin anew.
 #[derive(Debug, Args)]
 pub(crate) struct ReproduceArgs {
     /// The paper whose experiments are repeated
@@ -31,7 +31,7 @@ pub(crate) struct ReproduceArgs {
     /// Little of each, in less than five minutes; the figures are rough
     #[arg(long)]
     quick: bool,
-    /// Where results go [default: results/reproduce, or results/reproduce-quick]
+    /// Directory of the results [default: results/reproduce, or results/reproduce-quick]
     #[arg(long, value_name = "DIRECTORY")]
     results: Option<PathBuf>,
     /// A directory on the disk to measure
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<bool, String> {
     Ok(good)
 }
 
-/// What a step printed, now or before.
+/// Returns the output of a step, from now or from before.
 fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, String> {
     let path = results.join(format!("{}.txt", step.name));
     if let Some(text) = kept(&path, step) {
@@ -134,7 +134,7 @@ fn output(step: &Step, results: &Path, stop: &AtomicBool) -> Result<String, Stri
     Ok(text)
 }
 
-/// What it says and how it ends; a wish to end is handed on.
+/// Runs a command to its end and returns its output; a wish to end is handed on.
 fn run_to_end(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -147,7 +147,7 @@ fn run_to_end(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
     })
 }
 
-/// What came until the pipe was closed or broke.
+/// Returns the bytes that came until the pipe was closed or broke.
 fn all_of(pipe: Option<impl io::Read>) -> Vec<u8> {
     let mut text = Vec::new();
     let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut text));
@@ -159,16 +159,16 @@ fn head(step: &Step) -> String {
     format!("$ postlab {}\n", step.words.join(" "))
 }
 
-/// What the same command printed before.
+/// Returns the output that the step's command printed before.
 fn kept(path: &Path, step: &Step) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.strip_prefix(&head(step)).map(str::to_owned)
 }
 
-/// What came of all of them.
+/// The results of all steps.
 struct Table {
     machine: Vec<(String, String)>,
-    /// What takes trust from all figures.
+    /// Warnings that take trust from all figures.
     warnings: Vec<String>,
     rows: Vec<Row>,
 }

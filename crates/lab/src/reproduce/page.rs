@@ -108,7 +108,7 @@ fn figures(rows: &[Row]) -> String {
     out + "</table></div>\n<p class=\"note\">Medians, or ratios of medians; their spread, N and durability stand in what each step printed, below.</p>\n"
 }
 
-/// What each step printed.
+/// Returns the output of each step.
 fn outputs(rows: &[Row], results: &Path) -> String {
     let mut out = "<h2>What each step printed</h2>\n".to_owned();
     let mut steps: Vec<&str> = rows.iter().map(|row| row.step).collect();

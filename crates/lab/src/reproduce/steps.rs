@@ -12,7 +12,7 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) words: Vec<String>,
     pub(super) env: Vec<(String, String)>,
-    /// Why it cannot be run here.
+    /// The reason why it cannot be run here.
     pub(super) needs: Option<String>,
     pub(super) expects: Vec<Expectation>,
 }
@@ -22,9 +22,9 @@ pub(super) struct Expectation {
     pub(super) what: &'static str,
     pub(super) seed: String,
     pub(super) unit: &'static str,
-    /// What counts as the same finding; none where only the machines differ.
+    /// The range of figures that agree with the finding; none where only the machines differ.
     pub(super) agrees: Option<Range<f64>>,
-    /// Why it may not be.
+    /// The reason why a figure may not agree.
     pub(super) why: &'static str,
     pub(super) value: Reader,
 }

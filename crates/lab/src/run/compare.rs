@@ -22,9 +22,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 pub(crate) struct CompareArgs {
     /// The reference
     a: PathBuf,
-    /// What is compared with it
+    /// The results to compare with it
     b: PathBuf,
-    /// How sure a difference must be: 80, 90, 95, 98, 99 or 99.5
+    /// Confidence that a difference needs, in percent: 80, 90, 95, 98, 99 or 99.5
     #[arg(short = 'c', value_name = "PERCENT", default_value = "95", value_parser = Confidence::parse)]
     confidence: Confidence,
 }
@@ -36,13 +36,13 @@ struct Side {
     runs: Vec<Run>,
 }
 
-/// What came of a case.
+/// The result of comparing a case.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     /// In hundredths of the reference, if the difference is proven.
     Differs(f64),
     Same,
-    /// Why nothing can be said.
+    /// The reason why nothing can be said.
     Undecided(String),
 }
 
@@ -97,7 +97,7 @@ fn shared(a: &Side, b: &Side) -> Vec<(Name, Name)> {
     named(a).into_iter().filter_map(|(key, name)| Some((name, *theirs.get(&key)?))).collect()
 }
 
-/// What is sent and taken in another way.
+/// Returns the differences between the loads and the sinks of two scenarios.
 fn load_differences(a: &Scenario, b: &Scenario) -> Vec<String> {
     let load = |s: &Scenario| (s.load.options.clone(), s.load.messages, s.sink.options.clone());
     let mut told: Vec<String> = (load(a) != load(b)).then(|| "the load".to_owned()).into_iter().collect();
@@ -122,7 +122,7 @@ fn rates(side: &Side, name: Name) -> Vec<f64> {
     cases.get(&name).into_iter().flatten().map(|run| run.drained_rate).collect()
 }
 
-/// What takes trust from a difference that is told.
+/// Returns the remarks that take trust from a difference that is told.
 fn caveats(outcome: &Outcome, sides: [(&Side, Name); 2]) -> Vec<String> {
     if !matches!(outcome, Outcome::Differs(_)) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What must be known before a case's figures are believed: artefacts of the laboratory and of the machine,
+//! Remarks that must be read before a case's figures are believed: artefacts of the laboratory and of the machine,
 //! named.
 
 use super::runner::{Kind, Run};

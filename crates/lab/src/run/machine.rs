@@ -76,7 +76,7 @@ impl Machine {
         })
     }
 
-    /// What must be the same for two results to be comparable, and is not.
+    /// Returns the differences that make two results incomparable.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let pairs = [
             ("processor", &self.cpu, &other.cpu),
@@ -127,7 +127,7 @@ fn versions() -> BTreeMap<String, String> {
     found.filter(|(_, version)| !version.is_empty()).collect()
 }
 
-/// What a program says first; nothing if there is none.
+/// Returns the first line of a program's output; nothing if there is none.
 fn first_line(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output();
     let Ok(output) = output.map(|o| if o.status.success() { o.stdout } else { Vec::new() }) else {

@@ -1,4 +1,4 @@
-//! What an MTA uses while mail goes through it: processor, memory, its processes, its disk.
+//! The resources that an MTA uses while mail goes through it: processor, memory, its processes, its disk.
 
 use super::scenario::Mta;
 use crate::{
@@ -23,7 +23,7 @@ pub(super) struct ResourceMonitor<'a> {
     watch: Mutex<(Watch, u64)>,
 }
 
-/// What it says.
+/// The resources that were measured.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) cpu_us_per_message: Option<f64>,
@@ -78,7 +78,7 @@ fn resident_kib(pid: u32) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Where the MTA's control group is; one that is only named, in either version's place.
+/// Returns the directory of the MTA's control group; of one that is only named, in either version's place.
 fn group(mta: &Mta) -> Option<PathBuf> {
     let name = mta.cgroup.as_deref()?;
     let places = ["/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"].map(|place| Path::new(place).join(name));

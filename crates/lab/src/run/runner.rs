@@ -30,7 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Which part of an experiment.
+/// A part of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -46,11 +46,11 @@ pub(crate) struct Moment {
     pub(crate) received: u64,
 }
 
-/// Which run.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Case<'a> {
     pub(crate) scenario: &'a Scenario,
-    /// Where the scenario lies, for its scripts.
+    /// Directory of the scenario, for its scripts.
     pub(crate) directory: &'a Path,
     pub(crate) variant: &'a Variant,
     pub(crate) kind: Kind,
@@ -58,7 +58,7 @@ pub(crate) struct Case<'a> {
     pub(crate) sessions: u32,
 }
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) kind: Kind,
@@ -87,7 +87,7 @@ pub(crate) struct Run {
     /// All the MTA's processes together, at their highest.
     #[serde(default)]
     pub(crate) mta_peak_mib: Option<f64>,
-    /// What the MTA's processes used, by name: how many, and how much.
+    /// Resources that the MTA's processes used, by name: the number of processes, and their usage.
     #[serde(default)]
     pub(crate) processes: BTreeMap<String, (u32, Usage)>,
     /// Connections that were open and silent meanwhile.

@@ -14,7 +14,7 @@ use std::{
 pub(crate) struct Scenario {
     /// Names the result.
     pub(crate) title: String,
-    /// What is believed before the run.
+    /// The belief before the run.
     #[serde(default)]
     pub(crate) hypothesis: String,
     pub(crate) experiment: Experiment,
@@ -24,12 +24,12 @@ pub(crate) struct Scenario {
     pub(crate) load: Load,
     #[serde(default)]
     pub(crate) sink: SinkTable,
-    /// Where the mail goes through; `relay` needs it.
+    /// The MTA that the mail goes through; `relay` needs it.
     pub(crate) mta: Option<Mta>,
-    /// What should come out, in figures; beside it stands what did.
+    /// The expected results, in figures; the results stand beside them.
     #[serde(default)]
     pub(crate) prediction: String,
-    /// What is varied; each is run with each number of sessions. None: one that varies nothing.
+    /// The variants; each is run with each number of sessions. None: one that varies nothing.
     #[serde(default)]
     pub(crate) variant: Vec<Variant>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Variant {
     /// Run by the shell before the MTA starts and behind its end.
     pub(crate) before: Option<String>,
     pub(crate) after: Option<String>,
-    /// What an accepted message survives: stands beside each figure.
+    /// The events that an accepted message survives; the text stands beside each figure.
     #[serde(default)]
     pub(crate) durability: String,
     /// Set when the variant may lose accepted mail: each of its rows is stamped.
@@ -61,7 +61,7 @@ pub(crate) struct Variant {
     pub(crate) is_unsafe: bool,
 }
 
-/// What is done.
+/// The kind of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Experiment {
@@ -71,7 +71,7 @@ pub(crate) enum Experiment {
     Relay,
 }
 
-/// What the source sends.
+/// The mail that the source sends.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Load {
@@ -89,7 +89,7 @@ pub(crate) struct Load {
     pub(crate) warm_up: u64,
 }
 
-/// Where the mail ends.
+/// The sink that takes the mail at its end.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SinkTable {
@@ -112,7 +112,7 @@ pub(crate) struct Mta {
     pub(crate) stop: Option<String>,
     /// The control group of the MTA, for processor time and memory: a path, or a name below /sys/fs/cgroup or its cpuacct
     pub(crate) cgroup: Option<String>,
-    /// What its 250 means for a message, where no variant says so.
+    /// The events that a message survives after a 250 of the MTA, where no variant says so.
     #[serde(default)]
     pub(crate) durability: String,
     /// On the disk its queue lies on, for writes and syncs a message.
@@ -177,12 +177,12 @@ impl Scenario {
         Ok(())
     }
 
-    /// What is varied; at least one that varies nothing.
+    /// Returns the variants; at least one that varies nothing.
     pub(crate) fn variants(&self) -> Vec<Variant> {
         if self.variant.is_empty() { vec![Variant::default()] } else { self.variant.clone() }
     }
 
-    /// How many messages a run has.
+    /// Returns the number of messages of a run.
     pub(crate) fn messages(&self, is_ceiling: bool) -> u64 {
         let load = &self.load;
         match (is_ceiling, self.experiment) {

@@ -1,4 +1,4 @@
-//! What a scenario's runs say, in a table: medians with their spread, the ceiling beside each relay.
+//! The results of a scenario's runs, in a table: medians with their spread, the ceiling beside each relay.
 
 use super::{
     detect,
@@ -44,7 +44,7 @@ pub(crate) const COLUMNS: [Column; 10] = [
     ("lab µs/msg", |r| Some(r.source.cpu_us_per_message)),
 ];
 
-/// What accepted mail survives in a case.
+/// Returns the events that accepted mail survives in a case.
 pub(crate) fn durability(scenario: &Scenario, (_, variant, kind): Name) -> String {
     let Some(mta) = scenario.mta.as_ref().filter(|_| kind == Kind::Relay) else { return "no store".into() };
     let variants = scenario.variants();
@@ -53,7 +53,7 @@ pub(crate) fn durability(scenario: &Scenario, (_, variant, kind): Name) -> Strin
     if variant.is_unsafe { format!("UNSAFE {text}") } else { text.clone() }
 }
 
-/// What a case is called.
+/// Returns the name of a case.
 pub(crate) fn label(scenario: &Scenario, (_, variant, kind): Name) -> String {
     let variants = scenario.variants();
     let variant = variants.get(variant).map(|v| v.name.as_str()).unwrap_or_default();
@@ -86,7 +86,7 @@ pub(crate) fn text(scenario: &Scenario, runs: &[Run]) -> String {
     aligned(&rows) + &shares + &remarks
 }
 
-/// How much of its ceiling each relay reaches.
+/// Returns the share of its ceiling that each relay reaches.
 fn shares(scenario: &Scenario, runs: &[Run]) -> String {
     let cases = cases(scenario, runs);
     let median = |runs: &Vec<&Run>| column(runs, |r| Some(r.drained_rate)).map(|s| s.median);

@@ -10,7 +10,7 @@ use crate::address::{Endpoint, Family};
 use clap::{ArgAction, Args, ValueEnum};
 use std::{path::PathBuf, time::Duration};
 
-/// How sessions share the machine.
+/// The concurrency model of the sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Model {
     /// An event loop for every two cores; the fastest
@@ -32,7 +32,7 @@ pub(crate) struct SinkArgs {
     /// Show this help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// How sessions share the machine
+    /// Concurrency model of the sessions
     #[arg(long, value_enum, default_value = "event")]
     pub(crate) model: Model,
     /// Event loops, workers of the pool or of the runtime [default: one for two cores; for the pool 64]
@@ -168,7 +168,7 @@ pub(crate) struct SinkArgs {
 }
 
 impl SinkArgs {
-    /// How sessions behave.
+    /// Returns the rules of every session.
     pub(crate) fn rules(&self) -> Rules {
         let mut delays = [None; COUNT];
         for (verb, delay) in &self.delays {
@@ -211,7 +211,7 @@ impl SinkArgs {
         }
     }
 
-    /// When it is enough.
+    /// Returns the bounds of the sink.
     pub(crate) fn bounds(&self) -> Bounds {
         Bounds {
             sessions: self.max_sessions as usize,
@@ -222,7 +222,7 @@ impl SinkArgs {
         }
     }
 
-    /// How to listen.
+    /// Returns the settings of the listening sockets.
     pub(crate) fn listening(&self) -> listen::Settings {
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
@@ -232,7 +232,7 @@ impl SinkArgs {
         listen::Settings { family, backlog: self.backlog, window_bytes: self.window.map(|w| w as usize) }
     }
 
-    /// Where messages are kept, if they are.
+    /// Returns the settings of the files that keep messages, if any are kept.
     pub(crate) fn dump(&self) -> Option<dump::Settings> {
         let (template, appends) = match (&self.dump_template, &self.append_template) {
             (Some(template), _) => (template, false),

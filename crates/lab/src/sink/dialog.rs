@@ -13,7 +13,7 @@ use smtp::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// What the driver does next. Before `Read`, `Pause` and `Close` it writes the output.
+/// The next action of the driver. Before `Read`, `Pause` and `Close` it writes the output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next<'a> {
     /// Read more behind what is left of the input.
@@ -30,7 +30,7 @@ pub(crate) enum Next<'a> {
     Close,
 }
 
-/// What is said when the pause is over.
+/// The output that follows when the pause is over.
 #[derive(Debug)]
 enum Held {
     Reply(Vec<u8>),
@@ -76,7 +76,7 @@ pub(crate) enum Note {
     Shown(String),
 }
 
-/// What every session of a sink shares.
+/// The data that all sessions of a sink share.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     rules: Arc<Rules>,
@@ -138,7 +138,7 @@ impl Dialog {
         &mut self.output
     }
 
-    /// What HELO, EHLO or LHLO said.
+    /// Returns the argument of HELO, EHLO or LHLO.
     pub(crate) fn hello(&self) -> Option<&str> {
         self.hello.as_deref()
     }

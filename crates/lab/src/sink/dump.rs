@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-/// Which files, and what stands before each message.
+/// The settings of the files, and of the lines before each message.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// For strftime(3).

@@ -10,7 +10,7 @@ use rustix::{
     },
 };
 
-/// What -4, -6, -T and the backlog say.
+/// The settings of -4, -6, -T and the backlog.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) family: Family,

@@ -1,4 +1,4 @@
-//! Where -s and -v write: the system log, and standard error.
+//! The output of -s and -v: the system log, and standard error.
 
 use super::dialog::Note;
 use std::os::unix::net::UnixDatagram;

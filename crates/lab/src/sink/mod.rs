@@ -74,7 +74,7 @@ impl Sink {
         Ok(Self { state, listeners, wakers })
     }
 
-    /// What it counts, and how it is stopped.
+    /// Returns the state: the counters, and the means to stop the sink.
     pub(crate) fn state(&self) -> Arc<SinkState> {
         self.state.clone()
     }

@@ -1,9 +1,9 @@
-//! What a sink announces, refuses and delays: smtp-sink's options, checked.
+//! The announcements, refusals and delays of a sink: smtp-sink's options, checked.
 
 use super::verb::{COUNT, Verb, VerbSet};
 use std::time::Duration;
 
-/// How one sink behaves in every session.
+/// The behaviour of one sink in every session.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     /// In the greeting and in HELO's and EHLO's reply.
@@ -40,7 +40,7 @@ pub(crate) struct Rules {
     pub(crate) verbose: bool,
 }
 
-/// What EHLO announces.
+/// The extensions that EHLO announces.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) esmtp: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Offer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delay {
     pub(crate) unit: Duration,
-    /// Where given: how often of 100 the die asks for one more unit.
+    /// Chance of one more unit, in percent, where given.
     pub(crate) odds: Option<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Delay {
         Ok(Self { unit: seconds_of(seconds)?, odds: odds.transpose()? })
     }
 
-    /// How long this time; `roll` gives 0 to 99. The die decides at most a thousand times.
+    /// Returns the length of this pause; `roll` gives 0 to 99. The die decides at most a thousand times.
     pub(crate) fn draw(self, mut roll: impl FnMut() -> u8) -> Duration {
         let Some(odds) = self.odds else { return self.unit };
         let rolls = (1..1000).take_while(|_| roll() < odds).count() + 1;

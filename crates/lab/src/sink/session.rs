@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// What the model does next, once the output is written.
+/// The next action of the model, once the output is written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Read, and call [`Session::advance`] with the bytes.

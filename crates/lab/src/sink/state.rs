@@ -1,4 +1,4 @@
-//! What all sessions of a running sink share: rules, counts, and when it is enough.
+//! State that all sessions of a running sink share: rules, counts, and the conditions of its end.
 
 use super::{dialog::Shared, dump};
 use crate::checksum::{self, Verdict};
@@ -33,10 +33,10 @@ pub(crate) struct Bounds {
 /// For sessions that are open when it is enough.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Where no more files may be open, until another look.
+/// Pause before another look, where no more files may be open.
 pub(crate) const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// What happened since the start.
+/// The numbers of events since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) sessions: AtomicU64,
@@ -202,13 +202,13 @@ impl SinkState {
         self.stopping.load(Relaxed)
     }
 
-    /// When the last message was taken.
+    /// Returns the time at which the last message was taken.
     pub(crate) fn last_message(&self) -> Option<Instant> {
         let at = self.last_ns.load(Relaxed);
         (at > 0).then(|| self.started + Duration::from_nanos(at))
     }
 
-    /// What happened so far.
+    /// Returns the numbers of events so far.
     pub(crate) fn counts(&self) -> SinkCounts {
         let c = &self.counts;
         let nanoseconds = self.last_ns.load(Relaxed).saturating_sub(self.first_ns.load(Relaxed));

@@ -26,7 +26,7 @@ pub(crate) enum Verb {
     Other,
 }
 
-/// How many there are: the length of a table with one entry for each.
+/// Number of verbs: the length of a table with one entry for each.
 pub(crate) const COUNT: usize = Verb::Other as usize + 1;
 
 /// Verbs that have a name.

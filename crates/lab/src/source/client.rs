@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How the session begins.
+/// The way in which the session begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// No HELO at all (-o).
@@ -33,7 +33,7 @@ pub(crate) enum Style {
 pub(crate) struct ClientSession {
     connection: Connection,
     style: Style,
-    /// When each command that waits for its reply was said.
+    /// Time of each command that waits for its reply.
     said: VecDeque<Instant>,
     /// The begin of a reply.
     partial: Vec<u8>,
@@ -55,12 +55,12 @@ impl ClientSession {
         }
     }
 
-    /// What is to be written, in order.
+    /// Returns the octets to be written, in order.
     pub(crate) fn output(&mut self) -> &mut VecDeque<Bytes> {
         &mut self.output
     }
 
-    /// What is waited for now; none between messages.
+    /// Returns the phase of the reply that is waited for; none between messages.
     pub(crate) fn waits_for(&self) -> Option<Phase> {
         self.connection.expected_replies().next().map(Phase::from)
     }
@@ -205,7 +205,7 @@ impl ClientSession {
 /// A server that says more before it ends a reply is none.
 const REPLY_MAX: usize = 64 * 1024;
 
-/// Where the first reply of `partial` and `bytes` together ends, as an offset in `bytes`. A line that is
+/// Returns the end of the first reply of `partial` and `bytes` together, as an offset in `bytes`. A line that is
 /// no part of a reply counts as one: the connection says what is wrong with it.
 fn end_of_reply(partial: &[u8], bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
@@ -233,7 +233,7 @@ fn goes_on(line: &[u8]) -> bool {
     matches!(line, [b'0'..=b'9', _, _, b'-', ..])
 }
 
-/// How long the longest wait may be, by what is waited for (RFC 5321 §4.5.3.2), when nothing is set.
+/// Longest wait for a reply (RFC 5321 §4.5.3.2), when nothing is set.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What a source measures: times by phase, and failures by kind. Each loop has its own; they are added
+//! The measurements of a source: times by phase, and failures by kind. Each loop has its own; they are added
 //! at the end.
 
 use hdrhistogram::Histogram;
 use smtp::client::ExpectedReply;
 use std::{collections::BTreeMap, fmt, time::Duration};
 
-/// What is timed.
+/// A phase that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
@@ -76,7 +76,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Why something failed.
+/// The cause of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// A reply of 400 or more.

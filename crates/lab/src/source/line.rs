@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// What an event meant.
+/// The meaning of an event.
 #[derive(Debug)]
 pub(crate) enum Moved {
     /// The connection is there.
@@ -92,7 +92,7 @@ impl Line {
         }
     }
 
-    /// What came with an event.
+    /// Notes the flags of an event.
     pub(crate) fn sees(&mut self, flags: epoll::EventFlags) {
         self.ended |= flags.contains(epoll::EventFlags::RDHUP);
     }

@@ -1,4 +1,4 @@
-//! Which message is sent when. Messages are numbered; a number is its ticket, and at an open-loop rate
+//! The order and the times of messages. Messages are numbered; a number is its ticket, and at an open-loop rate
 //! it says when the message is due, whether a session was free by then or not.
 
 use std::{
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     next: AtomicU64,
     done: AtomicU64,
     stopped: AtomicBool,
-    /// When each further `every` messages were done, if anybody wants to know.
+    /// Number of messages between two marks; 0: no marks.
     every: u64,
     marks: Mutex<Vec<Duration>>,
 }
@@ -58,7 +58,7 @@ impl Plan {
         self.marks.lock().map(|marks| marks.clone()).unwrap_or_default()
     }
 
-    /// When the run began.
+    /// Returns the time at which the run began.
     pub(crate) fn begin(&self) -> Instant {
         self.begin
     }
@@ -85,7 +85,7 @@ impl Plan {
         done
     }
 
-    /// How many there are, and how many are done.
+    /// Returns the number of messages that are done, and the number of all.
     pub(crate) fn progress(&self) -> (u64, u64) {
         (self.done.load(Relaxed), self.count)
     }

@@ -1,4 +1,4 @@
-//! What a source prints at its end: for people, or as JSON.
+//! The output of a source at its end: for people, or as JSON.
 
 use super::counts::{Phase, SourceCounts};
 use serde::{Deserialize, Serialize};

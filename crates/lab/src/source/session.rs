@@ -1,5 +1,5 @@
-//! What one of the source's sessions does next: take a ticket, connect, send, pause, quit. Knows
-//! time as an argument and no sockets.
+//! The next action of one of the source's sessions: take a ticket, connect, send, pause, quit. Gets
+//! time as an argument and has no sockets.
 
 use super::{
     client::ClientSession,
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the loop does for a session.
+/// An action of the loop for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Make a connection.
@@ -39,7 +39,7 @@ pub(crate) enum Turn {
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     client_session: Option<ClientSession>,
-    /// When the attempt under way began.
+    /// Time at which the attempt under way began.
     connecting: Option<Instant>,
     /// Attempts at this connection that came to nothing, and whose turn it was at the first of them.
     failed_attempts: u32,
@@ -68,7 +68,7 @@ pub(crate) struct Session {
 const RESET_PAUSE: Duration = Duration::from_millis(10);
 
 impl Session {
-    /// What is to be written.
+    /// Returns the octets to be written.
     pub(crate) fn output(&mut self) -> Option<&mut VecDeque<Bytes>> {
         self.client_session.as_mut().map(ClientSession::output)
     }
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// Where this attempt goes.
+    /// Returns the address of this attempt.
     pub(crate) fn address<'s>(&mut self, setup: &'s Setup) -> &'s SocketAddrAny {
         let first = *self.turn.get_or_insert_with(|| setup.next_turn());
         setup.address(first.wrapping_add(self.failed_attempts as usize))
@@ -182,7 +182,7 @@ impl Session {
         self.hangs_up = true;
     }
 
-    /// What comes next. May be asked at any time.
+    /// Returns the next action. May be called at any time.
     pub(crate) fn turn(
         &mut self,
         setup: &Setup,

@@ -1,4 +1,4 @@
-//! What all sessions of a source share, and nobody changes.
+//! Settings that all sessions of a source share, and nobody changes.
 
 use super::{client::Style, template::MessageTemplate, transcript::Transcript};
 use rustix::net::SocketAddrAny;
@@ -47,7 +47,7 @@ pub(crate) struct Setup {
     pub(crate) rest: Option<Rest>,
     pub(crate) shows_count: bool,
     pub(crate) transcript: Transcript,
-    /// Where connections come from; they take turns. None: as the system likes.
+    /// Addresses from which connections are made; they take turns. None: as the system likes.
     pub(crate) locals: Vec<IpAddr>,
     pub(crate) next_local: AtomicUsize,
     pub(crate) addresses: Vec<SocketAddrAny>,
@@ -65,7 +65,7 @@ impl Setup {
         &self.addresses[turn % self.addresses.len()]
     }
 
-    /// How many messages a new connection carries at most.
+    /// Returns the largest number of messages for a new connection.
     pub(crate) fn messages_on_connection(&self) -> u32 {
         self.per_connection.map_or(u32::MAX, |most| fastrand::u32(1..=most))
     }
@@ -75,14 +75,14 @@ impl Setup {
         self.tls.is_some() && (self.tls_percent >= 100 || fastrand::u8(..100) < self.tls_percent)
     }
 
-    /// Where the next connection comes from.
+    /// Returns the local address of the next connection.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         let next = self.next_local.fetch_add(1, Relaxed);
         let address = self.locals.get(next % self.locals.len().max(1))?;
         Some(SocketAddr::new(*address, 0))
     }
 
-    /// How long a session rests now.
+    /// Returns the length of a session's pause.
     pub(crate) fn rest(&self) -> Option<Duration> {
         self.rest.map(|rest| match rest {
             Rest::Fixed(time) => time,

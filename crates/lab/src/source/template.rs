@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-/// What -f, -t, -l, -F, -S, -r, -N and -o say.
+/// The values of -f, -t, -l, -F, -S, -r, -N and -o.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) from: String,
@@ -31,7 +31,7 @@ pub(crate) struct Options {
     pub(crate) body: Body,
 }
 
-/// What is sent.
+/// The content that is sent.
 #[derive(Debug, Clone)]
 pub(crate) enum Body {
     /// A few lines.

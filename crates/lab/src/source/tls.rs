@@ -9,7 +9,7 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// How to speak TLS with the server at `endpoint`.
+/// Returns the settings of TLS for the server at `endpoint`, and the server's name.
 pub(crate) fn client(endpoint: &Endpoint) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();

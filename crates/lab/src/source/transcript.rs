@@ -1,4 +1,4 @@
-//! Where conversations are shown: standard error, or files.
+//! Transcripts of conversations: on standard error, or in files.
 
 use std::{
     fs::File,

@@ -27,7 +27,7 @@ pub(crate) struct StatArgs {
     /// Column of the numbers, from 1
     #[arg(short = 'C', value_name = "COLUMN", default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
     column: u16,
-    /// How sure a difference must be: 80, 90, 95, 98, 99 or 99.5
+    /// Confidence that a difference needs, in percent: 80, 90, 95, 98, 99 or 99.5
     #[arg(short = 'c', value_name = "PERCENT", default_value = "95", value_parser = Confidence::parse)]
     confidence: Confidence,
     /// Characters between columns

@@ -12,7 +12,7 @@ pub(crate) fn mark(index: usize) -> char {
     MARKS.get(index + 1).map_or('?', |m| char::from(*m))
 }
 
-/// Where a value stands in the picture.
+/// The scale of the picture, which gives a value its column.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     start: f64,

@@ -11,7 +11,7 @@ pub(crate) struct Sample {
     sum: f64,
 }
 
-/// Which numbers of a file.
+/// The column of a file that holds the numbers, and the delimiters.
 #[derive(Debug, Clone)]
 pub(crate) struct Columns {
     /// From 1.
@@ -61,12 +61,12 @@ impl Sample {
         &self.points
     }
 
-    /// How many.
+    /// Returns the number of points.
     pub(crate) fn len(&self) -> usize {
         self.points.len()
     }
 
-    /// How many, for reckoning.
+    /// Returns the number of points, for reckoning.
     pub(crate) fn n(&self) -> f64 {
         self.points.len() as f64
     }

@@ -1,4 +1,4 @@
-//! What repeats of one measurement say together.
+//! Statistics of the repeats of one measurement.
 
 /// Median, smallest and largest.
 #[derive(Debug, Clone, Copy, PartialEq)]

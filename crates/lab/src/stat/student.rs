@@ -3,7 +3,7 @@
 use super::{format::general, sample::Sample};
 use statrs::distribution::{ContinuousCDF as _, Normal, StudentsT};
 
-/// How sure a difference must be. The words are ministat's.
+/// The confidence that a difference needs. The words are ministat's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Confidence {
     pub(crate) percent: f64,
@@ -22,7 +22,7 @@ const LEVELS: [Confidence; 6] = [
     Confidence { percent: 99.5, quantile: 0.999 },
 ];
 
-/// Where the last column of ministat's table is a little less than t, by degrees of freedom.
+/// Values of the last column of ministat's table that are a little less than t, by degrees of freedom.
 const MISPRINTS: [(usize, f64); 6] =
     [(7, 4.782), (8, 4.499), (9, 4.296), (10, 4.143), (11, 4.024), (12, 3.929)];
 
@@ -57,7 +57,7 @@ fn unsupported(text: &str) -> String {
     format!("no support for the confidence level `{text}`: 80, 90, 95, 98, 99 or 99.5")
 }
 
-/// What the test says.
+/// The result of the test.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
     pub(crate) confidence: Confidence,

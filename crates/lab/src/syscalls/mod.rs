@@ -51,7 +51,7 @@ pub(crate) struct SyscallsArgs {
     command: Vec<String>,
 }
 
-/// What counts.
+/// The program that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Counter {
     Bpftrace,

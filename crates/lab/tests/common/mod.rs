@@ -93,7 +93,7 @@ impl Sink {
         rustix::process::kill_process(Pid::from_child(&self.child), rustix::process::Signal::INT).unwrap();
     }
 
-    /// What it printed at its end, read as JSON.
+    /// Returns the output at the end, read as JSON.
     pub(crate) fn tally(self) -> serde_json::Value {
         serde_json::from_str(self.output().trim()).unwrap()
     }

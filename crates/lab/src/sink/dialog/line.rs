@@ -108,7 +108,7 @@ impl Dialog {
         }
     }
 
-    /// What later steps and the dump need to know of a line that was passed.
+    /// Notes the facts that later steps and the dump need of a line that was passed.
     fn remember(&mut self, verb: Verb, line: &[u8]) {
         let accepted = matches!(self.connection.output().first(), Some(b'2' | b'3'));
         match verb {

@@ -4,7 +4,7 @@ fn shared(rules: Rules) -> Shared {
     Shared::new(Arc::new(rules))
 }
 
-/// What the sink says to `input`, with pauses shown as `[seconds]`, and what it made of it.
+/// Returns the output of the sink for `input`, with pauses shown as `[seconds]`, and the events of the dialog.
 fn dialog(rules: Rules, input: &[u8], piece_length: usize) -> (String, Vec<String>) {
     let mut dialog = Dialog::new(&shared(rules));
     let (mut said, mut events, mut buffer) = (String::new(), Vec::new(), Vec::new());
