@@ -38,7 +38,7 @@ const LINES: &[&str] = &[
     "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
 ];
 
-/// Converts any content: it is converted in the same way at every split, the result is text of 7 bits in
+/// Converts any content: the split does not change the result, the result is text of 7 bits in
 /// lines that every server takes, and converting it again changes nothing. The first byte chooses the split.
 pub fn seven_bit_content(bytes: &[u8]) {
     let Some((split, content)) = bytes.split_first() else { return };

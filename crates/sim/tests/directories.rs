@@ -1,4 +1,4 @@
-//! Faults that the simulator found in queue directories, each with the shortest story that shows it, and faults that
+//! Faults that the simulator found in queue directories, each with the shortest case that shows it, and faults that
 //! it would hardly ever find.
 
 use mail::{

@@ -1,4 +1,4 @@
-//! Faults that the simulator found, each with the shortest story that shows it.
+//! Faults that the simulator found, each with the shortest case that shows it.
 
 use mail::{Content, Envelope, ForwardPath, Message, QueueId, Recipient, ReversePath, UnixMillis};
 use sim::mutant::Mutant;

@@ -168,7 +168,7 @@ fn kept(path: &Path, step: &Step) -> Option<String> {
 /// The results of all steps.
 struct Table {
     machine: Vec<(String, String)>,
-    /// Warnings that take trust from all figures.
+    /// Warnings that make all figures less reliable.
     warnings: Vec<String>,
     rows: Vec<Row>,
 }

@@ -122,7 +122,7 @@ fn rates(side: &Side, name: Name) -> Vec<f64> {
     cases.get(&name).into_iter().flatten().map(|run| run.drained_rate).collect()
 }
 
-/// Returns the remarks that take trust from a difference that is told.
+/// Returns the remarks that make a reported difference less reliable.
 fn caveats(outcome: &Outcome, sides: [(&Side, Name); 2]) -> Vec<String> {
     if !matches!(outcome, Outcome::Differs(_)) {
         return Vec::new();

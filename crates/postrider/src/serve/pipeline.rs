@@ -13,7 +13,7 @@ use smtp::server::replies;
 use std::{future::Future, pin::Pin, time::Duration};
 use tokio::time::timeout;
 
-/// Time that a draft waits for a check; then its sender is told to try again.
+/// Time that a draft waits for a check; then its sender gets a temporary refusal.
 pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The configuration by which checks judge.
