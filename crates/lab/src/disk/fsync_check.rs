@@ -47,7 +47,7 @@ struct Evidence {
     disk_flushes: Option<u64>,
 }
 
-/// The conclusion from the observations.
+/// The verdict on the storage, from the observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
