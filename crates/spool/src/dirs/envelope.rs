@@ -46,6 +46,13 @@ pub(super) struct Filed {
     pub(super) damaged: Vec<u64>,
 }
 
+impl Filed {
+    /// Returns true if another reading of the same file has more: it ends later, or fewer of its lines are damaged.
+    pub(super) fn says_less_than(&self, other: &Self) -> bool {
+        (self.end, other.damaged.len()) < (other.end, self.damaged.len())
+    }
+}
+
 /// The reason why an envelope file cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unreadable {

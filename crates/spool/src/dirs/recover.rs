@@ -77,12 +77,12 @@ fn read_one(
     }
     let checksum = shared.checksum_of(id);
     let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer), checksum);
-    // Perhaps only memory has it wrong. A torn end is read again, too: it would be cut, and may be durable.
-    let is_doubtful = filed.as_ref().is_ok_and(|filed| filed.torn_bytes > 0) || filed.is_err();
+    // Perhaps only the page cache has it wrong. A torn end is read again, too: it would be cut, and may be durable.
+    let is_doubtful = !filed.as_ref().is_ok_and(|filed| filed.torn_bytes == 0 && filed.damaged.is_empty());
     if is_doubtful && disk.read_uncached(&named.file(), ENVELOPE_MAX, buffer).is_ok() {
         let again = envelope::read(QueueId(id), patched(listing, id, buffer), checksum);
         filed = match (filed, again) {
-            (Ok(filed), Ok(again)) if again.end < filed.end => Ok(filed),
+            (Ok(filed), Ok(again)) if again.says_less_than(&filed) => Ok(filed),
             (Ok(filed), Err(_)) => Ok(filed),
             (_, again) => again,
         };
