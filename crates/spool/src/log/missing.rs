@@ -76,12 +76,15 @@ impl Orphan {
             // The last batch of a log is never freed.
             return before.last().is_none_or(|(_, to)| follows(*to, first));
         }
+        // Segments are freed in the order of the log. Where an epoch begins behind the segment, batches between the two may
+        // have been freed with it.
         let mut end = last;
-        let has_all_behind = behind.iter().all(|(from, to)| {
-            let is_next = *from <= end || follows(end, *from);
-            end = end.max(*to);
-            is_next
-        });
+        let has_all_behind = behind[0].0 <= last + 1
+            && behind.iter().all(|(from, to)| {
+                let is_next = *from <= end || follows(end, *from);
+                end = end.max(*to);
+                is_next
+            });
         has_all_behind && !self.left.is_empty()
     }
 
@@ -124,7 +127,12 @@ mod tests {
             assert!(!orphan.is_missing(&behind, true));
         }
         // The batch that ended the message may have been in between.
-        for behind in [vec![(22, 30)], vec![(21, 25), (27, 30)], vec![(1, 10), (22, 30)]] {
+        for behind in [
+            vec![(22, 30)],
+            vec![(21, 25), (27, 30)],
+            vec![(1, 10), (22, 30)],
+            vec![(epoch::first(1), epoch::first(1) + 5)],
+        ] {
             assert!(!orphan.is_missing(&behind, false), "{behind:?}");
         }
         for kind in [Kind::Tombstone, Kind::Message] {
