@@ -266,3 +266,22 @@ fn a_flipped_bit_of_the_first_batch_does_not_overrule_the_copy_of_the_header() {
 fn a_page_that_memory_has_wrong_does_not_cut_outcomes_in_queue_directories() {
     sim::run::heal(1_200_002_127, sim::backend::Backend::QueueDirs, Mutant::None).unwrap();
 }
+
+/// A page of an envelope file that only memory has wrong made a line unreadable before a later one, and durable outcomes
+/// were ignored.
+#[test]
+fn a_page_that_memory_has_wrong_between_others_loses_no_outcomes_in_queue_directories() {
+    sim::run::heal(1_410_001_786, sim::backend::Backend::QueueDirs, Mutant::None).unwrap();
+}
+
+/// Segments that were freed stood between a segment whose index file was left and the first batch of the next epoch.
+#[test]
+fn a_segment_that_was_freed_before_an_epoch_began_is_not_missing() {
+    sim::run::run(1_310_022_385, sim::backend::Backend::Log, Mutant::None).unwrap();
+}
+
+/// The write of a new header is lost, and its copy is damaged: the first block still says that the segment was freed.
+#[test]
+fn a_header_of_an_earlier_generation_does_not_hide_the_batches_of_a_segment() {
+    sim::run::decay(1_310_003_716, sim::backend::Backend::Log, Mutant::None).unwrap();
+}

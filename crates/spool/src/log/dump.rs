@@ -224,7 +224,7 @@ fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(LogItem<'_>)) -> Result<Vec<Op
 fn one_segment(opened: &Opened, each: &mut dyn FnMut(LogItem<'_>)) -> Result<(), SpoolFailure> {
     let Opened { name, file, size_bytes, header } = opened;
     let (seed, end) = match header {
-        FoundHeader::Free => {
+        FoundHeader::Free(_) => {
             each(LogItem::Empty { name });
             return Ok(());
         }

@@ -24,8 +24,8 @@ pub(super) enum FoundHeader {
         /// The number of the first batch that can be read.
         first_batch: u64,
     },
-    /// Nothing in the file is needed: it was freed, or never finished.
-    Free,
+    /// Nothing in the file is needed: it was freed, or never finished. The header is the one that says so.
+    Free(SegmentHeader),
     /// Neither a header nor a batch, and the file is not empty.
     Nothing,
     /// The disk did not give back what would tell.
@@ -42,7 +42,7 @@ pub(super) fn find_header(
     mutant: ActiveMutant,
 ) -> Result<FoundHeader, u32> {
     if mutant.is(Mutant::TrustZeroHeader) && is_first_block_zero(file) {
-        return Ok(FoundHeader::Free);
+        return Ok(FoundHeader::Free(SegmentHeader::new(0, 0, size_bytes)));
     }
     let first = match decode(file, HeaderPlace::First, size_bytes) {
         Err(BadHeader::Version(version)) => return Err(version),
@@ -51,6 +51,14 @@ pub(super) fn find_header(
     let last = decode(file, HeaderPlace::Last, size_bytes).ok();
     let last = last.filter(|header| header.size_bytes == size_bytes && !mutant.is(Mutant::IgnoreHeaderCopy));
     let found = match (first, last) {
+        // The copy is damaged. A disk that lost the last write of the first block, too, gives back the header of an earlier
+        // generation than the first batch.
+        (Some(first), None) if first.version > 1 => {
+            let bytes = content(file, size_bytes);
+            let is_older = is_of_another_generation(&bytes, first.seed);
+            let lost = if is_older { lost_header(&bytes, size_bytes) } else { None };
+            lost.unwrap_or(sound(first))
+        }
         (Some(first), None) => sound(first),
         (Some(first), Some(last)) if first.version == 1 || last.sequence < first.sequence => sound(first),
         // Written for a new generation, and the write to the first block is lost: a disk did that, or a crash
@@ -58,12 +66,12 @@ pub(super) fn find_header(
         (Some(first), Some(last)) if last.sequence > first.sequence => sound(last),
         (Some(first), Some(last)) => {
             if last.is_freed {
-                FoundHeader::Free
+                FoundHeader::Free(last)
             } else {
                 sound(first)
             }
         }
-        (None, Some(last)) if last.is_freed => FoundHeader::Free,
+        (None, Some(last)) if last.is_freed => FoundHeader::Free(last),
         (None, Some(last)) => {
             let bytes = content(file, size_bytes);
             // The copy is of another generation than the first batch. Without a first batch nothing speaks against the
@@ -81,7 +89,7 @@ pub(super) fn find_header(
 }
 
 fn sound(header: SegmentHeader) -> FoundHeader {
-    if header.is_freed { FoundHeader::Free } else { FoundHeader::Sound(header) }
+    if header.is_freed { FoundHeader::Free(header) } else { FoundHeader::Sound(header) }
 }
 
 /// A header that looks damaged is read a second time, past the page cache.

@@ -150,9 +150,8 @@ fn open_segment(
             found.report.corrupt.push(format!("{name}: its header is lost; its batches are read without it"));
             Some((damaged(header), reader, Some(first_batch)))
         }
-        FoundHeader::Free => {
-            // Never finished being made, or about to be removed.
-            let header = SegmentHeader::new(0, 0, size_bytes);
+        FoundHeader::Free(header) => {
+            // Freed and about to be removed, or never finished. The header stays: it tells the generation of the batches.
             found.empty.push(Segment { file, ..segment(header) });
             None
         }

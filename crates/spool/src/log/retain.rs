@@ -92,7 +92,7 @@ fn ids_in_quarantine(disk: &dyn Disk, name: &str) -> HashSet<u64> {
             message_ids(&Segment::new(NOWHERE, name.to_owned(), header, file))
         }
         // A start does not find any message in such a file either.
-        Ok(FoundHeader::Free | FoundHeader::Nothing | FoundHeader::Unread) | Err(_) => HashSet::new(),
+        Ok(FoundHeader::Free(_) | FoundHeader::Nothing | FoundHeader::Unread) | Err(_) => HashSet::new(),
     }
 }
 
