@@ -285,9 +285,10 @@ impl<'a> Driver<'a> {
     }
 
     fn accept(&mut self) {
-        let (message, is_held) = (self.message(), self.byte() > 240);
+        let (message, kind) = (self.message(), self.byte());
+        let (is_held, is_late) = (kind > 240, kind % 16 == 1);
         let routed = Routed::new(self.routes.clone(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, is_held });
+        self.handle(Event::Accepted { message, routed, is_held, is_late });
     }
 
     fn finish_attempt(&mut self) {

@@ -95,6 +95,8 @@ pub enum LogEvent {
         /// The time of the next probe.
         until: Option<UnixMillis>,
     },
+    /// A message is durable whose client was told to try again.
+    StoredLate(QueueId),
     /// A message cannot be read.
     Unreadable(QueueId, SpoolFailure),
     /// The number of messages that follow new routes.

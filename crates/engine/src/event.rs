@@ -59,6 +59,9 @@ pub enum Event<'a> {
         routed: Routed,
         /// True if the message is held until an operator releases it. The spool has that already.
         is_held: bool,
+        /// True if the client was told to try again before the message was durable. Delivering the message twice is
+        /// better than losing it.
+        is_late: bool,
     },
     /// A connection can carry another transaction. Answered by [`crate::Effect::Deliver`] or by nothing.
     ConnectionReady(ConnectionId),

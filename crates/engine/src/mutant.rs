@@ -30,11 +30,13 @@ pub enum Mutant {
     ForgetCancelled,
     /// A connection that closes keeps its slot.
     LoseSlot,
+    /// A message that is durable after its client was told to try again is forgotten.
+    ForgetLate,
 }
 
 impl Mutant {
     /// Each that breaks a rule.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::KeepNumbers,
         Self::ReuseIds,
         Self::BelieveClock,
@@ -47,5 +49,6 @@ impl Mutant {
         Self::SplitReports,
         Self::ForgetCancelled,
         Self::LoseSlot,
+        Self::ForgetLate,
     ];
 }

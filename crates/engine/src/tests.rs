@@ -140,7 +140,7 @@ impl Bench {
     fn accept(&mut self, message: &SharedMessage) {
         self.messages.push(message.clone());
         let routed = Routed::new(self.routing.clone(), &message.envelope);
-        self.handle(Event::Accepted { message: message.clone(), routed, is_held: false });
+        self.handle(Event::Accepted { message: message.clone(), routed, is_held: false, is_late: false });
     }
 
     fn recover(&mut self, message: &SharedMessage) {

@@ -13,6 +13,7 @@ fn whatever_was_answered_250_is_delivered_or_reported() {
         sum.add(&tally);
     }
     println!("{sum:?}");
+    assert!(sum.late_count > 0, "{sum:?}");
     assert!(sum.acknowledged_count > 500 && sum.report_count > 100 && sum.arrival_count > 1000, "{sum:?}");
 }
 

@@ -68,10 +68,7 @@ impl Acceptor {
         let durable = driver.spool.durable(commit_seq);
         tokio::spawn(async move {
             match durable.await {
-                Ok(()) => {
-                    tracing::warn!("{}: stored after its sender was told to try again", message.id);
-                    driver.accept(message, is_held);
-                }
+                Ok(()) => driver.accept(message, is_held, true),
                 Err(failure) => driver.spool_failed(&failure),
             }
             drop(late);
@@ -184,7 +181,7 @@ impl Acceptor {
         if let Some(reason) = &held {
             self.driver.delivery_log.held(id, reason);
         }
-        self.driver.accept(message, is_held);
+        self.driver.accept(message, is_held, false);
         probe::probe!(postrider, message_accepted, id.0, size_bytes);
         queued_as(id)
     }

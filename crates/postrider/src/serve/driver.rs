@@ -301,6 +301,9 @@ impl Driver {
             LogEvent::Suspended { destination, outcome, until } => {
                 self.delivery_log.suspended(destination, outcome, *until);
             }
+            LogEvent::StoredLate(id) => {
+                tracing::warn!("{id}: stored after its sender was told to try again");
+            }
             LogEvent::Unreadable(id, failure) => tracing::error!("read {id} from the spool: {failure}"),
             LogEvent::Rerouted(count) => tracing::info!("{count} messages have new routes"),
         }
@@ -371,15 +374,11 @@ impl Driver {
 
     // ---- messages in ----
 
-    /// Logs and queues a message that is durable.
-    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, is_held: bool) {
+    /// Logs and queues a message that is durable. `is_late`: its client was told to try again.
+    pub(crate) fn accept(self: &Arc<Self>, message: SharedMessage, is_held: bool, is_late: bool) {
         self.delivery_log.accepted(&message);
-        self.enqueue(message, is_held);
-    }
-
-    pub(crate) fn enqueue(self: &Arc<Self>, message: SharedMessage, is_held: bool) {
         let routed = Routed::new(self.current(), &message.envelope);
-        self.handle(Event::Accepted { message, routed, is_held });
+        self.handle(Event::Accepted { message, routed, is_held, is_late });
     }
 
     /// Waits until it would survive a power cut.

@@ -37,10 +37,37 @@ const BUSY_PERCENT: u64 = 10;
 struct Commit {
     commit_seq: CommitSeq,
     task: Option<TaskId>,
-    /// The client that reads 250, the message, and whether the accept pipeline holds it.
-    client: Option<(usize, u64, SharedMessage, bool)>,
+    accepted: Option<Accepted>,
     /// Recipients whose outcome is then durable.
     settled: Vec<(QueueId, u32)>,
+}
+
+/// A message on its way to the disk.
+struct Accepted {
+    message: SharedMessage,
+    is_held: bool,
+    /// The client that reads the reply: its place among the sources, and its turn.
+    client: (usize, u64),
+    since: Millis,
+    /// The client was told to try again.
+    is_late: bool,
+}
+
+/// A client waits so long for a commit, in milliseconds.
+const COMMIT_TIMEOUT_MS: Millis = 30_000;
+
+impl Commit {
+    /// Tells a client that has waited too long to try again.
+    fn answer_late(mut self, now: Millis, sources: &mut [Source]) -> Self {
+        if let Some(Accepted { client: (place, turn), since, is_late, .. }) = &mut self.accepted
+            && !*is_late
+            && now > *since + COMMIT_TIMEOUT_MS
+        {
+            *is_late = true;
+            sources[*place].answer(*turn, replies::NOT_STORED_YET);
+        }
+        self
+    }
 }
 
 /// The parameters of a relay.
@@ -160,7 +187,7 @@ impl Driver {
                     match if is_busy { Err(Refused::Busy) } else { submit() } {
                         Ok(commit_seq) => {
                             let settled = transaction.iter().flat_map(settled).collect();
-                            self.commits.push(Commit { commit_seq, task, client: None, settled });
+                            self.commits.push(Commit { commit_seq, task, accepted: None, settled });
                         }
                         Err(refused) => {
                             let event = Event::Refused { task, transaction, refused };
@@ -249,6 +276,7 @@ impl Driver {
                 oracle.report_lost(*id);
                 self.cancelled.retain(|(other, _)| other != id);
             }
+            LogEvent::StoredLate(_) => oracle.late_count += 1,
             LogEvent::Suspended { .. } | LogEvent::Rerouted(_) => {}
         }
     }
@@ -336,7 +364,7 @@ impl Driver {
             let mut waker = std::task::Context::from_waker(Waker::noop());
             let result = match std::pin::pin!(durable).poll(&mut waker) {
                 Poll::Pending => {
-                    self.commits.push(commit);
+                    self.commits.push(commit.answer_late(self.context.now, sources));
                     continue;
                 }
                 Poll::Ready(result) => result,
@@ -344,15 +372,19 @@ impl Driver {
             if result.is_ok() {
                 oracle.concluded.extend(commit.settled);
             }
-            match (commit.client, &result) {
-                (Some((place, turn, message, is_held)), Ok(())) => {
-                    let text = format!("Ok: queued as {}", message.id);
-                    sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
+            match (commit.accepted, &result) {
+                (Some(Accepted { message, is_held, client: (place, turn), is_late, .. }), Ok(())) => {
+                    if !is_late {
+                        let text = format!("Ok: queued as {}", message.id);
+                        sources[place].answer(turn, Reply::new(250, Enhanced(2, 0, 0), text));
+                    }
                     let routed = Routed::new(self.routes.clone(), &message.envelope);
-                    self.handle(Event::Accepted { message, routed, is_held }, oracle, rng);
+                    self.handle(Event::Accepted { message, routed, is_held, is_late }, oracle, rng);
                 }
-                (Some((place, turn, ..)), Err(_)) => sources[place].answer(turn, replies::LOCAL_ERROR),
-                (None, _) => {}
+                (Some(Accepted { client: (place, turn), is_late: false, .. }), Err(_)) => {
+                    sources[place].answer(turn, replies::LOCAL_ERROR);
+                }
+                (Some(_) | None, _) => {}
             }
             if let Some(task) = commit.task {
                 self.handle(Event::Stored { task, result }, oracle, rng);
@@ -397,8 +429,9 @@ impl Driver {
         if is_held {
             oracle.hold_from_start(id);
         }
-        let client = Some((place, turn, message, is_held));
-        self.commits.push(Commit { commit_seq, task: None, client, settled: Vec::new() });
+        let since = self.context.now;
+        let accepted = Some(Accepted { message, is_held, client: (place, turn), since, is_late: false });
+        self.commits.push(Commit { commit_seq, task: None, accepted, settled: Vec::new() });
         Ok(id)
     }
 

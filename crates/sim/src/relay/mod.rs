@@ -50,6 +50,8 @@ pub struct RelayCounts {
     pub mail_count: u64,
     /// Messages that clients read 250 for.
     pub acknowledged_count: u64,
+    /// Messages that were stored after their clients were told to try again.
+    pub late_count: u64,
     /// Recipients that were delivered to, each arrival counted.
     pub arrival_count: u64,
     /// Recipients whose failure was reported.
@@ -71,6 +73,7 @@ impl RelayCounts {
     pub fn add(&mut self, other: &Self) {
         self.mail_count += other.mail_count;
         self.acknowledged_count += other.acknowledged_count;
+        self.late_count += other.late_count;
         self.arrival_count += other.arrival_count;
         self.report_count += other.report_count;
         self.warning_count += other.warning_count;
@@ -85,12 +88,13 @@ impl fmt::Display for RelayCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} relays, {} crashes, {} shutdowns, {} mails sent, {} answered 250, {} arrivals, {} failures, {} delays and {} successes reported",
+            "{} relays, {} crashes, {} shutdowns, {} mails sent, {} answered 250, {} stored late, {} arrivals, {} failures, {} delays and {} successes reported",
             self.seed_count,
             self.crash_count,
             self.shutdown_count,
             self.mail_count,
             self.acknowledged_count,
+            self.late_count,
             self.arrival_count,
             self.report_count,
             self.warning_count,
@@ -165,6 +169,7 @@ fn run_restarts(seed: u64, mutant: Mutant) -> Result<RelayCounts, String> {
     Ok(RelayCounts {
         mail_count: oracle.mails.len() as u64,
         acknowledged_count: oracle.acknowledged.len() as u64,
+        late_count: oracle.late_count,
         arrival_count: oracle.arrived.values().map(|n| u64::from(*n)).sum(),
         report_count: oracle.reported.len() as u64,
         crash_count: world.crash_count,
@@ -244,6 +249,11 @@ impl World {
                 return Ok(());
             }
             if driver.is_quiet() {
+                let (queued, stored) =
+                    (driver.engine.queue().len() as u64, driver.spool.pressure().message_count);
+                if queued != stored {
+                    return Err(format!("{queued} messages are queued, and {stored} are in the spool"));
+                }
                 self.shutdown_count += 1;
                 self.was_clean = true;
                 return Ok(());

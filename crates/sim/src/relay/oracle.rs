@@ -27,6 +27,8 @@ pub(super) struct Oracle {
     pub(super) mails: BTreeMap<u64, Mail>,
     /// Mails whose client read 250.
     pub(super) acknowledged: BTreeSet<u64>,
+    /// Messages that were stored after their clients were told to try again.
+    pub(super) late_count: u64,
     /// Number of times that each was handed to the spool: a client that heard nothing sends it again.
     pub(super) copies: BTreeMap<u64, u32>,
     pub(super) arrived: BTreeMap<Who, u32>,

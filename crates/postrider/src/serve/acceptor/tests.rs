@@ -161,7 +161,7 @@ async fn then<T>(answer: Later<'_, T>) -> T {
 fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);
     driver.spool.submit(vec![Entry::Accept(message.clone())]).unwrap();
-    driver.enqueue(message.clone(), false);
+    driver.accept(message.clone(), false, false);
     message
 }
 
@@ -462,7 +462,7 @@ async fn the_end_of_a_deleted_message_that_cannot_be_read_is_stored_when_a_busy_
     let driver = &acceptor_with(dir.path(), spool.clone()).driver;
     tokio::spawn(driver.clone().run_timer());
     // In the queue, and nowhere else.
-    driver.enqueue(SharedMessage::new(message(1)), false);
+    driver.accept(SharedMessage::new(message(1)), false, false);
     *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
     drop(cancel(driver, 1, CancelAs::Delete));
     until(|| counters(driver).deleted == 1).await;
@@ -530,7 +530,7 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
         if is_readable {
             queued(driver, message(1));
         } else {
-            driver.enqueue(SharedMessage::new(message(1)), false);
+            driver.accept(SharedMessage::new(message(1)), false, false);
         }
         let before = spool.kept.pressure().transaction_count;
         let mut answer = cancel(driver, 1, verdict);
@@ -549,7 +549,7 @@ async fn a_message_that_cannot_be_read_is_not_said_to_be_returned() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Arc::new(Stuck::default());
     let driver = &acceptor_with(dir.path(), spool).driver;
-    driver.enqueue(SharedMessage::new(message(1)), false);
+    driver.accept(SharedMessage::new(message(1)), false, false);
     let answer = cancel(driver, 1, CancelAs::Bounce).await.unwrap();
     assert!(matches!(answer, Err(SpoolFailure::Missing)), "{answer:?}");
 }

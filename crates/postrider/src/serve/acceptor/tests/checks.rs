@@ -217,7 +217,7 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
     let message_1 = SharedMessage::new(message(1));
     let stored = spool.submit(vec![Entry::Accept(message_1.clone())]).unwrap();
     spool.durable(stored).await.unwrap();
-    acceptor.driver.enqueue(message_1, false);
+    acceptor.driver.accept(message_1, false, false);
     assert!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap());
     spool.close();
     drop((acceptor, spool));
