@@ -3,9 +3,7 @@
 
 use crate::{Budget, Service, Settings, StoreError, trace::Received};
 use bytes::Bytes;
-use mail::{
-    ChunkId, Envelope, Part, QueueId, ReceivedContent, header::ContentScanner, received::ends_header,
-};
+use mail::{ChunkId, Envelope, Part, QueueId, ReceivedContent, header::ContentScanner};
 use smtp::server::replies;
 use std::sync::Arc;
 
@@ -27,8 +25,6 @@ pub(crate) struct ContentReceiver<S: Service> {
     scanner: ContentScanner,
     /// The trace field, at the front of the header.
     trace_bytes: usize,
-    /// The empty line that was added behind the header.
-    separator_bytes: usize,
     /// The service was asked about the header.
     is_header_judged: bool,
     budget: Arc<Budget>,
@@ -45,7 +41,6 @@ impl<S: Service> ContentReceiver<S> {
         Self {
             id: received.id,
             trace_bytes: buffer.len(),
-            separator_bytes: 0,
             buffer,
             parts: Vec::new(),
             pending: None,
@@ -116,7 +111,7 @@ impl<S: Service> ContentReceiver<S> {
 
     /// The header's length with the trace field, once the header is complete.
     fn header_bytes(&self) -> usize {
-        self.trace_bytes + self.scanner.final_header_bytes() + self.separator_bytes
+        self.trace_bytes + self.scanner.final_header_bytes()
     }
 
     /// Tells the budget what is in memory.
@@ -136,15 +131,8 @@ impl<S: Service> ContentReceiver<S> {
     }
 
     /// The header, without the trace field.
-    ///
-    /// If a body follows without an empty line, an empty line is added: the trace field must not run into the body.
     pub(crate) fn take_unjudged_header(&mut self) -> &[u8] {
         self.is_header_judged = true;
-        let at = self.header_bytes();
-        if at < self.buffer.len() && !ends_header(&self.buffer[..at]) {
-            self.buffer.splice(at..at, *b"\r\n");
-            self.separator_bytes = 2;
-        }
         &self.buffer[self.trace_bytes..self.header_bytes()]
     }
 
@@ -158,7 +146,8 @@ impl<S: Service> ContentReceiver<S> {
         &self.buffer[self.header_bytes()..]
     }
 
-    /// The whole content. The budget is told when the permit is dropped.
+    /// The whole content. An empty line ends the header: the trace field must not run into a body without one. The
+    /// budget is told when the permit is dropped.
     pub(crate) fn finish(mut self) -> (ReceivedContent, MemoryPermit) {
         let buffer = std::mem::take(&mut self.buffer);
         if !buffer.is_empty() {
@@ -167,7 +156,9 @@ impl<S: Service> ContentReceiver<S> {
         let permit =
             MemoryPermit { budget: self.budget.clone(), bytes: std::mem::take(&mut self.counted_bytes) };
         let (header_bytes, parts) = (self.header_bytes(), std::mem::take(&mut self.parts));
-        (ReceivedContent::new(self.scanner.traits(), self.trace_bytes, header_bytes, parts), permit)
+        let mut content = ReceivedContent::new(self.scanner.traits(), self.trace_bytes, header_bytes, parts);
+        content.separate_body();
+        (content, permit)
     }
 }
 

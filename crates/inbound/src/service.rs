@@ -127,8 +127,8 @@ pub trait Service: Send + Sync + 'static {
     /// Returns an id for the message whose content begins.
     fn next_id(&self) -> QueueId;
 
-    /// The header is complete, with the empty line that ends it: may the body follow? `header` is without the trace
-    /// field.
+    /// The header is complete: may the body follow? `header` is without the trace field, and has the empty line that
+    /// ends it if the client sent one.
     ///
     /// # Errors
     /// The reply that refuses the message, given at the end of its content.

@@ -148,7 +148,7 @@ impl ReceivedContent {
 }
 
 /// Does the header end with an empty line?
-pub fn ends_header(header: &[u8]) -> bool {
+fn ends_header(header: &[u8]) -> bool {
     [&b"\r\n\r\n"[..], b"\n\r\n", b"\n\n"].iter().any(|end| header.ends_with(end))
         || matches!(header, b"\r\n" | b"\n")
 }

@@ -158,6 +158,21 @@ async fn content_without_an_empty_line_is_all_header() {
 }
 
 #[tokio::test]
+async fn a_body_without_an_empty_line_gets_one_in_memory_and_in_the_spool() {
+    for line_count in [1, 1000] {
+        let server = start(TestService::default(), Limits::default(), ListenTls::Off, 10).await;
+        let mut c = connect_up_to_data(&server).await;
+        let body = "no field\r\n".repeat(line_count);
+        c.expect(&format!("Subject: x\r\n{body}.\r\n"), "250").await;
+        assert!(server.service.seen().contains(&"header Subject: x".to_owned()));
+        let message = &server.service.messages.lock().unwrap()[0].1;
+        assert!(message.ends_with(format!("\r\nSubject: x\r\n\r\n{body}").as_bytes()));
+        assert_eq!(server.service.chunks.lock().unwrap().is_empty(), line_count == 1);
+        assert_eq!(server.inbound.budget().content_bytes(), 0);
+    }
+}
+
+#[tokio::test]
 async fn behind_starttls_the_service_starts_anew() {
     let server = start(TestService::default(), Limits::default(), ListenTls::StartTls, 10).await;
     let mut c = greeted(&server).await;
