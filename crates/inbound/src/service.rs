@@ -32,6 +32,14 @@ impl<'a, T> Answer<'a, T> {
         Self::Pending(Box::pin(future))
     }
 
+    /// Waits for the answer.
+    pub async fn wait(self) -> T {
+        match self {
+            Self::Ready(answer) => answer,
+            Self::Pending(answer) => answer.await,
+        }
+    }
+
     /// Changes the answer, when it is there.
     pub fn map<U: 'a>(self, change: impl FnOnce(T) -> U + Send + 'a) -> Answer<'a, U>
     where

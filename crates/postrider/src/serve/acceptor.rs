@@ -303,10 +303,7 @@ impl Service for Acceptor {
             return Answer::Ready(Ok(context));
         }
         Answer::later(async move {
-            let judged = match context.run(Stage::Connect, |view| view) {
-                Answer::Ready(judged) => judged,
-                Answer::Pending(judged) => judged.await,
-            };
+            let judged = context.run(Stage::Connect, |view| view).wait().await;
             context.connected.clone_from(&context.connection);
             judged.map(|()| context)
         })

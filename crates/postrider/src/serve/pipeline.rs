@@ -148,7 +148,7 @@ impl Pipeline {
             }
             let [next, behind @ ..] = rest else { return Ok(()) };
             rest = behind;
-            verdict = resolve(self.checks[*next].check(view)).await;
+            verdict = self.checks[*next].check(view).wait().await;
         }
     }
 
@@ -169,7 +169,7 @@ impl Pipeline {
             let mut next = Vec::new();
             for recipient in open {
                 let view = View { recipient: Some(&recipient), ..view };
-                match allowed(&view, resolve(self.checks[*index].check(view)).await) {
+                match allowed(&view, self.checks[*index].check(view).wait().await) {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),
                     Verdict::Redirect(recipients) => next.extend(recipients),
@@ -225,12 +225,8 @@ impl Pipeline {
     }
 
     async fn ask(&self, view: View<'_>, decisions: &mut Decisions) -> Result<(), Reply> {
-        match self.run(view, decisions) {
-            Answer::Ready(judged) => judged,
-            Answer::Pending(judged) => {
-                timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(replies::LOOKUP_TIMEOUT))
-            }
-        }
+        let judged = self.run(view, decisions).wait();
+        timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(replies::LOOKUP_TIMEOUT))
     }
 
     /// Takes a report of this server through the pipeline. Nobody would hear of a refusal, so that it changes nothing.
@@ -262,11 +258,4 @@ fn allowed(view: &View<'_>, verdict: Verdict) -> Verdict {
 /// The index that the judged recipient has in the envelope if it is accepted.
 fn recipient_index(view: &View<'_>) -> usize {
     view.envelope.map_or(0, |envelope| envelope.recipients.len())
-}
-
-async fn resolve<T>(answer: Answer<'_, T>) -> T {
-    match answer {
-        Answer::Ready(answer) => answer,
-        Answer::Pending(answer) => answer.await,
-    }
 }

@@ -149,14 +149,6 @@ fn now<T>(answer: Later<'_, T>) -> T {
     }
 }
 
-/// An answer, whenever it comes.
-async fn then<T>(answer: Later<'_, T>) -> T {
-    match answer {
-        Later::Ready(answer) => answer,
-        Later::Pending(answer) => answer.await,
-    }
-}
-
 /// In the spool, and in the queue.
 fn queued(driver: &Arc<Driver>, message: Message) -> SharedMessage {
     let message = SharedMessage::new(message);

@@ -77,33 +77,33 @@ async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_l
 async fn over_smtp(acceptor: &Acceptor, given: Draft) -> Reply {
     let address = "127.0.0.1:1".parse().unwrap();
     let client = Client { peer: address, local: address, tls: None };
-    let mut context = match then(acceptor.connected(&client)).await {
+    let mut context = match acceptor.connected(&client).wait().await {
         Ok(context) => context,
         Err(reply) => return reply,
     };
     let mut envelope = Envelope { recipients: Vec::new(), ..given.envelope.clone() };
-    let reply = then(acceptor.hello(&mut context, "c.test")).await;
+    let reply = acceptor.hello(&mut context, "c.test").wait().await;
     if !reply.is_positive() {
         return reply;
     }
-    let reply = then(acceptor.sender(&mut context, &envelope)).await;
+    let reply = acceptor.sender(&mut context, &envelope).wait().await;
     if !reply.is_positive() {
         return reply;
     }
     for recipient in given.envelope.recipients {
-        let reply = then(acceptor.recipient(&mut context, &envelope, &recipient)).await;
+        let reply = acceptor.recipient(&mut context, &envelope, &recipient).wait().await;
         if !reply.is_positive() {
             return reply;
         }
         envelope.recipients.push(recipient);
     }
-    if let Err(reply) = then(acceptor.header(&mut context, &envelope, given.content.header())).await {
+    if let Err(reply) = acceptor.header(&mut context, &envelope, given.content.header()).wait().await {
         return reply;
     }
-    if let Err(reply) = then(acceptor.body(&mut context, b"")).await {
+    if let Err(reply) = acceptor.body(&mut context, b"").wait().await {
         return reply;
     }
-    if let Err(reply) = then(acceptor.content(&mut context, &envelope, &given.content)).await {
+    if let Err(reply) = acceptor.content(&mut context, &envelope, &given.content).wait().await {
         return reply;
     }
     acceptor.commit(&mut context, Draft { envelope, ..given }).await
