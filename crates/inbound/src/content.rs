@@ -3,7 +3,7 @@
 
 use crate::{Budget, Service, Settings, StoreError, trace::Received};
 use bytes::Bytes;
-use mail::{ChunkId, Envelope, Part, QueueId, ReceivedContent, header::ContentScanner};
+use mail::{Envelope, Part, QueueId, ReceivedContent, content::chunk_ids, header::ContentScanner};
 use smtp::server::replies;
 use std::sync::Arc;
 
@@ -162,15 +162,10 @@ impl<S: Service> ContentReceiver<S> {
     }
 }
 
-/// The chunks among the parts.
-pub(crate) fn chunks(parts: &[Part]) -> Vec<ChunkId> {
-    parts.iter().filter_map(Part::chunk_id).collect()
-}
-
 impl<S: Service> Drop for ContentReceiver<S> {
     fn drop(&mut self) {
         self.budget.release_content(self.counted_bytes);
-        let chunk_ids = chunks(&self.parts);
+        let chunk_ids = chunk_ids(&self.parts);
         if !chunk_ids.is_empty() {
             self.service.discard_chunks(&chunk_ids);
         }

@@ -44,6 +44,11 @@ impl Part {
     }
 }
 
+/// The ids of the chunks among the parts, in order.
+pub fn chunk_ids(parts: &[Part]) -> Vec<ChunkId> {
+    parts.iter().filter_map(Part::chunk_id).collect()
+}
+
 /// The properties of content that decide how it is transferred, found once while it arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentTraits {

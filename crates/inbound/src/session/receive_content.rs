@@ -1,12 +1,8 @@
 //! The content of a message: judged and stored while it arrives, and committed at its end.
 
 use super::{SessionDriver, SessionIo};
-use crate::{
-    Draft, Service, StoreError,
-    content::{ContentReceiver, chunks},
-    trace::Received,
-};
-use mail::{Origin, Reply, UnixMillis};
+use crate::{Draft, Service, StoreError, content::ContentReceiver, trace::Received};
+use mail::{Origin, Reply, UnixMillis, content::chunk_ids};
 use smtp::server::replies;
 use std::{io, time::Duration};
 use tokio::time::Instant;
@@ -110,9 +106,9 @@ impl<S: Service> SessionDriver<S> {
         let judged = self.resolve(self.service.content(context, envelope, &content), waiting).await;
         // A session that ends here takes its chunks with it.
         let discard = || {
-            let chunks = chunks(content.parts());
-            if !chunks.is_empty() {
-                self.service.discard_chunks(&chunks);
+            let chunk_ids = chunk_ids(content.parts());
+            if !chunk_ids.is_empty() {
+                self.service.discard_chunks(&chunk_ids);
             }
         };
         match judged.inspect_err(|_| discard())?.unwrap_or(Err(replies::LOOKUP_TIMEOUT)) {

@@ -15,6 +15,7 @@ use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
 use mail::{
     ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
+    content::chunk_ids,
 };
 use smtp::server::{AuthInput, replies};
 use spool::{CommitSeq, Refused, SpoolFailure};
@@ -128,7 +129,7 @@ impl Acceptor {
 
     /// Discards the chunks of a message that was given up: nobody would give them back before the next start.
     fn forget(&self, parts: &[Part]) {
-        let chunk_ids: Vec<ChunkId> = parts.iter().filter_map(Part::chunk_id).collect();
+        let chunk_ids = chunk_ids(parts);
         if !chunk_ids.is_empty() {
             self.driver.spool.discard_chunks(&chunk_ids);
         }

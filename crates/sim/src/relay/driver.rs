@@ -14,8 +14,8 @@ use engine::{
     RequestId, RetryAt, Routed, TaskId,
 };
 use mail::{
-    Attempt, ChunkId, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, NextHop,
-    Outcome, Part, QueueId, Reply, SharedMessage, UnixMillis,
+    Attempt, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, NextHop, Outcome,
+    Part, QueueId, Reply, SharedMessage, UnixMillis, content::chunk_ids,
 };
 use queue::{CancelAs, GroupId, JobStatus, Millis};
 use smtp::server::replies;
@@ -405,8 +405,7 @@ impl Driver {
     }
 
     pub(super) fn discard_chunks(&self, parts: &[Part]) {
-        let chunk_ids: Vec<ChunkId> = parts.iter().filter_map(Part::chunk_id).collect();
-        self.spool.discard_chunks(&chunk_ids);
+        self.spool.discard_chunks(&chunk_ids(parts));
     }
 
     /// The end of a transaction: whoever sent it waits for its answer.
