@@ -22,22 +22,17 @@ macro_rules! choice {
             }
         }
 
-        text_value!(
-            $name,
-            $hint,
-            $hint,
-            |t, _| match t {
-                $($word => Ok($name::$variant),)+
-                _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
-            },
-            |v| v.as_str().to_owned()
-        );
+        words! { $name: $hint { $($variant = $word,)+ }, Self::as_str }
     };
 }
 
 /// The words of an enum of another crate.
 macro_rules! words {
     ($name:ident: $hint:literal { $($variant:ident = $word:literal,)+ }) => {
+        words! { $name: $hint { $($variant = $word,)+ }, |v| match v { $($name::$variant => $word,)+ } }
+    };
+    // With the function that returns the word of a value.
+    ($name:ident: $hint:literal { $($variant:ident = $word:literal,)+ }, $as_str:expr) => {
         text_value!(
             $name,
             $hint,
@@ -46,7 +41,10 @@ macro_rules! words {
                 $($word => Ok($name::$variant),)+
                 _ => Err((format!("no such choice{}", nearest(t, &[$($word),+])), None)),
             },
-            |v| match v { $($name::$variant => $word,)+ }.to_owned()
+            |v| {
+                let as_str: fn($name) -> &'static str = $as_str;
+                as_str(*v).to_owned()
+            }
         );
     };
 }
