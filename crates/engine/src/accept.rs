@@ -204,11 +204,6 @@ impl Decisions {
         self.discarded.push((at, reason));
     }
 
-    /// Was the message discarded?
-    pub fn is_discarded(&self) -> bool {
-        matches!(self.treatment, Treatment::Discard(_))
-    }
-
     /// Is no recipient left?
     fn discards_all(&self, envelope: &Envelope) -> bool {
         match &self.recipients {
@@ -357,7 +352,6 @@ mod tests {
         assert_eq!(message(finish(decisions.clone(), &["a@b.test"])).2.as_deref(), Some("first"));
         decisions.note(Stage::Header, Verdict::Discard("unwanted".into()), 0);
         decisions.note(Stage::End, Verdict::Hold("third".into()), 0);
-        assert!(decisions.is_discarded());
         let Accepted::Discarded { reason, .. } = finish(decisions, &["a@b.test"]) else {
             panic!("a message")
         };

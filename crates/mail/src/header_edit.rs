@@ -109,11 +109,6 @@ pub enum Edit {
 pub struct Edits(Vec<Edit>);
 
 impl Edits {
-    /// Adds a change.
-    pub fn push(&mut self, edit: Edit) {
-        self.0.push(edit);
-    }
-
     /// Adds changes behind those that are there.
     pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
