@@ -31,6 +31,19 @@ pub enum Keyword {
     Help,
 }
 
+/// The keywords that need no settings, in the order of EHLO's reply.
+const KEYWORDS: [Keyword; 9] = [
+    Keyword::Pipelining,
+    Keyword::Size,
+    Keyword::EnhancedStatusCodes,
+    Keyword::EightBitMime,
+    Keyword::Dsn,
+    Keyword::SmtpUtf8,
+    Keyword::Chunking,
+    Keyword::BinaryMime,
+    Keyword::Help,
+];
+
 /// Authentication on a listener. Nothing is offered by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Auth {
@@ -54,21 +67,7 @@ pub struct Profile {
 impl Profile {
     /// Everything but AUTH and STARTTLS, which need settings of their own.
     pub fn new(hostname: impl Into<Box<str>>) -> Self {
-        use Keyword::{
-            BinaryMime, Chunking, Dsn, EightBitMime, EnhancedStatusCodes, Help, Pipelining, Size, SmtpUtf8,
-        };
-        let keywords = vec![
-            Pipelining,
-            Size,
-            EnhancedStatusCodes,
-            EightBitMime,
-            Dsn,
-            SmtpUtf8,
-            Chunking,
-            BinaryMime,
-            Help,
-        ];
-        Self { hostname: hostname.into(), keywords, auth: Auth::default() }
+        Self { hostname: hostname.into(), keywords: KEYWORDS.to_vec(), auth: Auth::default() }
     }
 
     /// The profile with STARTTLS offered, behind SIZE.
