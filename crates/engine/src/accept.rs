@@ -144,7 +144,7 @@ pub enum Accepted {
         /// The reason to hold the message, if it is held.
         held: Option<Box<str>>,
         /// Given recipients that were discarded, with the reasons.
-        discarded: Vec<(Box<str>, Box<str>)>,
+        discarded: Box<[(Box<str>, Box<str>)]>,
     },
     /// Nothing: the sender hears that it was accepted.
     Discarded {

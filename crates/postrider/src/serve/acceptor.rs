@@ -64,12 +64,12 @@ impl Acceptor {
 
     /// A message that is stored after all is ours, and its client does not know it: better delivered
     /// twice than lost.
-    fn finish_late(&self, commit_seq: CommitSeq, message: SharedMessage, is_held: bool) {
+    fn finish_late(&self, commit_seq: CommitSeq, message: SharedMessage, logged: LoggedDecisions) {
         let (driver, late) = (self.driver.clone(), self.late(message.id));
         let durable = driver.spool.durable(commit_seq);
         tokio::spawn(async move {
             match durable.await {
-                Ok(()) => driver.accept(message, is_held, true),
+                Ok(()) => logged.accept(&driver, message, true),
                 Err(failure) => driver.spool_failed(&failure),
             }
             drop(late);
@@ -138,13 +138,9 @@ impl Acceptor {
     /// Ends the pipeline: makes the message durable and queues it, unless the draft was discarded. Returns the reply,
     /// which is positive only when the message would survive a power cut.
     async fn accept(&self, accepted: Accepted) -> Reply {
-        let (message, held) = match accepted {
+        let (message, logged) = match accepted {
             Accepted::Message { message, held, discarded } => {
-                for (recipient, reason) in &discarded {
-                    let from = message.envelope.reverse_path.as_str();
-                    self.driver.delivery_log.discarded(message.id, from, Some(recipient), reason);
-                }
-                (SharedMessage::new(message), held)
+                (SharedMessage::new(message), LoggedDecisions { held, discarded })
             }
             Accepted::Discarded { id, envelope, content, reason } => {
                 self.forget(content.parts());
@@ -154,8 +150,7 @@ impl Acceptor {
         };
         let (id, size_bytes, begun) = (message.id, message.content.size_bytes(), Instant::now());
         probe::probe!(postrider, queue_create_start, id.0);
-        let is_held = held.is_some();
-        let submit = || self.driver.spool.submit(vec![accept::entry(&message, is_held)]);
+        let submit = || self.driver.spool.submit(vec![accept::entry(&message, logged.held.is_some())]);
         let commit_seq = match self.with_deadline(submit).await {
             Ok(commit_seq) => commit_seq,
             Err(refused) => {
@@ -173,16 +168,13 @@ impl Acceptor {
                 return replies::LOCAL_ERROR;
             }
             Err(reply) => {
-                self.finish_late(commit_seq, message, is_held);
+                self.finish_late(commit_seq, message, logged);
                 return reply;
             }
         }
         probe::probe!(postrider, queue_create_done, id.0);
         self.driver.accept_latency.record(begun.elapsed());
-        if let Some(reason) = &held {
-            self.driver.delivery_log.held(id, reason);
-        }
-        self.driver.accept(message, is_held, false);
+        logged.accept(&self.driver, message, false);
         probe::probe!(postrider, message_accepted, id.0, size_bytes);
         queued_as(id)
     }
@@ -240,6 +232,28 @@ impl Acceptor {
             Refused::Full => replies::NO_ROOM,
             Refused::Poisoned => replies::LOCAL_ERROR,
         }
+    }
+}
+
+/// Decisions of the checks that are logged, but not before the message is durable.
+struct LoggedDecisions {
+    /// Why the message is held, if it is.
+    held: Option<Box<str>>,
+    /// Given recipients that were discarded, with the reasons.
+    discarded: Box<[(Box<str>, Box<str>)]>,
+}
+
+impl LoggedDecisions {
+    /// Logs the decisions, and queues the message, which is durable.
+    fn accept(&self, driver: &Arc<Driver>, message: SharedMessage, is_late: bool) {
+        for (recipient, reason) in &self.discarded {
+            let from = message.envelope.reverse_path.as_str();
+            driver.delivery_log.discarded(message.id, from, Some(recipient), reason);
+        }
+        if let Some(reason) = &self.held {
+            driver.delivery_log.held(message.id, reason);
+        }
+        driver.accept(message, self.held.is_some(), is_late);
     }
 }
 

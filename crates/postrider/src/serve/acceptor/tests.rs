@@ -28,7 +28,10 @@ use spool::{
     RecoveryReport, Refused, Spool, SpoolFailure, Transaction,
 };
 use std::{
-    sync::{Arc, Mutex, Weak},
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::sync::{Notify, watch};
@@ -38,6 +41,8 @@ use tokio::sync::{Notify, watch};
 struct Stuck {
     kept: NullSpool,
     answered: watch::Sender<bool>,
+    /// The syncs return errors.
+    fails: AtomicBool,
     /// The messages that were read: a copy each time, as from a disk.
     read: Mutex<Vec<Weak<Message>>>,
     line: Mutex<Line>,
@@ -81,6 +86,9 @@ impl Spool for Stuck {
         self.kept.discard_chunks(chunk_ids);
     }
     fn durable(&self, _: CommitSeq) -> Durable {
+        if self.fails.load(Ordering::Relaxed) {
+            return Box::pin(std::future::ready(Err(SpoolFailure::Io("EIO".to_owned()))));
+        }
         let mut answered = self.answered.subscribe();
         Box::pin(async move {
             let answered = answered.wait_for(|answered| *answered).await;

@@ -163,6 +163,86 @@ async fn a_message_that_a_check_discards_is_accepted_and_is_nowhere() {
     }
 }
 
+/// Says the same of one recipient, and nothing of others.
+struct SaysOf {
+    recipient: &'static str,
+    verdict: CheckVerdict,
+    is_slow: bool,
+}
+
+impl Check for SaysOf {
+    fn stages(&self) -> &'static [Stage] {
+        &[Stage::Rcpt]
+    }
+
+    fn check<'a>(&'a self, view: View<'a>) -> Later<'a, CheckVerdict> {
+        let is_meant = view.recipient.is_some_and(|recipient| recipient.path.as_str() == self.recipient);
+        let verdict = if is_meant { self.verdict.clone() } else { CheckVerdict::Pass };
+        if !self.is_slow {
+            return Later::Ready(verdict);
+        }
+        Later::later(async {
+            tokio::task::yield_now().await;
+            verdict
+        })
+    }
+}
+
+/// What the log says so far of accepted messages and discarded recipients. `mark` differs from call to call.
+async fn events(acceptor: &Acceptor, dir: &std::path::Path, mark: QueueId) -> Vec<String> {
+    // A thread writes the lines, in their order: what is logged before the mark is in the file when the mark is.
+    acceptor.driver.delivery_log.completed(mark);
+    let read = || std::fs::read_to_string(dir.join("mail.log")).unwrap();
+    until(|| read().contains(&format!("\"id\":\"{mark}\""))).await;
+    let event = |line: &str| {
+        let field = |name: &str| {
+            let (_, value) = line.split_once(&format!("\"{name}\":\""))?;
+            value.split('"').next()
+        };
+        format!("{} {}", field("event").unwrap(), field("to").unwrap_or_default()).trim_end().to_owned()
+    };
+    let mut events: Vec<String> = read().lines().map(event).collect();
+    events.retain(|event| event.starts_with("accepted") || event.starts_with("discarded"));
+    events
+}
+
+#[tokio::test]
+async fn a_discarded_recipient_is_logged_once_its_message_is_durable() {
+    enum Disk {
+        Works,
+        IsFull,
+        Fails,
+        IsLate,
+    }
+    for (disk, reply, logged) in [
+        (Disk::Works, "250 2.0.0", &["discarded c@d.test", "accepted"][..]),
+        (Disk::IsFull, "451 4.3.1", &[]),
+        (Disk::Fails, "451 4.3.0", &[]),
+        (Disk::IsLate, "451 4.3.0 The disk does not answer", &[]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Arc::new(Stuck::default());
+        spool.answered.send_replace(!matches!(disk, Disk::IsLate));
+        spool.fails.store(matches!(disk, Disk::Fails), Ordering::Relaxed);
+        if matches!(disk, Disk::IsFull) {
+            *spool.line.lock().unwrap() = Line { room: Some(0), moves: false };
+        }
+        let discard = CheckVerdict::Discard("unwanted".into());
+        let check = SaysOf { recipient: "c@d.test", verdict: discard, is_slow: false };
+        let acceptor = acceptor_checked(dir.path(), spool.clone(), vec![Box::new(check)]);
+        let mut given = draft(1);
+        given.envelope.recipients.push(Recipient::new(ForwardPath::parse("e@f.test", false).unwrap()));
+        let said = over_smtp(&acceptor, given).await.to_string();
+        assert!(said.starts_with(reply), "{said}");
+        assert_eq!(events(&acceptor, dir.path(), QueueId(98)).await, logged, "{said}");
+        if matches!(disk, Disk::IsLate) {
+            spool.answered.send_replace(true);
+            until(|| acceptor.late.count() == 0).await;
+            assert_eq!(events(&acceptor, dir.path(), QueueId(99)).await, ["discarded c@d.test", "accepted"]);
+        }
+    }
+}
+
 #[tokio::test]
 async fn recipients_are_redirected_and_headers_changed_before_the_commit() {
     let path = |text: &str| Recipient::new(ForwardPath::parse(text, false).unwrap());
