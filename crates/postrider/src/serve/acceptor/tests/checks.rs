@@ -307,3 +307,42 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
     let content = content_of(&spool, report);
     assert!(content.contains("\r\nX-Signed: 1\r\n\r\n"), "{content}");
 }
+
+#[tokio::test]
+async fn a_redirect_that_a_later_check_refuses_discards_nothing() {
+    let path = |text: &str| Recipient::new(ForwardPath::parse(text, false).unwrap());
+    for (is_slow, refused_at) in [(false, 0), (true, 0), (false, 1), (true, 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Arc::new(Stuck::default());
+        spool.answered.send_replace(true);
+        let says = |recipient, verdict| Box::new(SaysOf { recipient, verdict, is_slow }) as Box<dyn Check>;
+        let no = Reply::fixed(550, Enhanced(5, 7, 1), "no");
+        let checks = vec![
+            says("c@d.test", CheckVerdict::Redirect(vec![path("1@x.test"), path("2@x.test")])),
+            says("1@x.test", CheckVerdict::Discard("unwanted".into())),
+            says("2@x.test", CheckVerdict::Reject(no.clone())),
+        ];
+        let acceptor = acceptor_checked(dir.path(), spool.clone(), checks);
+        let mut context = connected(&acceptor);
+        let mut envelope = Envelope { recipients: Vec::new(), ..message(1).envelope };
+        assert!(acceptor.sender(&mut context, &envelope).wait().await.is_positive());
+        let mut given = vec![path("e@f.test")];
+        given.insert(refused_at, path("c@d.test"));
+        for (index, recipient) in given.into_iter().enumerate() {
+            let reply = acceptor.recipient(&mut context, &envelope, &recipient).wait().await;
+            if index == refused_at {
+                assert_eq!(reply, no);
+            } else {
+                assert!(reply.is_positive(), "{reply}");
+                envelope.recipients.push(recipient);
+            }
+        }
+        let reply = acceptor.commit(&mut context, Draft { envelope, ..draft(1) }).await;
+        assert!(reply.is_positive(), "{reply}");
+        assert_eq!(events(&acceptor, dir.path(), QueueId(99)).await, ["accepted"]);
+        let all = counters(&acceptor.driver);
+        assert_eq!((all.accepted, all.queued), (1, 1));
+        let stored = spool.kept.read(QueueId(1)).unwrap();
+        assert_eq!(stored.envelope.recipients, [path("e@f.test")]);
+    }
+}
