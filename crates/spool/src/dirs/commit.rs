@@ -12,8 +12,8 @@ use crate::{CommitSeq, SpoolFailure, disk::File, mutant::Mutant};
 use mail::Part;
 use std::{sync::Arc, time::Instant};
 
-/// The state that the commit thread keeps between its batches.
-pub(super) struct Committer {
+/// The commit thread of queue directories: its state between two batches.
+pub(super) struct DirCommitter {
     shared: Arc<Shared>,
     next: Next,
 }
@@ -25,7 +25,7 @@ pub(super) struct Next {
     pub(super) batch: u64,
 }
 
-impl Committer {
+impl DirCommitter {
     pub(super) fn new(shared: Arc<Shared>, next: Next) -> Self {
         Self { shared, next }
     }

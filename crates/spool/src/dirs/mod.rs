@@ -57,7 +57,7 @@ use crate::{
     mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
-use commit::Committer;
+use commit::DirCommitter;
 use index::{Chunk, blocks};
 use mail::{ChunkId, Message, QueueId, Recipient, SharedMessage};
 use queues::Queues;
@@ -107,7 +107,7 @@ pub struct DirSpool {
     recovered: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// In place of the threads, when the caller does their work.
-    stepper: Option<Mutex<Option<Committer>>>,
+    stepper: Option<Mutex<Option<DirCommitter>>>,
     /// The folder of the queue directories, locked.
     folder: Option<RealDisk>,
     /// Directories of the messages that were listed and may not be opened yet.
@@ -162,7 +162,7 @@ impl DirSpool {
     }
 
     /// From here on, what is submitted is committed.
-    fn begin(&mut self, committer: Committer) -> Result<(), SpoolFailure> {
+    fn begin(&mut self, committer: DirCommitter) -> Result<(), SpoolFailure> {
         if let Some(hand) = &mut self.stepper {
             *hand = Mutex::new(Some(committer));
             return Ok(());
@@ -312,7 +312,7 @@ impl Spool for DirSpool {
             return Err(SpoolFailure::Unusable("recovered already".to_owned()));
         }
         let (report, next) = recover::recover(&self.shared, visit)?;
-        self.begin(Committer::new(self.shared.clone(), next))?;
+        self.begin(DirCommitter::new(self.shared.clone(), next))?;
         self.faults = crate::fault_lines(&report.corrupt, &report.unread).collect();
         Ok(report)
     }

@@ -8,7 +8,7 @@
 
 use super::{
     DirSpool, Shared,
-    commit::Committer,
+    commit::DirCommitter,
     listing::Listing,
     names::Named,
     queues::{Placement, Queues},
@@ -43,7 +43,7 @@ impl DirSpool {
         let (listing, report, next) = recover::list(&self.shared)?;
         let listed = listed(&self.shared.queues, &listing, with_times)?;
         self.listing = Some(listing);
-        self.begin(Committer::new(self.shared.clone(), next))?;
+        self.begin(DirCommitter::new(self.shared.clone(), next))?;
         Ok((listed, report))
     }
 

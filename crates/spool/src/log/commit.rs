@@ -41,8 +41,8 @@ struct Written {
     replaces_kept: bool,
 }
 
-/// The state of the commit thread: the segment that it writes, and its one buffer.
-pub(crate) struct Committer {
+/// The commit thread of the log: the segment that it writes, and its one buffer.
+pub(crate) struct LogCommitter {
     shared: Arc<Shared>,
     /// The number, file and position of the segment in use; the index holds the segment itself.
     current: Current,
@@ -72,7 +72,7 @@ impl Current {
     }
 }
 
-impl Committer {
+impl LogCommitter {
     /// Begins in a fresh segment, which enters the index, with room for so many bytes of records.
     pub(crate) fn new(
         shared: Arc<Shared>,

@@ -41,7 +41,7 @@ use crate::{
     mutant::{ActiveMutant, Mutant},
 };
 use bytes::Bytes;
-use commit::Committer;
+use commit::LogCommitter;
 use index::{Index, Location, MessageEntry};
 use mail::{ChunkId, Message, Part, QueueId, SharedMessage};
 use read::{Note, ReadNote, Source, is_repeated, read_record};
@@ -453,10 +453,10 @@ impl LogSpool {
     }
 
     /// Writes the batch again that was written last and perhaps never synced, in a fresh segment.
-    fn rewrite_tail(&self, found: &mut recover::Found) -> Result<Committer, SpoolFailure> {
+    fn rewrite_tail(&self, found: &mut recover::Found) -> Result<LogCommitter, SpoolFailure> {
         let sequence = found.last.as_ref().map_or(1, |last| last.sequence);
         let tail_bytes = found.last.as_ref().map_or(0, TailBatch::bytes);
-        let mut committer = Committer::new(self.shared.clone(), sequence, tail_bytes)?;
+        let mut committer = LogCommitter::new(self.shared.clone(), sequence, tail_bytes)?;
         // In an epoch of its own nothing has a number that something had that could not be read.
         let first = if found.begins_epoch { epoch::first(found.epoch) } else { 0 };
         if self.shared.mutant.is(Mutant::SkipTailRewrite) {

@@ -3,7 +3,7 @@
 
 use super::{
     LogSettings, LogSpool, Shared,
-    commit::Committer,
+    commit::LogCommitter,
     compact::{self, Compaction},
     segment_index,
 };
@@ -28,14 +28,14 @@ pub enum WorkStep {
 
 /// The state that the threads keep between their rounds.
 pub(super) struct Stepper {
-    committer: Committer,
+    committer: LogCommitter,
     compaction: Option<Compaction>,
     /// The move that is under way.
     moving: Option<CommitSeq>,
 }
 
 impl Stepper {
-    pub(super) fn new(committer: Committer) -> Self {
+    pub(super) fn new(committer: LogCommitter) -> Self {
         Self { committer, compaction: None, moving: None }
     }
 
