@@ -66,7 +66,7 @@ impl Index {
     pub(super) fn take(&mut self, dirs: &[Dir], id: u64) -> Option<Slot> {
         let slot = self.messages.remove(&id)?;
         self.pending[dirs[usize::from(slot.dir)].queue] -= 1;
-        self.used_bytes = self.used_bytes.saturating_sub(slot.blocks());
+        self.release(slot.blocks());
         Some(slot)
     }
 
@@ -100,9 +100,17 @@ impl Index {
     pub(super) fn take_chunk(&mut self, chunk_id: u64) -> Option<Chunk> {
         let chunk = self.chunks.remove(&chunk_id)?;
         if chunk.dir.is_some() {
-            self.used_bytes = self.used_bytes.saturating_sub(blocks([u64::from(chunk.length_bytes)]));
+            self.release(blocks([u64::from(chunk.length_bytes)]));
         }
         Some(chunk)
+    }
+
+    /// Files are gone.
+    fn release(&mut self, bytes: u64) {
+        // What leaves the index was added with this length. Damage can only add the length of a chunk twice, when two
+        // messages name the chunk.
+        assert!(bytes <= self.used_bytes, "{bytes} bytes leave the index, which has {}", self.used_bytes);
+        self.used_bytes -= bytes;
     }
 }
 

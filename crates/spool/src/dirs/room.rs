@@ -25,6 +25,7 @@ pub(super) struct Room {
 impl Room {
     /// Notes the free bytes of the disk and the bytes of our files.
     pub(super) fn look(&self, allowed: Allowed, disk_bytes: u64, used_bytes: u64) {
+        // Others use the disk as well, outcomes may use what is kept free, and the limit may be lower than it was.
         let of_disk = disk_bytes.saturating_sub(allowed.keep_bytes);
         let of_limit = match allowed.max_bytes {
             0 => u64::MAX,
@@ -39,6 +40,7 @@ impl Room {
             return 0;
         }
         let promised = self.promised_bytes.load(Ordering::Relaxed);
+        // The disk may have less than when the promises were made.
         self.free_bytes.load(Ordering::Relaxed).saturating_sub(promised)
     }
 

@@ -128,6 +128,7 @@ impl Gain {
         let bytes = index.segments.values().map(|segment| {
             let unused = if segment.number == index.current { free_bytes } else { 0 };
             let size = segment.header.size_bytes;
+            // A segment that is full of live records gives nothing, and moving them wastes room.
             size.saturating_sub(segment.live_bytes + unused + size / WASTE_SHARE)
         });
         Self { oldest, current: index.current, bytes: bytes.sum() }

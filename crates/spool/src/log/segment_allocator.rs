@@ -302,6 +302,7 @@ impl SegmentAllocator {
     /// Segments that are ready or that there is room for, besides the reserve.
     pub(crate) fn usable_count(&self) -> u64 {
         let state = self.lock();
+        // Outcomes may use the reserve.
         (state.ready.len() as u64).saturating_add(state.room_for).saturating_sub(RESERVE as u64)
     }
 
@@ -372,6 +373,7 @@ impl SegmentAllocator {
 
     /// Returns the free bytes of the disk, without those that must stay free.
     fn disk_bytes(&self) -> io::Result<u64> {
+        // Others use the disk as well.
         Ok(self.disk.free_bytes()?.saturating_sub(self.limits.min_free_bytes))
     }
 
@@ -384,6 +386,7 @@ impl SegmentAllocator {
     fn allowed(&self, disk_bytes: u64, segment_count: u64) -> u64 {
         match self.limits.max_bytes {
             0 => disk_bytes,
+            // The limit may be lower than it was.
             max => disk_bytes.min(max.saturating_sub(segment_count * self.limits.segment_bytes)),
         }
     }
@@ -423,6 +426,7 @@ impl SegmentAllocator {
             Ok(Some(segment)) => {
                 state.no_room = false;
                 if old.is_none() {
+                    // The first segment is made even where the limit leaves room for none.
                     state.room_for = state.room_for.saturating_sub(1);
                 }
                 state.ready.push_back(segment);

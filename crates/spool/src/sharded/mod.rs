@@ -304,7 +304,8 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
                 placement.note(shard, (id, Step::Begins));
                 found(Recovered { message: shard_ids::outer_message(one.message, shard), ..one });
             })?;
-            report.message_count = report.message_count.saturating_sub(twice.count);
+            assert!(twice.count <= report.message_count, "a store counts each message that it passes on");
+            report.message_count -= twice.count;
             report.corrupt.extend(twice.told);
             copies.extend(twice.copies.iter().map(|copy| (shard, copy.id)));
             report.copies = twice.copies;
