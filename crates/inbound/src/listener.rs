@@ -2,7 +2,7 @@
 
 use crate::{
     Budget, Client, Service, Settings, WorkerPool,
-    session::{SessionDriver, SessionEnd},
+    session::{Session, SessionDriver, SessionEnd},
     stream::Stream,
 };
 use mail::Reply;
@@ -197,8 +197,7 @@ impl<S: Service> Inbound<S> {
             _guard: guard,
         };
         let worker = driver.worker;
-        let session = async move { run(driver, TcpStream::from_std(stream)?, mode).await };
-        spawn_session(self.workers.clone(), worker, peer, session);
+        spawn_session(self.workers.clone(), worker, peer, run(driver, stream, mode));
     }
 }
 
@@ -210,6 +209,9 @@ fn spawn_session<S: Service>(
     session: impl Future<Output = io::Result<SessionEnd<S>>> + Send + 'static,
 ) {
     let own = workers.clone();
+    // On the heap by itself: each future around this one would take its size twice, and the runtime copies the whole
+    // of a task when the task ends.
+    let session = Box::pin(session);
     own.run(worker, async move {
         match session.await {
             Ok(SessionEnd::Closed) => {}
@@ -233,15 +235,27 @@ async fn accept(socket: &AsyncFd<TcpListener>) -> io::Result<(std::net::TcpStrea
 }
 
 async fn run<S: Service>(
+    driver: SessionDriver<S>,
+    stream: std::net::TcpStream,
+    mode: ListenTls,
+) -> io::Result<SessionEnd<S>> {
+    // On the heap: it is soon over, while the session may last for hours.
+    match Box::pin(begin(driver, TcpStream::from_std(stream)?, mode)).await? {
+        Some(session) => session.run().await,
+        None => Ok(SessionEnd::Closed),
+    }
+}
+
+async fn begin<S: Service>(
     mut driver: SessionDriver<S>,
     stream: TcpStream,
     mode: ListenTls,
-) -> io::Result<SessionEnd<S>> {
+) -> io::Result<Option<Box<Session<S>>>> {
     let stream = match mode {
         ListenTls::Implicit => driver.secure(stream).await?,
         ListenTls::Off | ListenTls::StartTls => Stream::Plain(stream),
     };
-    driver.run(stream).await
+    driver.begin(stream).await
 }
 
 /// Closed the limit not even a task is spent: one write that does not wait, and the end.

@@ -76,9 +76,8 @@ struct SessionIo<S: Service> {
 }
 
 impl<S: Service> SessionDriver<S> {
-    /// Runs the session to its end, or until it is to move. An error concerns the connection only:
-    /// messages that were answered 250 are durable.
-    pub(crate) async fn run(self, mut stream: Stream) -> io::Result<SessionEnd<S>> {
+    /// Begins the session and writes the greeting. `None`: the connection was rejected, and is closed.
+    pub(crate) async fn begin(self, mut stream: Stream) -> io::Result<Option<Box<Session<S>>>> {
         let implicit = matches!(stream, Stream::Tls(_));
         let mut sleep = Box::pin(tokio::time::sleep(self.settings.limits.command_timeout));
         let mut unread = Vec::new();
@@ -95,11 +94,15 @@ impl<S: Service> SessionDriver<S> {
         };
         let context = match connected {
             Ok(context) => context,
-            Err(reply) => return self.reject_connection(&mut stream, &mut sleep, &reply).await,
+            Err(reply) => {
+                self.reject_connection(&mut stream, &mut sleep, &reply).await?;
+                return Ok(None);
+            }
         };
         let is_early = !unread.is_empty() || stream.has_unread_bytes();
         if !implicit && is_early && !self.service.is_trusted(&self.client) {
-            return self.reject_connection(&mut stream, &mut sleep, &replies::OUT_OF_SYNC).await;
+            self.reject_connection(&mut stream, &mut sleep, &replies::OUT_OF_SYNC).await?;
+            return Ok(None);
         }
         let mut connection =
             Connection::new(self.settings.limits.clone(), self.settings.profile.clone(), implicit);
@@ -117,7 +120,7 @@ impl<S: Service> SessionDriver<S> {
         let mut session = Box::new(Session { driver: self, io });
         let Session { driver, io } = &mut *session;
         driver.flush(io).await?;
-        session.run().await
+        Ok(Some(session))
     }
 
     /// The handshake; without a certificate the end, never a session in clear text.
@@ -350,12 +353,11 @@ impl<S: Service> SessionDriver<S> {
         stream: &mut Stream,
         sleep: &mut Pin<Box<Sleep>>,
         reply: &Reply,
-    ) -> io::Result<SessionEnd<S>> {
+    ) -> io::Result<()> {
         self.service.log_reject(&self.client, "CONNECT", None, reply);
         let mut output = Vec::new();
         reply.write_to(&mut output);
-        self.with_deadline(sleep, None, stream.end(&output)).await?;
-        Ok(SessionEnd::Closed)
+        self.with_deadline(sleep, None, stream.end(&output)).await
     }
 
     async fn end(&self, io: &mut SessionIo<S>) -> io::Result<SessionEnd<S>> {
@@ -390,11 +392,14 @@ impl<S: Service> SessionDriver<S> {
 }
 
 impl<S: Service> Session<S> {
-    async fn run(mut self: Box<Self>) -> io::Result<SessionEnd<S>> {
+    /// Runs the session to its end, or until it is to move. An error concerns the connection only:
+    /// messages that were answered 250 are durable.
+    pub(crate) async fn run(mut self: Box<Self>) -> io::Result<SessionEnd<S>> {
         loop {
             let Self { driver, io } = &mut *self;
             match driver.process_input(io).await? {
-                Some(true) => self = self.start_tls().await?,
+                // On the heap: large, and soon over.
+                Some(true) => self = Box::pin(self.start_tls()).await?,
                 Some(false) => break,
                 None if let Some(to) = driver.less_loaded_worker(io) => {
                     return Ok(SessionEnd::MigrateTo(to, self));
