@@ -5,7 +5,7 @@ use crate::{
     buffered_stream::{BufferedStream, Stream},
     tls::{TlsClient, TlsFaults},
 };
-use mail::{DsnDuty, Enhanced, Outcome, Reply, TlsMode};
+use mail::{DsnDuty, Enhanced, Outcome, Reply, ReplyStage, TlsMode};
 use smtp::client::{self, Connection, Event, OutputPiece, Phase, Protocol};
 use std::{
     io,
@@ -277,5 +277,6 @@ fn refused<T>(relay: &str, reply: &Reply) -> Result<T, Unusable> {
     let unsaid = if reply.code == 421 { Enhanced(4, 4, 2) } else { Enhanced(4, 4, 0) };
     let status = reply.enhanced.map_or(unsaid, |e| Enhanced(4, e.1, e.2));
     let text = format!("{relay} refused to talk to us: {}", reply.excerpt());
-    Err(Unusable::Deferred(Outcome { from_remote: true, ..Outcome::deferred(status, text) }))
+    let cause = Outcome::from_reply(reply, ReplyStage::Connect).cause;
+    Err(Unusable::Deferred(Outcome { from_remote: true, cause, ..Outcome::deferred(status, text) }))
 }

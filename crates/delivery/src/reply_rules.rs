@@ -1,21 +1,23 @@
 //! The meaning of a reply for a recipient: accepted, refused, or one recipient too many.
 
-use mail::{Disposition, Enhanced, Outcome};
-use smtp::client::{RecipientResult, ReplyTo, Stage};
+use mail::{Disposition, Enhanced, Outcome, ReplyStage, ReplyTo};
+use smtp::client::RecipientResult;
 
-pub(crate) fn is_421_to(result: &RecipientResult, stage: Stage) -> bool {
-    result.reply.is_some_and(|reply| reply.code == 421 && reply.stage == stage)
+pub(crate) fn is_421_to(result: &RecipientResult, stage: ReplyStage) -> bool {
+    result.outcome.reply().is_some_and(|reply| reply.code == 421 && reply.stage == stage)
 }
 
 /// Did the server accept its RCPT?
 pub(crate) fn is_accepted(result: &RecipientResult) -> bool {
-    result.reply.is_some_and(|reply| matches!(reply.stage, Stage::Data | Stage::Content))
+    result.outcome.reply().is_some_and(|reply| matches!(reply.stage, ReplyStage::Data | ReplyStage::Content))
 }
 
 /// Was it refused because the transaction had enough recipients? The code is 452, 552 in older servers (RFC
 /// 5321 §4.5.3.1.10), 421 in those that close, or any other with the enhanced code of this meaning.
 pub(crate) fn is_too_many(result: &RecipientResult) -> bool {
-    let Some(ReplyTo { stage: Stage::Rcpt, code, enhanced }) = result.reply else { return false };
+    let Some(ReplyTo { stage: ReplyStage::Rcpt, code, enhanced }) = result.outcome.reply() else {
+        return false;
+    };
     match enhanced {
         Some(Enhanced(_, 5, 3)) => true,
         None | Some(Enhanced(_, 0, 0)) => matches!(code, 421 | 452 | 552),
@@ -26,7 +28,8 @@ pub(crate) fn is_too_many(result: &RecipientResult) -> bool {
 /// The outcome of a recipient that is not tried again at once. "Too many recipients" is temporary, even if
 /// there was one only; 552 without an enhanced code may mean a full mailbox, unless others came before it.
 pub(crate) fn final_outcome(result: RecipientResult, is_split: bool) -> Outcome {
-    let is_about_number = result.reply.is_some_and(|r| matches!(r.enhanced, Some(Enhanced(_, 5, 3))));
+    let is_about_number =
+        result.outcome.reply().is_some_and(|r| matches!(r.enhanced, Some(Enhanced(_, 5, 3))));
     if result.outcome.disposition == Disposition::Failed
         && is_too_many(&result)
         && (is_split || is_about_number)

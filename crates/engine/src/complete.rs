@@ -8,24 +8,11 @@ use crate::{
     reports,
     task::{Permit, Task, TaskId, for_each},
 };
-use mail::{Attempt, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
+use mail::{Attempt, Cause, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
 use queue::{CancelAs, Completion, DestinationId, Overdue};
 use report::FinishedAs;
 use spool::{ControlOp, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
-
-/// The cause of the end of jobs, or of an attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndCause {
-    /// An attempt ended.
-    Attempt,
-    /// The message's lifetime is over.
-    Expired,
-    /// An operator returned the recipients to the sender.
-    Bounced,
-    /// An operator deleted the recipients.
-    Deleted,
-}
 
 /// Jobs of one message that end together, and the outcomes of their recipients. One report has them all.
 #[derive(Debug)]
@@ -34,11 +21,15 @@ pub(crate) struct AttemptResult {
     pub(crate) leases: Vec<Lease>,
     pub(crate) results: Vec<(u32, Outcome)>,
     pub(crate) attempt: Attempt,
-    pub(crate) cause: EndCause,
-    /// Recipients whose lifetime was over when the attempt was deferred.
-    pub(crate) expired: Vec<u32>,
     /// The operator's request that is answered when the result is stored.
     pub(crate) answer: Option<RequestId>,
+}
+
+impl AttemptResult {
+    /// Returns true if an operator deleted the recipients: their sender hears nothing.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.results.first().is_some_and(|(_, outcome)| outcome.cause == Cause::Deleted)
+    }
 }
 
 /// "Delivery time expired" (RFC 3463 §3.5).
@@ -50,13 +41,13 @@ fn expired(last: Option<&Outcome>) -> Outcome {
         Some(last) => format!("could not be delivered in time; the last attempt: {}", last.text),
         None => "could not be delivered in time".to_owned(),
     };
-    Outcome::failed(EXPIRED, text)
+    Outcome::failed(EXPIRED, text).because(Cause::Expired)
 }
 
 /// The entry for the spool.
-fn ending(id: QueueId, cause: EndCause, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
-    match (cause, last) {
-        (EndCause::Deleted, true) => Entry::Control { id, op: ControlOp::Delete },
+fn ending(id: QueueId, is_deleted: bool, results: Vec<(u32, Outcome)>, last: bool) -> Entry {
+    match (is_deleted, last) {
+        (true, true) => Entry::Control { id, op: ControlOp::Delete },
         _ => Entry::Outcome { id, results, last },
     }
 }
@@ -71,16 +62,7 @@ impl Engine {
         attempt: Attempt,
         effects: &mut Vec<Effect>,
     ) {
-        let (id, cause) = (lease.id, EndCause::Attempt);
-        let result = AttemptResult {
-            id,
-            leases: vec![lease],
-            results,
-            attempt,
-            cause,
-            expired: Vec::new(),
-            answer: None,
-        };
+        let result = AttemptResult { id: lease.id, leases: vec![lease], results, attempt, answer: None };
         match message {
             Some(message) => self.finish_attempt(context, result, message, effects),
             None => self.read_when_permitted(result, effects),
@@ -99,9 +81,8 @@ impl Engine {
         self.queue.mark_undeliverable(destination);
         while let Some(lease) = self.queue.lease_next(destination, context.now) {
             let results = for_each(lease.recipients.as_slice(), outcome);
-            let (id, cause, attempt) = (lease.id, EndCause::Attempt, attempt.clone());
-            let (leases, expired) = (vec![lease], Vec::new());
-            let result = AttemptResult { id, leases, results, attempt, cause, expired, answer: None };
+            let (id, attempt) = (lease.id, attempt.clone());
+            let result = AttemptResult { id, leases: vec![lease], results, attempt, answer: None };
             self.read_when_permitted(result, effects);
         }
     }
@@ -113,7 +94,7 @@ impl Engine {
                 let Some(id) = leases.first().map(|lease| lease.id) else { return };
                 let outcomes: Vec<Outcome> =
                     leases.iter().map(|lease| expired(self.last_words(lease).as_deref())).collect();
-                self.end(id, leases, &outcomes, EndCause::Expired, None, effects);
+                self.end(id, leases, &outcomes, None, effects);
             }
         }
     }
@@ -159,20 +140,20 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let (text, cause) = match cancel_as {
-            CancelAs::Bounce => ("returned by the postmaster", EndCause::Bounced),
-            CancelAs::Delete => ("deleted by the postmaster", EndCause::Deleted),
+            CancelAs::Bounce => ("returned by the postmaster", Cause::Returned),
+            CancelAs::Delete => ("deleted by the postmaster", Cause::Deleted),
         };
+        let outcome = Outcome::failed(Enhanced(5, 7, 0), text).because(cause);
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::SplitReports {
             for lease in leases {
-                let outcomes = [Outcome::failed(Enhanced(5, 7, 0), text)];
-                self.end(id, vec![lease], &outcomes, cause, None, effects);
+                self.end(id, vec![lease], std::slice::from_ref(&outcome), None, effects);
             }
             effects.extend(answer.map(|request| Effect::Answer { request, result: Ok(true) }));
             return;
         }
-        let outcomes = vec![Outcome::failed(Enhanced(5, 7, 0), text); leases.len()];
-        self.end(id, leases, &outcomes, cause, answer, effects);
+        let outcomes = vec![outcome; leases.len()];
+        self.end(id, leases, &outcomes, answer, effects);
     }
 
     /// Ends jobs of one message, each with its outcome.
@@ -181,18 +162,14 @@ impl Engine {
         id: QueueId,
         leases: Vec<Lease>,
         outcomes: &[Outcome],
-        cause: EndCause,
         answer: Option<RequestId>,
         effects: &mut Vec<Effect>,
     ) {
         let each = leases.iter().zip(outcomes);
         let results =
             each.flat_map(|(lease, outcome)| for_each(lease.recipients.as_slice(), outcome)).collect();
-        let (attempt, expired) = (Attempt::default(), Vec::new());
-        self.read_when_permitted(
-            AttemptResult { id, leases, results, attempt, cause, expired, answer },
-            effects,
-        );
+        let attempt = Attempt::default();
+        self.read_when_permitted(AttemptResult { id, leases, results, attempt, answer }, effects);
     }
 
     /// Reads the message of a result, now or when there is a permit. Reading never waits for the spool, so a result
@@ -257,7 +234,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let id = result.id;
-        let is_deleted = result.cause == EndCause::Deleted;
+        let is_deleted = result.is_deleted();
         let has_ended = |outcome: &Outcome| is_deleted || outcome.disposition == Disposition::Delivered;
         let deferred = Outcome::deferred(Enhanced(4, 3, 0), format!("read from the spool: {failure}"));
         for (_, outcome) in result.results.iter_mut().filter(|(_, outcome)| !has_ended(outcome)) {
@@ -270,14 +247,14 @@ impl Engine {
         }
         effects.push(Effect::Log(LogEvent::Unreadable(id, failure.clone())));
         self.count(&result);
-        let AttemptResult { mut results, cause, answer, .. } = result;
+        let AttemptResult { mut results, answer, .. } = result;
         results.retain(|(_, outcome)| has_ended(outcome));
         if is_deleted {
             let task = answer.map(|request| self.tasks.add(Task::Answer(request)));
-            self.submit(task, vec![ending(id, cause, results, completion.last)], effects);
+            self.submit(task, vec![ending(id, is_deleted, results, completion.last)], effects);
         } else {
             if !results.is_empty() {
-                self.submit(None, vec![ending(id, cause, results, completion.last)], effects);
+                self.submit(None, vec![ending(id, is_deleted, results, completion.last)], effects);
             }
             effects.extend(answer.map(|request| Effect::Answer { request, result: Err(failure) }));
         }
@@ -309,10 +286,9 @@ impl Engine {
         if !self.queue.is_expired(result.leases[0].job, context.now) {
             return;
         }
-        for (index, outcome) in &mut result.results {
+        for (_, outcome) in &mut result.results {
             if outcome.disposition == Disposition::Deferred {
                 *outcome = expired(Some(outcome));
-                result.expired.push(*index);
             }
         }
     }
@@ -329,7 +305,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let id = message.id;
-        let reached = result.cause == EndCause::Attempt && !result.attempt.relay.is_empty();
+        let reached = !result.attempt.relay.is_empty();
+        let is_deleted = result.is_deleted();
         let completion = self.complete_jobs(&result, reached, context);
         self.last_outcomes.note_all(id, &result.results, completion.last, || context.wall);
         // The message is needed again only when the retry is due, and can be read back then.
@@ -337,15 +314,16 @@ impl Engine {
             self.uncache(id);
         }
         self.count(&result);
-        let AttemptResult { results, attempt, cause, .. } = result;
+        let AttemptResult { results, attempt, .. } = result;
         let mut transaction = Vec::with_capacity(1 + reports.len());
-        transaction.push(ending(id, cause, results.clone(), completion.last));
+        transaction.push(ending(id, is_deleted, results.clone(), completion.last));
         transaction.extend(reports.iter().cloned().map(Entry::Accept));
         self.submit(task, transaction, effects);
         let message = message.clone();
-        effects.push(Effect::Log(match cause {
-            EndCause::Deleted => LogEvent::Deleted { message, results },
-            _ => LogEvent::Attempt { message, results, attempt },
+        effects.push(Effect::Log(if is_deleted {
+            LogEvent::Deleted { message, results }
+        } else {
+            LogEvent::Attempt { message, results, attempt }
         }));
         if completion.last {
             effects.push(Effect::Log(LogEvent::Completed(id)));
@@ -364,14 +342,15 @@ impl Engine {
     }
 
     fn count(&mut self, result: &AttemptResult) {
-        for (index, outcome) in &result.results {
-            self.counters.finish(match (result.cause, outcome.disposition) {
+        for (_, outcome) in &result.results {
+            self.counters.finish(match (outcome.cause, outcome.disposition) {
                 (_, Disposition::Deferred) => continue,
-                (EndCause::Deleted, _) => FinishedAs::Deleted,
-                (EndCause::Expired, Disposition::Failed) => FinishedAs::Expired,
-                (_, Disposition::Failed) if result.expired.contains(index) => FinishedAs::Expired,
-                (_, Disposition::Failed) => FinishedAs::Bounced,
                 (_, Disposition::Delivered) => FinishedAs::Delivered,
+                (Cause::Deleted, Disposition::Failed) => FinishedAs::Deleted,
+                (Cause::Expired, Disposition::Failed) => FinishedAs::Expired,
+                (Cause::Local | Cause::Reply(_) | Cause::Returned, Disposition::Failed) => {
+                    FinishedAs::Bounced
+                }
             });
         }
     }

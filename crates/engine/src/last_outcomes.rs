@@ -1,6 +1,6 @@
 //! The last outcome of each recipient that was tried, for `queue explain` and listings.
 
-use mail::{Disposition, Outcome, QueueId, UnixMillis};
+use mail::{Cause, Disposition, Outcome, QueueId, UnixMillis};
 use std::{collections::HashMap, sync::Arc};
 
 /// A recipient's index in the envelope, its last outcome, and when it was noted. The outcome of a finished recipient
@@ -16,7 +16,7 @@ pub(crate) struct LastOutcomes {
 
 /// Returns the part of a final outcome that the spool keeps. Most final outcomes are then equal, and kept once.
 fn without_text(outcome: &Outcome) -> Outcome {
-    Outcome { text: "".into(), from_remote: false, ..outcome.clone() }
+    Outcome { text: "".into(), from_remote: false, cause: Cause::Local, ..outcome.clone() }
 }
 
 impl LastOutcomes {

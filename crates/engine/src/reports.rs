@@ -2,7 +2,7 @@
 
 use crate::{
     Effect, Engine, LogEvent, TaskId,
-    complete::{AttemptResult, EndCause},
+    complete::AttemptResult,
     event::Context,
     task::{Permit, Task},
 };
@@ -71,7 +71,7 @@ impl ReportRequest {
 
 /// Returns whether the sender gets a report on any of these outcomes (RFC 3461 §4.1).
 pub(crate) fn wants_report(message: &Message, result: &AttemptResult) -> bool {
-    result.cause != EndCause::Deleted
+    !result.is_deleted()
         && !message.envelope.reverse_path.is_null()
         && result.results.iter().any(|(index, outcome)| {
             let notify = message.envelope.recipients[*index as usize].notify;

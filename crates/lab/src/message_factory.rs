@@ -1,8 +1,8 @@
 //! Messages as the daemon hands them to its spool, for measurements that drive the spool without a daemon.
 
 use mail::{
-    Content, Disposition, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId, Recipient,
-    ReversePath, SharedMessage, UnixMillis,
+    Content, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId, Recipient, ReversePath,
+    SharedMessage, UnixMillis,
 };
 use spool::Entry;
 use std::sync::Arc;
@@ -34,11 +34,7 @@ impl MessageFactory {
 
 /// The outcome "delivered" of the only recipient of a message, after which the spool may forget it.
 pub(crate) fn delivered(id: QueueId) -> Entry {
-    let outcome = Outcome {
-        disposition: Disposition::Delivered,
-        status: Enhanced(2, 0, 0),
-        text: "2.0.0 Ok: queued as 4XyZ".into(),
-        from_remote: true,
-    };
+    let outcome =
+        Outcome { from_remote: true, ..Outcome::delivered(Enhanced(2, 0, 0), "2.0.0 Ok: queued as 4XyZ") };
     Entry::Outcome { id, results: vec![(0, outcome)], last: true }
 }

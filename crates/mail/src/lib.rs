@@ -25,7 +25,7 @@ pub use envelope::{BodyType, Envelope, Notify, Recipient, Ret};
 pub use header_edit::{Edit, Edits, Field, FieldError};
 pub use id::{IdSource, QueueId};
 pub use origin::{Origin, TransmissionType};
-pub use outcome::{Attempt, Disposition, DsnDuty, Outcome};
+pub use outcome::{Attempt, Cause, Disposition, DsnDuty, Outcome, ReplyStage, ReplyTo};
 pub use received::ReceivedContent;
 pub use reply::{Enhanced, Reply};
 pub use time::UnixMillis;

@@ -25,6 +25,61 @@ impl Disposition {
     }
 }
 
+/// The command whose reply decided an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReplyStage {
+    /// The connection, or EHLO.
+    Connect,
+    /// MAIL.
+    Mail,
+    /// RCPT.
+    Rcpt,
+    /// DATA.
+    Data,
+    /// The end of the content.
+    Content,
+}
+
+impl ReplyStage {
+    /// As in the text of an outcome: `in reply to RCPT TO`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "EHLO",
+            Self::Mail => "MAIL FROM",
+            Self::Rcpt => "RCPT TO",
+            Self::Data => "DATA",
+            Self::Content => "end of DATA",
+        }
+    }
+}
+
+/// The reply that decided an outcome, in the parts that decisions are made on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReplyTo {
+    /// The command.
+    pub stage: ReplyStage,
+    /// The reply code.
+    pub code: u16,
+    /// The enhanced code as the server sent it, even if its class contradicts the reply code.
+    pub enhanced: Option<Enhanced>,
+}
+
+/// The cause of an outcome. The spool does not store it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Cause {
+    /// This server: no reply decided. Also the cause of an outcome that was read from the spool.
+    #[default]
+    Local,
+    /// A reply of the next hop.
+    Reply(ReplyTo),
+    /// The lifetime of the message is over.
+    Expired,
+    /// An operator returned the message to its sender.
+    Returned,
+    /// An operator deleted the message.
+    Deleted,
+}
+
 /// One recipient's outcome. A remote 4yz or 5yz is news, not an error: it travels as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -36,27 +91,47 @@ pub struct Outcome {
     pub text: Box<str>,
     /// True if `text` comes from the remote (DSN: `Diagnostic-Code: smtp; …`).
     pub from_remote: bool,
+    /// The cause. Decisions are made on it, never on the text.
+    pub cause: Cause,
 }
 
 impl Outcome {
+    fn local(disposition: Disposition, status: Enhanced, text: impl Into<Box<str>>) -> Self {
+        Self { disposition, status, text: text.into(), from_remote: false, cause: Cause::Local }
+    }
+
     /// Delivered, with the final reply or our own words.
     pub fn delivered(status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { disposition: Disposition::Delivered, status, text: text.into(), from_remote: false }
+        Self::local(Disposition::Delivered, status, text)
     }
 
     /// We could not, but may later.
     pub fn deferred(status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { disposition: Disposition::Deferred, status, text: text.into(), from_remote: false }
+        Self::local(Disposition::Deferred, status, text)
     }
 
     /// Returns an outcome that no further attempt can change.
     pub fn failed(status: Enhanced, text: impl Into<Box<str>>) -> Self {
-        Self { disposition: Disposition::Failed, status, text: text.into(), from_remote: false }
+        Self::local(Disposition::Failed, status, text)
+    }
+
+    /// Returns the outcome with another cause.
+    #[must_use]
+    pub fn because(self, cause: Cause) -> Self {
+        Self { cause, ..self }
+    }
+
+    /// Returns the reply that decided; `None` if the server was not asked or did not answer.
+    pub fn reply(&self) -> Option<ReplyTo> {
+        match self.cause {
+            Cause::Reply(reply) => Some(reply),
+            _ => None,
+        }
     }
 
     /// From the remote's final reply to a command: 2yz delivered, 4yz deferred, 5yz failed,
     /// anything else a protocol error and deferred.
-    pub fn from_reply(reply: &Reply) -> Self {
+    pub fn from_reply(reply: &Reply, stage: ReplyStage) -> Self {
         let (disposition, class) = match reply.code {
             200..=299 => (Disposition::Delivered, 2),
             500..=599 => (Disposition::Failed, 5),
@@ -64,7 +139,8 @@ impl Outcome {
         };
         // A code of another class than the reply's would contradict it (RFC 2034 §4).
         let status = reply.enhanced.filter(|e| e.0 == class).unwrap_or(Enhanced(class, 0, 0));
-        Self { disposition, status, text: reply.excerpt().into(), from_remote: true }
+        let cause = Cause::Reply(ReplyTo { stage, code: reply.code, enhanced: reply.enhanced });
+        Self { disposition, status, text: reply.excerpt().into(), from_remote: true, cause }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::{
     active_lease::ActiveLease,
     reply_rules::{final_outcome, is_421_to, is_accepted, is_too_many},
 };
-use mail::{Disposition, Enhanced, Outcome};
-use smtp::client::{LostTransaction, Protocol, RecipientResult, ReplyTo, Stage};
+use mail::{Disposition, Enhanced, Outcome, ReplyStage, ReplyTo};
+use smtp::client::{LostTransaction, Protocol, RecipientResult};
 
 /// The certainty that a reply is about the number of recipients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl<J: WorkSource> Session<'_, J> {
         let accepted_count = results.iter().filter(|result| is_accepted(result)).count();
         // Every accepted recipient has the same reply.
         let too_many = results.iter().find_map(|result| self.too_many_at_data(result));
-        let is_cut = accepted_count > 0 && results.iter().any(|result| is_421_to(result, Stage::Rcpt));
+        let is_cut = accepted_count > 0 && results.iter().any(|result| is_421_to(result, ReplyStage::Rcpt));
         let is_halved = accepted_count > 1 && too_many.is_some() && !is_cut;
         if !is_halved && self.is_connection_limit(&results) {
             self.is_used_up = true;
@@ -47,7 +47,7 @@ impl<J: WorkSource> Session<'_, J> {
         active.outcomes.reserve(results.len());
         for result in results {
             let is_accepted = is_accepted(&result);
-            let is_lost = is_cut && is_421_to(&result, Stage::Data);
+            let is_lost = is_cut && is_421_to(&result, ReplyStage::Data);
             if is_lost || (is_halved && is_accepted) || (some_fit && is_too_many(&result)) {
                 active.remaining.push(result.index);
                 continue;
@@ -80,9 +80,9 @@ impl<J: WorkSource> Session<'_, J> {
     /// enough (RFC 5321 §3.8)? They do if each is 421, or 451 to MAIL that is not about the sender's address.
     /// On a connection that was of no use yet they are about the host or the message.
     fn is_connection_limit(&self, results: &[RecipientResult]) -> bool {
-        let is_said = |result: &RecipientResult| match result.reply {
-            Some(ReplyTo { code: 421, stage, .. }) => stage != Stage::Content,
-            Some(ReplyTo { code: 451, stage: Stage::Mail, .. }) => {
+        let is_said = |result: &RecipientResult| match result.outcome.reply() {
+            Some(ReplyTo { code: 421, stage, .. }) => stage != ReplyStage::Content,
+            Some(ReplyTo { code: 451, stage: ReplyStage::Mail, .. }) => {
                 self.has_delivered && result.outcome.status.1 != 1
             }
             _ => false,
@@ -106,11 +106,11 @@ impl<J: WorkSource> Session<'_, J> {
     /// as well. 552 and 554 without an enhanced code are about the message.
     fn too_many_at_data(&self, result: &RecipientResult) -> Option<Certainty> {
         let ReplyTo { stage, code, enhanced } =
-            result.reply.filter(|_| result.outcome.disposition != Disposition::Delivered)?;
+            result.outcome.reply().filter(|_| result.outcome.disposition != Disposition::Delivered)?;
         match stage {
-            Stage::Mail | Stage::Rcpt => return None,
-            Stage::Content if self.connection.protocol() == Protocol::Lmtp => return None,
-            Stage::Data | Stage::Content => {}
+            ReplyStage::Connect | ReplyStage::Mail | ReplyStage::Rcpt => return None,
+            ReplyStage::Content if self.connection.protocol() == Protocol::Lmtp => return None,
+            ReplyStage::Data | ReplyStage::Content => {}
         }
         match enhanced {
             Some(Enhanced(_, 5, 3)) => Some(Certainty::Certain),
@@ -205,11 +205,11 @@ impl<J: WorkSource> Session<'_, J> {
             }
             return self.leave_to_next_connection(active, recipients);
         }
-        let is_refused = refused.iter().any(|result| is_421_to(result, Stage::Rcpt));
+        let is_refused = refused.iter().any(|result| is_421_to(result, ReplyStage::Rcpt));
         let is_cut = is_closed && !content_sent && accepted_count > 0 && (lacks_rcpt_reply || is_refused);
         let is_halved = is_closed_at_data && !is_cut;
         for result in refused {
-            if (is_cut && is_421_to(&result, Stage::Rcpt)) || (is_halved && is_too_many(&result)) {
+            if (is_cut && is_421_to(&result, ReplyStage::Rcpt)) || (is_halved && is_too_many(&result)) {
                 active.remaining.push(result.index);
             } else {
                 active.outcomes.push((result.index, final_outcome(result, true)));

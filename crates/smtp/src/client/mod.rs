@@ -14,4 +14,4 @@ pub use capabilities::Capabilities;
 pub use connection::{ClientSettings, Connection, Event, ExpectedReply, LostTransaction, Phase, Protocol};
 pub use output::OutputPiece;
 pub use replies::{ProtocolViolation, ReplyReader};
-pub use transaction::{RecipientResult, ReplyTo, Stage, Transaction};
+pub use transaction::{RecipientResult, Transaction};

@@ -4,7 +4,8 @@ use super::Capabilities;
 use crate::xtext;
 use mail::seven_bit::Plan;
 use mail::{
-    BodyType, ContentTraits, Disposition, Enhanced, Notify, Outcome, Recipient, Reply, Ret, SharedMessage,
+    BodyType, Cause, ContentTraits, Disposition, Enhanced, Notify, Outcome, Recipient, Reply, ReplyStage,
+    ReplyTo, Ret, SharedMessage,
 };
 use std::{io::Write as _, sync::Arc};
 
@@ -19,41 +20,6 @@ pub struct Transaction {
     pub recipients: Vec<u32>,
 }
 
-/// The command whose reply decided about a recipient.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// MAIL.
-    Mail,
-    /// RCPT.
-    Rcpt,
-    /// DATA.
-    Data,
-    /// The end of the content.
-    Content,
-}
-
-impl Stage {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Mail => "MAIL FROM",
-            Self::Rcpt => "RCPT TO",
-            Self::Data => "DATA",
-            Self::Content => "end of DATA",
-        }
-    }
-}
-
-/// The reply that decided about a recipient, in the parts that decisions are made on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReplyTo {
-    /// The command.
-    pub stage: Stage,
-    /// The reply code.
-    pub code: u16,
-    /// The enhanced code as the server sent it, even if its class contradicts the reply code.
-    pub enhanced: Option<Enhanced>,
-}
-
 /// The result of a transaction for one recipient.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecipientResult {
@@ -61,8 +27,6 @@ pub struct RecipientResult {
     pub index: u32,
     /// The outcome.
     pub outcome: Outcome,
-    /// The reply that decided; `None` if the server was not asked or did not answer.
-    pub reply: Option<ReplyTo>,
 }
 
 impl From<RecipientResult> for (u32, Outcome) {
@@ -71,25 +35,12 @@ impl From<RecipientResult> for (u32, Outcome) {
     }
 }
 
-/// An outcome and the reply that decided it.
-#[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) outcome: Outcome,
-    pub(super) reply: Option<ReplyTo>,
-}
-
-impl From<Outcome> for Answer {
-    fn from(outcome: Outcome) -> Self {
-        Self { outcome, reply: None }
-    }
-}
-
 /// A transaction in flight, with the answers so far.
 #[derive(Debug)]
 pub(super) struct TransactionState {
     pub(super) transaction: Transaction,
     /// Parallel to the recipients: the answers that are known.
-    pub(super) answers: Vec<Option<Answer>>,
+    pub(super) answers: Vec<Option<Outcome>>,
     /// The server has accepted MAIL, so it has an open transaction.
     pub(super) is_open: bool,
     pub(super) content_sent: bool,
@@ -110,7 +61,7 @@ impl TransactionState {
     }
 
     /// Gives all recipients without an answer this answer.
-    pub(super) fn answer_rest(&mut self, answer: &Answer) {
+    pub(super) fn answer_rest(&mut self, answer: &Outcome) {
         for slot in self.answers.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(answer.clone());
         }
@@ -127,10 +78,10 @@ impl TransactionState {
     }
 
     pub(super) fn results(self) -> Vec<RecipientResult> {
-        let unknown = || Outcome::deferred(Enhanced(4, 5, 0), "the server's reply is missing").into();
+        let unknown = || Outcome::deferred(Enhanced(4, 5, 0), "the server's reply is missing");
         let answers = self.answers.into_iter().map(|answer| answer.unwrap_or_else(unknown));
         let rows = self.transaction.recipients.into_iter().zip(answers);
-        rows.map(|(index, Answer { outcome, reply })| RecipientResult { index, outcome, reply }).collect()
+        rows.map(|(index, outcome)| RecipientResult { index, outcome }).collect()
     }
 }
 
@@ -185,10 +136,10 @@ pub(super) fn content_command(
 }
 
 /// Returns the outcomes of recipients whose addresses the server does not support; the message goes to the others.
-pub(super) fn unsupported_recipients(t: &Transaction, c: &Capabilities) -> Vec<Option<Answer>> {
+pub(super) fn unsupported_recipients(t: &Transaction, c: &Capabilities) -> Vec<Option<Outcome>> {
     let outcome = |index: &u32| {
         let text = "the next hop does not offer SMTPUTF8, which the address needs";
-        (!c.smtputf8 && needs_smtputf8(t, *index)).then(|| Outcome::failed(Enhanced(5, 6, 7), text).into())
+        (!c.smtputf8 && needs_smtputf8(t, *index)).then(|| Outcome::failed(Enhanced(5, 6, 7), text))
     };
     t.recipients.iter().map(outcome).collect()
 }
@@ -258,13 +209,13 @@ fn write_notify(out: &mut Vec<u8>, notify: Notify) {
     let _ = write!(out, " NOTIFY={}", if words.is_empty() { "NEVER".to_owned() } else { words.join(",") });
 }
 
-/// Returns the answer that a reply means. The text of a refusal names the command.
-pub(super) fn answer_to(reply: &Reply, stage: Stage) -> Answer {
-    let mut outcome = Outcome::from_reply(reply);
-    let mut enhanced = reply.enhanced;
+/// Returns the outcome that a reply means. The text of a refusal names the command.
+pub(super) fn answer_to(reply: &Reply, stage: ReplyStage) -> Outcome {
+    let mut outcome = Outcome::from_reply(reply, stage);
     if outcome.disposition != Disposition::Delivered {
         outcome.text = format!("{} (in reply to {})", outcome.text, stage.as_str()).into();
-        enhanced = enhanced.or_else(|| Some(Enhanced::parse_prefix(reply.text())?.0));
+        let enhanced = reply.enhanced.or_else(|| Some(Enhanced::parse_prefix(reply.text())?.0));
+        outcome.cause = Cause::Reply(ReplyTo { stage, code: reply.code, enhanced });
     }
-    Answer { outcome, reply: Some(ReplyTo { stage, code: reply.code, enhanced }) }
+    outcome
 }

@@ -7,7 +7,7 @@ use crate::{
     RecipientState,
     format::{message::TEXT_MAX, wire::Malformed},
 };
-use mail::{Disposition, Enhanced, Outcome, UnixMillis};
+use mail::{Cause, Disposition, Enhanced, Outcome, UnixMillis};
 
 /// One line behind the envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,10 @@ fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {
         _ => return Err(Malformed("outcome")),
     };
     let status = read_status(next()?)?;
-    Ok((index, Outcome { disposition, status, text: unescape_text(next()?)?, from_remote }))
+    Ok((
+        index,
+        Outcome { disposition, status, text: unescape_text(next()?)?, from_remote, cause: Cause::Local },
+    ))
 }
 
 fn read_status(text: &str) -> Result<Enhanced, Malformed> {

@@ -4,8 +4,8 @@ use super::wire::{Malformed, Reader, put_text, put_u16, put_u32, put_u64, put_wr
 use crate::RecipientState;
 use bytes::Bytes;
 use mail::{
-    BodyType, ChunkId, Content, ContentTraits, Disposition, Enhanced, Envelope, ForwardPath, Message, Notify,
-    Outcome, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
+    BodyType, Cause, ChunkId, Content, ContentTraits, Disposition, Enhanced, Envelope, ForwardPath, Message,
+    Notify, Outcome, Part, QueueId, Recipient, Ret, ReversePath, UnixMillis,
 };
 
 /// A remote's longest text that is kept for `why`.
@@ -303,7 +303,13 @@ fn read_outcome(r: &mut Reader<'_>) -> Result<Outcome, Malformed> {
         _ => return Err(Malformed("disposition")),
     };
     let status = Enhanced(r.u8()?, r.u16()?, r.u16()?);
-    Ok(Outcome { disposition, status, text: r.text()?.into(), from_remote: bits & 4 == 4 })
+    Ok(Outcome {
+        disposition,
+        status,
+        text: r.text()?.into(),
+        from_remote: bits & 4 == 4,
+        cause: Cause::Local,
+    })
 }
 
 /// Outcomes noted at `at`.

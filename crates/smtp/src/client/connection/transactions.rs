@@ -2,11 +2,11 @@
 
 use super::{Connection, Event, Protocol, expected_reply::Expected};
 use crate::client::{
-    ProtocolViolation, RecipientResult, Stage, Transaction,
+    ProtocolViolation, RecipientResult, Transaction,
     replies::to_reply,
-    transaction::{Answer, ContentCommand, TransactionState, answer_to, write_mail, write_rcpt},
+    transaction::{ContentCommand, TransactionState, answer_to, write_mail, write_rcpt},
 };
-use mail::{Enhanced, Outcome};
+use mail::{Enhanced, Outcome, ReplyStage};
 
 /// A transaction on a connection that broke.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,15 +27,15 @@ pub struct LostTransaction {
     pub lacks_data_reply: bool,
 }
 
-/// Returns the answer that a refusal means. A 2yz where it does not fit is a fault of the server, and temporary.
-fn refusal(code: u16, raw: &[u8], stage: Stage) -> Answer {
+/// Returns the outcome that a refusal means. A 2yz where it does not fit is a fault of the server, and temporary.
+fn refusal(code: u16, raw: &[u8], stage: ReplyStage) -> Outcome {
     let reply = to_reply(code, raw);
-    let mut answer = answer_to(&reply, stage);
+    let outcome = answer_to(&reply, stage);
     if code < 400 {
         let text = format!("unexpected reply to {}: {}", stage.as_str(), reply.excerpt());
-        answer.outcome = Outcome::deferred(Enhanced(4, 5, 0), text);
+        return Outcome::deferred(Enhanced(4, 5, 0), text).because(outcome.cause);
     }
-    answer
+    outcome
 }
 
 impl Connection {
@@ -91,7 +91,7 @@ impl Connection {
         if is_ok {
             self.opening().is_open = true;
         } else {
-            let outcome = refusal(code, raw, Stage::Mail);
+            let outcome = refusal(code, raw, ReplyStage::Mail);
             self.opening().answer_rest(&outcome);
         }
         self.next_in_lock_step(0);
@@ -102,7 +102,7 @@ impl Connection {
         if is_ok {
             state.accepted_count += 1;
         } else if state.answers[i].is_none() {
-            state.answers[i] = Some(refusal(code, raw, Stage::Rcpt));
+            state.answers[i] = Some(refusal(code, raw, ReplyStage::Rcpt));
         }
         self.next_in_lock_step(i + 1);
     }
@@ -160,7 +160,7 @@ impl Connection {
             }
             200..=399 => return Err(ProtocolViolation::WrongReply),
             _ => {
-                let outcome = refusal(code, raw, Stage::Data);
+                let outcome = refusal(code, raw, ReplyStage::Data);
                 self.opening().answer_rest(&outcome);
                 self.fail_opening();
             }
@@ -205,7 +205,7 @@ impl Connection {
 
     pub(super) fn final_reply(&mut self, recipient: Option<usize>, code: u16, raw: &[u8]) {
         let Some(state) = self.transactions.front_mut() else { return };
-        let answer = answer_to(&to_reply(code, raw), Stage::Content);
+        let answer = answer_to(&to_reply(code, raw), ReplyStage::Content);
         match recipient {
             None => state.answer_rest(&answer),
             Some(i) => state.answers[i] = Some(answer),
@@ -217,7 +217,7 @@ impl Connection {
     }
 
     pub(super) fn end_unsent(&mut self, mut state: TransactionState, outcome: Outcome) {
-        state.answer_rest(&outcome.into());
+        state.answer_rest(&outcome);
         self.events.push_back(Event::TransactionEnded(state.transaction.id, state.results()));
     }
 
@@ -230,9 +230,7 @@ impl Connection {
             let (mut refused, mut open) = (Vec::new(), Vec::new());
             for (index, answer) in state.transaction.recipients.iter().zip(state.answers) {
                 match answer {
-                    Some(Answer { outcome, reply }) => {
-                        refused.push(RecipientResult { index: *index, outcome, reply });
-                    }
+                    Some(outcome) => refused.push(RecipientResult { index: *index, outcome }),
                     None => open.push(*index),
                 }
             }
