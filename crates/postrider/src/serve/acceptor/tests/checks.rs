@@ -46,6 +46,16 @@ struct Became {
     queued: usize,
 }
 
+/// Closes the spool, and waits until nothing holds it: a task or a thread may still be about to end.
+async fn close(acceptor: Arc<Acceptor>, spool: Arc<dyn Spool>) {
+    spool.close();
+    drop(acceptor);
+    while Arc::strong_count(&spool) > 1 {
+        tokio::task::yield_now().await;
+        std::thread::yield_now();
+    }
+}
+
 /// Takes a message with two recipients through a pipeline with these checks: of a client, or of a local program.
 async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_local: bool) -> Became {
     let dir = tempfile::tempdir().unwrap();
@@ -66,8 +76,7 @@ async fn take(verdicts: &[(&'static [Stage], CheckVerdict)], is_slow: bool, is_l
     };
     acceptor.driver.lock().engine.check_invariants();
     let queued = acceptor.driver.lock().engine.queue().len();
-    spool.close();
-    drop((acceptor, spool));
+    close(acceptor, spool).await;
     let (spool, mut found) = recover(dir.path());
     let content = found.first().map(|found| content_of(&spool, found));
     Became { reply, message: found.pop(), content: content.unwrap_or_default(), queued }
@@ -299,8 +308,7 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
     spool.durable(stored).await.unwrap();
     acceptor.driver.accept(message_1, false, false);
     assert!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap());
-    spool.close();
-    drop((acceptor, spool));
+    close(acceptor, spool).await;
     let (spool, found) = recover(dir.path());
     let [report] = &found[..] else { panic!("{} messages", found.len()) };
     assert_eq!(recipients(report), ["a@b.test"]);
