@@ -72,6 +72,33 @@ pub(crate) struct Pipeline {
     by_stage: [Vec<usize>; Stage::COUNT],
 }
 
+/// The decisions of a stage that is not over. Dropped before [`StageDecisions::keep`], they are as before the stage: a
+/// recipient that is refused, or whose check does not answer in time, decides nothing for the others.
+struct StageDecisions<'a> {
+    decisions: &'a mut Decisions,
+    /// At RCPT, where more than one check is asked. A refusal at another stage ends the transaction.
+    before: Option<Decisions>,
+}
+
+impl<'a> StageDecisions<'a> {
+    fn begin(stage: Stage, check_count: usize, decisions: &'a mut Decisions) -> Self {
+        let before = (stage == Stage::Rcpt && check_count > 1).then(|| decisions.clone());
+        Self { decisions, before }
+    }
+
+    fn keep(mut self) {
+        self.before = None;
+    }
+}
+
+impl Drop for StageDecisions<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            *self.decisions = before;
+        }
+    }
+}
+
 type Verdicts<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 impl Pipeline {
@@ -104,26 +131,29 @@ impl Pipeline {
     ) -> Answer<'a, Result<(), Reply>> {
         let order = &self.by_stage[view.stage as usize];
         let at = recipient_index(&view);
+        let judged = StageDecisions::begin(view.stage, order.len(), decisions);
         for (number, index) in order.iter().enumerate() {
             let rest = &order[number + 1..];
             match self.checks[*index].check(view) {
                 Answer::Pending(first) => {
-                    return Answer::later(self.finish(first, rest, view, decisions));
+                    return Answer::later(self.finish(first, rest, view, judged));
                 }
-                Answer::Ready(verdict) => match decisions.note(view.stage, allowed(&view, verdict), at) {
-                    Next::Continue => {}
-                    Next::StageOver => return Answer::Ready(Ok(())),
-                    Next::Refuse(reply) => return Answer::Ready(Err(reply)),
-                    Next::ContinueWith(recipients) if rest.is_empty() => {
-                        decisions.redirect(at, recipients);
-                        return Answer::Ready(Ok(()));
+                Answer::Ready(verdict) => {
+                    match judged.decisions.note(view.stage, allowed(&view, verdict), at) {
+                        Next::Continue => {}
+                        Next::StageOver => break,
+                        Next::Refuse(reply) => return Answer::Ready(Err(reply)),
+                        Next::ContinueWith(recipients) if rest.is_empty() => {
+                            judged.decisions.redirect(at, recipients);
+                        }
+                        Next::ContinueWith(recipients) => {
+                            return Answer::later(self.finish_redirected(recipients, rest, view, judged));
+                        }
                     }
-                    Next::ContinueWith(recipients) => {
-                        return Answer::later(self.finish_redirected(recipients, rest, view, decisions));
-                    }
-                },
+                }
             }
         }
+        judged.keep();
         Answer::Ready(Ok(()))
     }
 
@@ -133,23 +163,25 @@ impl Pipeline {
         first: Verdicts<'a>,
         mut rest: &'a [usize],
         view: View<'a>,
-        decisions: &'a mut Decisions,
+        judged: StageDecisions<'a>,
     ) -> Result<(), Reply> {
         let at = recipient_index(&view);
         let mut verdict = first.await;
         loop {
-            match decisions.note(view.stage, allowed(&view, verdict), at) {
+            match judged.decisions.note(view.stage, allowed(&view, verdict), at) {
                 Next::Continue => {}
-                Next::StageOver => return Ok(()),
+                Next::StageOver => break,
                 Next::Refuse(reply) => return Err(reply),
                 Next::ContinueWith(recipients) => {
-                    return self.finish_redirected(recipients, rest, view, decisions).await;
+                    return self.finish_redirected(recipients, rest, view, judged).await;
                 }
             }
-            let [next, behind @ ..] = rest else { return Ok(()) };
+            let [next, behind @ ..] = rest else { break };
             rest = behind;
             verdict = self.checks[*next].check(view).wait().await;
         }
+        judged.keep();
+        Ok(())
     }
 
     /// The rest of RCPT for the recipients that take the place of one. If one of them is refused, the one that was
@@ -159,12 +191,10 @@ impl Pipeline {
         recipients: Vec<Recipient>,
         rest: &'a [usize],
         view: View<'a>,
-        decisions: &'a mut Decisions,
+        judged: StageDecisions<'a>,
     ) -> Result<(), Reply> {
         let at = recipient_index(&view);
         let (mut settled, mut open) = (Vec::new(), recipients);
-        // Noted at the end only: a recipient refused by a later check has no place in the envelope.
-        let mut discarded = Vec::new();
         for index in rest {
             let mut next = Vec::new();
             for recipient in open {
@@ -173,10 +203,10 @@ impl Pipeline {
                     Verdict::Pass => next.push(recipient),
                     Verdict::Accept => settled.push(recipient),
                     Verdict::Redirect(recipients) => next.extend(recipients),
-                    Verdict::Discard(reason) => discarded.push(reason),
+                    Verdict::Discard(reason) => judged.decisions.discard_recipient(at, reason),
                     Verdict::Reject(reply) | Verdict::Defer(reply) => return Err(reply),
                     verdict @ (Verdict::Hold(_) | Verdict::Edit(_)) => {
-                        decisions.note(view.stage, verdict, 0);
+                        judged.decisions.note(view.stage, verdict, 0);
                         next.push(recipient);
                     }
                 }
@@ -184,10 +214,8 @@ impl Pipeline {
             open = next;
         }
         settled.append(&mut open);
-        for reason in discarded {
-            decisions.discard_recipient(at, reason);
-        }
-        decisions.redirect(at, settled);
+        judged.decisions.redirect(at, settled);
+        judged.keep();
         Ok(())
     }
 

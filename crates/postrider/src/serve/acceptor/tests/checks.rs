@@ -354,3 +354,34 @@ async fn a_redirect_that_a_later_check_refuses_discards_nothing() {
         assert_eq!(stored.envelope.recipients, [path("e@f.test")]);
     }
 }
+
+#[tokio::test]
+async fn a_hold_of_a_recipient_that_a_later_check_refuses_holds_nothing() {
+    let path = |text: &str| Recipient::new(ForwardPath::parse(text, false).unwrap());
+    for (is_slow, is_redirected) in [(false, false), (true, false), (false, true), (true, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Arc::new(Stuck::default());
+        spool.answered.send_replace(true);
+        let says = |recipient, verdict| Box::new(SaysOf { recipient, verdict, is_slow }) as Box<dyn Check>;
+        let no = Reply::fixed(550, Enhanced(5, 7, 1), "no");
+        let judged = if is_redirected { "1@x.test" } else { "c@d.test" };
+        let mut checks = vec![
+            says(judged, CheckVerdict::Hold("suspicious".into())),
+            says(judged, CheckVerdict::Reject(no.clone())),
+        ];
+        if is_redirected {
+            checks.insert(0, says("c@d.test", CheckVerdict::Redirect(vec![path(judged)])));
+        }
+        let acceptor = acceptor_checked(dir.path(), spool.clone(), checks);
+        let mut context = connected(&acceptor);
+        let mut envelope = Envelope { recipients: Vec::new(), ..message(1).envelope };
+        assert!(acceptor.sender(&mut context, &envelope).wait().await.is_positive());
+        assert_eq!(acceptor.recipient(&mut context, &envelope, &path("c@d.test")).wait().await, no);
+        let reply = acceptor.recipient(&mut context, &envelope, &path("e@f.test")).wait().await;
+        assert!(reply.is_positive(), "{reply}");
+        envelope.recipients.push(path("e@f.test"));
+        let reply = acceptor.commit(&mut context, Draft { envelope, ..draft(1) }).await;
+        assert!(reply.is_positive(), "{reply}");
+        assert_eq!(events(&acceptor, dir.path(), QueueId(99)).await, ["accepted"]);
+    }
+}
