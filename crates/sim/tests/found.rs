@@ -285,3 +285,15 @@ fn a_segment_that_was_freed_before_an_epoch_began_is_not_missing() {
 fn a_header_of_an_earlier_generation_does_not_hide_the_batches_of_a_segment() {
     sim::run::decay(1_310_003_716, sim::backend::Backend::Log, Mutant::None).unwrap();
 }
+
+/// As above, with the copy from before and a damaged first block.
+#[test]
+fn a_copy_of_an_earlier_generation_does_not_hide_the_batches_of_a_segment() {
+    sim::run::decay(1_600_440_260, sim::backend::Backend::Log, Mutant::None).unwrap();
+}
+
+/// An intent could not be read for a while. When it could, its append overwrote what the message had gone on with.
+#[test]
+fn an_intent_that_can_be_read_again_overwrites_no_later_outcomes() {
+    sim::run::heal(1_600_560_198, sim::backend::Backend::QueueDirs, Mutant::None).unwrap();
+}

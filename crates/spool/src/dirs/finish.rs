@@ -5,9 +5,11 @@ use super::{
     intent::Step,
     listing::Listing,
     names::Named,
+    note::is_overtaken,
     recover::{failed, sync},
+    shared::ENVELOPE_MAX,
 };
-use crate::SpoolFailure;
+use crate::{SpoolFailure, log::tolerant::with_retries};
 use std::collections::BTreeSet;
 
 /// Does what the intents say, as far as it was not done; then the intents go, unless one of them cannot
@@ -19,7 +21,7 @@ pub(super) fn finish(
     steps: &[Step],
     may_go: bool,
 ) -> Result<Vec<String>, SpoolFailure> {
-    let mut undone = Vec::new();
+    let (mut undone, mut buffer) = (Vec::new(), Vec::new());
     let mut dirs = BTreeSet::new();
     for step in steps {
         let id = step.id().0;
@@ -35,13 +37,20 @@ pub(super) fn finish(
                 dirs.insert(dir);
             }
             (Step::Append(_, offset, bytes), Some(dir)) => {
-                let appended = shared.queues.dir(dir).disk.open(&named.file()).and_then(|file| {
-                    file.write_at(*offset, bytes)?;
-                    Ok(file)
-                });
+                let disk = &shared.queues.dir(dir).disk;
+                let appended =
+                    with_retries(|| disk.read(&named.file(), ENVELOPE_MAX, &mut buffer)).and_then(|()| {
+                        if is_overtaken(&buffer, *offset, bytes, shared.checksum_of(id)) {
+                            return Ok(None);
+                        }
+                        let file = disk.open(&named.file())?;
+                        file.write_at(*offset, bytes)?;
+                        Ok(Some(file))
+                    });
                 let told = |e| failed(shared, "append to", dir, named, &e);
                 match appended {
-                    Ok(file) => file.sync_data().map_err(told)?,
+                    Ok(None) => {}
+                    Ok(Some(file)) => file.sync_data().map_err(told)?,
                     Err(e) if e.raw_os_error() == Some(libc::EIO) => {
                         listing.envelopes.remove(&id);
                         undone.push(told(e).to_string());

@@ -163,6 +163,11 @@ pub(super) fn lines(bytes: &[u8], checksum: LineChecksum) -> impl Iterator<Item 
     })
 }
 
+/// Returns the text of the line that begins at an offset of a file; `bytes` begin there, too.
+pub(super) fn line_at(bytes: &[u8], offset: u64, checksum: LineChecksum) -> Option<&str> {
+    checked(bytes.split_inclusive(|b| *b == b'\n').next()?, offset, checksum)
+}
+
 fn checked(line: &[u8], offset: u64, checksum: LineChecksum) -> Option<&str> {
     let (text, end) = line.split_at_checked(line.len().checked_sub(END_BYTES)?)?;
     let (space, digits, feed) = (end[0], &end[1..END_BYTES - 1], end[END_BYTES - 1]);

@@ -2,7 +2,7 @@
 //! that wrote it, so that a torn append can be told from damage before a later one, and in which batch:
 //! all batches but the last are proven.
 
-use super::line::{Lines, Words, number, unescape_text};
+use super::line::{LineChecksum, Lines, Words, line_at, number, unescape_text};
 use crate::{
     RecipientState,
     format::{message::TEXT_MAX, wire::Malformed},
@@ -104,6 +104,14 @@ pub(super) fn read(text: &str) -> Result<(Append, Note), Malformed> {
         _ => return Err(Malformed("unknown line")),
     };
     Ok((Append { base, batch }, note))
+}
+
+/// Returns true if a later batch has written at the offset where an intent would append. The intent could not be read
+/// for a while, and the message went on without the append.
+pub(super) fn is_overtaken(file: &[u8], offset: u64, append: &[u8], checksum: LineChecksum) -> bool {
+    let written = usize::try_from(offset).ok().and_then(|at| file.get(at..)).unwrap_or_default();
+    let first = |bytes| Some(read(line_at(bytes, offset, checksum)?).ok()?.0);
+    matches!((first(written), first(append)), (Some(there), Some(own)) if there.batch > own.batch)
 }
 
 fn read_outcome(word: &str) -> Result<(u32, Outcome), Malformed> {

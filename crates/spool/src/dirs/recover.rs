@@ -6,10 +6,11 @@ use super::{
     envelope::{self, Filed, Piece, Unreadable},
     finish::finish,
     index::{Chunk, Slot, content_of},
+    line::LineChecksum,
     listing::Listing,
     name_only::{place_by_clock, round_by_clock},
     names::Named,
-    note::Append,
+    note::{Append, is_overtaken},
     pending_sync::told,
     shared::{ENVELOPE_MAX, is_ours, read_file},
 };
@@ -76,11 +77,11 @@ fn read_one(
         Err(e) => return Ok(Some(One { file, filed: Err(Unfiled::Unread(e)), chunk_ids: Vec::new() })),
     }
     let checksum = shared.checksum_of(id);
-    let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer), checksum);
+    let mut filed = envelope::read(QueueId(id), patched(listing, id, buffer, checksum), checksum);
     // Perhaps only the page cache has it wrong. A torn end is read again, too: it would be cut, and may be durable.
     let is_doubtful = !filed.as_ref().is_ok_and(|filed| filed.torn_bytes == 0 && filed.damaged.is_empty());
     if is_doubtful && disk.read_uncached(&named.file(), ENVELOPE_MAX, buffer).is_ok() {
-        let again = envelope::read(QueueId(id), patched(listing, id, buffer), checksum);
+        let again = envelope::read(QueueId(id), patched(listing, id, buffer, checksum), checksum);
         filed = match (filed, again) {
             (Ok(filed), Ok(again)) if again.says_less_than(&filed) => Ok(filed),
             (Ok(filed), Err(_)) => Ok(filed),
@@ -92,8 +93,11 @@ fn read_one(
 }
 
 /// An envelope file with what intents say of it.
-fn patched<'b>(listing: &Listing, id: u64, buffer: &'b mut Vec<u8>) -> &'b [u8] {
+fn patched<'b>(listing: &Listing, id: u64, buffer: &'b mut Vec<u8>, checksum: LineChecksum) -> &'b [u8] {
     for (offset, patch) in listing.patches.get(&id).into_iter().flatten() {
+        if is_overtaken(buffer, *offset, patch, checksum) {
+            continue;
+        }
         let (at, end) = (*offset as usize, (*offset as usize).saturating_add(patch.len()));
         if at <= buffer.len() {
             buffer.resize(buffer.len().max(end), 0);

@@ -51,15 +51,18 @@ pub(super) fn find_header(
     let last = decode(file, HeaderPlace::Last, size_bytes).ok();
     let last = last.filter(|header| header.size_bytes == size_bytes && !mutant.is(Mutant::IgnoreHeaderCopy));
     let found = match (first, last) {
-        // The copy is damaged. A disk that lost the last write of the first block, too, gives back the header of an earlier
-        // generation than the first batch.
-        (Some(first), None) if first.version > 1 => {
-            let bytes = content(file, size_bytes);
-            let is_older = is_of_another_generation(&bytes, first.seed);
-            let lost = if is_older { lost_header(&bytes, size_bytes) } else { None };
-            lost.unwrap_or(sound(first))
+        (Some(one), None) | (None, Some(one)) => {
+            // A disk that lost the last write of this block gives back the header of an earlier generation, which may say
+            // that the segment was freed. Without a first batch nothing speaks against the header: a batch that stands
+            // elsewhere may be of an earlier generation.
+            let bytes = if is_of_no_generation(&one) { Vec::new() } else { content(file, size_bytes) };
+            let is_older = is_of_another_generation(&bytes, one.seed);
+            match if is_older { lost_header(&bytes, size_bytes) } else { None } {
+                Some(lost) => lost,
+                None if first.is_some() || one.is_freed => sound(one),
+                None => FoundHeader::Copied(one),
+            }
         }
-        (Some(first), None) => sound(first),
         (Some(first), Some(last)) if first.version == 1 || last.sequence < first.sequence => sound(first),
         // Written for a new generation, and the write to the first block is lost: a disk did that, or a crash
         // before anything was written to the new generation.
@@ -71,21 +74,14 @@ pub(super) fn find_header(
                 sound(first)
             }
         }
-        (None, Some(last)) if last.is_freed => FoundHeader::Free(last),
-        (None, Some(last)) => {
-            let bytes = content(file, size_bytes);
-            // The copy is of another generation than the first batch. Without a first batch nothing speaks against the
-            // copy: a batch that stands elsewhere may be of an earlier generation.
-            let lost = if is_of_another_generation(&bytes, last.seed) {
-                lost_header(&bytes, size_bytes)
-            } else {
-                None
-            };
-            lost.unwrap_or(FoundHeader::Copied(last))
-        }
         (None, None) => without_header(file, size_bytes),
     };
     Ok(found)
+}
+
+/// Was the header written before there were copies, or by a start that knew nothing of the segment that it freed?
+fn is_of_no_generation(header: &SegmentHeader) -> bool {
+    header.version == 1 || header.seed == 0
 }
 
 fn sound(header: SegmentHeader) -> FoundHeader {

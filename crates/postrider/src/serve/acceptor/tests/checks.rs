@@ -197,7 +197,7 @@ impl Check for SaysOf {
     }
 }
 
-/// What the log says so far of accepted messages and discarded recipients. `mark` differs from call to call.
+/// What the log says so far of accepted and held messages, and of discarded recipients. `mark` differs from call to call.
 async fn events(acceptor: &Acceptor, dir: &std::path::Path, mark: QueueId) -> Vec<String> {
     // A thread writes the lines, in their order: what is logged before the mark is in the file when the mark is.
     acceptor.driver.delivery_log.completed(mark);
@@ -211,7 +211,7 @@ async fn events(acceptor: &Acceptor, dir: &std::path::Path, mark: QueueId) -> Ve
         format!("{} {}", field("event").unwrap(), field("to").unwrap_or_default()).trim_end().to_owned()
     };
     let mut events: Vec<String> = read().lines().map(event).collect();
-    events.retain(|event| event.starts_with("accepted") || event.starts_with("discarded"));
+    events.retain(|event| ["accepted", "discarded", "held"].iter().any(|name| event.starts_with(name)));
     events
 }
 
