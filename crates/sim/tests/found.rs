@@ -297,3 +297,9 @@ fn a_copy_of_an_earlier_generation_does_not_hide_the_batches_of_a_segment() {
 fn an_intent_that_can_be_read_again_overwrites_no_later_outcomes() {
     sim::run::heal(1_600_560_198, sim::backend::Backend::QueueDirs, Mutant::None).unwrap();
 }
+
+/// Neither header of a segment could be read for a while, and a batch of an earlier generation stood in it.
+#[test]
+fn a_segment_whose_headers_cannot_be_read_for_a_while_is_not_damaged() {
+    sim::run::heal(1_700_040_252, sim::backend::Backend::Log, Mutant::None).unwrap();
+}

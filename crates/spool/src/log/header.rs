@@ -106,7 +106,7 @@ fn without_header(file: &FaultTolerantFile, size_bytes: u64) -> FoundHeader {
     let bytes = content(file, size_bytes);
     match lost_header(&bytes, size_bytes) {
         Some(lost) => lost,
-        None if find_seed(&bytes).is_none() && file.unread().is_some() => FoundHeader::Unread,
+        None if file.unread().is_some() => FoundHeader::Unread,
         // Perhaps its first batch is lost, too: nobody knows of which generation the others are. A file gets its name
         // when its headers are synced: an empty one, or one of zeros, lost what it had.
         None => FoundHeader::Nothing,
