@@ -194,6 +194,7 @@ impl<'s> Reading<'s> {
 
 /// Names that keys had before 0.1.0, by section, and the advice for each.
 const FORMER_NAMES: &[(&str, &str, &str)] = &[
+    ("control", "drop_dir", "write `maildrop`"),
     ("", "reception", "write [inbound]"),
     ("tls", "authorities", "write `ca_file`"),
     ("limits", "command_line", "write `max_command_line`"),

@@ -495,7 +495,7 @@ section! {
         /// The socket through which all users submit mail; it does nothing else.
         submit_socket: PathBuf = "\"{data_dir}/submit.sock\"",
         /// The drop directory: local mail waits there while the daemon is down.
-        drop_dir: PathBuf = "\"{data_dir}/drop\"",
+        maildrop: PathBuf = "\"{data_dir}/drop\"",
     }
 }
 

@@ -52,7 +52,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn make_drop_dir(dir: &TempDir) {
+fn make_maildrop(dir: &TempDir) {
     fs::create_dir(dir.path().join("data/drop")).unwrap();
 }
 
@@ -272,7 +272,7 @@ fn the_binary_is_known_by_its_other_names() {
 #[test]
 fn mail_for_a_daemon_that_is_down_waits_in_the_drop_directory() {
     let dir = site("");
-    make_drop_dir(&dir);
+    make_maildrop(&dir);
     let text = "To: Bob <bob@b.test>, root\nBcc: eve@e.test\nSubject: Grüße\n\nhello\n.\nignored\n";
     let output = run(Path::new(BINARY), &dir, &["sendmail", "-t", "-v", "-f", "me@a.test"], text);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -310,7 +310,7 @@ fn without_daemon_and_drop_directory_the_message_is_given_back() {
 #[test]
 fn sendmail_exits_as_sysexits_says() {
     let dir = site("[limits]\nmax_message_size = \"64KiB\"\n");
-    make_drop_dir(&dir);
+    make_maildrop(&dir);
     let large = "x".repeat(70_000);
     for (arguments, stdin, code) in [
         (&["sendmail"][..], "", 64),

@@ -247,7 +247,7 @@ fn configure(dir: &Path, more: &str) {
 
 const LOCAL: &str = "[local]\ndomains = [\"mx.test\"]\n";
 /// Above this drop directory the daemon makes nothing else.
-const DROPPED: &str = "[local]\ndomains = [\"mx.test\"]\n[control]\ndrop_dir = \"else/drop\"\n";
+const DROPPED: &str = "[local]\ndomains = [\"mx.test\"]\n[control]\nmaildrop = \"else/drop\"\n";
 
 /// Returns the names of the messages in a user's Maildir that are whole: each message ends with its own line.
 fn whole(dir: &Path) -> Vec<String> {

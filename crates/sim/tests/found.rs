@@ -131,7 +131,7 @@ fn a_batch_that_was_written_again_and_not_synced_is_kept_where_it_was() {
 
 /// The bytes of a log's segments that no longer belong to it.
 fn set_aside(disk: &SimDisk) -> usize {
-    disk.list().unwrap().iter().filter(|name| name.ends_with(".bad")).count()
+    disk.list().unwrap().iter().filter(|name| name.ends_with(".quarantined")).count()
 }
 
 #[test]

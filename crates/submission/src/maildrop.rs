@@ -225,18 +225,18 @@ mod tests {
     #[test]
     fn a_dropped_message_is_found_with_its_envelope_and_user() {
         let dir = tempfile::tempdir().unwrap();
-        let drop_dir = dir.path().join("drop");
-        prepare(&drop_dir).unwrap();
-        assert_eq!(fs::metadata(&drop_dir).unwrap().mode() & 0o7777, 0o1733);
-        write(&drop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
-        let [path] = &all(&drop_dir)[..] else { panic!() };
+        let maildrop_dir = dir.path().join("drop");
+        prepare(&maildrop_dir).unwrap();
+        assert_eq!(fs::metadata(&maildrop_dir).unwrap().mode() & 0o7777, 0o1733);
+        write(&maildrop_dir, &envelope(), b"Subject: x\n\n.\n").unwrap();
+        let [path] = &all(&maildrop_dir)[..] else { panic!() };
         let submission = read(path, 1000).unwrap();
         assert_eq!(submission.envelope, envelope());
         assert_eq!(&submission.content[..], b"Subject: x\r\n\r\n.\r\n");
         assert_eq!(submission.uid, rustix::process::geteuid().as_raw());
         assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o644);
         remove(path).unwrap();
-        assert!(all(&drop_dir).is_empty());
+        assert!(all(&maildrop_dir).is_empty());
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// All but `convert` can be used while the daemon runs. They find two kinds of fault. Damage: bytes can be read,
     /// but their checksum is wrong, or a file is missing. A read error: the disk answers with an error, so the bytes may still be good.
     /// A damaged segment that holds nothing else of use is quarantined: a start of the daemon renames the
-    /// file to NAME.bad and no longer uses it. `check` reports all faults. `salvage` writes messages from
+    /// file to NAME.quarantined and no longer uses it. `check` reports all faults. `salvage` writes messages from
     /// damaged and quarantined segments to files. `check`, `dump` and `salvage` change nothing in the
     /// spool.
     #[command(subcommand)]
@@ -181,7 +181,7 @@ pub(crate) enum SpoolCommand {
     /// Each fault is one line. `damaged` is a range of bytes whose checksum is wrong. `corrupt` is what
     /// the damage means: missing batches, a missing segment, or a message whose content is lost.
     /// `cannot be read` is a range for which the disk returned an error: the bytes may be good, so repair
-    /// the cause and check again. `quarantined` is a damaged file NAME.bad that is no longer used; it is
+    /// the cause and check again. `quarantined` is a damaged file NAME.quarantined that is no longer used; it is
     /// reported until you remove it. The exit code is 0 when the spool is sound and 65 when there is any
     /// fault. Nothing in the spool is changed.
     Check {
@@ -206,7 +206,7 @@ pub(crate) enum SpoolCommand {
     /// Write the messages of damaged segments that are provably whole to files
     ///
     /// Writes each message that is neither queued nor known to be finished. The messages come from damaged
-    /// segments, from quarantined files (NAME.bad), and from messages that are kept out of the queue
+    /// segments, from quarantined files (NAME.quarantined), and from messages that are kept out of the queue
     /// because a part of their content is lost. A whole message is written to ID.mail; move that file into
     /// the drop directory to send it. ID.incomplete lacks a part of its content. Look for each id in the
     /// log first: the record that the message was delivered may be in the damage. A place that cannot be

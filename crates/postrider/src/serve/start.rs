@@ -103,7 +103,7 @@ pub(super) fn prepare_folders(settings: &Settings) -> Result<(), String> {
         // The umask may have taken it from others.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|e| fail(dir, e))?;
     }
-    maildrop::prepare(&settings.control.drop_dir).map_err(|e| fail(&settings.control.drop_dir, e))
+    maildrop::prepare(&settings.control.maildrop).map_err(|e| fail(&settings.control.maildrop, e))
 }
 
 fn serve(workers: &Workers, settings: Settings, source: Option<PathBuf>) -> Result<Exit, Problem> {
@@ -266,7 +266,7 @@ impl Daemon {
         tokio::spawn(serve_control(control, access, self.clone()));
         tokio::spawn(serve_submit(submit, settings.limits.message_bytes, self.clone()));
         let drops = MaildropScanner::new(
-            settings.control.drop_dir.clone(),
+            settings.control.maildrop.clone(),
             settings.limits.message_bytes,
             self.clone(),
         );

@@ -95,7 +95,7 @@ impl Run {
 
     /// The bytes of a file, under its name or set aside.
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
-        let names = [name.to_owned(), name.replace(".seg", ".bad")];
+        let names = [name.to_owned(), name.replace(".seg", ".quarantined")];
         let file = names.iter().find_map(|name| self.disk.open(name).ok())?;
         let mut bytes = vec![0; file.len().ok()? as usize];
         file.read_at(0, &mut bytes).ok()?;

@@ -207,7 +207,7 @@ impl Run {
             let is_aside = |one: &Decayed| {
                 one.damaged.contains(id)
                     && one.file.ends_with(".seg")
-                    && !self.disk.synced(&one.file.replace(".seg", ".bad")).is_empty()
+                    && !self.disk.synced(&one.file.replace(".seg", ".quarantined")).is_empty()
             };
             // Zeros, or what was there before, in place of the first or the last batches of the log: as if they had never
             // been written. Behind such a batch in a segment nothing tells what belongs to its generation.
@@ -331,11 +331,10 @@ impl Run {
         }
         let segments = self.segments_in_use();
         // In segments of six blocks, one of which each move takes, what is kept beside damage takes many.
-        let is_kept = self
-            .disk
-            .file_names()
-            .iter()
-            .any(|name| [".bad", ".damaged", ".unread"].iter().any(|ending| name.ends_with(ending)));
+        let is_kept =
+            self.disk.file_names().iter().any(|name| {
+                [".quarantined", ".damaged", ".unread"].iter().any(|ending| name.ends_with(ending))
+            });
         let most = if is_kept { 6 * CHURNED_MAX } else { CHURNED_MAX };
         if segments.len() > most && segments.len() > halfway + GROWTH_MAX {
             let faults = spool.faults();

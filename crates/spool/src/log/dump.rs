@@ -5,7 +5,7 @@
 use super::{
     header::{FoundHeader, find_header},
     recover::next_batch,
-    segment_allocator::{DAMAGED, UNFINISHED},
+    segment_allocator::{is_quarantined, is_unfinished},
     tolerant::{FaultTolerantFile, with_retries},
 };
 use crate::{
@@ -195,7 +195,7 @@ fn failed(what: &str, name: &str, e: &io::Error) -> SpoolFailure {
 /// All segments, those without a header last. What cannot be opened is passed on at once.
 fn in_order(disk: &dyn Disk, each: &mut dyn FnMut(LogItem<'_>)) -> Result<Vec<Opened>, SpoolFailure> {
     let mut names = disk.list().map_err(|e| failed("list", "the spool", &e))?;
-    names.retain(|name| !name.ends_with(UNFINISHED) && (segment_name(name) || name.ends_with(DAMAGED)));
+    names.retain(|name| !is_unfinished(name) && (segment_name(name) || is_quarantined(name)));
     names.sort_unstable();
     let mut opened = Vec::new();
     for name in names {

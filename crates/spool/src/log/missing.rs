@@ -10,7 +10,7 @@ use super::{
     epoch,
     recover::follows,
     scan_range::RecordRef,
-    segment_allocator::{DAMAGED, Mark, mark_of},
+    segment_allocator::{Mark, mark_of, quarantined_names},
     segment_index,
 };
 use crate::{disk::Disk, format::record::Kind};
@@ -34,7 +34,7 @@ impl Orphan {
     /// Reads the index file of a segment that is not there. `None` when the index file cannot be believed, or the segment was
     /// quarantined.
     pub(super) fn read(disk: &dyn Disk, segment: &str, names: &HashSet<&String>) -> Option<Self> {
-        if names.contains(&segment.replace(".seg", DAMAGED)) {
+        if quarantined_names(segment).iter().any(|name| names.contains(name)) {
             return None;
         }
         let read = segment_index::read_without_segment(disk, segment)?;

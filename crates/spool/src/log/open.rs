@@ -6,7 +6,7 @@ use super::{
     index::Segment,
     missing::Orphan,
     recover::{Found, io_error},
-    segment_allocator::{DAMAGED, Mark, UNFINISHED, parse_mark},
+    segment_allocator::{Mark, is_quarantined, is_unfinished, parse_mark, quarantined_names},
     segment_index,
     tolerant::{FaultTolerantFile, with_retries},
 };
@@ -27,14 +27,14 @@ const OLD_INDEX: &str = ".dig";
 /// When the directory cannot be read, or another version of this program wrote a segment.
 pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Segment>, SpoolFailure> {
     let names = with_retries(|| disk.list()).map_err(|e| io_error("list", "the spool", &e))?;
-    let is_leftover = |name: &&String| name.ends_with(UNFINISHED) || name.ends_with(OLD_INDEX);
+    let is_leftover = |name: &&String| is_unfinished(name) || name.ends_with(OLD_INDEX);
     found.unfinished = names.iter().filter(is_leftover).cloned().collect();
     found.markers = names.iter().filter(|name| epoch::of_marker(name).is_some()).cloned().collect();
     found.epoch = found.markers.iter().filter_map(|name| epoch::of_marker(name)).max().unwrap_or(0);
     let current = epoch::marker(found.epoch);
     found.unfinished.extend(found.markers.iter().filter(|name| **name != current).cloned());
     found.markers.retain(|name| *name == current);
-    found.report.quarantined = names.iter().filter(|name| name.ends_with(DAMAGED)).cloned().collect();
+    found.report.quarantined = names.iter().filter(|name| is_quarantined(name)).cloned().collect();
     let there: HashSet<&String> = names.iter().collect();
     let indexes = names.iter().filter_map(|name| segment_index::segment_of(name));
     // In the order of the names: what is removed first must not be chance.
@@ -48,9 +48,10 @@ pub(super) fn open_segments(disk: &dyn Disk, found: &mut Found) -> Result<Vec<Se
     }
     let marks = names.iter().filter_map(|name| Some((name, parse_mark(name)?)));
     let has_segment = |stem: &str| {
-        [".seg", DAMAGED, segment_index::ENDING]
-            .iter()
-            .any(|ending| there.contains(&format!("{stem}{ending}")))
+        let segment = format!("{stem}.seg");
+        quarantined_names(&segment).iter().any(|name| there.contains(name))
+            || there.contains(&segment_index::name_of(&segment))
+            || there.contains(&segment)
     };
     let orphans = marks.clone().filter(|(_, (stem, _))| !has_segment(stem));
     found.unfinished.extend(orphans.map(|(name, _)| name.clone()));

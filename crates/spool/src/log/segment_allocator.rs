@@ -20,9 +20,27 @@ pub(crate) const RESERVE: usize = 2;
 /// Without room, it is looked for again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Ending of the name of a segment that is being made.
-pub(crate) const UNFINISHED: &str = ".new";
+pub(crate) const UNFINISHED: &str = ".tmp";
 /// Ending of the name of a segment that is damaged and holds nothing else that is needed.
-pub(crate) const DAMAGED: &str = ".bad";
+pub(crate) const DAMAGED: &str = ".quarantined";
+/// These endings in builds before 0.1.0.
+const OLD_UNFINISHED: &str = ".new";
+const OLD_DAMAGED: &str = ".bad";
+
+/// Returns true if the name is that of a segment that is being made.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.ends_with(UNFINISHED) || name.ends_with(OLD_UNFINISHED)
+}
+
+/// Returns true if the name is that of a quarantined segment.
+pub(crate) fn is_quarantined(name: &str) -> bool {
+    name.ends_with(DAMAGED) || name.ends_with(OLD_DAMAGED)
+}
+
+/// Returns the names that a segment may have when it is quarantined.
+pub(crate) fn quarantined_names(segment: &str) -> [String; 2] {
+    [DAMAGED, OLD_DAMAGED].map(|ending| segment.replace(".seg", ending))
+}
 /// Endings of the names of the files that say why a segment with the name was parked.
 const MARKS: [&str; 2] = [".unread", ".damaged"];
 /// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the

@@ -36,5 +36,5 @@ fn a_segment_that_is_removed_or_set_aside_is_not_counted_any_more() {
         let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
         names.filter(|name| name.to_string_lossy().ends_with(end)).count()
     };
-    assert_eq!((name_ends(".seg"), name_ends(".bad")), (3, 1));
+    assert_eq!((name_ends(".seg"), name_ends(".quarantined")), (3, 1));
 }

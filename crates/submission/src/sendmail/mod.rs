@@ -282,13 +282,13 @@ fn submit(
         Err(ClientError::Refused(failure)) => failure.text().to_owned(),
         Err(ClientError::Broken(text)) => text,
     };
-    match maildrop::write(&settings.control.drop_dir, envelope, content) {
+    match maildrop::write(&settings.control.maildrop, envelope, content) {
         Ok(()) => {
-            say(&format!("{trouble}: the message waits in {}", settings.control.drop_dir.display()));
+            say(&format!("{trouble}: the message waits in {}", settings.control.maildrop.display()));
             Ok(Exit::Ok)
         }
         Err(error) => {
-            let dir = settings.control.drop_dir.display();
+            let dir = settings.control.maildrop.display();
             Err(CommandError::new(Exit::TempFail, format!("{trouble}, and writing to {dir}: {error}")))
         }
     }

@@ -78,7 +78,7 @@ fn count(dir: &Path) -> Result<Count, super::CliError> {
         LogItem::Segment { name, .. } => {
             name.clone_into(&mut segment);
             count.segments += 1;
-            count.quarantined_segments += u64::from(name.ends_with(".bad"));
+            count.quarantined_segments += u64::from(!name.ends_with(".seg"));
         }
         LogItem::Empty { .. } => count.empty_segments += 1,
         LogItem::Batch { .. } => count.batches += 1,
