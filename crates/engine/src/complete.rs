@@ -4,6 +4,7 @@
 
 use crate::{
     Effect, Engine, Lease, LogEvent, RequestId,
+    attempt_result::AttemptResult,
     event::Context,
     reports,
     task::{Permit, Task, TaskId, for_each},
@@ -13,24 +14,6 @@ use queue::{CancelAs, Completion, DestinationId, Overdue};
 use report::FinishedAs;
 use spool::{ControlOp, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
-
-/// Jobs of one message that end together, and the outcomes of their recipients. One report has them all.
-#[derive(Debug)]
-pub(crate) struct AttemptResult {
-    pub(crate) id: QueueId,
-    pub(crate) leases: Vec<Lease>,
-    pub(crate) results: Vec<(u32, Outcome)>,
-    pub(crate) attempt: Attempt,
-    /// The operator's request that is answered when the result is stored.
-    pub(crate) answer: Option<RequestId>,
-}
-
-impl AttemptResult {
-    /// Returns true if an operator deleted the recipients: their sender hears nothing.
-    pub(crate) fn is_deleted(&self) -> bool {
-        self.results.first().is_some_and(|(_, outcome)| outcome.cause == Cause::Deleted)
-    }
-}
 
 /// "Delivery time expired" (RFC 3463 §3.5).
 const EXPIRED: Enhanced = Enhanced(5, 4, 7);

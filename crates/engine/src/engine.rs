@@ -2,8 +2,8 @@
 
 use crate::{
     ConnectionId, Effect, EngineSettings, Event, Routed, Routing,
+    attempt_result::AttemptResult,
     cache::MessageCache,
-    complete::AttemptResult,
     connections::Connections,
     event::Context,
     last_outcomes::{LastOutcome, LastOutcomes},

@@ -12,6 +12,7 @@
 //! Read first: [`Event`] and [`Effect`].
 
 pub mod accept;
+mod attempt_result;
 mod cache;
 mod complete;
 mod connections;

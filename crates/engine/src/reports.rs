@@ -2,7 +2,7 @@
 
 use crate::{
     Effect, Engine, LogEvent, TaskId,
-    complete::AttemptResult,
+    attempt_result::AttemptResult,
     event::Context,
     task::{Permit, Task},
 };

@@ -1,6 +1,6 @@
 //! Tasks that the engine waits for: reads, reports, commits.
 
-use crate::{RequestId, complete::AttemptResult};
+use crate::{RequestId, attempt_result::AttemptResult};
 use mail::{Outcome, QueueId, SharedMessage};
 use std::collections::HashMap;
 
