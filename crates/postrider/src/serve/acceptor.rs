@@ -14,8 +14,8 @@ use bytes::Bytes;
 use engine::accept::{self, Accepted, Decisions, Facts, Source, Stage};
 use inbound::{Answer, AuthAnswer, Client, Draft, Service, StoreError};
 use mail::{
-    ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage, UnixMillis,
-    content::chunk_ids,
+    BodyType, ChunkId, Enhanced, Envelope, Part, QueueId, ReceivedContent, Recipient, Reply, SharedMessage,
+    UnixMillis, content::chunk_ids, header::ContentScanner,
 };
 use smtp::server::{AuthInput, replies};
 use spool::{CommitSeq, Refused, SpoolFailure};
@@ -84,6 +84,7 @@ impl Acceptor {
         let (config, facts) = (self.driver.current(), Facts::new(Source::Local { uid }));
         let mut decisions = Decisions::default();
         self.room().map_err(|reply| refusal(&reply))?;
+        within_limits(&config.settings.limits, &draft).map_err(|reply| refusal(&reply))?;
         let judged =
             config.pipeline.judge(config.rules(), &facts, &draft.envelope, &draft.content, &mut decisions);
         judged.await.map_err(|reply| refusal(&reply))?;
@@ -255,6 +256,26 @@ impl LoggedDecisions {
         }
         driver.accept(message, self.held.is_some(), is_late);
     }
+}
+
+/// Checks a message of this machine against the limits that hold for clients, too: a loop through a program must end.
+fn within_limits(limits: &smtp::Limits, draft: &Draft) -> Result<(), Reply> {
+    if draft.envelope.recipients.len() > limits.recipients {
+        return Err(replies::TOO_MANY_LOCAL_RECIPIENTS);
+    }
+    let mut header = ContentScanner::default();
+    header.scan(draft.content.header());
+    if header.header_bytes() > limits.header_bytes {
+        return Err(replies::HEADER_TOO_LARGE);
+    }
+    if header.summary().received_count > limits.hops {
+        return Err(replies::TOO_MANY_HOPS);
+    }
+    let has_nul = |part: &Part| matches!(part, Part::Memory(bytes) if bytes.contains(&0));
+    if draft.envelope.body != BodyType::Binary && draft.content.parts().iter().any(has_nul) {
+        return Err(replies::NUL_IN_CONTENT);
+    }
+    Ok(())
 }
 
 fn queued_as(id: QueueId) -> Reply {

@@ -24,7 +24,7 @@ replies! {
     /// To VRFY: RFC 5321 §3.5.3 lets a server say neither yes nor no.
     CANNOT_VERIFY = 252 2 . 0 . 0 "Cannot verify the address, but will take mail for it and try to deliver";
     /// To HELP.
-    HELP = 214 2 . 0 . 0 "Commands: EHLO HELO MAIL RCPT DATA BDAT STARTTLS RSET NOOP VRFY HELP QUIT (RFC 5321)";
+    HELP = 214 2 . 0 . 0 "Commands: EHLO HELO MAIL RCPT DATA RSET NOOP VRFY HELP QUIT (RFC 5321), and what EHLO lists";
     /// To STARTTLS.
     GO_TLS = 220 2 . 0 . 0 "Ready to start TLS";
     /// To the end of data when its driver has nothing of its own to say.
@@ -129,6 +129,8 @@ replies! {
     TOO_MANY_HOPS = 554 5 . 4 . 6 "Too many hops: a mail loop";
     /// Over [`crate::Limits::recipients`] (RFC 5321 §4.5.3.1.10).
     TOO_MANY_RECIPIENTS = 452 4 . 5 . 3 "Too many recipients";
+    /// Over [`crate::Limits::recipients`], to a program of this machine, which cannot send the message in parts.
+    TOO_MANY_LOCAL_RECIPIENTS = 550 5 . 5 . 3 "Too many recipients for one message";
     /// Over [`crate::Limits::errors`].
     TOO_MANY_ERRORS = 421 4 . 7 . 0 "Too many errors";
     /// Over [`crate::Limits::refused_recipients`].
