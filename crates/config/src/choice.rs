@@ -49,8 +49,15 @@ macro_rules! words {
     };
 }
 
-/// `: did you mean "may"?`, when one of the words is near.
+/// Words that have a new name, and that name.
+const FORMER_WORDS: &[(&str, &str)] = &[("directories", "queue-dirs"), ("fewest", "least-used")];
+
+/// `: did you mean "may"?`, when one of the words is near; the new name of a former word.
 fn nearest(given: &str, words: &[&str]) -> String {
+    let new = FORMER_WORDS.iter().find(|(former, new)| *former == given && words.contains(new));
+    if let Some((former, new)) = new {
+        return format!(": \"{former}\" has a new name: write \"{new}\"");
+    }
     did_you_mean(given, words.iter().copied())
         .map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
 }

@@ -125,6 +125,22 @@ impl<'s> Reading<'s> {
         read
     }
 
+    /// Reports the former names of keys inside a section that has a new name, in the same run.
+    fn report_former_keys(&mut self, path: &str, name: &str, table: &DeTable<'_>) {
+        let Some((.., section)) =
+            FORMER_SECTIONS.iter().find(|(former, _)| path.is_empty() && *former == name)
+        else {
+            return;
+        };
+        let Some(keys) = table.get(name).and_then(|value| value.get_ref().as_table()) else { return };
+        for key in keys.keys() {
+            if let Some(new) = successor_of(section, key.get_ref()) {
+                let what = format!("`{}` has a new name", dotted(name, key.get_ref()));
+                self.cx.problem(key.span(), what, "the former name", new.to_owned());
+            }
+        }
+    }
+
     /// Reports each key of `table` that is none of `known`.
     pub(crate) fn refuse_unknown(&mut self, path: &str, table: &DeTable<'_>, known: &[&str]) {
         for name in table.keys() {
@@ -134,6 +150,7 @@ impl<'s> Reading<'s> {
             if let Some(new) = successor_of(path, name.get_ref()) {
                 let what = format!("`{}` has a new name", dotted(path, name.get_ref()));
                 self.cx.problem(name.span(), what, "the former name", new.to_owned());
+                self.report_former_keys(path, name.get_ref(), table);
                 continue;
             }
             let what = match path {
@@ -221,6 +238,9 @@ const FORMER_NAMES: &[(&str, &str, &str)] = &[
     ("spool", "sync_patience", "write `commit_timeout`"),
     ("workers", "count", "write `worker_threads`"),
 ];
+
+/// Sections that have a new name, and that name.
+const FORMER_SECTIONS: &[(&str, &str)] = &[("reception", "inbound")];
 
 /// Returns the advice for a key that has a new name; `path` is a section such as `route[1]`.
 fn successor_of(path: &str, key: &str) -> Option<&'static str> {

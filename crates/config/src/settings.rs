@@ -262,10 +262,13 @@ section! {
         /// 5.1.3.
         strict_local_parts: bool = "false",
         /// Size of a message, announced by SIZE. Reply: 552 5.3.4.
+        /// At least 64KiB.
         max_message_size: ByteSize = "\"50MiB\"",
         /// Size of the header. Reply: 552 5.3.4.
+        /// At least 64KiB.
         max_header_size: ByteSize = "\"1MiB\"",
         /// Recipients of a transaction. Reply: 452 4.5.3; the recipients before stay accepted.
+        /// At least 100 (RFC 5321 §4.5.3.1.8).
         max_recipients: usize = "1000",
         /// Transactions of a session. Reply: 421 4.7.0.
         max_transactions: u32 = "100000",

@@ -58,8 +58,8 @@ fn a_key_in_another_section_is_told_where_it_belongs() {
 
 #[test]
 fn a_former_name_is_told_with_the_new_one() {
-    let text = "[reception]\nmax_sessions = 5\n[tls]\nauthorities = \"ca.pem\"\n[limits]\nhops = 5\n\
-                [delivery]\nhelo = \"mx.test\"\n[spool]\nengine = \"directories\"\n\
+    let text = "[reception]\nmax_sessions = 5\ngrace = \"5s\"\n[tls]\nauthorities = \"ca.pem\"\n[limits]\nhops = 5\n\
+                [delivery]\nhelo = \"mx.test\"\n[spool]\nengine = \"directories\"\nbackend = \"directories\"\n\
                 [[queue_group]]\nname = \"bulk\"\ndomains = [\"bulk.test\"]\nrunners = 3\n[workers]\ncount = 2\n";
     golden("renamed.txt", &problems(text));
 }
