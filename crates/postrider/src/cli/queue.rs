@@ -4,7 +4,7 @@ use super::{
     CliError, Ending,
     args::{Change, Chosen, Format, QueueCommand, RunArgs},
     daemon::{self, Answer},
-    explain, owner, print,
+    explain, offline, owner, print,
 };
 use crate::serve::queue_run::{self, Options};
 use config::Settings;
@@ -44,6 +44,7 @@ fn run_once(run: &RunArgs, settings: &Settings, out: &mut dyn Write) -> Ending {
     if !run.dry_run {
         owner::become_owner(settings)?;
     }
+    settings.spools().iter().try_for_each(|spool| offline::permitted(&spool.path))?;
     queue_run::run(settings, options, run.json, out).map_err(|text| CliError::new(Exit::Unavailable, text))
 }
 
