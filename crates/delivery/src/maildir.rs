@@ -85,6 +85,8 @@ async fn store<J: WorkSource>(
     let head = format!("Return-Path: <{}>\nDelivered-To: {recipient}\n", message.envelope.reverse_path);
     let name = file_name(&settings.hello);
     let shown = folder.path.display().to_string();
+    // A report on success goes to whoever sent the message: directories of this machine are no business of theirs.
+    let mailbox = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let may_follow = settings.follow_symlinks;
     let writer = tokio::task::spawn_blocking(move || write(&folder, may_follow, &name, &head, inlet));
     let mut unread = None;
@@ -111,7 +113,7 @@ async fn store<J: WorkSource>(
     let written = writer.await.unwrap_or_else(|e| Err(io::Error::other(e).into()));
     match (unread, written) {
         (Some(outcome), _) => outcome,
-        (None, Ok(())) => Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {shown}")),
+        (None, Ok(())) => Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {mailbox}")),
         (None, Err(e @ Unwritten::SymbolicLink(_))) => {
             Outcome::deferred(Enhanced(4, 3, 5), format!("write to Maildir {shown}: {e}"))
         }

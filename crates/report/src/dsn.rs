@@ -52,7 +52,7 @@ impl DsnKind {
         match self {
             Self::Failed => {
                 "Your message could not be delivered to the recipients below. It will not be\r\n\
-                 tried again; the reason stands behind each of them.\r\n"
+                 tried again; the reason follows each of them.\r\n"
             }
             Self::Delayed => {
                 "Your message could not be delivered to the recipients below yet. THIS IS A\r\n\
