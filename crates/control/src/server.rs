@@ -25,7 +25,7 @@ pub const PAGE: usize = 128;
 /// Connections served at a time.
 const CONNECTIONS_MAX: usize = 64;
 /// Silence allowed from a client, both ways.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
 /// Header shown at most.
 const HEADER_BYTES_MAX: usize = 256 * 1024;
 
@@ -115,7 +115,7 @@ impl<T: Operations> Connection<T> {
                 Err(Ended::Failed(failure)) => self.send(&Response::Failed(failure)).await?,
                 Err(Ended::Gone) => return Ok(()),
             }
-            timeout(PATIENCE, self.to.flush()).await??;
+            timeout(IO_TIMEOUT, self.to.flush()).await??;
         }
         Ok(())
     }
@@ -124,14 +124,14 @@ impl<T: Operations> Connection<T> {
     async fn line(&mut self) -> Result<Option<Vec<u8>>, Ended> {
         let mut line = Vec::new();
         let mut bounded = (&mut self.from).take(REQUEST_BYTES_MAX);
-        timeout(PATIENCE, bounded.read_until(b'\n', &mut line)).await??;
+        timeout(IO_TIMEOUT, bounded.read_until(b'\n', &mut line)).await??;
         if line.last() == Some(&b'\n') { Ok(Some(line)) } else { Ok(None) }
     }
 
     async fn send(&mut self, response: &Response) -> Result<(), Ended> {
         let mut line = serde_json::to_vec(response).expect("a response is always JSON");
         line.push(b'\n');
-        timeout(PATIENCE, self.to.write_all(&line)).await??;
+        timeout(IO_TIMEOUT, self.to.write_all(&line)).await??;
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{PATIENCE, Postrider, client::Client, free_address, sink::Sink, until};
+use common::{Postrider, WAIT_TIMEOUT, client::Client, free_address, sink::Sink, until};
 use std::{
     collections::HashMap,
     fs,
@@ -414,7 +414,7 @@ fn a_stop_waits_for_the_deliveries_under_way_and_not_for_the_queue() {
         assert_eq!(client.send("a@a.test", &["b@b.test"], content.as_bytes()).unwrap().0, 250);
     }
     // A connection alone may have nothing to deliver yet: then the daemon closes it and has delivered nothing.
-    first_mail.recv_timeout(PATIENCE).unwrap();
+    first_mail.recv_timeout(WAIT_TIMEOUT).unwrap();
     daemon.signal(rustix::process::Signal::TERM);
     assert!(client.reply().unwrap().1.starts_with("421 4.3.2"));
     drop(let_go);
@@ -521,7 +521,7 @@ fn killed_under_load(engine: &str) {
             drop(tell);
             let mut here = Vec::new();
             while here.len() < goal {
-                here.push(told.recv_timeout(PATIENCE).unwrap());
+                here.push(told.recv_timeout(WAIT_TIMEOUT).unwrap());
             }
             let (dir, address) = daemon.take().unwrap().kill();
             here.extend(told.iter());
@@ -552,7 +552,7 @@ fn load(address: std::net::SocketAddr, name: &str, tell: &std::sync::mpsc::Sende
     let begun = Instant::now();
     for n in 0.. {
         let from = format!("{name}-{n}@a.test");
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > WAIT_TIMEOUT {
             return;
         }
         let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

@@ -237,7 +237,7 @@ fn what_became_of_a_message_that_cannot_be_read_keeps_no_segments() {
     assert!(segments() < 13, "{:?}", disk.list());
 }
 
-/// If a start reads a segment's digest, only a read of the record of an attempt shows that the record is damaged.
+/// If a start reads a segment's index file, only a read of the record of an attempt shows that the record is damaged.
 #[test]
 fn a_segment_with_a_damaged_record_of_an_attempt_is_not_used_again() {
     sim::run::run(106_973, sim::backend::Backend::Log, Mutant::None).unwrap();

@@ -69,7 +69,7 @@ impl<T: Acceptor> MaildropScanner<T> {
             if *closing.borrow() {
                 return false;
             }
-            let disposition = self.pick_up(&path).await;
+            let disposition = self.accept_file(&path).await;
             is_mail &= disposition == Disposition::TakenIn;
             self.after = Some(path);
             // The next would be refused as well.
@@ -88,7 +88,7 @@ impl<T: Acceptor> MaildropScanner<T> {
         waiting(move || maildrop::list(&dir, after.as_deref(), FILES_A_ROUND)).await
     }
 
-    async fn pick_up(&self, path: &Path) -> Disposition {
+    async fn accept_file(&self, path: &Path) -> Disposition {
         let shown = path.display();
         let (file, most) = (path.to_owned(), self.message_bytes_max);
         let read = waiting(move || Ok(maildrop::read(&file, most))).await;
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    fn pick_up(dir: &TempDir) -> MaildropScanner<Memory> {
+    fn scanner(dir: &TempDir) -> MaildropScanner<Memory> {
         MaildropScanner::new(dir.path().to_owned(), 1000, Arc::default())
     }
 
@@ -180,7 +180,7 @@ mod tests {
             }
         });
         let (_open, closing) = watch::channel(false);
-        assert!(!pick_up(&dir).round(&closing).await);
+        assert!(!scanner(&dir).round(&closing).await);
         session.abort();
         assert!(turns.load(Ordering::Relaxed) > 100, "{turns:?} turns");
         assert!(names(&dir).iter().all(|name| name.ends_with(".bad")));
@@ -191,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop_mail(&dir, 3);
         let (_open, closing) = watch::channel(false);
-        let mut drops = pick_up(&dir);
+        let mut drops = scanner(&dir);
         *drops.target.refuse.lock().unwrap() = Some(Refusal::temporary("452 4.3.1 no room"));
         assert!(!drops.round(&closing).await);
         assert_eq!(drops.after, Some(dir.path().join("0000.mail")));
@@ -207,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop_mail(&dir, FILES_A_ROUND + 1);
         let (closing, closes) = watch::channel(false);
-        let mut drops = pick_up(&dir);
+        let mut drops = scanner(&dir);
         assert!(drops.round(&closes).await);
         assert_eq!(drops.target.submitted.lock().unwrap().len(), FILES_A_ROUND);
         closing.send_replace(true);
@@ -223,7 +223,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop_mail(&dir, 2);
         let (_open, closing) = watch::channel(false);
-        let mut drops = pick_up(&dir);
+        let mut drops = scanner(&dir);
         *drops.target.refuse.lock().unwrap() = Some(Refusal::permanent("554 5.6.0 never"));
         assert!(!drops.round(&closing).await);
         assert_eq!(names(&dir), ["0000.mail.bad", "0001.mail.bad"]);

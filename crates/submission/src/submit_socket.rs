@@ -27,7 +27,7 @@ const CONNECTIONS_PER_USER: usize = 64;
 /// Content in memory at a time, of all connections, beside the largest message.
 const MEMORY_KIB: usize = 64 * 1024;
 /// Silence allowed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The daemon's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ async fn serve<T: Acceptor>(
     };
     let mut line = serde_json::to_vec(&answer).expect("an answer is always JSON");
     line.push(b'\n');
-    timeout(PATIENCE, to.write_all(&line)).await??;
+    timeout(IO_TIMEOUT, to.write_all(&line)).await??;
     Ok(())
 }
 
@@ -128,7 +128,7 @@ async fn receive<T: Acceptor>(
 ) -> std::io::Result<Answer> {
     let refuse = |text: String| Ok(Answer::Refused(Refusal::permanent(text)));
     let mut line = Vec::new();
-    timeout(PATIENCE, (&mut *from).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line)).await??;
+    timeout(IO_TIMEOUT, (&mut *from).take(HEADER_BYTES_MAX as u64).read_until(b'\n', &mut line)).await??;
     let header = match Header::parse(&line) {
         Ok(header) => header,
         Err(why) => return refuse(format!("501 5.5.4 {why}")),
@@ -146,7 +146,7 @@ async fn receive<T: Acceptor>(
     if header.size_bytes > shared.message_bytes_max {
         return refuse(format!("552 5.3.4 message larger than {} bytes", shared.message_bytes_max));
     }
-    let held = timeout(PATIENCE, shared.memory_kib.acquire_many(kib(header.size_bytes))).await?;
+    let held = timeout(IO_TIMEOUT, shared.memory_kib.acquire_many(kib(header.size_bytes))).await?;
     let content = read_content(from, header.size_bytes).await?;
     let submission = Submission { envelope, content: wire_form(content).into(), uid };
     let answer = shared.target.submit(submission).await;
@@ -161,7 +161,7 @@ async fn read_content(
 ) -> std::io::Result<Vec<u8>> {
     let mut content = Vec::new();
     while (content.len() as u64) < size_bytes {
-        let chunk = timeout(PATIENCE, from.fill_buf()).await??;
+        let chunk = timeout(IO_TIMEOUT, from.fill_buf()).await??;
         if chunk.is_empty() {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }

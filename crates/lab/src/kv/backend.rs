@@ -23,7 +23,7 @@ pub(crate) struct StepFactory {
 }
 
 /// All that this program was built with.
-pub(super) const ENGINES: &[StepFactory] = &[
+pub(super) const BACKENDS: &[StepFactory] = &[
     super::file::MAKER,
     super::log::MAKER,
     super::redb::MAKER,
@@ -38,8 +38,8 @@ pub(super) const ENGINES: &[StepFactory] = &[
 
 /// The one of that name.
 pub(super) fn find(name: &str) -> Result<StepFactory, String> {
-    let names: Vec<&str> = ENGINES.iter().map(|maker| maker.name).collect();
-    let found = ENGINES.iter().find(|maker| maker.name == name).copied();
+    let names: Vec<&str> = BACKENDS.iter().map(|maker| maker.name).collect();
+    let found = BACKENDS.iter().find(|maker| maker.name == name).copied();
     found.ok_or(match name {
         "fjall" | "lmdb" => format!("`{name}` needs a build with --features stores"),
         "rocksdb" => "`rocksdb` needs a build with --features rocksdb".to_owned(),

@@ -18,7 +18,7 @@ use crate::{
     rounds::{Figure, Progress, Rounds},
     usage::cpu_time,
 };
-use backend::{Backend, ENGINES, StepFactory};
+use backend::{BACKENDS, Backend, StepFactory};
 use clap::Args;
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -66,7 +66,7 @@ struct Row {
 pub(crate) fn run(args: &KvArgs) -> Result<(), String> {
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
-    let backends = if args.backends.is_empty() { ENGINES.to_vec() } else { args.backends.clone() };
+    let backends = if args.backends.is_empty() { BACKENDS.to_vec() } else { args.backends.clone() };
     let cells = backends.len() * args.groups.len() * args.lengths.len();
     let progress = Progress::new("put", cells as u64 * u64::from(args.rounds.count));
     println!("{}", device.text());

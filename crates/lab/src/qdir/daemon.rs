@@ -75,7 +75,7 @@ pub(super) struct Daemon<'a> {
 }
 
 /// To start and to end; a queue of a million messages is read first.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Home {
@@ -174,7 +174,7 @@ impl Home {
         let begin = Instant::now();
         while TcpStream::connect(&daemon.endpoint).is_err() {
             let ended = daemon.child.try_wait().map_err(|e| format!("wait for postrider: {e}"))?;
-            if ended.is_some() || begin.elapsed() > PATIENCE {
+            if ended.is_some() || begin.elapsed() > WAIT_TIMEOUT {
                 // Only of one that ended: the pipe of another stays open.
                 let mut said = String::new();
                 if let Some(stderr) = stderr.as_mut().filter(|_| ended.is_some()) {
@@ -213,7 +213,7 @@ impl Daemon<'_> {
             kill_process(pid, Signal::TERM).map_err(|e| format!("stop postrider: {e}"))?;
         }
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < WAIT_TIMEOUT {
             if self.child.try_wait().map_err(|e| format!("wait for postrider: {e}"))?.is_some() {
                 return Ok(());
             }

@@ -1,7 +1,7 @@
 //! The command line of `postlab source`: the single-message options of smtp-source, and long options of its own.
 
 use super::{
-    client::{PATIENCE, Style},
+    client::{RESPONSE_TIMEOUT, Style},
     setup::{Rest, Setup},
     template::{Body, MessageTemplate, Options, read_file},
     transcript::Transcript,
@@ -235,7 +235,7 @@ impl SourceArgs {
             per_connection: self.per_connection,
             tls_percent: self.tls_share,
             tls: self.tls.then(|| super::tls::client(&self.endpoint)).transpose()?,
-            timeout: self.timeout.unwrap_or(PATIENCE),
+            timeout: self.timeout.unwrap_or(RESPONSE_TIMEOUT),
             connect_tries: self.connect_tries,
             template: MessageTemplate::new(options, !self.old)?,
             window_bytes: self.window.map(|w| w as usize),

@@ -234,7 +234,7 @@ fn goes_on(line: &[u8]) -> bool {
 }
 
 /// Longest wait for a reply (RFC 5321 §4.5.3.2), when nothing is set.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {

@@ -14,7 +14,7 @@ impl Client {
     /// Connected, greeted, EHLO said.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
-        stream.set_read_timeout(Some(super::PATIENCE))?;
+        stream.set_read_timeout(Some(super::WAIT_TIMEOUT))?;
         stream.set_nodelay(true)?;
         let mut client = Self { reader: BufReader::new(stream.try_clone()?), stream };
         client.reply()?;

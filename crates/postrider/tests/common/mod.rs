@@ -28,7 +28,7 @@ fn binary() -> PathBuf {
 }
 
 /// Nothing a test waits for takes this long, on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A port nobody listens on, and that no test is given twice. Below those the kernel gives to whoever
 /// does not care: it would give one of them to another test while nobody listens.
@@ -51,7 +51,7 @@ pub fn free_address() -> SocketAddr {
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "waited in vain: {what}");
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -195,7 +195,7 @@ fn launch(dir: &Path, environment: &[(&'static str, PathBuf)]) -> Child {
     });
     let mut said = Vec::new();
     loop {
-        match told.recv_timeout(PATIENCE) {
+        match told.recv_timeout(WAIT_TIMEOUT) {
             Ok(line) if line.contains("listening on") => return child,
             Ok(line) => said.push(line),
             Err(_) => panic!("the daemon did not start: {said:#?}"),

@@ -41,7 +41,7 @@ impl DirSpool {
             return Err(SpoolFailure::Unusable("recovered already".to_owned()));
         }
         let (listing, report, next) = recover::list(&self.shared)?;
-        let listed = listed(&self.shared.queues, &listing, with_times)?;
+        let listed = summaries(&self.shared.queues, &listing, with_times)?;
         self.listing = Some(listing);
         self.begin(DirCommitter::new(self.shared.clone(), next))?;
         Ok((listed, report))
@@ -85,10 +85,10 @@ pub(crate) fn inspect(
     let queues = Queues::new(queues, Placement::default())?;
     let shared = Shared::new(DirSettings::default(), queues, ActiveMutant::default());
     let (listing, report) = recover::imagined(&shared)?;
-    Ok((listed(&shared.queues, &listing, with_times)?, report))
+    Ok((summaries(&shared.queues, &listing, with_times)?, report))
 }
 
-fn listed(queues: &Queues, listing: &Listing, with_times: bool) -> Result<Vec<Listed>, SpoolFailure> {
+fn summaries(queues: &Queues, listing: &Listing, with_times: bool) -> Result<Vec<Listed>, SpoolFailure> {
     let one = |(id, (dir, named)): (&u64, &(u16, Named))| {
         let dir = queues.dir(*dir);
         let changed = if with_times { Some(dir.disk.changed(&named.file())) } else { None };

@@ -153,8 +153,8 @@ pub(crate) fn scan(disk: &dyn Disk, mutant: ActiveMutant, reading: Reading) -> R
     } else {
         let mut buffer = Vec::new();
         for segment in segments {
-            let has_digest = reading.indexes && segment.is_indexed;
-            let read = if has_digest { segment_index::read(disk, &segment) } else { None };
+            let reads_index = reading.indexes && segment.is_indexed;
+            let read = if reads_index { segment_index::read(disk, &segment) } else { None };
             buffer = scan_segment(segment, &mut found, whole, buffer, read.into_iter().collect())?;
         }
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Nothing the daemon does takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Begins so many sessions, each of which sends until its connection ends. What each message was answered,
 /// at MAIL, RCPT or its end, until no session is left.
@@ -32,7 +32,7 @@ pub(crate) fn load<'s>(
 fn session(address: SocketAddr, name: &str, tell: &Sender<(String, u16)>) -> io::Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(WAIT_TIMEOUT))?;
     let mut reader = BufReader::new(stream.try_clone()?);
     code(&mut reader)?;
     stream.write_all(b"EHLO client.test\r\n")?;

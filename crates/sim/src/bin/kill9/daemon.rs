@@ -11,10 +11,10 @@ use std::{
 };
 
 /// Longer than any start takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The binary, the directory and the address of a daemon.
-pub(crate) struct Site {
+pub(crate) struct DaemonUnderTest {
     binary: PathBuf,
     dir: PathBuf,
     pub(crate) address: SocketAddr,
@@ -27,7 +27,7 @@ pub(crate) struct Daemon {
     said: Receiver<String>,
 }
 
-impl Site {
+impl DaemonUnderTest {
     /// Writes the configuration: everything goes to the one next hop, and is soon tried again.
     pub(crate) fn new(binary: &Path, dir: &Path, next_hop: SocketAddr) -> io::Result<Self> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
@@ -64,7 +64,7 @@ impl Site {
 impl Daemon {
     /// Waits until the daemon listens. Returns the time that it took.
     pub(crate) fn listening(&self) -> Result<Duration, String> {
-        self.listening_within(PATIENCE)?.ok_or_else(|| "the daemon says nothing".to_owned())
+        self.listening_within(WAIT_TIMEOUT)?.ok_or_else(|| "the daemon says nothing".to_owned())
     }
 
     /// Waits until the daemon listens; `None` when the time was over before.

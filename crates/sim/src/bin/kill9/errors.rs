@@ -2,7 +2,7 @@
 //! when the disk is well again and it is started anew, whatever it answered 250 must arrive, or be
 //! reported to its sender.
 
-use super::{SESSIONS, Tally, client, daemon::Site, device::Device, missing, more};
+use super::{SESSIONS, Tally, client, daemon::DaemonUnderTest, device::Device, missing, more};
 use sim::seed::Rng;
 use std::{
     path::Path,
@@ -12,7 +12,7 @@ use std::{
 /// Exit code of postrider when its spool has failed: EX_IOERR of sysexits.h.
 const IO_ERROR: i32 = 74;
 /// Nothing takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(binary: &Path, rounds: u64, seed: u64) -> Result<(), String> {
     let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
@@ -27,20 +27,22 @@ pub(crate) fn run(binary: &Path, rounds: u64, seed: u64) -> Result<(), String> {
     let sink = super::Sink::start().map_err(|e| failed("listen", e))?;
     let (begun, mut rng, mut tally, mut refused) = (Instant::now(), Rng::new(seed), Tally::default(), 0);
     for round in 0..rounds {
-        let site = Site::new(binary, &device.at(), sink.address).map_err(|e| failed("set up", e))?;
-        let mut daemon = site.start().map_err(|e| failed("start the daemon", e))?;
+        let daemon_under_test =
+            DaemonUnderTest::new(binary, &device.at(), sink.address).map_err(|e| failed("set up", e))?;
+        let mut daemon = daemon_under_test.start().map_err(|e| failed("start the daemon", e))?;
         daemon.listening()?;
         let goal = 1 + rng.index(400);
-        refused += until_it_ends(&format!("e{round}"), &site, goal, &device, &mut tally)?;
-        let code = daemon.ended(PATIENCE)?;
+        refused += until_it_ends(&format!("e{round}"), &daemon_under_test, goal, &device, &mut tally)?;
+        let code = daemon.ended(WAIT_TIMEOUT)?;
         if code != Some(IO_ERROR) {
             return Err(format!("the daemon ended with {code:?} instead of {IO_ERROR}"));
         }
         device.fail(false).map_err(|e| failed("end the errors", e))?;
         device.remount()?;
     }
-    let site = Site::new(binary, &device.at(), sink.address).map_err(|e| failed("set up", e))?;
-    let daemon = site.start().map_err(|e| failed("start the daemon", e))?;
+    let daemon_under_test =
+        DaemonUnderTest::new(binary, &device.at(), sink.address).map_err(|e| failed("set up", e))?;
+    let daemon = daemon_under_test.start().map_err(|e| failed("start the daemon", e))?;
     daemon.listening()?;
     sink.wait(Duration::from_secs(20), |arrivals| missing(&tally, arrivals).next().is_none());
     let complaints = daemon.stop()?;
@@ -67,13 +69,13 @@ pub(crate) fn run(binary: &Path, rounds: u64, seed: u64) -> Result<(), String> {
 /// were answered 4yz; any other refusal is none.
 fn until_it_ends(
     name: &str,
-    site: &Site,
+    daemon_under_test: &DaemonUnderTest,
     goal: usize,
     device: &Device,
     tally: &mut Tally,
 ) -> Result<u64, String> {
     std::thread::scope(|scope| {
-        let told = client::load(scope, SESSIONS, site.address, name);
+        let told = client::load(scope, SESSIONS, daemon_under_test.address, name);
         let (mut count, mut refused) = (0, 0);
         let mut wrong = None;
         for (name, code) in told {

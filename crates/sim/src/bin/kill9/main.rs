@@ -9,7 +9,7 @@ mod errors;
 mod mail;
 mod sink;
 
-use daemon::{Daemon, Site};
+use daemon::{Daemon, DaemonUnderTest};
 use mail::Course;
 use sim::seed::Rng;
 use sink::{Arrivals, Sink};
@@ -23,7 +23,7 @@ use std::{
 /// Sessions at a time.
 const SESSIONS: usize = 12;
 /// Nothing takes this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The results of the rounds.
 #[derive(Default)]
@@ -58,10 +58,11 @@ fn run(binary: &std::path::Path, rounds: u64, seed: u64) -> Result<(), String> {
     let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
     let dir = tempfile::tempdir().map_err(|e| failed("make a folder", e))?;
     let sink = Sink::start().map_err(|e| failed("listen", e))?;
-    let site = Site::new(binary, dir.path(), sink.address).map_err(|e| failed("set up the daemon", e))?;
+    let daemon_under_test =
+        DaemonUnderTest::new(binary, dir.path(), sink.address).map_err(|e| failed("set up the daemon", e))?;
     let (begun, mut rng, mut tally) = (Instant::now(), Rng::new(seed), Tally::default());
     for round in 0..rounds {
-        let daemon = site.start().map_err(|e| failed("start the daemon", e))?;
+        let daemon = daemon_under_test.start().map_err(|e| failed("start the daemon", e))?;
         let mut rng = rng.fork();
         let complaints = if rng.chance(15) {
             tally.killed_in_start += 1;
@@ -70,12 +71,12 @@ fn run(binary: &std::path::Path, rounds: u64, seed: u64) -> Result<(), String> {
             daemon.kill()
         } else {
             tally.starts.push(daemon.listening()?);
-            under_load(&format!("r{round}"), &site, daemon, &sink, &mut rng, &mut tally)?
+            under_load(&format!("r{round}"), &daemon_under_test, daemon, &sink, &mut rng, &mut tally)?
         };
         tally.complaints.extend(complaints);
     }
     let took = begun.elapsed();
-    let daemon = site.start().map_err(|e| failed("start the daemon", e))?;
+    let daemon = daemon_under_test.start().map_err(|e| failed("start the daemon", e))?;
     tally.starts.push(daemon.listening()?);
     sink.wait(Duration::from_secs(10), |arrivals| missing(&tally, arrivals).next().is_none());
     tally.complaints.extend(daemon.stop()?);
@@ -85,7 +86,7 @@ fn run(binary: &std::path::Path, rounds: u64, seed: u64) -> Result<(), String> {
 /// A round: sessions send, and at a moment of the seed's choice the daemon is killed.
 fn under_load(
     name: &str,
-    site: &Site,
+    daemon_under_test: &DaemonUnderTest,
     daemon: Daemon,
     sink: &Sink,
     rng: &mut Rng,
@@ -96,11 +97,11 @@ fn under_load(
     let until = Instant::now() + Duration::from_micros(rng.below(100_000));
     sink.hold(rng.chance(25));
     std::thread::scope(|scope| {
-        let told = client::load(scope, SESSIONS, site.address, name);
+        let told = client::load(scope, SESSIONS, daemon_under_test.address, name);
         let mut count = 0;
         while goal.is_none_or(|goal| count < goal) {
             let limit =
-                if goal.is_some() { PATIENCE } else { until.saturating_duration_since(Instant::now()) };
+                if goal.is_some() { WAIT_TIMEOUT } else { until.saturating_duration_since(Instant::now()) };
             match told.recv_timeout(limit) {
                 Ok((name, 250)) => {
                     count += 1;

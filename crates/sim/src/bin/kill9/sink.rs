@@ -31,7 +31,7 @@ pub(crate) struct Arrivals {
 }
 
 #[derive(Default)]
-struct Kept {
+struct SharedArrivals {
     arrivals: Mutex<Arrivals>,
     news: Condvar,
 }
@@ -40,7 +40,7 @@ struct Kept {
 #[derive(Clone)]
 pub(crate) struct Sink {
     pub(crate) address: SocketAddr,
-    kept: Arc<Kept>,
+    kept: Arc<SharedArrivals>,
 }
 
 impl Sink {
