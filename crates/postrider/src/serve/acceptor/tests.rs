@@ -257,7 +257,7 @@ async fn mail_of_this_machine_does_not_wait_for_a_stuck_disk_either() {
 
 /// ShardedSpool times what its line takes.
 fn large(id: u64) -> Draft {
-    let body = (0..10 * CHUNK_BYTES + 1).map(|at| (at / CHUNK_BYTES) as u8);
+    let body = (0..10 * CHUNK_BYTES + 1).map(|at| b'a' + (at / CHUNK_BYTES) as u8);
     let bytes: Vec<u8> = b"Subject: x\r\n\r\n".iter().copied().chain(body).collect();
     Draft { content: ReceivedContent::from_bytes(bytes, 0), ..draft(id) }
 }
