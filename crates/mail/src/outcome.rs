@@ -67,7 +67,7 @@ pub struct ReplyTo {
 /// The cause of an outcome. The spool does not store it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Cause {
-    /// This server: no reply decided. Also the cause of an outcome that was read from the spool.
+    /// A decision of this server, without a reply. Also the cause of an outcome that was read from the spool.
     #[default]
     Local,
     /// A reply of the next hop.

@@ -103,7 +103,7 @@ fn a_segment_that_cannot_be_read_while_the_log_is_compacted_loses_nothing() {
         until("the log is compacted", || {
             story.accept(&daemon, "x@gone.test", 10, 200_000);
             rounds += 1;
-            let is_set_aside = !spool_files(daemon.dir.path(), "bad").is_empty();
+            let is_set_aside = !spool_files(daemon.dir.path(), "quarantined").is_empty();
             is_set_aside || rounds >= 40 || daemon.ask(&["status"]).contains("compaction pauses")
         });
         (accepted, found_after(story, daemon))

@@ -211,7 +211,7 @@ fn what_is_neither_live_nor_finished_is_brought_out_of_quarantine() {
     assert!(found.is_empty(), "2 was not whole: {:?}, {report:?}", ids(&found));
     // The file is brought back: nothing that was finished comes back with it.
     let bad = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
-    let bad = bad.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "bad")).unwrap();
+    let bad = bad.into_iter().find(|path| path.extension().is_some_and(|ext| ext == "quarantined")).unwrap();
     fs::rename(&bad, bad.with_extension("seg")).unwrap();
     assert!(live(dir.path()).is_empty(), "{:?}", live(dir.path()));
 }

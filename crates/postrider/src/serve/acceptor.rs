@@ -238,7 +238,7 @@ impl Acceptor {
 
 /// Decisions of the checks that are logged, but not before the message is durable.
 struct LoggedDecisions {
-    /// Why the message is held, if it is.
+    /// The reason to hold the message, if it is held.
     held: Option<Box<str>>,
     /// Given recipients that were discarded, with the reasons.
     discarded: Box<[(Box<str>, Box<str>)]>,

@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) const UNFINISHED: &str = ".tmp";
 /// Ending of the name of a segment that is damaged and holds nothing else that is needed.
 pub(crate) const DAMAGED: &str = ".quarantined";
-/// These endings in builds before 0.1.0.
+/// The endings of unfinished and of quarantined segments in builds before 0.1.0.
 const OLD_UNFINISHED: &str = ".new";
 const OLD_DAMAGED: &str = ".bad";
 

@@ -164,11 +164,11 @@ fn a_damaged_message_does_not_stop_the_log() {
     }
     assert_eq!(*spool.read(QueueId(2)).unwrap(), *message(2, 1, text("this does not")));
     // Only a start quarantines, when it has read the damage itself.
-    assert!(files(dir.path(), "bad").is_empty());
+    assert!(files(dir.path(), "quarantined").is_empty());
     drop(spool);
     let (spool, found, report) = open(dir.path());
     assert_eq!(found.iter().map(|r| r.message.id.0).collect::<Vec<_>>(), [2]);
-    let quarantined = files(dir.path(), "bad");
+    let quarantined = files(dir.path(), "quarantined");
     assert_eq!((quarantined.len(), report.quarantined.len()), (1, 1), "{report:?}");
     assert!(spool.faults().iter().any(|fault| fault.contains(&report.quarantined[0])));
     drop(spool);

@@ -197,7 +197,7 @@ impl Check for SaysOf {
     }
 }
 
-/// What the log says so far of accepted and held messages, and of discarded recipients. `mark` differs from call to call.
+/// Returns the events in the log so far of accepted and held messages, and of discarded recipients. `mark` differs from call to call.
 async fn events(acceptor: &Acceptor, dir: &std::path::Path, mark: QueueId) -> Vec<String> {
     // A thread writes the lines, in their order: what is logged before the mark is in the file when the mark is.
     acceptor.driver.delivery_log.completed(mark);
