@@ -265,7 +265,7 @@ impl Connection {
                 self.content_command = content_command;
                 self.open(state);
             }
-            Err(outcome) => self.end_unsent(state, outcome),
+            Err(outcome) => self.end_unsent(state, &outcome),
         }
     }
 

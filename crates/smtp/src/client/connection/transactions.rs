@@ -216,8 +216,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn end_unsent(&mut self, mut state: TransactionState, outcome: Outcome) {
-        state.answer_rest(&outcome);
+    pub(super) fn end_unsent(&mut self, mut state: TransactionState, outcome: &Outcome) {
+        state.answer_rest(outcome);
         self.events.push_back(Event::TransactionEnded(state.transaction.id, state.results()));
     }
 
