@@ -259,10 +259,8 @@ impl LoggedDecisions {
 }
 
 /// Checks a message of this machine against the limits that hold for clients, too: a loop through a program must end.
+/// Number of recipients and size have limits of their own, which [`submission`] checks.
 fn within_limits(limits: &smtp::Limits, draft: &Draft) -> Result<(), Reply> {
-    if draft.envelope.recipients.len() > limits.recipients {
-        return Err(replies::TOO_MANY_LOCAL_RECIPIENTS);
-    }
     let mut header = ContentScanner::default();
     header.scan(draft.content.header());
     if header.header_bytes() > limits.header_bytes {

@@ -129,8 +129,6 @@ replies! {
     TOO_MANY_HOPS = 554 5 . 4 . 6 "Too many hops: a mail loop";
     /// Over [`crate::Limits::recipients`] (RFC 5321 §4.5.3.1.10).
     TOO_MANY_RECIPIENTS = 452 4 . 5 . 3 "Too many recipients";
-    /// Over [`crate::Limits::recipients`], to a program of this machine, which cannot send the message in parts.
-    TOO_MANY_LOCAL_RECIPIENTS = 550 5 . 5 . 3 "Too many recipients for one message";
     /// Over [`crate::Limits::errors`].
     TOO_MANY_ERRORS = 421 4 . 7 . 0 "Too many errors";
     /// Over [`crate::Limits::refused_recipients`].
