@@ -121,7 +121,8 @@ enum Treatment {
     Discard(Box<str>),
 }
 
-/// The verdicts on one transaction, beside the envelope as it was given.
+/// The verdicts on one transaction, beside the envelope as it was given. A transaction begins with the verdicts on its
+/// connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Decisions {
     /// By index of the given recipient, ascending: who takes its place.
@@ -143,7 +144,7 @@ pub enum Accepted {
         message: Message,
         /// The reason to hold the message, if it is held.
         held: Option<Box<str>>,
-        /// Given recipients that were discarded, with the reasons.
+        /// Given recipients that were discarded, or one of whose replacements was, with the reasons.
         discarded: Box<[(Box<str>, Box<str>)]>,
     },
     /// Nothing: the sender hears that it was accepted.

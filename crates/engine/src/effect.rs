@@ -56,7 +56,8 @@ pub enum Effect {
     Answer {
         /// From the event.
         request: RequestId,
-        /// True if the message existed. The answer is given once the decision is durable.
+        /// False if there is no such message. A hold, a release or the end of recipients is answered once it is durable;
+        /// what is not stored (a retry, and recipients in flight) is answered at once.
         result: Result<bool, SpoolFailure>,
     },
     /// The spool can promise nothing more: the process must end.

@@ -44,6 +44,21 @@ pub enum Command {
 }
 
 /// An event. The driver reports each one once.
+///
+/// The life of a connection, after [`crate::Effect::OpenConnection`]:
+///
+/// | state | event of the driver | next |
+/// |---|---|---|
+/// | opening | `DestinationUnreachable`, then `ConnectionClosed` | gone |
+/// | opening | `ConnectionReady`: the next hop has greeted | ready |
+/// | ready | `ConnectionReady`, answered by [`crate::Effect::Deliver`] in the same call | delivering |
+/// | ready | `ConnectionReady`, answered by nothing: there is no work | ready; the driver goes on with `ConnectionIdle` |
+/// | delivering | `ConnectionReady` again: transactions may be pipelined | delivering, with one lease more, or the same |
+/// | delivering | `AttemptFinished` or `LeaseReturned` for each lease | ready, after the last lease |
+/// | ready | `ConnectionIdle` | idle; with work, [`crate::Effect::WakeConnection`] at once |
+/// | idle | [`crate::Effect::WakeConnection`] of the engine | ready |
+/// | idle | `ConnectionNotIdle`: the connection ends, or looks for work by itself | ready |
+/// | any | `ConnectionClosed`, with the leases that are left | gone |
 pub enum Event<'a> {
     /// Recovery found a message. Before [`Event::Started`].
     Recovered(&'a Recovered),
@@ -84,7 +99,7 @@ pub enum Event<'a> {
         lease: Lease,
         /// The message, if the driver has it in memory.
         message: Option<SharedMessage>,
-        /// The outcome of each recipient, by index, every one of them once.
+        /// The outcome of each recipient of the lease, by index in the envelope, every one of them once.
         results: Vec<(u32, Outcome)>,
         /// The circumstances of the attempt.
         attempt: Attempt,

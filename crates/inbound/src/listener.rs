@@ -258,7 +258,7 @@ async fn begin<S: Service>(
     driver.begin(stream).await
 }
 
-/// Closed the limit not even a task is spent: one write that does not wait, and the end.
+/// Answers a connection over the limit with one write that does not wait, in clear text, and without a task.
 fn reject_connection(stream: &std::net::TcpStream, reply: &Reply) {
     let mut line = Vec::new();
     reply.write_to(&mut line);

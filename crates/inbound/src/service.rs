@@ -74,7 +74,7 @@ pub struct Draft {
     pub origin: Origin,
     /// The envelope as the client gave it.
     pub envelope: Envelope,
-    /// Behind the trace field.
+    /// The content, with the trace field of this server at its front.
     pub content: ReceivedContent,
 }
 
@@ -98,8 +98,10 @@ pub enum StoreError {
 
 /// The daemon's side of a session: the stages that a message passes, and the spool's promise.
 ///
-/// A stage that is answered at once costs a session nothing. The stages of a session are called one at a time, in the
-/// order of this trait; those from [`Service::sender`] on once a transaction.
+/// A stage that is answered at once costs a session nothing. Stages are the methods that return an [`Answer`]. A session calls
+/// them one at a time: `connected` once; `hello` for each EHLO; in each transaction `sender` once, `recipient` for each RCPT,
+/// `header` once, `body` for each piece, `content` once, and then `commit`. After a refusal of `header` or `body` nothing
+/// more is asked about the message.
 pub trait Service: Send + Sync + 'static {
     /// The service's context of a session, from its first stage to the last.
     type Context: Send;
@@ -136,7 +138,7 @@ pub trait Service: Send + Sync + 'static {
     fn next_id(&self) -> QueueId;
 
     /// The header is complete: may the body follow? `header` is without the trace field, and has the empty line that
-    /// ends it if the client sent one.
+    /// ends it; it ends without one before a line that is no field.
     ///
     /// # Errors
     /// The reply that refuses the message, given at the end of its content.
@@ -153,8 +155,10 @@ pub trait Service: Send + Sync + 'static {
     /// The reply that refuses the message, given at the end of its content.
     fn body<'a>(&'a self, context: &'a mut Self::Context, piece: &'a [u8]) -> Answer<'a, Result<(), Reply>>;
 
-    /// The content is complete: is the message accepted? If not, the reply for the client, which is positive where
-    /// the message is discarded.
+    /// The content is complete: is the message accepted?
+    ///
+    /// # Errors
+    /// The reply for the client.
     fn content<'a>(
         &'a self,
         context: &'a mut Self::Context,
@@ -162,8 +166,8 @@ pub trait Service: Send + Sync + 'static {
         content: &'a ReceivedContent,
     ) -> Answer<'a, Result<(), Reply>>;
 
-    /// Makes the message durable and queues it. The reply is for the client; positive only when the
-    /// message would survive a power cut.
+    /// Makes the message durable and queues it. The reply is for the client; positive only when the message would survive
+    /// a power cut, or when a check has discarded it.
     fn commit(&self, context: &mut Self::Context, draft: Draft) -> impl Future<Output = Reply> + Send;
 
     /// Puts a piece of content into the spool while the rest arrives: all pieces of an envelope to where
@@ -183,7 +187,7 @@ pub trait Service: Send + Sync + 'static {
     fn log_reject(&self, client: &Client, stage: &'static str, envelope: Option<&Envelope>, reply: &Reply);
 }
 
-/// The settings of inbound sessions; the configuration describes each.
+/// The settings of inbound sessions. `docs/configuration.md` describes those that an operator can change.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Limits and timeouts of sessions.

@@ -8,14 +8,14 @@ use std::fmt;
 pub enum Disposition {
     /// The next hop or the mailbox has it.
     Delivered,
-    /// A new attempt may succeed: 4yz, or no answer.
+    /// A new attempt may succeed: 4yz, a reply that does not fit, or no answer.
     Deferred,
-    /// No attempt will: 5yz, or expired.
+    /// No attempt will: 5yz, a domain that takes no mail, a message that expired, or an operator's command.
     Failed,
 }
 
 impl Disposition {
-    /// As written in logs and in the DSN `Action` field's sense: `sent`, `deferred`, `bounced`.
+    /// Returns the word of the delivery log: `sent`, `deferred`, `bounced`. RFC 3464 calls them delivered, delayed and failed.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Delivered => "sent",
@@ -64,7 +64,7 @@ pub struct ReplyTo {
     pub enhanced: Option<Enhanced>,
 }
 
-/// The cause of an outcome. The spool does not store it.
+/// The cause of an outcome. The spool does not store it: after a restart no decision is made on an outcome of before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Cause {
     /// A decision of this server, without a reply. Also the cause of an outcome that was read from the spool.
@@ -85,7 +85,7 @@ pub enum Cause {
 pub struct Outcome {
     /// Delivered, deferred, failed.
     pub disposition: Disposition,
-    /// RFC 3463 status; the remote's own where it gave one.
+    /// RFC 3463 status: the remote's own, where it gave one of the class of its reply.
     pub status: Enhanced,
     /// The remote's reply on one line (`250 2.0.0 Ok: queued as X`), of a long one an excerpt, or our own words.
     pub text: Box<str>,
@@ -100,7 +100,7 @@ impl Outcome {
         Self { disposition, status, text: text.into(), from_remote: false, cause: Cause::Local }
     }
 
-    /// Delivered, with the final reply or our own words.
+    /// Delivered by this server, in its own words; see [`Outcome::from_reply`] for a reply.
     pub fn delivered(status: Enhanced, text: impl Into<Box<str>>) -> Self {
         Self::local(Disposition::Delivered, status, text)
     }

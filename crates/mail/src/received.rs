@@ -49,8 +49,8 @@ impl ReceivedContent {
         Self::new(scanner.traits(), trace_bytes, scanner.final_header_bytes(), vec![Part::Memory(bytes)])
     }
 
-    /// The header as it was received, without the fields of this server, and with the empty line that ends it unless
-    /// the content ends before.
+    /// The header as it was received, without the fields of this server, and with the empty line that ends it. There is no empty
+    /// line where the content ends before one, or where a line follows that is no field.
     pub fn header(&self) -> &[u8] {
         &self.whole_header()[self.trace_bytes..]
     }
