@@ -5,7 +5,7 @@ use crate::{
     buffered_stream::{BufferedStream, Stream},
     tls::{TlsClient, TlsFaults},
 };
-use mail::{DsnDuty, Enhanced, Outcome, Reply, ReplyStage, TlsMode};
+use mail::{Cause, DsnDuty, Enhanced, Outcome, Reply, ReplyStage, ReplyTo, TlsMode};
 use smtp::client::{self, Connection, Event, OutputPiece, Phase, Protocol};
 use std::{
     io,
@@ -277,6 +277,6 @@ fn refused<T>(relay: &str, reply: &Reply) -> Result<T, Unusable> {
     let unsaid = if reply.code == 421 { Enhanced(4, 4, 2) } else { Enhanced(4, 4, 0) };
     let status = reply.enhanced.map_or(unsaid, |e| Enhanced(4, e.1, e.2));
     let text = format!("{relay} refused to talk to us: {}", reply.excerpt());
-    let cause = Outcome::from_reply(reply, ReplyStage::Connect).cause;
+    let cause = Cause::Reply(ReplyTo::new(reply, ReplyStage::Connect));
     Err(Unusable::Deferred(Outcome { from_remote: true, cause, ..Outcome::deferred(status, text) }))
 }

@@ -59,12 +59,7 @@ impl<S: Service> ContentReceiver<S> {
     pub(crate) fn append(&mut self, bytes: &[u8], settings: &Settings) -> Result<(), StoreError> {
         debug_assert!(self.pending.is_none(), "the disk is behind");
         self.scanner.scan(bytes);
-        if self.scanner.header_bytes() > settings.limits.header_bytes {
-            return Err(StoreError::Refused(replies::HEADER_TOO_LARGE));
-        }
-        if self.scanner.summary().received_count > settings.limits.hops {
-            return Err(StoreError::Refused(replies::TOO_MANY_HOPS));
-        }
+        settings.limits.check_header(&self.scanner).map_err(StoreError::Refused)?;
         self.buffer.extend_from_slice(bytes);
         self.count();
         Ok(())

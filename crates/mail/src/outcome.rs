@@ -64,6 +64,13 @@ pub struct ReplyTo {
     pub enhanced: Option<Enhanced>,
 }
 
+impl ReplyTo {
+    /// The facts of a reply to this command.
+    pub fn new(reply: &Reply, stage: ReplyStage) -> Self {
+        Self { stage, code: reply.code, enhanced: reply.enhanced }
+    }
+}
+
 /// The cause of an outcome. The spool does not store it: after a restart no decision is made on an outcome of before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Cause {
@@ -139,7 +146,7 @@ impl Outcome {
         };
         // A code of another class than the reply's would contradict it (RFC 2034 §4).
         let status = reply.enhanced.filter(|e| e.0 == class).unwrap_or(Enhanced(class, 0, 0));
-        let cause = Cause::Reply(ReplyTo { stage, code: reply.code, enhanced: reply.enhanced });
+        let cause = Cause::Reply(ReplyTo::new(reply, stage));
         Self { disposition, status, text: reply.excerpt().into(), from_remote: true, cause }
     }
 }

@@ -1,6 +1,8 @@
 //! Every limit and timeout of a server session, in one table, with the reply each gives
 //! (RFC 5321 §4.5.3). The configuration's `[limits]` and `[timeouts]` set them.
 
+use crate::server::replies;
+use mail::{Reply, header::ContentScanner};
 use std::time::Duration;
 
 /// The resources that one session may use. The doc of each field names the reaction at the limit.
@@ -38,6 +40,22 @@ pub struct Limits {
     pub tls_timeout: Duration,
     /// Time a whole transaction may take, or a refused chunk to pass by, against slow drip. Then `421 4.4.2`.
     pub transaction_timeout: Duration,
+}
+
+impl Limits {
+    /// Checks the header that was scanned so far.
+    ///
+    /// # Errors
+    /// The reply that refuses the message: the header is too large, or has too many `Received` fields.
+    pub fn check_header(&self, header: &ContentScanner) -> Result<(), Reply> {
+        if header.header_bytes() > self.header_bytes {
+            return Err(replies::HEADER_TOO_LARGE);
+        }
+        if header.summary().received_count > self.hops {
+            return Err(replies::TOO_MANY_HOPS);
+        }
+        Ok(())
+    }
 }
 
 impl Default for Limits {

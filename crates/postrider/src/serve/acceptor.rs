@@ -263,12 +263,7 @@ impl LoggedDecisions {
 fn within_limits(limits: &smtp::Limits, draft: &Draft) -> Result<(), Reply> {
     let mut header = ContentScanner::default();
     header.scan(draft.content.header());
-    if header.header_bytes() > limits.header_bytes {
-        return Err(replies::HEADER_TOO_LARGE);
-    }
-    if header.summary().received_count > limits.hops {
-        return Err(replies::TOO_MANY_HOPS);
-    }
+    limits.check_header(&header)?;
     let has_nul = |part: &Part| matches!(part, Part::Memory(bytes) if bytes.contains(&0));
     if draft.envelope.body != BodyType::Binary && draft.content.parts().iter().any(has_nul) {
         return Err(replies::NUL_IN_CONTENT);

@@ -215,7 +215,7 @@ pub(super) fn answer_to(reply: &Reply, stage: ReplyStage) -> Outcome {
     if outcome.disposition != Disposition::Delivered {
         outcome.text = format!("{} (in reply to {})", outcome.text, stage.as_str()).into();
         let enhanced = reply.enhanced.or_else(|| Some(Enhanced::parse_prefix(reply.text())?.0));
-        outcome.cause = Cause::Reply(ReplyTo { stage, code: reply.code, enhanced });
+        outcome.cause = Cause::Reply(ReplyTo { enhanced, ..ReplyTo::new(reply, stage) });
     }
     outcome
 }
