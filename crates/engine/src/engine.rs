@@ -166,16 +166,14 @@ impl Engine {
                 self.on_closed(context, connection, leases, effects);
             }
             Event::Accepted { message, routed, is_held, is_late } => {
-                #[cfg(feature = "mutants")]
-                let is_lost = is_late && self.mutant == crate::Mutant::ForgetLate;
-                #[cfg(not(feature = "mutants"))]
-                let is_lost = false;
                 if is_late {
                     effects.push(Effect::Log(crate::LogEvent::StoredLate(message.id)));
                 }
-                if !is_lost {
-                    self.on_accepted(context, message, routed, is_held);
+                #[cfg(feature = "mutants")]
+                if is_late && self.mutant == crate::Mutant::ForgetLate {
+                    return;
                 }
+                self.on_accepted(context, message, routed, is_held);
             }
             Event::AttemptFinished { connection, lease, message, results, attempt } => {
                 self.connections.get_mut(connection).lease_count -= 1;

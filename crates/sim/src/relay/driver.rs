@@ -384,7 +384,7 @@ impl Driver {
                 (Some(Accepted { client: (place, turn), is_late: false, .. }), Err(_)) => {
                     sources[place].answer(turn, replies::LOCAL_ERROR);
                 }
-                (Some(_) | None, _) => {}
+                _ => {}
             }
             if let Some(task) = commit.task {
                 self.handle(Event::Stored { task, result }, oracle, rng);

@@ -51,18 +51,11 @@ pub(super) fn find_header(
     let last = decode(file, HeaderPlace::Last, size_bytes).ok();
     let last = last.filter(|header| header.size_bytes == size_bytes && !mutant.is(Mutant::IgnoreHeaderCopy));
     let found = match (first, last) {
-        (Some(one), None) | (None, Some(one)) => {
-            // A disk that lost the last write of this block gives back the header of an earlier generation, which may say
-            // that the segment was freed. Without a first batch nothing speaks against the header: a batch that stands
-            // elsewhere may be of an earlier generation.
-            let bytes = if is_of_no_generation(&one) { Vec::new() } else { content(file, size_bytes) };
-            let is_older = is_of_another_generation(&bytes, one.seed);
-            match if is_older { lost_header(&bytes, size_bytes) } else { None } {
-                Some(lost) => lost,
-                None if first.is_some() || one.is_freed => sound(one),
-                None => FoundHeader::Copied(one),
-            }
-        }
+        (Some(one), None) | (None, Some(one)) => match later_generation(file, &one, size_bytes) {
+            Some(lost) => lost,
+            None if first.is_some() || one.is_freed => sound(one),
+            None => FoundHeader::Copied(one),
+        },
         (Some(first), Some(last)) if first.version == 1 || last.sequence < first.sequence => sound(first),
         // Written for a new generation, and the write to the first block is lost: a disk did that, or a crash
         // before anything was written to the new generation.
@@ -79,9 +72,23 @@ pub(super) fn find_header(
     Ok(found)
 }
 
-/// Was the header written before there were copies, or by a start that knew nothing of the segment that it freed?
-fn is_of_no_generation(header: &SegmentHeader) -> bool {
-    header.version == 1 || header.seed == 0
+/// Returns the header that the batches tell where the only header left is of an earlier generation: a disk that lost the
+/// last write of its block gives back the one before, which may say that the segment was freed. Without a first batch
+/// nothing speaks against the header: a batch that stands elsewhere may be of an earlier generation.
+fn later_generation(
+    file: &FaultTolerantFile,
+    header: &SegmentHeader,
+    size_bytes: u64,
+) -> Option<FoundHeader> {
+    // Written before there were copies, or by a start that knew nothing of the segment that it freed.
+    if header.version == 1 || header.seed == 0 {
+        return None;
+    }
+    let bytes = content(file, size_bytes);
+    if !is_of_another_generation(&bytes, header.seed) {
+        return None;
+    }
+    lost_header(&bytes, size_bytes)
 }
 
 fn sound(header: SegmentHeader) -> FoundHeader {
