@@ -1,8 +1,8 @@
 //! A daemon for tests: a queue in memory.
 
 use super::{
-    Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status, serve_control,
-    server::Access, socket,
+    Action, Applied, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status,
+    serve_control, server::Access, socket,
 };
 use mail::QueueId;
 use report::RecipientCounters;
@@ -86,7 +86,7 @@ impl Operations for Memory {
         Ok(known.then(|| b"Subject: \xff hi\r\n\r\n".to_vec()))
     }
 
-    async fn apply(&self, action: Action, matched: &[Matched]) -> Result<u64, Failure> {
+    async fn apply(&self, action: Action, matched: &[Matched]) -> Result<Applied, Failure> {
         assert!(matched.len() <= crate::server::PAGE, "{} changed at once", matched.len());
         let mut queue = self.queue.lock().unwrap();
         let known: Vec<&Matched> = matched.iter().filter(|matched| queue.contains_key(&matched.id)).collect();
@@ -97,7 +97,9 @@ impl Operations for Memory {
                 .for_each(|m| drop(queue.remove(&m.id)));
         }
         self.done.lock().unwrap().extend(known.iter().map(|matched| (action, (*matched).clone())));
-        Ok(known.len() as u64)
+        // A message of this queue is never held: nothing is released.
+        let unchanged = if action == Action::Release { known.len() as u64 } else { 0 };
+        Ok(Applied { found: known.len() as u64, unchanged })
     }
 
     fn flush(&self) -> u64 {

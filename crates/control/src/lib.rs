@@ -21,6 +21,15 @@ use mail::QueueId;
 use report::RecipientCounters;
 use std::future::Future;
 
+/// The effect of an action on messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Messages that were there.
+    pub found: u64,
+    /// Messages among them that were left as they were: held already, not held, or in flight.
+    pub unchanged: u64,
+}
+
 /// The operations that the daemon offers to operators.
 pub trait Operations: Send + Sync + 'static {
     /// The ids of all queued messages, in the order of acceptance (8 bytes each, so a million are 8 MB).
@@ -37,10 +46,12 @@ pub trait Operations: Send + Sync + 'static {
         max_bytes: usize,
     ) -> impl Future<Output = Result<Option<Vec<u8>>, Failure>> + Send;
 
-    /// Does it to each of these that is still there, durably, and says to how many messages. At most
-    /// [`server::PAGE`] at a time.
-    fn apply(&self, action: Action, matched: &[Matched])
-    -> impl Future<Output = Result<u64, Failure>> + Send;
+    /// Applies an action to each of these messages that is still there, durably. At most [`server::PAGE`] at a time.
+    fn apply(
+        &self,
+        action: Action,
+        matched: &[Matched],
+    ) -> impl Future<Output = Result<Applied, Failure>> + Send;
 
     /// Makes everything that waits due now and revives every destination; says how many messages that is.
     fn flush(&self) -> u64;

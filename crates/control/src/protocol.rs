@@ -116,14 +116,19 @@ pub enum Response {
     Counters(RecipientCounters),
     /// The gauges of the spool and of the queue's lock; behind the counters.
     Gauges(Gauges),
-    /// Something the operator should know.
+    /// Selected messages that an action left as they were, for example a hold of a held message.
+    Unchanged {
+        /// The number of messages; they are counted in [`Response::Done`], too.
+        count: u64,
+    },
+    /// A note for the operator.
     Note {
         /// In words.
         text: String,
     },
     /// The answer is complete.
     Done {
-        /// Messages listed, counted or changed.
+        /// Messages listed, counted, or found for an action.
         count: u64,
     },
     /// The answer ends here.
@@ -336,6 +341,7 @@ mod tests {
             Response::Header { text: "Subject: ä\r\n".to_owned() },
             Response::Counters(RecipientCounters { accepted: 3, queued: 3, ..RecipientCounters::default() }),
             Response::Gauges(Gauges { commits: 3, ..Gauges::default() }),
+            Response::Unchanged { count: 2 },
             Response::Note { text: "restart".to_owned() },
             Response::Done { count: 3 },
             Response::Failed(Failure::Denied { text: "no".to_owned() }),

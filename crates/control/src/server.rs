@@ -1,9 +1,9 @@
 //! The operators' socket, the daemon's side. Promises: an answer never holds more than [`PAGE`]
-//! messages in memory; a client that does not read its answer holds up nobody else; every request
+//! messages in memory; a client that does not read its answer delays no other; every request
 //! is checked against the kernel's word on who asks.
 
 use super::{
-    Operations,
+    Applied, Operations,
     protocol::{Action, Failure, Id, MessageInfo, REQUEST_BYTES_MAX, Request, Response},
     selection::{Matched, Selection},
     socket::accept,
@@ -140,7 +140,13 @@ impl<T: Operations> Connection<T> {
             Request::List { selection } => self.list(&selection).await?,
             Request::Count { selection } => self.count(&selection).await?,
             Request::Show { id } => self.show(id).await?,
-            Request::Apply { action, selection } => self.apply(action, &selection).await?,
+            Request::Apply { action, selection } => {
+                let applied = self.apply(action, &selection).await?;
+                if applied.unchanged > 0 {
+                    self.send(&Response::Unchanged { count: applied.unchanged }).await?;
+                }
+                applied.found
+            }
             Request::Flush => self.target.flush(),
             Request::Status => {
                 self.send(&Response::Counters(self.target.counters())).await?;
@@ -172,8 +178,8 @@ impl<T: Operations> Connection<T> {
         ids
     }
 
-    /// Returns the selected messages among these. Of one whose envelope is damaged nobody knows whether it is, where the
-    /// envelope decides: it is left alone, and told.
+    /// Returns the selected messages among these. A message with a damaged envelope cannot be judged by its
+    /// addresses: it is left as it is, and reported.
     async fn page(&mut self, ids: &[QueueId], selection: &Selection) -> Result<Vec<MessageInfo>, Ended> {
         let now = UnixMillis::now().0;
         let messages = self.target.messages(ids).await;
@@ -213,11 +219,11 @@ impl<T: Operations> Connection<T> {
         Ok(count)
     }
 
-    async fn apply(&mut self, action: Action, selection: &Selection) -> Result<u64, Ended> {
+    async fn apply(&mut self, action: Action, selection: &Selection) -> Result<Applied, Ended> {
         if selection.is_empty() {
             return Err(Failure::Bad { text: "no message was selected".to_owned() }.into());
         }
-        let mut count = 0;
+        let mut all = Applied::default();
         for ids in self.candidates(selection).chunks(PAGE) {
             let mut matched = Vec::new();
             for message in self.page(ids, selection).await? {
@@ -236,10 +242,12 @@ impl<T: Operations> Connection<T> {
                 }
             }
             if !matched.is_empty() {
-                count += self.target.apply(action, &matched).await?;
+                let applied = self.target.apply(action, &matched).await?;
+                all.found += applied.found;
+                all.unchanged += applied.unchanged;
             }
         }
-        Ok(count)
+        Ok(all)
     }
 
     async fn show(&mut self, id: Id) -> Result<u64, Ended> {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Listens at `path` with these permissions. A socket that nobody listens on any more is replaced;
+/// Listens at `path` with these permissions. A socket without a listener is replaced;
 /// when somebody does, the error is [`io::ErrorKind::AddrInUse`].
 pub fn bind(path: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {

@@ -71,6 +71,13 @@ fn a_change_reaches_the_selected_messages_only() {
 }
 
 #[test]
+fn messages_that_an_action_leaves_as_they_were_are_counted_by_themselves() {
+    let daemon = Daemon::serving(Memory::with(300));
+    let request = Request::Apply { action: Action::Release, selection: Selection::all() };
+    assert_eq!(ask(&mut client(&daemon), &request), (300, vec![Response::Unchanged { count: 300 }]));
+}
+
+#[test]
 fn recipients_are_ended_one_by_one_and_held_only_with_their_message() {
     let daemon = Daemon::serving(Memory::with(1));
     let selection = Selection { recipient: Some("carol@*".to_owned()), ..Selection::default() };

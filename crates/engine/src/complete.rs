@@ -10,7 +10,7 @@ use crate::{
     task::{Permit, Task, TaskId, for_each},
 };
 use mail::{Attempt, Cause, Disposition, Enhanced, Outcome, QueueId, SharedMessage};
-use queue::{CancelAs, Completion, DestinationId, Overdue};
+use queue::{CancelAs, CommandResult, Completion, DestinationId, Overdue};
 use report::FinishedAs;
 use spool::{ControlOp, Entry, SpoolFailure, Transaction};
 use std::sync::Arc;
@@ -132,7 +132,8 @@ impl Engine {
             for lease in leases {
                 self.end(id, vec![lease], std::slice::from_ref(&outcome), None, effects);
             }
-            effects.extend(answer.map(|request| Effect::Answer { request, result: Ok(true) }));
+            effects
+                .extend(answer.map(|request| Effect::Answer { request, result: Ok(CommandResult::Changed) }));
             return;
         }
         let outcomes = vec![outcome; leases.len()];
@@ -233,7 +234,7 @@ impl Engine {
         let AttemptResult { mut results, answer, .. } = result;
         results.retain(|(_, outcome)| has_ended(outcome));
         if is_deleted {
-            let task = answer.map(|request| self.tasks.add(Task::Answer(request)));
+            let task = answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));
             self.submit(task, vec![ending(id, is_deleted, results, completion.last)], effects);
         } else {
             if !results.is_empty() {
@@ -260,7 +261,7 @@ impl Engine {
         if reports::wants_report(&message, &result) {
             return self.report_when_permitted(context, result, message, effects);
         }
-        let task = result.answer.map(|request| self.tasks.add(Task::Answer(request)));
+        let task = result.answer.map(|request| self.tasks.add(Task::Answer(request, CommandResult::Changed)));
         self.complete(context, result, &message, &[], task, effects);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{ConnectionId, Lease, ReportRequest, RequestId, TaskId};
 use mail::{Attempt, Destination, Outcome, QueueId, SharedMessage, UnixMillis};
-use queue::Millis;
+use queue::{CommandResult, Millis};
 use spool::{SpoolFailure, Transaction};
 
 /// An effect. A driver performs effects in their order.
@@ -56,9 +56,9 @@ pub enum Effect {
     Answer {
         /// From the event.
         request: RequestId,
-        /// False if there is no such message. A hold, a release or the end of recipients is answered once it is durable;
-        /// what is not stored (a retry, and recipients in flight) is answered at once.
-        result: Result<bool, SpoolFailure>,
+        /// A hold, a release or the end of recipients is answered once it is durable; what is not stored (a retry, and
+        /// recipients in flight) is answered at once.
+        result: Result<CommandResult, SpoolFailure>,
     },
     /// The spool can promise nothing more: the process must end.
     Fail(SpoolFailure),

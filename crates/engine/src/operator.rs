@@ -2,7 +2,7 @@
 
 use crate::{Command, Effect, Engine, RequestId, event::Context, task::Task};
 use mail::QueueId;
-use queue::CancelAs;
+use queue::{CancelAs, CommandResult};
 use spool::{ControlOp, Entry};
 
 impl Engine {
@@ -13,11 +13,11 @@ impl Engine {
         command: Command,
         effects: &mut Vec<Effect>,
     ) {
-        let is_found = match command {
+        let result = match command {
             Command::Retry(id) => self.queue.retry(id, context.now),
             Command::Flush => {
                 self.queue.flush(context.now);
-                true
+                CommandResult::Changed
             }
             Command::Hold(id) => return self.change(context, request, id, ControlOp::Hold, effects),
             Command::Release(id) => return self.change(context, request, id, ControlOp::Release, effects),
@@ -25,7 +25,7 @@ impl Engine {
                 return self.cancel(context, request, id, recipients.as_deref(), cancel_as, effects);
             }
         };
-        effects.push(Effect::Answer { request, result: Ok(is_found) });
+        effects.push(Effect::Answer { request, result: Ok(result) });
     }
 
     /// Holds or releases a message. Queue and spool get changes in the same order, and the spool gets none of a
@@ -38,19 +38,20 @@ impl Engine {
         change: ControlOp,
         effects: &mut Vec<Effect>,
     ) {
-        let is_found = match change {
+        let result = match change {
             ControlOp::Hold => self.queue.hold(id),
             ControlOp::Release => self.queue.release(id, context.now),
-            ControlOp::Delete => false,
+            ControlOp::Delete => CommandResult::Missing,
         };
-        if !is_found {
-            return effects.push(Effect::Answer { request, result: Ok(false) });
+        if result == CommandResult::Missing {
+            return effects.push(Effect::Answer { request, result: Ok(result) });
         }
         #[cfg(feature = "mutants")]
         if self.mutant == crate::Mutant::ForgetHolds {
-            return effects.push(Effect::Answer { request, result: Ok(true) });
+            return effects.push(Effect::Answer { request, result: Ok(result) });
         }
-        let task = self.tasks.add(Task::Answer(request));
+        // What is unchanged may not be durable yet: it is answered behind the change before it.
+        let task = self.tasks.add(Task::Answer(request, result));
         self.submit(Some(task), vec![Entry::Control { id, op: change }], effects);
     }
 
@@ -65,9 +66,11 @@ impl Engine {
     ) {
         let is_meant = |index: u32| recipients.is_none_or(|some| some.binary_search(&index).is_ok());
         match self.queue.cancel(id, is_meant, cancel_as, context.now) {
-            None => effects.push(Effect::Answer { request, result: Ok(false) }),
+            None => effects.push(Effect::Answer { request, result: Ok(CommandResult::Missing) }),
             // All are in flight, and end with their attempts.
-            Some(leases) if leases.is_empty() => effects.push(Effect::Answer { request, result: Ok(true) }),
+            Some(leases) if leases.is_empty() => {
+                effects.push(Effect::Answer { request, result: Ok(CommandResult::Changed) });
+            }
             Some(leases) => self.end_cancelled(id, leases, cancel_as, Some(request), effects),
         }
     }

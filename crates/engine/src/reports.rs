@@ -7,6 +7,7 @@ use crate::{
     task::{Permit, Task},
 };
 use mail::{Attempt, Disposition, DsnDuty, Enhanced, Message, Outcome, QueueId, SharedMessage, UnixMillis};
+use queue::CommandResult;
 use report::dsn;
 use spool::{Entry, SpoolFailure};
 use std::sync::Arc;
@@ -186,12 +187,14 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let (reports, answer, permit) = match self.tasks.take(task) {
-            Some(Task::Store { reports, answer, permit }) => (reports, answer, permit),
-            Some(Task::Answer(request)) => (Vec::new(), Some(request), Permit::None),
+            Some(Task::Store { reports, answer, permit }) => {
+                (reports, answer.map(|request| (request, CommandResult::Changed)), permit)
+            }
+            Some(Task::Answer(request, result)) => (Vec::new(), Some((request, result)), Permit::None),
             other => return debug_assert!(false, "{other:?} stores nothing"),
         };
-        if let Some(request) = answer {
-            effects.push(Effect::Answer { request, result: stored.clone().map(|()| true) });
+        if let Some((request, result)) = answer {
+            effects.push(Effect::Answer { request, result: stored.clone().map(|()| result) });
         }
         match stored {
             Err(failure) => effects.push(Effect::Fail(failure)),

@@ -2,6 +2,7 @@
 
 use crate::{RequestId, attempt_result::AttemptResult};
 use mail::{Outcome, QueueId, SharedMessage};
+use queue::CommandResult;
 use std::collections::HashMap;
 
 /// The number of a task: it stands in an effect, and in the event that answers the effect.
@@ -31,7 +32,7 @@ pub(crate) enum Task {
     /// Queue these reports once they are durable, and answer an operator.
     Store { reports: Vec<SharedMessage>, answer: Option<RequestId>, permit: Permit },
     /// Answer an operator once a decision is durable.
-    Answer(RequestId),
+    Answer(RequestId, CommandResult),
     /// Read a message that is routed again.
     Reroute(QueueId),
 }
@@ -40,7 +41,7 @@ impl Task {
     /// Returns whether a decision would be lost if the process ended now. A warning or a new route is decided again.
     fn is_decided(&self) -> bool {
         match self {
-            Self::Read(_) | Self::ReadForReport(_) | Self::Report { .. } | Self::Answer(_) => true,
+            Self::Read(_) | Self::ReadForReport(_) | Self::Report { .. } | Self::Answer(..) => true,
             Self::Store { permit, .. } => *permit != Permit::Warning,
             Self::ReadForWarning(_) | Self::Warning | Self::Reroute(_) => false,
         }
@@ -59,7 +60,7 @@ impl Task {
             Self::ReadForReport(_) => Permit::Report,
             Self::Report { permit, .. } | Self::Store { permit, .. } => *permit,
             Self::ReadForWarning(_) | Self::Warning => Permit::Warning,
-            Self::Read(_) | Self::Answer(_) | Self::Reroute(_) => Permit::None,
+            Self::Read(_) | Self::Answer(..) | Self::Reroute(_) => Permit::None,
         }
     }
 }

@@ -5,7 +5,7 @@ use mail::{
     Attempt, Content, Destination, Enhanced, Envelope, ForwardPath, IdSource, Message, Outcome, QueueId,
     Recipient, ReversePath, SharedMessage, TlsMode, UnixMillis,
 };
-use queue::{CancelAs, GroupId, JobStatus, Millis};
+use queue::{CancelAs, CommandResult, GroupId, JobStatus, Millis};
 use spool::{ControlOp, Entry, RecipientState, Recovered, Refused, Transaction};
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ struct Bench {
     leases: Vec<(ConnectionId, Lease)>,
     log: Vec<LogEvent>,
     reports: Vec<SharedMessage>,
-    answers: Vec<(RequestId, Option<bool>)>,
+    answers: Vec<(RequestId, Option<CommandResult>)>,
     wake_at: Option<Millis>,
 }
 
@@ -191,7 +191,7 @@ fn one_report_has_all_recipients_that_end_together() {
             bench.handle(Event::Tick);
         } else {
             bench.cancel(1, CancelAs::Bounce);
-            assert_eq!(bench.answers, [(RequestId(1), Some(true))]);
+            assert_eq!(bench.answers, [(RequestId(1), Some(CommandResult::Changed))]);
         }
         let all = bench.engine.counters();
         let ended = if is_expired { (0, 20) } else { (20, 0) };
@@ -282,7 +282,7 @@ fn a_busy_spool_gets_the_changes_of_a_message_in_the_order_in_which_an_operator_
         bench.handle(Event::Tick);
     }
     assert_eq!(bench.amendments(), [ControlOp::Hold, ControlOp::Release, ControlOp::Hold]);
-    assert_eq!(bench.answers, [1, 2, 3].map(|request| (RequestId(request), Some(true))));
+    assert_eq!(bench.answers, [1, 2, 3].map(|request| (RequestId(request), Some(CommandResult::Changed))));
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn an_operator_is_answered_about_a_message_that_is_not_there() {
     let cancel = Command::Cancel { id, recipients: None, cancel_as: CancelAs::Delete };
     for command in [Command::Hold(id), Command::Release(id), Command::Retry(id), cancel] {
         bench.handle(Event::Operator { request: RequestId(1), command });
-        assert_eq!(bench.answers.pop(), Some((RequestId(1), Some(false))));
+        assert_eq!(bench.answers.pop(), Some((RequestId(1), Some(CommandResult::Missing))));
     }
     assert!(bench.stored.is_empty());
 }

@@ -1,6 +1,6 @@
 //! Connections: which destination gets one, which idle connection is woken, and which one has to close.
 //!
-//! The queue counts connections. The caller knows which of them were used and which are being evicted, and reports
+//! The queue counts connections. The caller keeps which of them were used and which are being evicted, and reports
 //! each change once.
 
 use crate::{

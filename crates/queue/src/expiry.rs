@@ -10,7 +10,7 @@ const EXPIRY_GRACE_AFTER_START: Millis = 3_600_000;
 /// A message whose delay warning or expiry is due.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Overdue {
-    /// The sender may be told that these recipients still wait.
+    /// The sender may get a delay warning about these recipients.
     Delayed(QueueId, Vec<u32>),
     /// The jobs fail now: they are in flight, to be completed as failed.
     Expired(Vec<Lease>),

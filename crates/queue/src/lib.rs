@@ -34,7 +34,7 @@ pub use connections::{ConnectionCounts, ConnectionRequest};
 pub use destination_queue::DestinationId;
 pub use expiry::Overdue;
 pub use message::{JobId, Recipients};
-pub use operators::CancelAs;
+pub use operators::{CancelAs, CommandResult};
 pub use order::{SortFacts, SortOrder};
 pub use queue::{Arrival, Completion, Lease, Queue};
 pub use reroute::Rerouted;

@@ -16,37 +16,57 @@ pub enum CancelAs {
     Delete,
 }
 
+/// The effect of a command on a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandResult {
+    /// There is no such message.
+    Missing,
+    /// The message is as it was: it was held already, is not held, or cannot be tried now.
+    Unchanged,
+    /// The message was changed.
+    Changed,
+}
+
+impl CommandResult {
+    fn changed_if(changed: bool) -> Self {
+        if changed { Self::Changed } else { Self::Unchanged }
+    }
+}
+
 impl Queue {
-    /// Holds a message: no job of it is tried until [`Queue::release`]. Returns false if there is no such message.
-    pub fn hold(&mut self, id: QueueId) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
-        self.messages[message].held = true;
+    /// Holds a message: no job of it is tried until [`Queue::release`].
+    pub fn hold(&mut self, id: QueueId) -> CommandResult {
+        let Some(message) = self.by_id.get(&self.messages, id) else { return CommandResult::Missing };
+        let was_held = std::mem::replace(&mut self.messages[message].held, true);
         for job in self.jobs_of(message).collect::<Vec<_>>() {
             self.unschedule(job);
         }
-        true
+        CommandResult::changed_if(!was_held)
     }
 
-    /// Releases a held message; its jobs are ready now. Returns false if there is no such message.
-    pub fn release(&mut self, id: QueueId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
+    /// Releases a held message; its jobs are ready now. A message that is not held stays as it is.
+    pub fn release(&mut self, id: QueueId, now: Millis) -> CommandResult {
+        let Some(message) = self.by_id.get(&self.messages, id) else { return CommandResult::Missing };
+        if !self.messages[message].held {
+            return CommandResult::Unchanged;
+        }
         self.messages[message].held = false;
         self.make_ready(message, now);
         self.list_for_expiry(message, now);
-        true
+        CommandResult::Changed
     }
 
-    /// Makes the jobs of a message ready, whatever they wait for. A held message stays held. Returns false if there is
-    /// no such message.
-    pub fn retry(&mut self, id: QueueId, now: Millis) -> bool {
-        let Some(message) = self.by_id.get(&self.messages, id) else { return false };
-        if !self.messages[message].held {
-            self.make_ready(message, now);
-        }
-        true
+    /// Makes the jobs of a message ready, whatever they wait for. A held message stays held, and a job in flight is not
+    /// interrupted.
+    pub fn retry(&mut self, id: QueueId, now: Millis) -> CommandResult {
+        let Some(message) = self.by_id.get(&self.messages, id) else { return CommandResult::Missing };
+        let changed = !self.messages[message].held && self.make_ready(message, now);
+        CommandResult::changed_if(changed)
     }
 
-    fn make_ready(&mut self, message: u32, now: Millis) {
+    /// Makes the jobs of a message ready that are not in flight. Returns whether there is one.
+    fn make_ready(&mut self, message: u32, now: Millis) -> bool {
+        let mut is_any = false;
         for job in self.jobs_of(message).collect::<Vec<_>>() {
             if self.jobs[job].state() == JobState::InFlight {
                 continue;
@@ -54,7 +74,9 @@ impl Queue {
             self.unschedule(job);
             self.put_ready(job, now, false);
             self.revive(DestinationId(self.jobs[job].destination), now);
+            is_any = true;
         }
+        is_any
     }
 
     fn revive(&mut self, id: DestinationId, now: Millis) {

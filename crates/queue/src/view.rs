@@ -1,7 +1,7 @@
 //! Views of the queue, for operators.
 
 use crate::{
-    DestinationId, GroupId, Millis, Queue,
+    CancelAs, DestinationId, GroupId, Millis, Queue,
     destination_queue::{DestinationQueue, Health},
     message::JobState,
 };
@@ -35,6 +35,8 @@ pub struct JobView {
     pub status: JobStatus,
     /// Attempts so far.
     pub attempt_count: u16,
+    /// Recipients in flight that an operator cancelled, with the way in which they end unless they are delivered.
+    pub cancelled: Vec<(u32, CancelAs)>,
 }
 
 /// A queued message.
@@ -97,8 +99,8 @@ impl Queue {
         Some(MessageView { id, arrived: entry.arrived, size_bytes: entry.size_bytes, jobs })
     }
 
-    fn job_view(&self, job: u32) -> JobView {
-        let job = &self.jobs[job];
+    fn job_view(&self, at: u32) -> JobView {
+        let job = &self.jobs[at];
         let id = DestinationId(job.destination);
         let destination = self.destination_at(id);
         let status = match (job.state(), &destination.health) {
@@ -116,6 +118,7 @@ impl Queue {
             destination_id: id,
             status,
             attempt_count: job.attempt_count(),
+            cancelled: self.cancellations.get(&at).cloned().unwrap_or_default(),
         }
     }
 

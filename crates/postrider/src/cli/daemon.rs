@@ -14,7 +14,9 @@ use std::io;
 pub(super) struct Answer {
     /// Number of messages.
     pub(super) count: u64,
-    /// Nothing was damaged; else that was told on standard error.
+    /// Messages among them that an action left as they were.
+    pub(super) unchanged: u64,
+    /// Nothing was damaged; else the damage was printed on standard error.
     pub(super) is_sound: bool,
 }
 
@@ -32,7 +34,7 @@ pub(super) fn ask_each(
     request: impl Fn(Selection) -> Request,
     each: &mut dyn FnMut(MessageInfo) -> io::Result<()>,
 ) -> Result<Answer, CliError> {
-    let mut is_sound = true;
+    let (mut is_sound, mut unchanged) = (true, 0);
     let mut complain = |text: &str| {
         is_sound = false;
         super::complain("postrider", &print::plain(text));
@@ -48,9 +50,13 @@ pub(super) fn ask_each(
             complain(&text);
             Ok(())
         }
+        Response::Unchanged { count } => {
+            unchanged += count;
+            Ok(())
+        }
         _ => Ok(()),
     })?;
-    Ok(Answer { count, is_sound })
+    Ok(Answer { count, unchanged, is_sound })
 }
 
 /// Returns the text about a damaged message.

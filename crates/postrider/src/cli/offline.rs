@@ -9,7 +9,7 @@ use mail::UnixMillis;
 use spool::Recovered;
 use std::{io, os::unix::ffi::OsStrExt as _, path::Path};
 
-/// Passes on each selected message; damage is told on standard error.
+/// Passes on each selected message; damage is printed on standard error.
 pub(super) fn list(
     settings: &Settings,
     selection: &Selection,
@@ -24,7 +24,7 @@ pub(super) fn list(
             failed = each(message).err();
         }
     })?;
-    failed.map_or(Ok(Answer { count, is_sound }), |error| Err(error.into()))
+    failed.map_or(Ok(Answer { count, unchanged: 0, is_sound }), |error| Err(error.into()))
 }
 
 /// One message. Its content stays in the spool, so there is no header to show.

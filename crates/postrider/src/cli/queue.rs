@@ -231,23 +231,25 @@ fn change(
     if change.dry_run {
         return preview(action, &selection, change.format, settings, out);
     }
-    let changed = apply(settings, action, &selection)?;
-    let count = changed.count;
+    let applied = apply(settings, action, &selection)?;
+    let (count, unchanged) = (applied.count - applied.unchanged, applied.unchanged);
     if change.format.json {
-        writeln!(out, "{}", serde_json::json!({ "action": action, "count": count }))?;
+        writeln!(out, "{}", serde_json::json!({ "action": action, "count": count, "unchanged": unchanged }))?;
     } else if !change.format.only_ids {
         let part = action.is_of_recipients() && selection.asks_of_recipients();
-        let which = if part { " for the recipients meant" } else { "" };
-        writeln!(out, "{} {}{which}", print::messages(count), action.done())?;
+        let which = if part { " for the selected recipients" } else { "" };
+        let rest = if unchanged == 0 { String::new() } else { format!(", {unchanged} unchanged") };
+        writeln!(out, "{} {}{which}{rest}", print::messages(count), action.done())?;
     }
-    match (selection.ids.len() as u64).saturating_sub(count) {
-        0 => Ok(changed.exit()),
-        // Told already, one by one.
-        _ if !changed.is_sound => Ok(changed.exit()),
-        gone => Err(CliError::new(
-            Exit::NoInput,
-            format!("{} not among the selected ones", print::messages(gone)),
-        )),
+    match (selection.ids.len() as u64).saturating_sub(applied.count) {
+        0 => Ok(applied.exit()),
+        // Reported already, one by one.
+        _ if !applied.is_sound => Ok(applied.exit()),
+        missing => {
+            let text =
+                format!("{missing} of the named queue ids not found, or not matched by the conditions");
+            Err(CliError::new(Exit::NoInput, text))
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use engine::{
     Command, ConnectionId, Context, Effect, Engine, Event, Lease, LogEvent, RequestId, Routed, TaskId,
 };
 use mail::{ChunkId, Destination, IdSource, Message, Part, QueueId, SharedMessage, UnixMillis};
-use queue::Millis;
+use queue::{CommandResult, Millis};
 use spool::{CommitSeq, CommitWaiters, Refused, Spool, SpoolFailure};
 use std::{
     cell::RefCell,
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 /// Resolves to what an operator is answered.
-pub(crate) type Answer = oneshot::Receiver<Result<bool, SpoolFailure>>;
+pub(crate) type Answer = oneshot::Receiver<Result<CommandResult, SpoolFailure>>;
 
 /// Begins a connection as a task of its own.
 pub(crate) type OpenConnection = fn(&Arc<Driver>, ConnectionId, Destination);
@@ -80,7 +80,7 @@ pub(crate) struct Driver {
     /// Sessions that wait for commits; sessions on no worker wait by themselves.
     pub(crate) commit_waiters: CommitWaiters,
     /// Operators who wait for an answer.
-    requests: Mutex<HashMap<RequestId, oneshot::Sender<Result<bool, SpoolFailure>>>>,
+    requests: Mutex<HashMap<RequestId, oneshot::Sender<Result<CommandResult, SpoolFailure>>>>,
     last_request: AtomicU64,
 }
 
@@ -364,7 +364,7 @@ impl Driver {
         answer
     }
 
-    fn answer(&self, request: RequestId, result: Result<bool, SpoolFailure>) {
+    fn answer(&self, request: RequestId, result: Result<CommandResult, SpoolFailure>) {
         let waiting = self.requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
         if let Some(waiting) = waiting {
             // An operator who has gone away needs no answer.

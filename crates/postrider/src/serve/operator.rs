@@ -1,11 +1,13 @@
 //! Requests of operators and local users to the running daemon.
 
 use super::{Daemon, driver::Driver, snapshot::ConfigSnapshot};
-use control::{Action, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status};
+use control::{
+    Action, Applied, Failure, Gauges, Id, Matched, MessageInfo, Operations, RecipientInfo, Status,
+};
 use engine::{Command, Engine, LastOutcome};
 use inbound::Draft;
 use mail::{QueueId, ReceivedContent, SharedMessage, UnixMillis};
-use queue::{CancelAs, JobView, MessageView};
+use queue::{CancelAs, CommandResult, JobView, MessageView};
 use report::RecipientCounters;
 use spool::SpoolFailure;
 use std::sync::Arc;
@@ -38,16 +40,18 @@ impl Operations for Daemon {
         Ok(Some(header))
     }
 
-    async fn apply(&self, action: Action, meant: &[Matched]) -> Result<u64, Failure> {
+    async fn apply(&self, action: Action, meant: &[Matched]) -> Result<Applied, Failure> {
         let answers: Vec<_> = meant.iter().map(|one| self.driver.request(command(action, one))).collect();
-        let mut count = 0;
+        let mut applied = Applied::default();
         // After all of them were handed to the spool, so that they share its commits.
         for answer in answers {
             // Without an answer the daemon ends.
             let answer = answer.await.unwrap_or(Err(SpoolFailure::Io("the daemon ends".to_owned())));
-            count += u64::from(answer.map_err(|failure| failed(&failure))?);
+            let result = answer.map_err(|failure| failed(&failure))?;
+            applied.found += u64::from(result != CommandResult::Missing);
+            applied.unchanged += u64::from(result == CommandResult::Unchanged);
         }
-        Ok(count)
+        Ok(applied)
     }
 
     fn flush(&self) -> u64 {
@@ -184,7 +188,7 @@ fn describe(
     }
 }
 
-/// Describes a message whose envelope cannot be read, with what the queue knows: everything but addresses.
+/// Describes a message whose envelope cannot be read, with the data of the queue: everything but addresses.
 fn describe_damaged(
     engine: &Engine,
     view: &MessageView,
@@ -211,12 +215,24 @@ fn described(
     notes: &[LastOutcome],
     index: u32,
 ) -> Option<RecipientInfo> {
-    let mut row = placed(engine, view.jobs.iter().find(|job| job.recipients.contains(&index))?);
+    let job = view.jobs.iter().find(|job| job.recipients.contains(&index))?;
+    let mut row = placed(engine, job);
+    if let Some((_, cancel_as)) = job.cancelled.iter().find(|(cancelled, _)| *cancelled == index) {
+        row.reason = Some(cancelled_text(*cancel_as).to_owned());
+    }
     if let Some((_, outcome, at)) = notes.iter().find(|note| note.0 == index) {
         row.last = Some(outcome.text.to_string());
         row.last_ms = Some(at.0);
     }
     Some(row)
+}
+
+/// Returns the text about a recipient in flight that an operator cancelled.
+fn cancelled_text(cancel_as: CancelAs) -> &'static str {
+    match cancel_as {
+        CancelAs::Bounce => "bounced when this attempt ends, unless it delivers",
+        CancelAs::Delete => "deleted when this attempt ends, unless it delivers",
+    }
 }
 
 /// Describes the status of a job, and its reason.

@@ -296,7 +296,7 @@ fn a_connection_that_is_closed_unused_does_not_count_beside_a_slow_one() {
     q.advance(60);
     assert_eq!(requests(&mut q, 60), [ConnectionRequest::Open(a)]);
     // The second message is gone before the second connection can take it.
-    assert!(q.hold(QueueId(2)));
+    assert_eq!(q.hold(QueueId(2)), CommandResult::Changed);
     assert_eq!(q.lease(a, 60), None);
     q.connection_closed(a, false, 62);
     put(&mut q, 3, &[a], 100, 63);

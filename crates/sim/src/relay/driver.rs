@@ -17,7 +17,7 @@ use mail::{
     Attempt, Content, Destination, Disposition, Enhanced, Envelope, IdSource, Message, NextHop, Outcome,
     Part, QueueId, Reply, SharedMessage, UnixMillis, content::chunk_ids,
 };
-use queue::{CancelAs, GroupId, JobStatus, Millis};
+use queue::{CancelAs, CommandResult, GroupId, JobStatus, Millis};
 use smtp::server::replies;
 use spool::{CommitSeq, Entry, LogSpool, Recovered, Refused, Spool, SpoolFailure};
 use std::{
@@ -281,11 +281,11 @@ impl Driver {
         }
     }
 
-    fn answer(&mut self, request: RequestId, is_found: Option<bool>, oracle: &mut Oracle) {
+    fn answer(&mut self, request: RequestId, result: Option<CommandResult>, oracle: &mut Oracle) {
         if self.requests.remove(&request).is_none() {
             oracle.violations.push(format!("{request:?} was answered twice"));
         }
-        if is_found == Some(true) {
+        if result.is_some_and(|result| result != CommandResult::Missing) {
             oracle.change_answered(request.0);
         }
     }

@@ -22,7 +22,7 @@ use mail::{
     Message, Outcome, Part, QueueId, ReceivedContent, Recipient, Reply, ReversePath, SharedMessage,
     UnixMillis,
 };
-use queue::CancelAs;
+use queue::{CancelAs, CommandResult};
 use spool::{
     CommitSeq, Durable, Entry, Failed, LogSettings, LogSpool, NullSpool, Pressure, RecipientState, Recovered,
     RecoveryReport, Refused, Spool, SpoolFailure, Transaction,
@@ -351,7 +351,8 @@ async fn what_an_operator_wants_last_is_what_queue_and_spool_have_last() {
         assert_eq!(is_held(), command == Command::Hold(id));
     }
     let changes = spool.kept.pressure().transaction_count;
-    assert!(!driver.request(Command::Hold(QueueId(2))).await.unwrap().unwrap(), "there is no such message");
+    let missing = driver.request(Command::Hold(QueueId(2))).await.unwrap().unwrap();
+    assert_eq!(missing, CommandResult::Missing, "there is no such message");
     assert_eq!(spool.kept.pressure().transaction_count, changes, "the spool heard nothing of it");
 }
 
@@ -540,7 +541,7 @@ async fn a_decision_of_an_operator_is_answered_when_it_is_durable_and_not_before
         }
         assert!(answer.try_recv().is_err(), "{verdict:?}: the disk has not answered yet");
         spool.answered.send_replace(true);
-        assert!(answer.await.unwrap().unwrap());
+        assert_eq!(answer.await.unwrap().unwrap(), CommandResult::Changed);
     }
 }
 

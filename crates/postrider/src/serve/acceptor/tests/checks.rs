@@ -307,7 +307,7 @@ async fn reports_pass_the_pipeline_and_cannot_be_refused() {
     let stored = spool.submit(vec![Entry::Accept(message_1.clone())]).unwrap();
     spool.durable(stored).await.unwrap();
     acceptor.driver.accept(message_1, false, false);
-    assert!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap());
+    assert_eq!(cancel(&acceptor.driver, 1, CancelAs::Bounce).await.unwrap().unwrap(), CommandResult::Changed);
     close(acceptor, spool).await;
     let (spool, found) = recover(dir.path());
     let [report] = &found[..] else { panic!("{} messages", found.len()) };
