@@ -9,7 +9,7 @@ use crate::{
 };
 use toml::{
     Spanned,
-    de::{DeTable, DeValue},
+    de::{DeString, DeTable, DeValue},
 };
 
 /// The documentation of a key.
@@ -125,6 +125,12 @@ impl<'s> Reading<'s> {
         read
     }
 
+    /// Reports the former name of a key or section.
+    fn report_former(&mut self, key: &Spanned<DeString<'_>>, former: &str, new: &str) {
+        let what = format!("`{former}` has a new name");
+        self.cx.problem(key.span(), what, "the former name", new.to_owned());
+    }
+
     /// Reports the former names of keys inside a section that has a new name, in the same run.
     fn report_former_keys(&mut self, path: &str, name: &str, table: &DeTable<'_>) {
         let Some((.., section)) =
@@ -135,8 +141,7 @@ impl<'s> Reading<'s> {
         let Some(keys) = table.get(name).and_then(|value| value.get_ref().as_table()) else { return };
         for key in keys.keys() {
             if let Some(new) = successor_of(section, key.get_ref()) {
-                let what = format!("`{}` has a new name", dotted(name, key.get_ref()));
-                self.cx.problem(key.span(), what, "the former name", new.to_owned());
+                self.report_former(key, &dotted(name, key.get_ref()), new);
             }
         }
     }
@@ -148,8 +153,7 @@ impl<'s> Reading<'s> {
                 continue;
             }
             if let Some(new) = successor_of(path, name.get_ref()) {
-                let what = format!("`{}` has a new name", dotted(path, name.get_ref()));
-                self.cx.problem(name.span(), what, "the former name", new.to_owned());
+                self.report_former(name, &dotted(path, name.get_ref()), new);
                 self.report_former_keys(path, name.get_ref(), table);
                 continue;
             }

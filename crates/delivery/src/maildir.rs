@@ -84,11 +84,11 @@ async fn store<J: WorkSource>(
     let (pieces, inlet) = mpsc::channel(PIECES_AHEAD);
     let head = format!("Return-Path: <{}>\nDelivered-To: {recipient}\n", message.envelope.reverse_path);
     let name = file_name(&settings.hello);
-    let shown = folder.path.display().to_string();
-    // A report on success goes to whoever sent the message: directories of this machine are no business of theirs.
-    let mailbox = folder.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let may_follow = settings.follow_symlinks;
-    let writer = tokio::task::spawn_blocking(move || write(&folder, may_follow, &name, &head, inlet));
+    let writer = tokio::task::spawn_blocking(move || {
+        let written = write(&folder, may_follow, &name, &head, inlet);
+        (folder.path, written)
+    });
     let mut unread = None;
     for part in message.content.parts() {
         let bytes = match part {
@@ -110,20 +110,30 @@ async fn store<J: WorkSource>(
         let _ = pieces.send(None).await;
     }
     drop(pieces);
-    let written = writer.await.unwrap_or_else(|e| Err(io::Error::other(e).into()));
-    match (unread, written) {
-        (Some(outcome), _) => outcome,
-        (None, Ok(())) => Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {mailbox}")),
-        (None, Err(e @ Unwritten::SymbolicLink(_))) => {
-            Outcome::deferred(Enhanced(4, 3, 5), format!("write to Maildir {shown}: {e}"))
+    let written = writer.await;
+    if let Some(outcome) = unread {
+        return outcome;
+    }
+    let (path, written) = match written {
+        Ok(written) => written,
+        Err(e) => return Outcome::deferred(Enhanced(4, 3, 0), format!("write to a Maildir: {e}")),
+    };
+    match written {
+        // A report on success goes to the sender of the message, who must not see directories of this machine.
+        Ok(()) => {
+            let mailbox = path.file_name().unwrap_or_default().to_string_lossy();
+            Outcome::delivered(Enhanced(2, 0, 0), format!("delivered to Maildir {mailbox}"))
         }
-        (None, Err(Unwritten::Failed(e))) => {
+        Err(e @ Unwritten::SymbolicLink(_)) => {
+            Outcome::deferred(Enhanced(4, 3, 5), format!("write to Maildir {}: {e}", path.display()))
+        }
+        Err(Unwritten::Failed(e)) => {
             let status = match e.kind() {
                 io::ErrorKind::QuotaExceeded => Enhanced(4, 2, 2),
                 io::ErrorKind::StorageFull => Enhanced(4, 3, 1),
                 _ => Enhanced(4, 3, 0),
             };
-            Outcome::deferred(status, format!("write to Maildir {shown}: {e}"))
+            Outcome::deferred(status, format!("write to Maildir {}: {e}", path.display()))
         }
     }
 }
