@@ -52,7 +52,7 @@ fn read(wire: &[u8], size: usize) -> Replies {
 }
 
 /// A connection with three messages against a server that says these bytes: every recipient is
-/// settled once or left over once, never delivered without a 2yz, and what is told prints nothing
+/// settled once or left over once, never delivered without a 2yz, and what is reported prints nothing
 /// dangerous. The first byte says how the input is split, and which language is spoken.
 pub fn client_session(bytes: &[u8]) {
     let Some((choice, wire)) = bytes.split_first() else { return };

@@ -199,7 +199,7 @@ fn files_in(dir: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// An advisory as the database has it: TOML between fences, and then a title. `None` where it was withdrawn, or
-/// tells of something else than a fault, such as that nobody maintains the crate. And its date.
+/// is about something else than a fault, such as an unmaintained crate. And its date.
 fn entry(text: &str) -> Result<(Option<Advisory>, String), String> {
     let (front, rest) = text
         .strip_prefix("```toml\n")

@@ -69,7 +69,7 @@ pub(crate) fn check() -> Done {
     Err(Failure(format!("dependencies:\n  {}", faults.join("\n  "))))
 }
 
-/// Only `cargo tree` knows which features are on: metadata also follows those that somebody would
+/// Only `cargo tree` shows which features are on: metadata also follows those that somebody would
 /// switch on if they were there (`ring?/std`), and has `ring` therefore.
 const TREE: [&str; 10] = [
     "tree",

@@ -152,7 +152,7 @@ const STEPS: [Step; 6] = [
     ("bench", || bench::run(false)),
 ];
 
-/// Every step, also after one that failed: whoever waits for CI wants to know all of it. The failures are told
+/// Every step, also after one that failed: all results are wanted from a run of CI. The failures are listed
 /// again at the end, step by step.
 fn ci() -> Done {
     let (mut told, mut failed, mut failures) = (String::new(), Vec::new(), String::new());

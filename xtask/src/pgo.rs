@@ -117,7 +117,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Done {
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > WAIT_MAX {
-            return Err(Failure(format!("waited in vain: {what}")));
+            return Err(Failure(format!("timed out: {what}")));
         }
         thread::sleep(Duration::from_millis(100));
     }

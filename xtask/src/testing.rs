@@ -2,7 +2,7 @@
 
 use crate::shell::{self, Done, Failure, cargo_command};
 
-/// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are told
+/// Runs every test whose name contains the filter. Tests that lack a program say so and pass; all of them are listed
 /// again at the end.
 pub(crate) fn run(filter: Option<&str>) -> Done {
     let mut command = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"]);

@@ -1,4 +1,4 @@
-//! Rules of the house that neither rustfmt nor clippy knows, for every file git keeps.
+//! Rules that neither rustfmt nor clippy checks, for every tracked file.
 
 mod comments;
 mod commits;

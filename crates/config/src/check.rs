@@ -51,7 +51,7 @@ impl Check<'_, '_> {
         self.users(s);
     }
 
-    /// A problem with a key. One that nobody set can only be wrong through another key, so it is
+    /// A problem with a key. A key that was not set can only be wrong through another key, so it is
     /// shown there if it has a place at all.
     fn problem(&mut self, path: &str, what: String, label: &str, help: &str) {
         let span = match self.reading.origin(path) {
@@ -157,7 +157,7 @@ impl Check<'_, '_> {
     }
 
     /// Nobody would read the Maildir of a user who does not exist. One that is called postmaster is made on
-    /// purpose, and where a route leads somebody else knows who there is.
+    /// purpose, and where a route leads another server has the list of users.
     fn postmaster(&mut self, s: &Settings) {
         let key = s.postmaster.domain().key();
         let Some(users) = s.local.users.as_ref().filter(|_| s.is_local(&key) && s.route(&key).is_none())

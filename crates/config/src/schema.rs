@@ -16,7 +16,7 @@ const HOSTS: SectionDoc = SectionDoc {
     keys: &[],
 };
 
-/// Every section with its keys: what the reader knows and the manual tells.
+/// Every section with its keys, for the reader and the manual.
 pub fn schema() -> [SectionDoc; 18] {
     [
         GlobalKeys::DOC,

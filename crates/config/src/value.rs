@@ -209,7 +209,7 @@ impl Value for ByteSize {
     }
 }
 
-/// Kinds that are written as text and know how to parse and show themselves.
+/// Kinds that are written as text, with their own parser and display.
 macro_rules! text_value {
     ($ty:ty, $kind:literal, $hint:literal, $parse:expr, $show:expr) => {
         impl Value for $ty {

@@ -71,7 +71,7 @@ impl Facts {
         Self { source, hello: None, tls: None, login: None }
     }
 
-    /// Can the draft be refused? Reports of this server cannot: nobody would hear of the refusal.
+    /// Can the draft be refused? Reports of this server cannot: there is no client to refuse them to.
     pub fn can_be_refused(&self) -> bool {
         self.source != Source::Report
     }
@@ -88,7 +88,7 @@ pub enum Verdict {
     Reject(Reply),
     /// The client gets this 4yz.
     Defer(Reply),
-    /// The client hears that the message is accepted, and it is not. At RCPT this means one recipient. The text is the
+    /// The client is answered that the message is accepted, but it is not. At RCPT this means one recipient. The text is the
     /// reason, for the log.
     Discard(Box<str>),
     /// The message is accepted and held until an operator releases it. The text is the reason, for the log.
@@ -147,9 +147,9 @@ pub enum Accepted {
         /// Given recipients that were discarded, or one of whose replacements was, with the reasons.
         discarded: Box<[(Box<str>, Box<str>)]>,
     },
-    /// Nothing: the sender hears that it was accepted.
+    /// Nothing is stored; the client is answered 250.
     Discarded {
-        /// The id that the client hears.
+        /// The id in the reply.
         id: QueueId,
         /// The envelope as it was given.
         envelope: Envelope,

@@ -15,7 +15,7 @@ pub(crate) struct AttemptResult {
 }
 
 impl AttemptResult {
-    /// Returns true if an operator deleted the recipients: their sender hears nothing.
+    /// Returns true if an operator deleted the recipients: their sender gets no report.
     pub(crate) fn is_deleted(&self) -> bool {
         self.results.first().is_some_and(|(_, outcome)| outcome.cause == Cause::Deleted)
     }

@@ -289,7 +289,7 @@ impl Engine {
     ) {
         match refused {
             // An outcome that frees no room would wait for room in memory.
-            Refused::Full if task.is_none() && transaction.iter().all(Entry::is_in_vain) => {}
+            Refused::Full if task.is_none() && transaction.iter().all(Entry::is_deferral) => {}
             #[cfg(feature = "mutants")]
             _ if self.mutant == crate::Mutant::ForgetRefused => {}
             Refused::Busy | Refused::Full => self.refused.push_refused(task, transaction, context.now),

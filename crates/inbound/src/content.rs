@@ -142,7 +142,7 @@ impl<S: Service> ContentReceiver<S> {
     }
 
     /// The whole content. An empty line ends the header: the trace field must not run into a body without one. The
-    /// budget is told when the permit is dropped.
+    /// budget is notified when the permit is dropped.
     pub(crate) fn finish(mut self) -> (ReceivedContent, MemoryPermit) {
         let buffer = std::mem::take(&mut self.buffer);
         if !buffer.is_empty() {

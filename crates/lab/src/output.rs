@@ -1,4 +1,4 @@
-//! Standard output that nobody takes: a pipe that was closed, a disk that is full. `print!` panics there; the stack
+//! Standard output that fails: a closed pipe, a full disk. `print!` panics there; the stack
 //! unwinds, so that what was made is removed, and here it becomes an end like others.
 
 use std::{

@@ -9,13 +9,12 @@ use rustix::{
 };
 use std::time::{Duration, Instant};
 
-/// The way in which a loop waits. A peer that takes longer is not spun for: every look in vain doubles the waits
-/// without
-/// one.
+/// The way in which a loop waits. It does not spin for a peer that takes longer: each spin without an event doubles the
+/// number of waits without a spin.
 #[derive(Debug)]
 pub(crate) struct SpinPolicy {
     spin: Duration,
-    /// Waits in vain, one after the other.
+    /// Spins without an event, one after the other.
     misses: u32,
     /// So many waits without a spin are left.
     rest: u32,

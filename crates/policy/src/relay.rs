@@ -59,7 +59,7 @@ impl Policy {
     }
 
     /// Returns whether mail for a recipient goes to the configured postmaster. The bare one does (RFC 5321 §4.5.1), and
-    /// so is that of a local domain whose users are known and do not include it: nobody reads its mailbox.
+    /// so is that of a local domain whose users are known and do not include it: it has no mailbox.
     pub fn is_for_postmaster(&self, recipient: &ForwardPath) -> bool {
         recipient.mailbox().is_none_or(|mailbox| self.is_without_user(mailbox, POSTMASTER))
     }

@@ -1,6 +1,6 @@
 //! Reads of the spool that fail for a while lose nothing, on the binary as it is shipped.
 //!
-//! With `POSTRIDER_TEST_RUNS=20` each story is told so often; with `POSTRIDER_TEST_BINARY=PATH` of another build, which
+//! With `POSTRIDER_TEST_RUNS=20` each test runs so often; with `POSTRIDER_TEST_BINARY=PATH` of another build, which
 //! may lose mail: then the tests tell how much. `POSTRIDER_TEST_COUNT_ONLY` keeps them from failing.
 
 mod common;

@@ -149,7 +149,7 @@ impl State {
         self.broken.map_or(Ok(OpAction::Run), |error| Err(io::Error::from_raw_os_error(error)))
     }
 
-    /// A file with no name left and nobody to bring it back: its blocks are free.
+    /// A file without a name that no crash can bring back: its blocks are free.
     fn free_unnamed(&mut self) {
         let named: Vec<u64> = self.names.values().chain(self.durable_names.values()).copied().collect();
         let gone: Vec<u64> = self.images.keys().filter(|id| !named.contains(id)).copied().collect();

@@ -1,7 +1,7 @@
 //! The real crates on a disk that fails as real disks do, replayed from a seed.
 //!
 //! [`disk::SimDisk`] keeps what was synced apart from what was only written, and loses any part of the
-//! latter; [`model::Model`] knows what may be there afterwards. [`run`] is the spool alone, [`relay`]
+//! latter; [`model::Model`] computes what may be there afterwards. [`run`] is the spool alone, [`relay`]
 //! all between a client and the next hop. The programs `kill9` and `powercut` do the same to the daemon
 //! and to file systems as they are.
 

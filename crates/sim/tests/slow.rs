@@ -77,7 +77,7 @@ fn submit(spool: &LogSpool, id: u64) -> Result<CommitSeq, Refused> {
     spool.submit(vec![Entry::Accept(Arc::new(message))])
 }
 
-/// Returns the result of a commit that can be told now.
+/// Returns the result of a commit that can be reported now.
 fn said(spool: &LogSpool, commit_seq: CommitSeq) -> Poll<bool> {
     let mut durable = spool.durable(commit_seq);
     durable.as_mut().poll(&mut Context::from_waker(Waker::noop())).map(|result| result.is_ok())

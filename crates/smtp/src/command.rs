@@ -56,7 +56,7 @@ pub enum Command {
 /// RCPT inherits from MAIL (RFC 6531 §3.4).
 ///
 /// # Errors
-/// The reply to send: 500 for what is no command, 501 for bad arguments, 502 for commands we know
+/// The reply to send: 500 for what is no command, 501 for bad arguments, 502 for commands that exist
 /// and do not offer.
 pub fn parse(line: &[u8], limits: &Limits, utf8: bool) -> Result<Command, Reply> {
     if line.contains(&0) {

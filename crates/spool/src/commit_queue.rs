@@ -70,7 +70,7 @@ pub(crate) fn classify(transaction: &[Entry]) -> (bool, Urgency) {
         // Reports on what leaves may use the reserve; null senders from elsewhere may not.
         Entry::Accept(message) => (message.is_report(), Urgency::OnWait),
         Entry::Import(_) => (false, Urgency::OnWait),
-        Entry::Outcome { .. } => (!entry.is_in_vain(), Urgency::Lazy),
+        Entry::Outcome { .. } => (!entry.is_deferral(), Urgency::Lazy),
         Entry::Control { .. } => (true, Urgency::Immediate),
     };
     let classes = transaction.iter().map(of);

@@ -85,7 +85,7 @@ pub trait Disk: Send + Sync + 'static {
     fn clock(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
-    /// 64 random bits, which nobody can foresee.
+    /// 64 random bits, not predictable.
     ///
     /// # Errors
     /// What the system says; there are no random bits then.
@@ -164,7 +164,7 @@ pub trait File: Send + Sync {
 const LIST_BYTES: usize = 256 * 1024;
 /// A file that is read whole is rarely longer: an envelope.
 const SMALL_BYTES: usize = 4096;
-/// The size from which a read is made in steps: a caller that asks for fewer bytes knows how many there are.
+/// The size from which a read is made in steps: a caller that asks for fewer bytes has their number.
 const KNOWN_BYTES: usize = 1024 * 1024;
 
 /// Is there no room for it, and nothing worse?

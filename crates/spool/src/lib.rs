@@ -2,7 +2,7 @@
 //!
 //! When a commit sequence number is durable, 250 may be said: whatever happens to the power, the message is
 //! delivered, bounced or still queued. After a crash a recipient may be tried again, never forgotten.
-//! The spool knows no runtime: waiting is a plain [`std::future::Future`], reading may block.
+//! The spool uses no runtime: waiting is a plain [`std::future::Future`], reading may block.
 //! The `queue` crate decides when an attempt is due.
 
 mod closing;
@@ -74,8 +74,8 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Only that attempts were in vain. It frees nothing: without room for it, it is only tried sooner after a crash.
-    pub fn is_in_vain(&self) -> bool {
+    /// Holds deferrals only. It frees nothing: without room for it, it is only tried sooner after a crash.
+    pub fn is_deferral(&self) -> bool {
         let is_deferred = |(_, outcome): &(u32, Outcome)| outcome.disposition == Disposition::Deferred;
         matches!(self, Self::Outcome { results, last: false, .. } if results.iter().all(is_deferred))
     }
@@ -211,7 +211,7 @@ impl RecoveryReport {
         self.copies.extend(other.copies);
     }
 
-    /// Returns the problems that an operator must know, a sentence each.
+    /// Returns the problems that an operator must see, a sentence each.
     pub fn problems(&self) -> impl Iterator<Item = String> + '_ {
         let corrupt = self.corrupt.iter().map(|what| format!("the spool is damaged: {what}"));
         let unread = self.unread.iter().map(|what| format!("the spool cannot be read: {what}"));
@@ -340,7 +340,7 @@ pub trait Spool: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Bytes that can be accepted until [`Refused::Full`], with those that only the disk knows of. Asks it:
+    /// Bytes that can be accepted until [`Refused::Full`], with those that the disk reports. Asks it:
     /// for people who look.
     fn room_bytes(&self) -> u64 {
         self.pressure().free_bytes

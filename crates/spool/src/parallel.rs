@@ -44,7 +44,7 @@ struct OrderedResults<R> {
 }
 
 struct State<R> {
-    /// The next item nobody has begun.
+    /// The next item that was not begun.
     next: usize,
     /// All before this were taken.
     taken: usize,

@@ -2,7 +2,7 @@
 //!
 //! A file is one line of JSON ([`Header`]) and then the content, nothing else. It appears under its
 //! final name, `*.mail`, only when all of it is on disk. Everybody may write here (mode 1733) but list
-//! nothing, and names are random, so that nobody finds another's mail; files can be read by all,
+//! nothing, and names are random, so that no user finds another's mail; files can be read by all,
 //! because the daemon may be neither their owner nor root. What is in a file, and what kind of file
 //! it is, was decided by some local user: the daemon trusts neither.
 
@@ -100,7 +100,7 @@ fn sync_names(file: &File, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// 128 random bits: nobody guesses the name of another's mail.
+/// 128 random bits: the name of another's mail cannot be guessed.
 fn random_name() -> io::Result<String> {
     let mut bytes = [0u8; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -31,7 +31,7 @@ impl Check<'_, '_> {
         self.apart(s);
     }
 
-    /// Problems with what a queue group takes over from `[spool]` are told there.
+    /// Problems with what a queue group takes over from `[spool]` are reported there.
     fn is_own(&self, section: &str, key: &str) -> bool {
         section == "spool" || self.is_set(&format!("{section}.{key}"))
     }

@@ -80,7 +80,7 @@ struct Done {
 }
 
 const MIB: u64 = 1 << 20;
-/// Bonnie++ 1.02 takes no less unless told.
+/// Bonnie++ 1.02 takes no less without an option.
 const LEAST_MIB: u64 = 300;
 
 /// Measures and prints; Ctrl-C keeps the lines that are done.

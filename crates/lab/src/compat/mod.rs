@@ -59,7 +59,7 @@ impl Runner {
         self.stopped.load(Relaxed)
     }
 
-    /// Sends as a source told so would, for at most `limit`.
+    /// Sends with the options of a source, for at most `limit`.
     fn send(&self, words: &[&str], limit: Option<Duration>) -> Result<(Report, Samples), String> {
         let args: SourceArgs = exactly(words.iter().copied())?;
         let setup = args.setup()?;

@@ -87,7 +87,7 @@ fn open(path: &Path) -> Result<io::BufReader<File>, String> {
 }
 
 impl Shell {
-    /// Reads the commands of a file; one that cannot be read is told and passed over, as PostMark does.
+    /// Reads the commands of a file; one that cannot be read is reported and skipped, as PostMark does.
     fn load(&mut self, path: &Path) -> Result<(), String> {
         if self.loading == NESTED {
             tell(Err(format!("{NESTED} files load each other")));
@@ -123,7 +123,7 @@ impl Shell {
         Ok(())
     }
 
-    /// One command. A wrong one is told and passed over, as PostMark does.
+    /// One command. A wrong one is reported and skipped, as PostMark does.
     fn command(&mut self, words: &[&str]) -> Result<Go, String> {
         match words {
             [] => {}

@@ -72,7 +72,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Does it all. `say` hears how far it is; `is_stopped` ends it early, and files go all the same.
+    /// Does it all. `say` is called with the progress; `is_stopped` ends it early, and files go all the same.
     pub(crate) fn run(
         mut self,
         mut say: impl FnMut(&str),

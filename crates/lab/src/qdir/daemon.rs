@@ -231,7 +231,7 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// A socket nobody listens on, and its address.
+/// A bound socket that does not listen, and its address.
 fn hop() -> io::Result<(OwnedFd, String)> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     bind(&socket, &SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)))?;

@@ -17,7 +17,7 @@ use std::{fs::File, path::Path, process::Command, time::Instant};
 /// `postrider queue run`'s orders.
 const ORDERS: [&str; 9] =
     ["priority", "filename", "host", "modification", "random", "time", "none", "fair", "deadline"];
-/// To fill a queue, nobody has to wait for a sync of his own.
+/// The fill of a queue needs no sync for each message.
 const FILLERS: u32 = 50;
 const LENGTH: u32 = 1024;
 

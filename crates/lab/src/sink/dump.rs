@@ -57,7 +57,7 @@ impl Dump {
         self.text.extend_from_slice(bytes);
     }
 
-    /// Writes the file; what fails is told, and the sink goes on. True if all is there.
+    /// Writes the file; a failure is reported, and the sink continues. True if all is there.
     pub(crate) fn finish(&mut self) -> bool {
         let lines = self.text.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
         let mut text = lines.collect::<Vec<_>>().join(&b'\n');

@@ -20,7 +20,7 @@ use std::{
 
 /// Read at once; more would only wait in our memory instead of the kernel's.
 const READ_BYTES: usize = 64 * 1024;
-/// A session's events are edges: each is told once, and used up before the next wait.
+/// A session's events are edges: each is reported once, and handled before the next wait.
 const EDGES: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 /// Names of what is no session.

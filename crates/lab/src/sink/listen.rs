@@ -39,7 +39,7 @@ pub(crate) fn open(endpoint: &Endpoint, settings: Settings) -> Result<Vec<OwnedF
     }
 }
 
-/// A socket that nobody listens on is in the way; anything else stays.
+/// A socket without a listener is removed; anything else stays.
 fn remove_old_socket(path: &std::path::Path) -> Result<(), String> {
     use std::os::unix::{fs::FileTypeExt as _, net::UnixStream};
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());

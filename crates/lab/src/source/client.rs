@@ -190,7 +190,7 @@ impl ClientSession {
         show(&self.sinks, side, bytes);
     }
 
-    /// The server is asked for no extensions: the connection hears that it has none.
+    /// The server is asked for no extensions: the connection gets an empty list.
     fn swallows(&mut self, text: &[u8]) -> bool {
         let answer: &[u8] = match self.style {
             Style::Plain if text.starts_with(b"EHLO ") => b"502 5.5.1 not asked\r\n",

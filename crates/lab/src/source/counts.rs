@@ -123,7 +123,7 @@ pub(crate) struct SourceCounts {
 
 /// Longer times are counted as this.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Nanoseconds below this are told apart no further.
+/// The resolution in nanoseconds.
 const FINEST_NS: u64 = 100;
 
 impl Default for SourceCounts {

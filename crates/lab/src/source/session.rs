@@ -161,7 +161,7 @@ impl Session {
         again
     }
 
-    /// The server was silent for too long, or the run was stopped, which is nobody's fault.
+    /// The server was silent for too long, or the run was stopped, which is no failure of the server.
     pub(crate) fn timed_out(&mut self, stopped: bool, counts: &mut SourceCounts) {
         if stopped {
             self.under_way.clear();

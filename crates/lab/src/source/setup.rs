@@ -1,4 +1,4 @@
-//! Settings that all sessions of a source share, and nobody changes.
+//! Settings that all sessions of a source share; they do not change.
 
 use super::{client::Style, template::MessageTemplate, transcript::Transcript};
 use rustix::net::SocketAddrAny;

@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, ExitStatus, Output, Stdio},
 };
 
-/// A socket that nobody listens on, and its address: nobody else can take the port while it is there.
+/// A bound socket that does not listen, and its address: no other process can take the port meanwhile.
 pub(crate) fn silent_address() -> (OwnedFd, String) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -107,7 +107,7 @@ impl Drop for Sink {
     }
 }
 
-/// An address in front of another that lets nobody through before so many have come.
+/// A proxy that forwards no connection before a number of them have arrived.
 pub(crate) fn gathered(to: &str, count: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, to) = (listener.local_addr().unwrap().to_string(), to.to_owned());

@@ -56,7 +56,7 @@ impl Header<'_> {
     }
 }
 
-/// Is told what the pieces of content are.
+/// Receives the pieces of content.
 pub(super) trait Visitor {
     /// A header. Behind that of a leaf comes its body.
     fn header(&mut self, header: &Header<'_>, entity: Entity);
@@ -392,7 +392,7 @@ impl Walker {
         State::Leaf
     }
 
-    /// False where the boundary is missing: then nobody can say where its parts are.
+    /// False where the boundary is missing: then its parts cannot be found.
     fn open_multipart(&mut self, boundary: Option<Vec<u8>>, is_digest: bool) -> bool {
         let Some(boundary) =
             boundary.filter(|b| !b.is_empty() && b.len() <= BOUNDARY_MAX && !b.ends_with(b" "))

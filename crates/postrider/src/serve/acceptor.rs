@@ -52,7 +52,7 @@ impl Acceptor {
         self.driver.current().settings.spool.commit_timeout
     }
 
-    /// Nobody waits for it any more. Until it is told apart from the others, mail is refused.
+    /// No client waits for it any more. Until its outcome is known, mail is refused.
     fn late(&self, id: QueueId) -> ActiveGuard {
         tracing::warn!("{id}: the disk does not answer: the client gets 451 and must try again");
         let late = self.late.guard();
@@ -62,7 +62,7 @@ impl Acceptor {
         late
     }
 
-    /// A message that is stored after all is ours, and its client does not know it: better delivered
+    /// A message that is stored after all is ours, and its client was not answered 250: better delivered
     /// twice than lost.
     fn finish_late(&self, commit_seq: CommitSeq, message: SharedMessage, logged: LoggedDecisions) {
         let (driver, late) = (self.driver.clone(), self.late(message.id));
@@ -128,7 +128,7 @@ impl Acceptor {
         Ok(content.with_parts(parts))
     }
 
-    /// Discards the chunks of a message that was given up: nobody would give them back before the next start.
+    /// Discards the chunks of a message that was given up: they would stay until the next start.
     fn forget(&self, parts: &[Part]) {
         let chunk_ids = chunk_ids(parts);
         if !chunk_ids.is_empty() {

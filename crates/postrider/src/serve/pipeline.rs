@@ -257,7 +257,7 @@ impl Pipeline {
         timeout(LOOKUP_TIMEOUT, judged).await.unwrap_or(Err(replies::LOOKUP_TIMEOUT))
     }
 
-    /// Takes a report of this server through the pipeline. Nobody would hear of a refusal, so that it changes nothing.
+    /// Takes a report of this server through the pipeline. A refusal would reach no client, so that it has no effect.
     pub(crate) async fn judge_report(&self, rules: Rules<'_>, report: Message) -> Option<Message> {
         let facts = Facts::new(Source::Report);
         let mut decisions = Decisions::default();

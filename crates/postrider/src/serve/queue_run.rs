@@ -1,5 +1,5 @@
 //! `postrider queue run`: one pass over the queue from a cold start, as `sendmail -q` makes it. Every
-//! message is read, sorted, and tried once; what the phases took is told.
+//! message is read, sorted, and tried once; the time of each phase is printed.
 
 mod collect;
 mod loader;

@@ -33,7 +33,7 @@ use tokio::{
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
-/// The allocator keeps what the start needed and nobody needs any more for a second.
+/// The allocator keeps memory that only the start needed for a second.
 const MEMORY_KEPT: Duration = Duration::from_millis(1500);
 /// More than it keeps for the next who asks.
 const LARGE_BYTES: usize = 1 << 20;

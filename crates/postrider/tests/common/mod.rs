@@ -51,7 +51,7 @@ pub fn free_address() -> SocketAddr {
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < WAIT_TIMEOUT, "waited in vain: {what}");
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "timed out: {what}");
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }

@@ -92,7 +92,7 @@ impl SimDisk {
         })
     }
 
-    /// Are these bytes as bad as they became, and nobody has written them anew?
+    /// Returns whether these bytes are still as they were damaged, and were not written again.
     pub fn is_bad(&self, path: &str, bytes: &Range<usize>) -> bool {
         let state = self.state();
         let image = state.names.get(path).and_then(|id| state.images.get(id));

@@ -186,7 +186,7 @@ impl Image {
     }
 
     /// Of the unsynced sectors each is kept, lost or torn. How many of each differs from cut to cut,
-    /// as there are disks that write everything at once, and disks that write nothing until told. A
+    /// as there are disks that write everything at once, and disks that write nothing until a flush. A
     /// file's first sector is not torn: the log relies on a header of 44 bytes being written or not,
     /// as disks promise for a sector, and torn ones stand for what they do all the same.
     pub(super) fn cut_power(&mut self, rng: &mut Rng) {

@@ -59,7 +59,7 @@ impl Damaged {
         queue.iter().filter(|(id, _)| !self.has(**id)).map(|(id, live)| (*id, live.clone())).collect()
     }
 
-    /// Nothing may be known of a message that nobody said.
+    /// A message that was never reported may not be listed.
     pub(super) fn check(&self, found: &Queue) -> Result<(), String> {
         for (id, live) in found.iter().filter(|(id, _)| self.has(**id)) {
             for (index, past) in (0..).zip(&live.recipients) {

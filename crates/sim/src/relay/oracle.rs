@@ -132,7 +132,7 @@ impl Oracle {
         }
     }
 
-    /// A message is held as an operator was told last, or wanted later.
+    /// A message is held according to the last command that was answered, or to a later one.
     fn check_held(&mut self, found: &Recovered) {
         let changes = self.changes.entry(found.message.id).or_default();
         let told = changes.iter().rposition(|change| change.2);
@@ -177,7 +177,7 @@ impl Oracle {
         }
     }
 
-    /// A report of ours cannot be delivered: nobody is told (RFC 5321 §4.5.5).
+    /// A report of ours cannot be delivered: no report is sent (RFC 5321 §4.5.5).
     pub(super) fn report_lost(&mut self, id: QueueId) {
         self.deleted.extend(self.reports.get(&id).into_iter().flatten());
     }

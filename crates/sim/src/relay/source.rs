@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = 2000;
 pub(super) struct Source {
     /// Index of the source; the driver finds the source of durable mail by this and by its turn.
     place: usize,
-    /// Grows with each connection: an answer for an earlier one reaches nobody.
+    /// Grows with each connection: an answer for an earlier one is dropped.
     turn: u64,
     connection: Option<Connection>,
     n: u64,
@@ -85,7 +85,7 @@ impl Source {
         self.read(driver, oracle);
     }
 
-    /// A new mail, or one that nobody said 250 to.
+    /// A new mail, or one that was not answered 250.
     fn connect(&mut self, oracle: &mut Oracle, now: Millis, rng: &mut Rng) {
         let open = oracle.mails.keys().rev().take(12).find(|n| !oracle.acknowledged.contains(n)).copied();
         self.n = match open.filter(|_| rng.chance(50)) {

@@ -1,4 +1,4 @@
-//! A bit of old data flips. Nothing protects the message in it, but it must be told, nothing else may
+//! A bit of old data flips. Nothing protects the message in it, but it must be reported, nothing else may
 //! be harmed, and the damaged place must stay for whoever wants to rescue something from it.
 
 use super::{Backend, Live, Queue, Run, Subject};

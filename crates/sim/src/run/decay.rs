@@ -1,5 +1,5 @@
 //! Synced bytes are damaged while a spool works, while it is off, and while it cleans. Of the messages whose
-//! bytes they were each may be lost, and must be told; everything else goes on as if nothing had happened,
+//! bytes they were each may be lost, and must be reported; everything else goes on as if nothing had happened,
 //! and in the end all of it leaves.
 
 use super::{CaseCounts, Ended, Run, Subject};
@@ -192,8 +192,8 @@ impl Run {
         }
     }
 
-    /// A message that was accepted, is not there, and must be: it is told, in queue directories by name. Of
-    /// one whose segment was set aside that was told when it was.
+    /// A message that was accepted, is not there, and must be: it is reported, in queue directories by name. Of
+    /// one whose segment was set aside that was reported at that time.
     pub(super) fn check_told(&self, found: &Queue, report: &RecoveryReport) -> Result<(), String> {
         let missing = self.model.missing(found);
         if missing.is_empty() {

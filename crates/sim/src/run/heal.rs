@@ -55,7 +55,7 @@ struct Known {
 
 impl Known {
     /// Is it about a message that ended? One that came back, since its end could not be read, without its content,
-    /// which went when it ended, is told.
+    /// which was removed when it ended, is reported.
     fn names(&self, what: &str) -> bool {
         self.ended.iter().any(|id| what.contains(&QueueId(*id).to_string()))
     }

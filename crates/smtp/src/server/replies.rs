@@ -60,7 +60,7 @@ replies! {
     BAD_RECIPIENT = 501 5 . 1 . 3 "Bad recipient address syntax";
     /// RFC 6531 §3.5.
     NEEDS_SMTPUTF8 = 553 5 . 6 . 7 "A non-ASCII address needs the SMTPUTF8 parameter";
-    /// A command we know and do not offer.
+    /// A command of the standard that is not offered.
     NOT_OFFERED = 502 5 . 5 . 1 "Command not implemented";
     /// An HTTP client, perhaps made to talk to us (ALPACA): closes.
     WRONG_PROTOCOL = 221 2 . 7 . 0 "This is a mail server. Goodbye";

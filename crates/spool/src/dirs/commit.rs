@@ -108,7 +108,7 @@ impl DirCommitter {
         .map(drop)
     }
 
-    /// New files, which nobody names yet: without room for one of them none stays.
+    /// New files, which no envelope names yet: without room for one of them none stays.
     fn when_there_is_room(
         &self,
         create: impl Fn(&mut Written<'_>) -> Result<(), Unwritten>,
@@ -197,7 +197,7 @@ impl DirCommitter {
         written.sync().map_err(|unwritten| unwritten.failure)
     }
 
-    /// Tells the index, and removes what nobody needs any more: only now is its end durable.
+    /// Updates the index, and removes what is needed no longer: only now is its end durable.
     fn note(&self, batch: CommitBatch) {
         let mut freed = batch.forgotten;
         let dirs = &self.shared.queues.dirs;
@@ -243,7 +243,7 @@ impl DirCommitter {
         self.tidy(changed.dir, Named::Content(changed.id.0));
     }
 
-    /// Removes a file nobody needs. What stays is garbage, which the next start removes.
+    /// Removes a file that is not needed. What stays is garbage, which the next start removes.
     fn tidy(&self, dir: u16, named: Named) {
         let dir = self.shared.queues.dir(dir);
         if let Err(e) = dir.disk.remove(&named.file()) {

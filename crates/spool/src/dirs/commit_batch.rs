@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mail::{Message, Part, QueueId, SharedMessage};
 use std::collections::HashMap;
 
-/// More files wait for the next batch: nobody should wait for a thousand others.
+/// More files wait for the next batch: a message should not wait for a thousand others.
 const FILES_MAX: usize = 512;
 /// More bytes, too.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -45,7 +45,7 @@ pub(super) struct CommitBatch {
     pub(super) changed: Vec<ChangedMessage>,
     by_id: HashMap<u64, usize>,
     pub(super) chunks: Vec<NewChunk>,
-    /// Chunk files nobody needs any more.
+    /// Chunk files that are needed no longer.
     pub(super) forgotten: Vec<(u64, u16)>,
     bytes: usize,
     /// Bytes, in whole blocks, that were reserved for all this.

@@ -73,7 +73,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Writes the lines of a message that is accepted. `sum_of` knows the checksums of its chunks.
+/// Writes the lines of a message that is accepted. `sum_of` returns the checksums of its chunks.
 pub(super) fn write(
     out: &mut Vec<u8>,
     checksum: LineChecksum,

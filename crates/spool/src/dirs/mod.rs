@@ -8,14 +8,14 @@
 //! A batch commits what waits:
 //!
 //! 1. Chunks, content and envelopes are written, the envelopes as `ID.new`; every file is synced, then
-//!    every directory with new files. A crash until here leaves files that nobody names.
+//!    every directory with new files. A crash until here leaves files that no envelope names.
 //! 2. When a transaction changes several messages, what shall become of them is written to one *intent*,
 //!    which is synced, gets its name, and whose directory is synced. With that it will happen, to all of
 //!    them; without, to none. It names bytes, offsets and ids, so that it may be done over again.
 //! 3. Lines are appended and synced; `ID.new` becomes `ID.env`, envelopes of ended messages are removed;
 //!    every directory whose names changed is synced. Only now the commit sequence numbers are durable.
 //! 4. Content and chunks of ended messages, and the intent, are removed, without a sync: should they come
-//!    back, nobody names the ones, and the others change nothing.
+//!    back, no envelope names the former, and the latter change nothing.
 //!
 //! A write that finds no room is final only when the spool is being closed: until then new files are removed,
 //! mail is refused, and the batch is written again when the disk may have room. A failed sync is final.

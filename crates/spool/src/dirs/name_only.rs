@@ -3,7 +3,7 @@
 //!
 //! The work that a start does for all messages at once is done for each when it is opened: its torn end is cut,
 //! its last append is written again. The batches of the others are not known, so new ones are numbered by
-//! the clock, far above those that were counted, and so are chunks; and chunks that nobody names wait for
+//! the clock, far above those that were counted, and so are chunks; and chunks that no envelope names wait for
 //! the next start.
 
 use super::{
@@ -47,7 +47,7 @@ impl DirSpool {
         Ok((listed, report))
     }
 
-    /// Reads the envelopes of messages that were listed, in this order. What is told of them is durable
+    /// Reads the envelopes of messages that were listed, in this order. What is returned about them is durable
     /// then. Those that cannot be delivered are left out; what is wrong with them is in the report.
     ///
     /// # Errors

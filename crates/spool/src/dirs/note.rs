@@ -1,5 +1,5 @@
 //! Notes behind an envelope: outcomes, holds, releases. Each line says where the append began
-//! that wrote it, so that a torn append can be told from damage before a later one, and in which batch:
+//! that wrote it, so that a torn append can be distinguished from damage before a later one, and in which batch:
 //! all batches but the last are proven.
 
 use super::line::{LineChecksum, Lines, Words, line_at, number, unescape_text};

@@ -65,7 +65,7 @@ impl<'a> Written<'a> {
         Ok(())
     }
 
-    /// Removes what was made, which nobody names yet.
+    /// Removes new files, which no envelope names yet.
     pub(super) fn undo(self) -> Result<(), SpoolFailure> {
         self.made.iter().try_for_each(|(dir, named)| {
             let removed = self.shared.queues.dir(*dir).disk.remove(&named.file());

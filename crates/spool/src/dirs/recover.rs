@@ -31,7 +31,7 @@ pub(super) struct Scan {
     /// The last append of every file that was written in the last batch: to what offset.
     unproven: Vec<(u64, u16, Append, u64)>,
     chunks: HashSet<u64>,
-    /// An envelope cannot be read: nobody knows which chunks are its own.
+    /// An envelope cannot be read: its chunks are not known.
     lost_chunks: bool,
 }
 
@@ -418,7 +418,7 @@ impl Scan {
         self.write_again(shared)
     }
 
-    /// Removes what belongs to nobody, and asks for room.
+    /// Removes what belongs to no message, and asks for room.
     fn tidy(&self, shared: &Shared, listing: &Listing, keep_unfinished: bool) -> Result<(), SpoolFailure> {
         let mut scraps = listing.drafts.clone();
         if !keep_unfinished {

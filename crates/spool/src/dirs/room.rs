@@ -18,7 +18,7 @@ pub(super) struct Room {
     free_bytes: AtomicU64,
     /// Submitted since and not written yet.
     promised_bytes: AtomicU64,
-    /// A write found none, whatever the disk says: of quotas it may know nothing.
+    /// A write found none, whatever the disk says: it may not include quotas.
     is_lacking: AtomicBool,
 }
 

@@ -26,7 +26,7 @@ pub(crate) const HEADER: SegmentHeader = SegmentHeader {
 const BATCH: u64 = 42;
 const ID: QueueId = QueueId(0x0123_4567_89ab_cdef);
 
-/// One of everything: every bit of the flags' bytes that can be told apart is set somewhere.
+/// One of everything: every bit of the flags' bytes that has a meaning is set somewhere.
 fn message() -> Message {
     let mut envelope = Envelope::new(ReversePath::parse("a@b.test", true).unwrap());
     envelope.body = BodyType::EightBit;

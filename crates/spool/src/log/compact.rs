@@ -306,7 +306,7 @@ pub(crate) struct Compaction {
     failed: Option<SpoolFailure>,
 }
 
-/// All that still lives in a segment, as the index knows it.
+/// All that is live in a segment, according to the index.
 fn records_in(index: &Index, segment: u32) -> Vec<(Kind, u64)> {
     let messages = index.messages.iter().filter(|(_, entry)| entry.at.segment == segment);
     let chunks = index.chunks.iter().filter(|(_, at)| at.segment == segment);

@@ -17,7 +17,7 @@ pub(super) enum FoundHeader {
     Sound(SegmentHeader),
     /// The first block is damaged or cannot be read; this is the copy.
     Copied(SegmentHeader),
-    /// Both are lost. A batch told the seed; the segment's place in the log is the one of its first batch.
+    /// Both are lost. The seed comes from a batch; the segment's place in the log is the one of its first batch.
     Lost {
         /// With a sequence of 0.
         header: SegmentHeader,
@@ -35,7 +35,7 @@ pub(super) enum FoundHeader {
 /// Reads the headers of a segment of so many bytes.
 ///
 /// # Errors
-/// The number of a version that this program does not know.
+/// The number of a version that this program does not support.
 pub(super) fn find_header(
     file: &FaultTolerantFile,
     size_bytes: u64,

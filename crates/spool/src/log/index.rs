@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-/// Mixes an id. Ids and places are our own, made one after the other: nobody can choose them so that
+/// Mixes an id. Ids and places are our own, made one after the other: no client can choose them so that
 /// they meet, and the start of a full spool looks up millions.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
@@ -162,7 +162,7 @@ pub(crate) struct Index {
     pub(crate) highest_id: u64,
     pub(crate) messages: IdMap<MessageEntry>,
     pub(crate) chunks: IdMap<Location>,
-    /// Chunks nobody wants any more that still wait to be written.
+    /// Chunks that were discarded while they still wait to be written.
     abandoned: HashSet<u64>,
     /// The segment that is written to.
     pub(crate) current: u32,

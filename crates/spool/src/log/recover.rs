@@ -87,7 +87,7 @@ pub(crate) struct Found {
     pub(crate) index: Index,
     /// Segments without a batch: to be used again.
     pub(crate) empty: Vec<Segment>,
-    /// Names of segments nobody finished making, and of indexes whose segments are gone.
+    /// Names of segments that were not finished, and of indexes whose segments are gone.
     pub(crate) unfinished: Vec<String>,
     pub(crate) last: Option<TailBatch>,
     /// EnvelopeTable that need not be read again, by segment.

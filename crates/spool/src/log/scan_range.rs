@@ -254,7 +254,7 @@ impl ScanResult {
 }
 
 impl CachedEnvelopes {
-    /// The ids of its chunks; none when it makes no sense, which is told when it is visited.
+    /// The ids of its chunks; none when it makes no sense, which is reported when it is visited.
     fn add(&mut self, offset: u32, body: &[u8]) -> Vec<u64> {
         let begin = self.bytes.len();
         let chunk_ids = abridge(body, &mut self.bytes);

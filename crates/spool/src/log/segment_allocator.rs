@@ -43,7 +43,7 @@ pub(crate) fn quarantined_names(segment: &str) -> [String; 2] {
 }
 /// Endings of the names of the files that say why a segment with the name was parked.
 const MARKS: [&str; 2] = [".unread", ".damaged"];
-/// New segments are filled in small pieces, with a pause after each, while nobody is in need of them: the
+/// New segments are filled in small pieces, with a pause after each, while no append needs them: the
 /// disk and the processors are there for mail. Else in large ones.
 const PIECE_BYTES: u64 = 128 * 1024;
 const LARGE_PIECE_BYTES: u64 = 1024 * 1024;
@@ -79,7 +79,7 @@ struct State {
     demand: Demand,
     /// A start waits until as many segments are ready as are kept ready.
     is_filling: bool,
-    /// Nobody makes room any more: who waits for some is told.
+    /// No room is made any more: waiting appends are answered.
     is_ending: bool,
     closing: bool,
     failure: Option<String>,
@@ -154,8 +154,8 @@ impl SegmentAllocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes segments nobody finished making, and makes the names durable that were found: whoever
-    /// gave them may have been killed before it did, and nobody does it for a segment that is only used
+    /// Removes segments that were not finished, and makes the names durable that were found: whoever
+    /// gave them may have been killed before it did, and it is not done for a segment that is only used
     /// again.
     pub(crate) fn tidy_names(&self, unfinished: &[String]) -> io::Result<()> {
         unfinished.iter().try_for_each(|name| self.disk.remove(name))?;
@@ -212,7 +212,7 @@ impl SegmentAllocator {
         self.take_when(true)
     }
 
-    /// The first segment: who starts is told that there is no room, and does not wait for it unheard.
+    /// The first segment: the start gets an error when there is no room, and does not wait for it.
     pub(crate) fn take_first(&self) -> Result<Segment, String> {
         self.take_when(false)
     }
@@ -309,7 +309,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Segments nobody needs, oldest first.
+    /// Segments that are not needed, oldest first.
     pub(crate) fn recycle(&self, segments: Vec<Segment>) {
         if !segments.is_empty() {
             self.lock().recycled.extend(segments);

@@ -1,7 +1,7 @@
 //! A segment's index file: what stands where in it, and its envelopes, so that a start need not read the
-//! content between them. It lies beside a segment that nobody writes to any more, and is never synced,
+//! content between them. It lies beside a segment that is complete, and is never synced,
 //! for nothing depends on it: one that is missing, torn, or of another life of the segment is as if
-//! nobody had made it. docs/spool-format.md has its bytes.
+//! it had not been made. docs/spool-format.md has its bytes.
 
 use super::{
     Shared,
@@ -325,7 +325,7 @@ pub(super) fn is_due(shared: &Shared) -> bool {
     due(shared, YOUNG, OPEN_SHARE).is_some()
 }
 
-/// Makes one that is due; `false` when none is. Of a log that is closed nobody writes to any segment,
+/// Makes one that is due; `false` when none is. No segment of a closed log is written to,
 /// and by hand whatever lives in one is worth it.
 pub(super) fn make_one(shared: &Shared, is_closed: bool) -> bool {
     let (young, share) = match (is_closed, shared.allocator.is_single_stepped()) {

@@ -3,7 +3,7 @@
 //! Nothing makes two stores durable in one moment, so a transaction goes to one of them whole. Where
 //! messages are that it names, or chunks of its content, it follows them: a report lies where the message
 //! lies that it tells of. Else the envelope of its first message decides. Each store is a shard of its own:
-//! nobody waits for the disk of another.
+//! no shard waits for the disk of another.
 
 mod shard_ids;
 
@@ -38,7 +38,7 @@ pub struct ShardedSpool<S: Spool + ?Sized = dyn Spool> {
 struct MessageShards(HashMap<QueueId, u8>);
 
 impl<S: Spool + ?Sized> ShardedSpool<S> {
-    /// Stores that are still to be recovered. At most 255, the first of them for what `choose` knows
+    /// Stores that are still to be recovered. At most 255, the first of them for what `choose` has
     /// nothing of; their order may change from start to start, as places do not outlive one.
     pub fn new(stores: Vec<Box<S>>, choose: ShardSelector) -> Self {
         assert!(
@@ -97,7 +97,7 @@ struct Twice {
     told: Vec<String>,
 }
 
-/// More of them are not told one by one.
+/// More of them are not reported one by one.
 const TOLD_MAX: usize = 20;
 
 impl Twice {
@@ -315,7 +315,7 @@ impl<S: Spool + ?Sized> Spool for ShardedSpool<S> {
         Ok(whole)
     }
 
-    /// Sums. The fullest store says what is free, since nobody knows where the next message goes, and
+    /// Sums. The fullest store says what is free, since the next message can go to any of them, and
     /// the slowest what a sync takes.
     fn pressure(&self) -> Pressure {
         let all = self.stores.iter().map(|store| store.pressure());

@@ -32,7 +32,7 @@ pub(super) fn shard_of(chunk_id: ChunkId) -> usize {
     (chunk_id.0 >> OWN_BITS) as usize
 }
 
-/// As its store knows it, if it is one of this store.
+/// The id in its own store, if it is one of this store.
 pub(super) fn inner(chunk_id: ChunkId, of: usize) -> Option<ChunkId> {
     (shard_of(chunk_id) == of).then_some(ChunkId(chunk_id.0 & OWN_MASK))
 }
@@ -59,7 +59,7 @@ pub(super) fn inner_entry(entry: Entry, of: usize) -> Entry {
     }
 }
 
-/// As all others know it.
+/// The id outside of its store.
 pub(super) fn outer_message(message: SharedMessage, of: usize) -> SharedMessage {
     with_places(message, of, |chunk_id| outer(chunk_id, of))
 }

@@ -92,7 +92,7 @@ fn a_full_log_of_which_much_has_left_takes_mail_though_its_oldest_message_stays(
 }
 
 #[test]
-fn a_full_log_notes_what_ended_and_not_what_was_in_vain() {
+fn a_full_log_notes_what_ended_and_not_what_was_deferred() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _) = full_log(dir.path());
     let outcome = |result| vec![Entry::Outcome { id: QueueId(2), results: vec![result], last: false }];

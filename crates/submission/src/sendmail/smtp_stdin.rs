@@ -39,7 +39,7 @@ pub(crate) fn run(settings: &Settings) -> Result<Exit, CommandError> {
     }
 }
 
-/// The client speaks SMTP, so it is told in SMTP too (RFC 5321 §3.8).
+/// The client speaks SMTP, so the error is an SMTP reply, too (RFC 5321 §3.8).
 fn unavailable(why: &str) -> Result<Exit, CommandError> {
     let mut out = io::stdout().lock();
     out.write_all(b"421 4.3.0 Service not available\r\n")?;

@@ -32,7 +32,7 @@ pub fn name(uid: u32) -> Option<String> {
 }
 
 /// A user from a directory service is not in the file: then LOGNAME may say the name. It is only
-/// a name; the daemon knows the number from the kernel.
+/// a name; the daemon has the number from the kernel.
 fn unknown(uid: u32) -> String {
     let usable = |name: &String| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))

@@ -36,7 +36,7 @@ impl Dialog {
         next
     }
 
-    /// Commands the connection does not know; true if it is one.
+    /// Handles commands that the connection does not have; true if it is one.
     fn handled_here(&mut self, verb: Verb, line: &[u8]) -> bool {
         let offer = self.rules.offer;
         match verb {

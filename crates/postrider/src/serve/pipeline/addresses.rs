@@ -7,7 +7,7 @@ use inbound::Answer;
 use mail::{Enhanced, ForwardPath, NextHop, Recipient, Reply};
 
 /// Refuses mail of clients that is not ours to take, and redirects mail for address literals of this machine, for the
-/// postmaster (RFC 5321 §4.5.1) and for a root that nobody reads.
+/// postmaster (RFC 5321 §4.5.1) and for a root whose mail is not read.
 pub(crate) struct Addresses;
 
 impl Check for Addresses {

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-/// Nothing the daemon does takes this long.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// A test that waits longer for an event has failed.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Begins so many sessions, each of which sends until its connection ends. What each message was answered,
 /// at MAIL, RCPT or its end, until no session is left.

@@ -10,9 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than any start takes.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// The binary, the directory and the address of a daemon.
 pub(crate) struct DaemonUnderTest {
     binary: PathBuf,
@@ -64,7 +61,8 @@ impl DaemonUnderTest {
 impl Daemon {
     /// Waits until the daemon listens. Returns the time that it took.
     pub(crate) fn listening(&self) -> Result<Duration, String> {
-        self.listening_within(WAIT_TIMEOUT)?.ok_or_else(|| "the daemon says nothing".to_owned())
+        self.listening_within(crate::client::WAIT_TIMEOUT)?
+            .ok_or_else(|| "the daemon says nothing".to_owned())
     }
 
     /// Waits until the daemon listens; `None` when the time was over before.

@@ -10,9 +10,6 @@ use std::{
 };
 
 const SIZE: u64 = 128 << 20;
-/// The programs need some milliseconds.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-
 pub(crate) struct Device {
     folder: PathBuf,
     servers: Vec<Child>,
@@ -52,7 +49,7 @@ impl Device {
         // It tells of each error it makes.
         let child = program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.servers.push(child.map_err(|e| format!("{name}: {e}"))?);
-        let until = Instant::now() + WAIT_TIMEOUT;
+        let until = Instant::now() + crate::client::WAIT_TIMEOUT;
         while !is_there() {
             let last = self.servers.last_mut().expect("pushed");
             if Instant::now() > until || last.try_wait().is_ok_and(|ended| ended.is_some()) {

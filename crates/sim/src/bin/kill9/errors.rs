@@ -11,9 +11,6 @@ use std::{
 
 /// Exit code of postrider when its spool has failed: EX_IOERR of sysexits.h.
 const IO_ERROR: i32 = 74;
-/// Nothing takes this long.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-
 pub(crate) fn run(binary: &Path, rounds: u64, seed: u64) -> Result<(), String> {
     let failed = |what: &str, e: std::io::Error| format!("{what}: {e}");
     let dir = tempfile::tempdir().map_err(|e| failed("make a folder", e))?;
@@ -33,7 +30,7 @@ pub(crate) fn run(binary: &Path, rounds: u64, seed: u64) -> Result<(), String> {
         daemon.listening()?;
         let goal = 1 + rng.index(400);
         refused += until_it_ends(&format!("e{round}"), &daemon_under_test, goal, &device, &mut tally)?;
-        let code = daemon.ended(WAIT_TIMEOUT)?;
+        let code = daemon.ended(crate::client::WAIT_TIMEOUT)?;
         if code != Some(IO_ERROR) {
             return Err(format!("the daemon ended with {code:?} instead of {IO_ERROR}"));
         }

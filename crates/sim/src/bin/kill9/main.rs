@@ -22,9 +22,6 @@ use std::{
 
 /// Sessions at a time.
 const SESSIONS: usize = 12;
-/// Nothing takes this long.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// The results of the rounds.
 #[derive(Default)]
 struct Tally {
@@ -100,8 +97,11 @@ fn under_load(
         let told = client::load(scope, SESSIONS, daemon_under_test.address, name);
         let mut count = 0;
         while goal.is_none_or(|goal| count < goal) {
-            let limit =
-                if goal.is_some() { WAIT_TIMEOUT } else { until.saturating_duration_since(Instant::now()) };
+            let limit = if goal.is_some() {
+                client::WAIT_TIMEOUT
+            } else {
+                until.saturating_duration_since(Instant::now())
+            };
             match told.recv_timeout(limit) {
                 Ok((name, 250)) => {
                     count += 1;

@@ -86,7 +86,7 @@ impl Sink {
         }
     }
 
-    /// From now on messages are taken and not answered, until it is told otherwise: then the connections
+    /// From now on messages are taken and not answered, until the hold ends: then the connections
     /// they came on end.
     pub(crate) fn hold(&self, holds: bool) {
         self.arrivals().holds = holds;

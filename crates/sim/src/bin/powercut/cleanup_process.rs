@@ -43,7 +43,7 @@ impl Drop for CleanupProcess {
     }
 }
 
-/// The cleanup process itself: listens until nobody is left to say anything, then clears up.
+/// The cleanup process itself: reads until all writers have closed the pipe, then removes what they named.
 pub(crate) fn keep(folder: &Path) {
     let node = folder.join("device");
     let (mut connection, mut loop_device) = (None, None);

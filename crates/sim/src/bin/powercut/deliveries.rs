@@ -21,9 +21,6 @@ const SESSIONS: usize = 4;
 const ENOUGH: usize = 60;
 /// Messages that `sendmail` leaves before the daemon starts.
 const DROPPED: u64 = 2;
-/// No start takes this long.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The library that leaves out syncs.
 const FAULTS: &str = include_str!("../../../../postrider/tests/common/faults.c");
 
@@ -119,7 +116,7 @@ impl Deliveries {
             if is_off() {
                 return Ok(());
             }
-            if has_ended || begun.elapsed() > WAIT_TIMEOUT {
+            if has_ended || begun.elapsed() > crate::client::WAIT_TIMEOUT {
                 return Err("the daemon does not start on what the cut left".to_owned());
             }
             std::thread::park_timeout(Duration::from_millis(2));

@@ -1,4 +1,4 @@
-//! A block device whose power can be cut: until it is told to flush, it may keep what it was told to
+//! A block device whose power can be cut: until a flush it may keep what it was asked to
 //! write, lose it, or write it in any order, as disks with a cache do.
 //!
 //! Without power it fails every flush, so that nothing is called durable any more. Writes fail, too, but
@@ -19,7 +19,7 @@ const FAILING_WRITES: u32 = 64;
 pub(crate) enum Cut {
     /// With this write or flush, counted from the start.
     At(u64),
-    /// Right after this flush: what was told durable a moment ago is asked for.
+    /// Right after this flush: what has just been reported durable is read.
     AfterFlush(u64),
 }
 
@@ -93,7 +93,7 @@ impl Device {
 
     /// Returns the medium after the cut: all that was flushed, and of the rest any part. The size of that part
     /// differs from
-    /// cut to cut, as there are disks that write everything at once, and disks that write nothing until told.
+    /// cut to cut, as there are disks that write everything at once, and disks that write nothing until a flush.
     pub(crate) fn left(&self, rng: &mut Rng) -> Image {
         let state = self.state();
         let mut image = state.durable.clone();

@@ -34,7 +34,7 @@ const DESTROY: u32 = 38;
 
 /// Reads go past the kernel's cache.
 const OPEN_DIRECT: u32 = 1;
-/// Writes longer than a page, and up to a number of pages that is told.
+/// Writes longer than a page, up to a given number of pages.
 const CAPABILITIES: u32 = 1 << 5 | 1 << 22;
 const ENOSYS: i32 = 38;
 const HEADER_BYTES: usize = 40;

@@ -124,7 +124,7 @@ impl LoopMount {
         Ok(Self { folder, loop_device, device, fresh, _keeper: cleanup_process })
     }
 
-    /// Does what it is told on standard input, until nobody is there to tell it anything.
+    /// Executes commands from standard input until its end.
     pub(crate) fn run(kind: Kind) {
         let mount = match Self::new(kind) {
             Ok(mount) => mount,
