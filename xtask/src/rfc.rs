@@ -25,11 +25,32 @@ pub(crate) fn check() -> Done {
     Err(Failure(format!("rfc:\n  {}", faults.join("\n  "))))
 }
 
-/// Returns whether an identifier occurs in code, outside of comments.
+/// Returns whether the code defines a symbol: an item, a field or a variant.
 fn has_symbol(source: &str, symbol: &str) -> bool {
-    let code = source.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let mut words = code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
-    words.any(|word| word == symbol)
+    source.lines().map(|line| line.split("//").next().unwrap_or_default()).any(|line| defines(line, symbol))
+}
+
+const KEYWORDS: [&str; 9] =
+    ["fn", "struct", "enum", "const", "static", "mod", "trait", "type", "macro_rules"];
+
+fn defines(line: &str, symbol: &str) -> bool {
+    let words: Vec<&str> =
+        line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty()).collect();
+    if words.windows(2).any(|pair| KEYWORDS.contains(&pair[0]) && pair[1] == symbol) {
+        return true;
+    }
+    // A field or variant stands at the beginning of its line, and ends with a comma or opens its fields.
+    let line = line.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+    let Some(rest) = line.strip_prefix(symbol) else { return false };
+    let is_field = rest.starts_with(':') && !rest.starts_with("::");
+    // A reply of the table in `replies.rs`.
+    if rest.starts_with(" = ")
+        && symbol.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    {
+        return true;
+    }
+    let is_variant = rest == "," || rest.starts_with(" {") || rest.starts_with('(');
+    (is_field || is_variant) && (rest.ends_with(',') || rest.ends_with('{')) && !rest.contains("=>")
 }
 
 /// Checks the rows. `find` says whether a file has a symbol; `None` when there is no such file.
@@ -132,5 +153,12 @@ mod tests {
     fn a_symbol_in_a_comment_or_in_a_longer_word_is_none() {
         assert!(has_symbol("fn parse_mail() {}", "parse_mail"));
         assert!(!has_symbol("// parse_mail\nfn parse_mail_from() {}", "parse_mail"));
+        assert!(!has_symbol("let a = parse_mail();\nparse_mail(&text);\nKnown => {", "parse_mail"));
+        for line in
+            ["    Known,", "    Known { at: u8 },", "Known(u8),", "pub Known: u8,", "KNOWN = 250 2 . 0 . 0"]
+        {
+            assert!(defines(line, if line.starts_with("KNOWN") { "KNOWN" } else { "Known" }), "{line}");
+        }
+        assert!(!defines("Known => {", "Known") && !defines("Known(a) => b,", "Known"));
     }
 }
