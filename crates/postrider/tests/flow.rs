@@ -297,7 +297,7 @@ fn operators_end_some_recipients_of_a_message_and_the_others_are_delivered() {
         daemon.ask(&["queue", "count", "--recipient", "busy@*", "--status", "waiting"]) == "1\n"
     });
     let said = daemon.ask(&["queue", "delete", "--recipient", "spam@*"]);
-    assert_eq!(said, "1 message deleted for the recipients meant\n");
+    assert_eq!(said, "1 message deleted for the selected recipients\n");
     daemon.ask(&["queue", "bounce", "--recipient", "TYPO@b.test"]);
     until("the report is delivered", || !daemon.mailbox("me").is_empty());
     let report = fs::read_to_string(&daemon.mailbox("me")[0]).unwrap();

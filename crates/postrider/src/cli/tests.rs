@@ -110,7 +110,7 @@ fn whose_envelope_is_damaged_is_not_chosen_by_its_addresses() {
     assert_eq!(said, "2 messages due now\n");
     // It can be deleted as a whole, but nobody knows which recipient is which.
     let (exit, said) = run_line(&daemon, "postrider queue delete --destination mx:b.test").unwrap_err();
-    assert_eq!((exit, &*said), (Exit::DataErr, "1 message deleted for the recipients meant\n"));
+    assert_eq!((exit, &*said), (Exit::DataErr, "1 message deleted for the selected recipients\n"));
     assert_eq!(daemon.done().last().unwrap().1.id, QueueId(1));
 }
 
