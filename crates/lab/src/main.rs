@@ -1,37 +1,17 @@
 //! Postlab, the laboratory: loads, sinks, disk and store benches, statistics.
 
-mod address;
-mod bonnie;
-mod checksum;
-mod compat;
-mod delete_cost;
-mod disk;
-mod ipc;
-mod kv;
-mod limits;
-mod log_format;
 mod man;
-mod map_lookup;
-mod message_factory;
-mod output;
-mod postmark;
 mod qdir;
 mod report;
 mod reproduce;
-mod rounds;
 mod run;
-mod signals;
-mod sink;
-mod slots;
-mod source;
-mod spin;
-mod stat;
 mod syscalls;
-mod usage;
 
 use clap::{Parser, Subcommand};
-use disk::fsseq::Kind;
-use std::{io::Write as _, process::ExitCode};
+use iobench::{bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_format, map_lookup, postmark};
+use load::{address, compat, sink, source};
+use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, usage};
+use std::process::ExitCode;
 
 /// The laboratory for mail transfer agents
 #[derive(Debug, Parser)]
@@ -82,28 +62,8 @@ enum Verb {
     Stat(stat::StatArgs),
 }
 
-/// For the shell, where 1 says that a command found what should not be.
-pub(crate) const CANNOT: u8 = 2;
-
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Help and version are no errors; nothing can be done where neither can be printed.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(64) } else { ExitCode::SUCCESS };
-        }
-    };
-    limits::raise_files();
-    match output::guarded(|| run(cli.verb)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            // Nothing can be done where it cannot be printed.
-            let _ = writeln!(std::io::stderr(), "postlab: {error}");
-            ExitCode::from(CANNOT)
-        }
-    }
+    command::main(|cli: Cli| run(cli.verb))
 }
 
 /// Does what was asked; false where it found what should not be.

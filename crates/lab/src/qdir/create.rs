@@ -6,9 +6,11 @@ use super::{
     verdicts,
 };
 use crate::{
-    disk::{Scratch, device::Device},
+    arguments::arguments,
+    device::Device,
     rounds::{Figure, Progress},
-    run::{append, begin, machine::Machine, make_directory, scenario::arguments},
+    run::{append, begin, machine::Machine, make_directory},
+    scratch::Scratch,
     source::{Phase, Plan, SourceArgs, measure},
     stat::spread::shown,
     usage::Usage,

@@ -3,8 +3,10 @@
 
 use super::{DaemonArgs, Mta, enqueue, make_directories, peer::PeerArgs};
 use crate::{
-    disk::{Scratch, Times, device::Device},
+    device::Device,
+    disk::Times,
     rounds::{Figure, Progress, Rounds},
+    scratch::Scratch,
 };
 use clap::Args;
 use statrs::distribution::{ContinuousCDF as _, StudentsT};

@@ -2,8 +2,9 @@
 
 use super::{DaemonArgs, Mta, enqueue, make_directories, peer::PeerArgs};
 use crate::{
-    disk::{Scratch, device::Device},
+    device::Device,
     rounds::{Figure, Progress},
+    scratch::Scratch,
 };
 use clap::{Args, ValueEnum};
 use std::{

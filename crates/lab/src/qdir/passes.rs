@@ -5,9 +5,11 @@ use super::{
     order::QueuerunArgs,
 };
 use crate::{
-    disk::Scratch,
+    arguments::arguments,
     rounds::{Figure, Progress},
-    run::{append, begin, machine::Machine, make_directory, runner::Served, scenario::arguments},
+    run::{append, begin, machine::Machine, make_directory},
+    scratch::Scratch,
+    sink::served::Served,
     source::{Plan, SourceArgs, measure},
     stat::spread::shown,
 };

@@ -23,7 +23,7 @@ pub(super) fn text(cells: &[Cell], runs: &[Run]) -> Result<String, String> {
         for reference in references(cells, i) {
             let Some(theirs) = sample(reference) else { continue };
             let verdict = Verdict::new(&mine, &theirs, confidence);
-            let (n, of) = (mine.len(), theirs.len());
+            let (n, of) = (mine.count(), theirs.count());
             let said = if verdict.is_proven() {
                 let share = 100.0 / verdict.base;
                 format!("{:+.2} % ± {:.2} %", verdict.difference * share, verdict.margin * share)

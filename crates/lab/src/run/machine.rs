@@ -1,6 +1,6 @@
 //! The machine card that lies beside each result.
 
-use crate::disk::device::Device;
+use crate::device::Device;
 use rustix::system::uname;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs, path::Path, process::Command};

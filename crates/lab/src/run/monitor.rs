@@ -2,7 +2,7 @@
 
 use super::scenario::Mta;
 use crate::{
-    disk::device::{Device, Traffic},
+    device::{Device, Traffic},
     usage::{Usage, Watch, members},
 };
 use std::{

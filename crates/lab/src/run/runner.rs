@@ -7,7 +7,7 @@ use super::{
 use crate::{
     address::{Endpoint, Family},
     rounds::beside,
-    sink::{Sink, SinkArgs, SinkState},
+    sink::served::Served,
     source::{Plan, Report, measure},
     usage::Usage,
 };
@@ -23,10 +23,10 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -100,30 +100,6 @@ pub(crate) struct Run {
 const TICK: Duration = Duration::from_millis(10);
 /// For an MTA to listen once it was started.
 const START: Duration = Duration::from_secs(20);
-
-/// A sink that serves in this process.
-pub(crate) struct Served {
-    pub(crate) sink_state: Arc<SinkState>,
-    pub(crate) address: String,
-    thread: JoinHandle<Result<(), String>>,
-}
-
-impl Served {
-    /// On an address of its own, which it tells.
-    pub(crate) fn start(args: &SinkArgs) -> Result<Self, String> {
-        let sink = Sink::open(args)?;
-        let (sink_state, address) = (sink.state(), sink.address()?);
-        let (model, threads) = (args.model, args.threads.map(usize::from));
-        let thread = thread::spawn(move || sink.serve(model, threads));
-        Ok(Self { sink_state, address, thread })
-    }
-
-    /// Lets it end.
-    pub(crate) fn stop(self) -> Result<(), String> {
-        self.sink_state.stop();
-        self.thread.join().unwrap_or_else(|_| Err("the sink panicked".into()))
-    }
-}
 
 /// Does one run.
 pub(crate) fn run(case: &Case<'_>, stop: &AtomicBool) -> Result<Run, String> {

@@ -1,7 +1,8 @@
 //! A scenario: a short TOML file that says what is tried, and what it should show.
 
-use crate::{sink::SinkArgs, source::SourceArgs};
-use clap::Args;
+use load::{sink::SinkArgs, source::SourceArgs};
+use measure::arguments::arguments;
+
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -212,24 +213,6 @@ impl Scenario {
         let room = if options.split_whitespace().any(is_bound) { "" } else { "-m 20000" };
         arguments(&[room, &options, &self.sink.listen]).map_err(|e| format!("sink: {e}"))
     }
-}
-
-/// Reads texts as a command line of `T`, split where they have spaces.
-pub(crate) fn arguments<T: Args>(texts: &[&str]) -> Result<T, String> {
-    exactly(texts.iter().flat_map(|text| text.split_whitespace()))
-}
-
-/// Reads words as a command line of `T`; one may be empty, or have spaces.
-pub(crate) fn exactly<'w, T: Args>(words: impl IntoIterator<Item = &'w str>) -> Result<T, String> {
-    let command = T::augment_args(clap::Command::new("options").no_binary_name(true));
-    let matches = command.try_get_matches_from(words).map_err(first_line)?;
-    T::from_arg_matches(&matches).map_err(first_line)
-}
-
-#[allow(clippy::needless_pass_by_value)] // as map_err gives it
-fn first_line(error: clap::Error) -> String {
-    let text = error.to_string();
-    text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

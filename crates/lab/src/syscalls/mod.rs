@@ -38,7 +38,7 @@ pub(crate) struct SyscallsArgs {
     #[arg(short = 'm', long = "messages", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     messages: Option<u64>,
     /// Continue for this time after the command has ended, to count deferred work
-    #[arg(long, value_name = "SECONDS", value_parser = crate::sink::seconds_of)]
+    #[arg(long, value_name = "SECONDS", value_parser = measure::arguments::seconds_of)]
     then: Option<Duration>,
     /// The tracer [default: bpftrace where it works]
     #[arg(long, value_enum)]

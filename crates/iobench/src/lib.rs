@@ -1,0 +1,13 @@
+//! Benchmarks of disks, stores, sockets and maps.
+
+pub mod bonnie;
+pub mod delete_cost;
+pub mod disk;
+pub mod ipc;
+pub mod kv;
+pub mod log_format;
+pub mod map_lookup;
+mod message_factory;
+pub mod postmark;
+
+pub(crate) use measure::{device, limits, rounds, scratch, signals, usage};

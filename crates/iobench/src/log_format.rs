@@ -1,0 +1,173 @@
+//! `postlab log-format`: what it costs to write a line of the delivery log, in four ways. sendmail X found its
+//! own snprintf up to twice as slow as the system's.
+
+use crate::rounds::{Figure, Progress, Rounds};
+use clap::Args;
+use serde::Serialize;
+use std::{
+    hint::black_box,
+    io::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+/// Measure ways to format a line of a delivery log
+#[derive(Debug, Args)]
+pub struct LogFormatArgs {
+    /// Lines in each round
+    #[arg(short = 'n', value_name = "COUNT", default_value = "1000000", value_parser = clap::value_parser!(u32).range(1..))]
+    lines: u32,
+    #[command(flatten)]
+    rounds: Rounds,
+}
+
+/// The contents of a line.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    time: &'a str,
+    id: &'a str,
+    to: &'a str,
+    relay: &'a str,
+    delay_ms: u64,
+    code: u16,
+    text: &'a str,
+}
+
+type Method = (&'static str, fn(&mut Vec<u8>, &Line<'_>));
+
+const METHODS: [Method; 4] =
+    [("format!", by_string), ("write!", by_write), ("by hand", by_copying), ("serde_json", by_json)];
+
+/// Measures and prints.
+pub fn run(args: &LogFormatArgs) -> Result<(), String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    crate::signals::on_end({
+        let stop = stop.clone();
+        move || stop.store(true, Relaxed)
+    })?;
+    let progress = Progress::new("log-format", u64::from(args.rounds.count) * METHODS.len() as u64);
+    let mut figures = [const { (Figure::new(), Figure::new()) }; METHODS.len()];
+    // Round for round, so that noise meets all of them.
+    for _ in 0..args.rounds.count {
+        for ((_, method), (rate, cost)) in METHODS.iter().zip(&mut figures) {
+            if stop.load(Relaxed) {
+                break;
+            }
+            let seconds = measure(*method, args.lines);
+            rate.push(f64::from(args.lines) / seconds / 1e6);
+            cost.push(seconds * 1e9 / f64::from(args.lines));
+            progress.step();
+        }
+    }
+    drop(progress);
+    let hand = figures[2].1.median().unwrap_or_default();
+    println!("{:<12} {:>34} {:>34} {:>18}", "", "million lines/s", "ns a line", "to by hand");
+    for ((name, _), (rate, cost)) in METHODS.iter().zip(&figures) {
+        let ratio = cost.median().unwrap_or_default() / hand.max(1e-9);
+        println!("{name:<12} {rate:>34} {cost:>34} {ratio:>18.2}");
+    }
+    Ok(())
+}
+
+fn measure(method: fn(&mut Vec<u8>, &Line<'_>), lines: u32) -> f64 {
+    let mut out = Vec::with_capacity(512);
+    let begin = Instant::now();
+    for i in 0..lines {
+        out.clear();
+        let line = Line { delay_ms: u64::from(i), ..sample() };
+        method(&mut out, black_box(&line));
+        black_box(&out);
+    }
+    begin.elapsed().as_secs_f64()
+}
+
+fn sample() -> Line<'static> {
+    Line {
+        time: "2026-11-21T11:42:59.123456Z",
+        id: "01KA4T9W3M8Z",
+        to: "recipient@sink.test",
+        relay: "mx.sink.test[127.0.0.1]:25",
+        delay_ms: 12,
+        code: 250,
+        text: "2.0.0 Ok: \"queued\"",
+    }
+}
+
+fn by_string(out: &mut Vec<u8>, l: &Line<'_>) {
+    let line = format!(
+        "{} delivered id={} to=<{}> relay={} delay={}ms code={} text={:?}\n",
+        l.time, l.id, l.to, l.relay, l.delay_ms, l.code, l.text
+    );
+    out.extend_from_slice(line.as_bytes());
+}
+
+fn by_write(out: &mut Vec<u8>, l: &Line<'_>) {
+    // Writing to a vector cannot fail.
+    let _ = writeln!(
+        out,
+        "{} delivered id={} to=<{}> relay={} delay={}ms code={} text={:?}",
+        l.time, l.id, l.to, l.relay, l.delay_ms, l.code, l.text
+    );
+}
+
+fn by_copying(out: &mut Vec<u8>, l: &Line<'_>) {
+    let mut say = |text: &str| out.extend_from_slice(text.as_bytes());
+    say(l.time);
+    say(" delivered id=");
+    say(l.id);
+    say(" to=<");
+    say(l.to);
+    say("> relay=");
+    say(l.relay);
+    say(" delay=");
+    number(out, l.delay_ms);
+    out.extend_from_slice(b"ms code=");
+    number(out, l.code.into());
+    out.extend_from_slice(b" text=\"");
+    for byte in l.text.bytes() {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.extend_from_slice(b"\"\n");
+}
+
+fn number(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+fn by_json(out: &mut Vec<u8>, line: &Line<'_>) {
+    // A vector takes all, and nothing in a line is without a JSON form.
+    let _ = serde_json::to_writer(&mut *out, line);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_ways_write_the_same_line() {
+        let lines = [by_string, by_write, by_copying].map(|method| {
+            let mut out = Vec::new();
+            method(&mut out, &sample());
+            String::from_utf8(out).unwrap()
+        });
+        assert!(lines.iter().all(|line| *line == lines[0]), "{lines:#?}");
+        assert!(lines[0].contains("delay=12ms code=250 text=\"2.0.0 Ok: \\\"queued\\\"\"\n"));
+    }
+}

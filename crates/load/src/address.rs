@@ -1,0 +1,181 @@
+//! Addresses to listen on or to connect to: `[inet:][host]:port` or `unix:path`, as Postfix's tools take them.
+
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _},
+    path::PathBuf,
+    str::FromStr,
+};
+
+/// An endpoint as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Without a host: any.
+    Inet {
+        /// A name or an address.
+        host: Option<String>,
+        /// The TCP port.
+        port: u16,
+    },
+    /// The path of a UNIX socket.
+    Unix(PathBuf),
+}
+
+/// The address families that are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Family {
+    /// All addresses.
+    #[default]
+    Any,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+impl Endpoint {
+    /// Reads an endpoint; without a port it has `default_port`, if there is one.
+    pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err("unix: needs a path".into())
+            } else {
+                Ok(Self::Unix(path.into()))
+            };
+        }
+        let text = text.strip_prefix("inet:").unwrap_or(text);
+        let (host, port) =
+            match (text.strip_prefix('[').and_then(|t| t.split_once(']')), text.rsplit_once(':')) {
+                (Some((host, rest)), _) => (host, rest.strip_prefix(':')),
+                (None, Some((host, _))) if host.contains(':') => (text, None),
+                (None, Some((host, port))) => (host, Some(port)),
+                (None, None) => (text, None),
+            };
+        let port = match (port, default_port) {
+            (Some("smtp"), _) => 25,
+            (Some("lmtp"), _) => 24,
+            (Some(port), _) => port
+                .parse()
+                .ok()
+                .or_else(|| service(&std::fs::read_to_string("/etc/services").unwrap_or_default(), port))
+                .ok_or_else(|| format!("`{port}` is no port number, and no service of /etc/services"))?,
+            (None, Some(port)) => port,
+            (None, None) => return Err(format!("`{text}` has no port: write host:port")),
+        };
+        Ok(Self::Inet { host: (!host.is_empty()).then(|| host.to_owned()), port })
+    }
+
+    /// The socket addresses it stands for, all of them of the wanted family.
+    pub fn resolve(&self, family: Family) -> Result<Vec<SocketAddrAny>, String> {
+        match self {
+            Self::Unix(path) => {
+                let address = SocketAddrUnix::new(path).map_err(|e| format!("use {self}: {e}"))?;
+                Ok(vec![address.into()])
+            }
+            Self::Inet { host: None, port } => Ok(any(family, *port)),
+            Self::Inet { host: Some(host), port } => {
+                let found =
+                    (host.as_str(), *port).to_socket_addrs().map_err(|e| format!("look up {host}: {e}"))?;
+                let fits = |a: &SocketAddr| match family {
+                    Family::Any => true,
+                    Family::V4 => a.is_ipv4(),
+                    Family::V6 => a.is_ipv6(),
+                };
+                let addresses: Vec<SocketAddrAny> = found.filter(fits).map(Into::into).collect();
+                if addresses.is_empty() {
+                    return Err(format!("look up {host}: no address of the wanted family"));
+                }
+                Ok(addresses)
+            }
+        }
+    }
+}
+
+/// The TCP port of that name or alias (services(5)).
+fn service(services: &str, name: &str) -> Option<u16> {
+    services.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_ascii_whitespace();
+        let (official, port) = (words.next()?, words.next()?.strip_suffix("/tcp")?);
+        if official == name || words.any(|alias| alias == name) { port.parse().ok() } else { None }
+    })
+}
+
+fn any(family: Family, port: u16) -> Vec<SocketAddrAny> {
+    let v4: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+    let v6: IpAddr = Ipv6Addr::UNSPECIFIED.into();
+    let hosts: &[IpAddr] = match family {
+        Family::Any => &[v4, v6],
+        Family::V4 => &[v4],
+        Family::V6 => &[v6],
+    };
+    hosts.iter().map(|ip| SocketAddr::new(*ip, port).into()).collect()
+}
+
+/// The address of a peer, as people read it: without port.
+pub fn host_of(address: &SocketAddrAny) -> String {
+    match (address.address_family(), SocketAddr::try_from(address.clone())) {
+        (AddressFamily::UNIX, _) | (_, Err(_)) => "localhost".to_owned(),
+        (_, Ok(SocketAddr::V6(v6))) => {
+            v6.ip().to_ipv4_mapped().map_or(format!("ipv6:{}", v6.ip()), |v4| v4.to_string())
+        }
+        (_, Ok(SocketAddr::V4(v4))) => v4.ip().to_string(),
+    }
+}
+
+/// A socket's address, as people read it.
+pub fn shown(address: &SocketAddrAny) -> String {
+    match (SocketAddr::try_from(address.clone()), SocketAddrUnix::try_from(address.clone())) {
+        (Ok(inet), _) => inet.to_string(),
+        (_, Ok(unix)) => {
+            let path = unix.path_bytes().map(String::from_utf8_lossy);
+            format!("unix:{}", path.unwrap_or_default())
+        }
+        _ => "an unknown address".to_owned(),
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, None)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inet { host: Some(host), port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Inet { host, port } => write!(f, "{}:{port}", host.as_deref().unwrap_or("*")),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_found_by_its_name_or_alias() {
+        let services =
+            "# x 1/tcp\nsmtp\t\t25/tcp\t\tmail\nsubmission 587/udp\nsubmission\t587/tcp # mail x\n";
+        let ports = ["smtp", "mail", "submission", "x", "#", ""].map(|name| service(services, name));
+        assert_eq!(ports, [Some(25), Some(25), Some(587), None, None, None]);
+    }
+
+    #[test]
+    fn endpoints_are_read_as_postfix_writes_them() {
+        let inet = |host: &str, port| Ok(Endpoint::Inet { host: Some(host.into()), port });
+        assert_eq!(Endpoint::parse("inet:localhost:2525", None), inet("localhost", 2525));
+        assert_eq!(Endpoint::parse("[::1]:2525", None), inet("::1", 2525));
+        assert_eq!(Endpoint::parse("::1", Some(25)), inet("::1", 25));
+        assert_eq!(Endpoint::parse("mx.example", Some(25)), inet("mx.example", 25));
+        assert_eq!(Endpoint::parse(":25", None), Ok(Endpoint::Inet { host: None, port: 25 }));
+        assert_eq!(Endpoint::parse("unix:/a", None), Ok(Endpoint::Unix("/a".into())));
+        for bad in ["host", "host:99999", "host:no service", "unix:"] {
+            assert!(Endpoint::parse(bad, None).is_err(), "{bad}");
+        }
+    }
+}

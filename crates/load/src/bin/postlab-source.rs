@@ -1,0 +1,16 @@
+//! `postlab-source`: `postlab source` by itself, without the rest of the laboratory.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Send mail, and measure
+#[derive(Debug, Parser)]
+#[command(name = "postlab-source", version)]
+struct Cli {
+    #[command(flatten)]
+    args: load::source::SourceArgs,
+}
+
+fn main() -> ExitCode {
+    measure::command::main(|cli: Cli| load::source::run(&cli.args))
+}

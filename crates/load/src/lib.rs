@@ -1,0 +1,11 @@
+//! Load generators: the source and the sink, and the tools of 2002–2005 in front of the source.
+
+pub mod address;
+mod checksum;
+pub mod compat;
+pub mod sink;
+mod slots;
+pub mod source;
+mod spin;
+
+pub(crate) use measure::{arguments, rounds, signals, usage};

@@ -1,0 +1,210 @@
+//! The measurements of a source: times by phase, and failures by kind. Each loop has its own; they are added
+//! at the end.
+
+use hdrhistogram::Histogram;
+use smtp::client::ExpectedReply;
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+/// A phase that is timed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub enum Phase {
+    /// TCP's handshake.
+    Connect,
+    /// From the connection to the greeting.
+    Banner,
+    /// EHLO, HELO or LHLO.
+    Hello,
+    /// STARTTLS with its handshake.
+    Tls,
+    /// MAIL.
+    Mail,
+    /// RCPT, each.
+    Rcpt,
+    /// DATA up to 354.
+    Data,
+    /// From the end of the content to its reply.
+    Final,
+    /// RSET.
+    Rset,
+    /// QUIT.
+    Quit,
+    /// A whole message that was taken, from when it was due.
+    Message,
+}
+
+impl Phase {
+    /// In the order a session walks them.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Connect,
+        Self::Banner,
+        Self::Hello,
+        Self::Tls,
+        Self::Mail,
+        Self::Rcpt,
+        Self::Data,
+        Self::Final,
+        Self::Rset,
+        Self::Quit,
+        Self::Message,
+    ];
+}
+
+impl From<ExpectedReply> for Phase {
+    fn from(awaited: ExpectedReply) -> Self {
+        match awaited {
+            ExpectedReply::Greeting => Self::Banner,
+            ExpectedReply::Hello => Self::Hello,
+            ExpectedReply::StartTls => Self::Tls,
+            ExpectedReply::Mail => Self::Mail,
+            ExpectedReply::Rcpt => Self::Rcpt,
+            ExpectedReply::Data => Self::Data,
+            ExpectedReply::Final => Self::Final,
+            ExpectedReply::Reset => Self::Rset,
+            ExpectedReply::Quit => Self::Quit,
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Connect => "connect",
+            Self::Banner => "banner",
+            Self::Hello => "hello",
+            Self::Tls => "tls",
+            Self::Mail => "MAIL",
+            Self::Rcpt => "RCPT",
+            Self::Data => "DATA",
+            Self::Final => "final",
+            Self::Rset => "RSET",
+            Self::Quit => "QUIT",
+            Self::Message => "message",
+        })
+    }
+}
+
+/// The cause of a failure.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// A reply of 400 or more.
+    Refused(u16),
+    /// The server closed, or the network broke.
+    Lost,
+    /// Nobody listens, or the queue of the one who does is full.
+    Reset,
+    /// No answer in time.
+    Timeout,
+    /// Connecting failed, by the system's word for it.
+    System(String),
+    /// The server does not speak SMTP, or offers too little for the message.
+    Protocol(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(code) => write!(f, "{code}"),
+            Self::Lost => f.write_str("lost connection"),
+            Self::Reset => f.write_str("connection refused"),
+            Self::Timeout => f.write_str("timeout"),
+            Self::System(why) | Self::Protocol(why) => f.write_str(why),
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct SourceCounts {
+    times: Vec<Histogram<u64>>,
+    pub(crate) faults: BTreeMap<(Phase, Fault), u64>,
+    pub(crate) connections: u64,
+    /// Messages the server took, for one recipient at least.
+    pub(crate) sent: u64,
+    pub(crate) failed: u64,
+    pub(crate) recipients: u64,
+    /// Of messages that were taken for others.
+    pub(crate) recipients_refused: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) bytes_in: u64,
+}
+
+/// Longer times are counted as this.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// The resolution in nanoseconds.
+const FINEST_NS: u64 = 100;
+
+impl Default for SourceCounts {
+    fn default() -> Self {
+        let empty = || {
+            let made = Histogram::new_with_bounds(FINEST_NS, LONGEST.as_nanos() as u64, 3);
+            made.unwrap_or_else(|_| unreachable!("the bounds are constant and good"))
+        };
+        Self {
+            times: Phase::ALL.iter().map(|_| empty()).collect(),
+            faults: BTreeMap::new(),
+            connections: 0,
+            sent: 0,
+            failed: 0,
+            recipients: 0,
+            recipients_refused: 0,
+            bytes_out: 0,
+            bytes_in: 0,
+        }
+    }
+}
+
+impl SourceCounts {
+    /// One phase took so long.
+    pub(crate) fn took(&mut self, phase: Phase, time: Duration) {
+        self.times[phase as usize].saturating_record(time.as_nanos() as u64);
+    }
+
+    /// Something failed.
+    pub(crate) fn failed_in(&mut self, phase: Phase, fault: Fault) {
+        *self.faults.entry((phase, fault)).or_default() += 1;
+    }
+
+    /// All times of a phase, in nanoseconds.
+    pub(crate) fn times(&self, phase: Phase) -> &Histogram<u64> {
+        &self.times[phase as usize]
+    }
+
+    /// Adds another loop's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.times.iter_mut().zip(&other.times) {
+            // Both have the same bounds.
+            let _ = mine.add(theirs);
+        }
+        for (kind, count) in &other.faults {
+            *self.faults.entry(kind.clone()).or_default() += count;
+        }
+        self.connections += other.connections;
+        self.sent += other.sent;
+        self.failed += other.failed;
+        self.recipients += other.recipients;
+        self.recipients_refused += other.recipients_refused;
+        self.bytes_out += other.bytes_out;
+        self.bytes_in += other.bytes_in;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_loops_add_up() {
+        let (mut a, mut b) = (SourceCounts::default(), SourceCounts::default());
+        a.took(Phase::Mail, Duration::from_micros(10));
+        b.took(Phase::Mail, Duration::from_micros(30));
+        b.failed_in(Phase::Rcpt, Fault::Refused(450));
+        a.failed_in(Phase::Rcpt, Fault::Refused(450));
+        b.sent = 2;
+        a.add(&b);
+        assert_eq!((a.times(Phase::Mail).len(), a.sent), (2, 2));
+        assert_eq!(a.faults[&(Phase::Rcpt, Fault::Refused(450))], 2);
+        assert!((29_900..30_100).contains(&a.times(Phase::Mail).max()));
+    }
+}

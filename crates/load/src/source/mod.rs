@@ -1,0 +1,98 @@
+//! `postlab source`: sends mail, with every message of Postfix's smtp-source(1), and measures.
+//!
+//! [`session`] decides what one session does next, [`client_session`] speaks for it, [`event`] drives many.
+//! Read first: [`session::Session::turn`] and [`event::Loop`].
+
+mod args;
+mod client;
+mod counts;
+mod event;
+mod line;
+mod plan;
+mod report;
+mod session;
+mod setup;
+mod template;
+mod tls;
+mod transcript;
+
+pub use args::SourceArgs;
+
+use crate::{
+    rounds::{Progress, beside},
+    usage::cpu_time,
+};
+pub use counts::Phase;
+use counts::SourceCounts;
+pub use plan::Plan;
+pub use report::{Report, Times};
+use setup::Setup;
+use std::{
+    io,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Sends everything, prints the result; true if all went well.
+pub fn run(args: &SourceArgs) -> Result<bool, String> {
+    let setup = args.setup()?;
+    let plan = Arc::new(Plan::new(args.messages, args.rate, Instant::now()));
+    crate::signals::on_end({
+        let plan = plan.clone();
+        move || plan.stop()
+    })?;
+    let report = watched(args, &setup, &plan)?;
+    if args.counter {
+        println!();
+    }
+    if args.json {
+        println!("{}", serde_json::to_string(&report).map_err(|e| format!("print the result: {e}"))?);
+    } else {
+        print!("{}", report.text(args.percentiles));
+    }
+    let refusals_only = report.failures.keys().all(|kind| kind.ends_with(|c: char| c.is_ascii_digit()));
+    let all_taken = report.messages_failed == 0 && report.recipients_refused == 0;
+    Ok(all_taken || (args.refusals_are_fine && refusals_only))
+}
+
+/// Measures, and shows how far it is, unless -c does.
+fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
+    if args.counter {
+        return measure(args, setup, plan);
+    }
+    let progress = Progress::new("send", args.messages);
+    beside(LOOK, || progress.at(plan.progress().0), || measure(args, setup, plan))
+}
+
+/// Between two looks at how far it is.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// One loop a thread, the sessions dealt out among them.
+pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, String> {
+    let sessions = args.sessions as usize;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or(cores.div_ceil(2), usize::from).min(sessions);
+    let share = |i: usize| sessions / threads + usize::from(i < sessions % threads);
+    let send = |i: usize| {
+        let sent = event::Loop::new(setup, plan, share(i)).and_then(event::Loop::run);
+        sent.map_err(|e| {
+            plan.stop();
+            format!("send mail: {}", io::Error::from(e))
+        })
+    };
+    let cpu = cpu_time();
+    let all_counts: Vec<Result<SourceCounts, String>> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|i| scope.spawn(move || send(i))).collect();
+        let mine = send(0);
+        let theirs = others.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a loop panicked".into())));
+        std::iter::once(mine).chain(theirs).collect()
+    });
+    let elapsed = plan.begin().elapsed();
+    let mut all = SourceCounts::default();
+    for counts in all_counts {
+        all.add(&counts?);
+    }
+    let (done, count) = plan.progress();
+    Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))
+}

@@ -1,0 +1,102 @@
+//! Settings that all sessions of a source share; they do not change.
+
+use super::{client::Style, template::MessageTemplate, transcript::Transcript};
+use rustix::net::SocketAddrAny;
+use rustls::{ClientConfig, pki_types::ServerName};
+use smtp::client::ClientSettings;
+use std::{
+    io::Write as _,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// Between two messages of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// -w
+    Fixed(Duration),
+    /// -R: anything from nothing to this.
+    Random(Duration),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Setup {
+    /// Before a loop sleeps, it looks for so long.
+    pub(crate) spin: Duration,
+    pub(crate) client: ClientSettings,
+    pub(crate) style: Style,
+    /// Send the next message over the same connection (-d).
+    pub(crate) keeps: bool,
+    /// And so often at most: a random number up to this for each connection.
+    pub(crate) per_connection: Option<u32>,
+    /// The percentage of connections with TLS.
+    pub(crate) tls_percent: u8,
+    /// TLS before the first message, by STARTTLS.
+    pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// For each answer.
+    pub(crate) timeout: Duration,
+    /// Attempts at a connection that is reset (-C).
+    pub(crate) connect_tries: u32,
+    pub(crate) template: MessageTemplate,
+    pub(crate) window_bytes: Option<usize>,
+    pub(crate) rest: Option<Rest>,
+    pub(crate) shows_count: bool,
+    pub(crate) transcript: Transcript,
+    /// Addresses from which connections are made; they take turns. None: as the system likes.
+    pub(crate) locals: Vec<IpAddr>,
+    pub(crate) next_local: AtomicUsize,
+    pub(crate) addresses: Vec<SocketAddrAny>,
+    pub(crate) next_address: AtomicUsize,
+}
+
+impl Setup {
+    /// Returns the number of the next connection: the server's addresses take turns, and the attempts of one go through all.
+    pub(crate) fn next_turn(&self) -> usize {
+        if self.addresses.len() > 1 { self.next_address.fetch_add(1, Relaxed) } else { 0 }
+    }
+
+    /// The address of that turn.
+    pub(crate) fn address(&self, turn: usize) -> &SocketAddrAny {
+        &self.addresses[turn % self.addresses.len()]
+    }
+
+    /// Returns the largest number of messages for a new connection.
+    pub(crate) fn messages_on_connection(&self) -> u32 {
+        self.per_connection.map_or(u32::MAX, |most| fastrand::u32(1..=most))
+    }
+
+    /// Does a new connection use TLS?
+    pub(crate) fn wants_tls(&self) -> bool {
+        self.tls.is_some() && (self.tls_percent >= 100 || fastrand::u8(..100) < self.tls_percent)
+    }
+
+    /// Returns the local address of the next connection.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let next = self.next_local.fetch_add(1, Relaxed);
+        let address = self.locals.get(next % self.locals.len().max(1))?;
+        Some(SocketAddr::new(*address, 0))
+    }
+
+    /// Returns the length of a session's pause.
+    pub(crate) fn rest(&self) -> Option<Duration> {
+        self.rest.map(|rest| match rest {
+            Rest::Fixed(time) => time,
+            Rest::Random(most) => most.mul_f64(fastrand::f64()),
+        })
+    }
+
+    /// The running counter of -c.
+    pub(crate) fn show_done(&self, count: u64) {
+        if self.shows_count {
+            let mut out = std::io::stdout().lock();
+            // Nothing can be done where nobody can see it.
+            let _ = write!(out, "{count}\r");
+            let _ = out.flush();
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Parts that all measurements share: repeated rounds, statistics, the resources of processes, signals, output, and the
+//! limits of the machine.
+
+pub mod arguments;
+pub mod command;
+pub mod device;
+pub mod limits;
+pub mod output;
+pub mod rounds;
+pub mod scratch;
+pub mod signals;
+pub mod stat;
+pub mod usage;

@@ -1,0 +1,139 @@
+//! Repeats of a measurement: a single run says nothing of its spread.
+
+use crate::stat::spread::Spread;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+/// The number of measurements.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Rounds {
+    /// The number of rounds; figures are the median, the smallest and the largest
+    #[arg(long = "rounds", value_name = "COUNT", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub count: u32,
+}
+
+/// The progress of a measurement, and the time that is left; shown on a terminal from the third second on.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+    begin: Instant,
+}
+
+/// Longest measurement that needs no bar.
+const SHORT: Duration = Duration::from_secs(2);
+
+impl Progress {
+    /// Of `total` steps.
+    pub fn new(what: &'static str, total: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {eta} left");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(what);
+        Self { bar, begin: Instant::now() }
+    }
+
+    /// So many are done.
+    pub fn at(&self, done: u64) {
+        self.bar.set_position(done);
+        if self.bar.is_hidden() && self.begin.elapsed() > SHORT {
+            // It stays hidden where standard error is no terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
+        }
+    }
+
+    /// One more is done.
+    pub fn step(&self) {
+        self.at(self.bar.position() + 1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Works, and looks at it every so often meanwhile.
+pub fn beside<T>(every: Duration, mut look: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let looker = scope.spawn(|| {
+            while !over.load(Relaxed) {
+                look();
+                thread::park_timeout(every);
+            }
+        });
+        // Also of a work that panics: the scope waits for the looker in any case.
+        let _end = End(&over, looker.thread());
+        work()
+    })
+}
+
+struct End<'a>(&'a AtomicBool, &'a Thread);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+        // A work of milliseconds shall not wait for the next look.
+        self.1.unpark();
+    }
+}
+
+/// One figure's repeats.
+#[derive(Debug, Clone, Default)]
+pub struct Figure(Vec<f64>);
+
+impl Figure {
+    /// Not measured yet.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Measured once more.
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The one in the middle; nothing of nothing.
+    pub fn median(&self) -> Option<f64> {
+        Spread::of(self.0.iter().copied()).map(|s| s.median)
+    }
+}
+
+/// `1234 (1100–1300, N=3)`
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Spread::of(self.0.iter().copied()) {
+            Some(spread) => f.pad(&spread.text_of(self.0.len())),
+            None => f.pad("-"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_ends_with_the_work_also_where_that_panics() {
+        let mut looks = 0;
+        assert_eq!(beside(Duration::from_secs(3600), || looks += 1, || 7), 7);
+        let work = || beside(Duration::from_secs(3600), || {}, || std::panic::resume_unwind(Box::new("x")));
+        assert!(std::panic::catch_unwind(work).is_err());
+    }
+
+    #[test]
+    fn a_figure_carries_its_spread_and_count() {
+        let mut figure = Figure::default();
+        assert_eq!(format!("{figure:>3}"), "  -");
+        [3.0, 1.0, 200.0].iter().for_each(|value| figure.push(*value));
+        assert_eq!(figure.to_string(), "3.00 (1.00–200, N=3)");
+        assert_eq!(figure.median(), Some(3.0));
+    }
+}

@@ -1,0 +1,54 @@
+//! Ctrl-C and SIGTERM: what was measured so far is kept.
+
+use std::{
+    io,
+    process::{Child, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Calls `end` at the first signal; a second one ends the process at once.
+pub fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("watch for signals: {e}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
+    let (mut interrupt, mut terminate) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)
+    };
+    std::thread::spawn(move || {
+        let next = async || tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} };
+        let mut next = next;
+        runtime.block_on(next());
+        end();
+        runtime.block_on(next());
+        std::process::exit(130);
+    });
+    Ok(())
+}
+
+/// Asks a program of ours to end, as Ctrl-C does.
+pub fn end(child: &Child) {
+    if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
+        // It may be gone already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+/// Between two looks at whether a program has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Waits for a program of ours. Ctrl-C reaches it with us, SIGTERM only us: once `stop` says so, it is asked to end.
+pub fn wait(child: &mut Child, stop: &AtomicBool) -> io::Result<ExitStatus> {
+    let mut is_told = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if stop.load(Relaxed) && !std::mem::replace(&mut is_told, true) {
+            end(child);
+        }
+        thread::sleep(LOOK);
+    }
+}
