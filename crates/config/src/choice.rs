@@ -157,7 +157,7 @@ choice! {
 }
 
 words! {
-    SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\" and \"deadline\"" {
+    SortOrder: "one of \"fair\", \"none\", \"priority\", \"filename\", \"host\", \"modification\", \"random\", \"time\", \"deadline\" and \"smallest\"" {
         Fair = "fair",
         None = "none",
         Priority = "priority",
@@ -167,6 +167,7 @@ words! {
         Random = "random",
         Time = "time",
         Deadline = "deadline",
+        Smallest = "smallest",
     }
 }
 

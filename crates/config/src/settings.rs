@@ -383,7 +383,8 @@ section! {
         /// Order of the due messages for one destination: `fair` and `none` in the order in which
         /// they became due (`fair` lets small messages overtake bulk), `priority` by Sendmail's formula,
         /// `filename` by queue id, `modification` (unchanged for the longest time), `random`, `time` (oldest),
-        /// `deadline` (soonest to expire), `host` by destination (within one destination: no order).
+        /// `deadline` (soonest to expire), `smallest`, `host` by destination, which is the next hop (within one
+        /// destination: no order).
         /// Destinations always take turns.
         order: SortOrder = "\"fair\"",
     }

@@ -3,7 +3,7 @@
 use crate::Millis;
 use std::{fmt, str::FromStr};
 
-/// The orders of Sendmail's `QueueSortOrder`, and two more. In the daemon an order holds among the messages for one
+/// The orders of Sendmail's `QueueSortOrder`, and three more. In the daemon an order holds among the messages for one
 /// destination; between destinations scheduling is fair. A queue run sorts everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortOrder {
@@ -16,7 +16,7 @@ pub enum SortOrder {
     Priority,
     /// By queue id.
     Filename,
-    /// By destination.
+    /// By destination, which is the next hop.
     Host,
     /// The longest unchanged first: by acceptance, or by when the next attempt was due.
     Modification,
@@ -26,9 +26,11 @@ pub enum SortOrder {
     Time,
     /// By expiry, soonest first.
     Deadline,
+    /// By the size of the content, smallest first.
+    Smallest,
 }
 
-const NAMES: [(SortOrder, &str); 9] = [
+const NAMES: [(SortOrder, &str); 10] = [
     (SortOrder::Fair, "fair"),
     (SortOrder::None, "none"),
     (SortOrder::Priority, "priority"),
@@ -38,6 +40,7 @@ const NAMES: [(SortOrder, &str); 9] = [
     (SortOrder::Random, "random"),
     (SortOrder::Time, "time"),
     (SortOrder::Deadline, "deadline"),
+    (SortOrder::Smallest, "smallest"),
 ];
 
 /// The fields of a message that sort orders use.
@@ -102,6 +105,7 @@ impl SortOrder {
             Self::Random => (facts.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1) as i64,
             // All messages have the same lifetime.
             Self::Time | Self::Deadline => facts.arrived,
+            Self::Smallest => clamped(facts.size_bytes),
         }
     }
 }
@@ -147,6 +151,12 @@ mod tests {
         assert!(key(facts(1, 50_000, 0, 0)) < key(facts(2, 100, 1, 0)));
         let many = SortFacts { recipient_count: 3, ..facts(1, 100, 0, 0) };
         assert_eq!(key(many), 100 + 90_000);
+    }
+
+    #[test]
+    fn smallest_looks_at_the_size_alone() {
+        let key = |f: SortFacts| SortOrder::Smallest.key(&f);
+        assert!(key(facts(2, 100, 9, 9)) < key(facts(1, 101, 0, 0)));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) enum Order {
     Time,
     /// In the order of the directory
     None,
-    /// By the size of the content; not with --mta
+    /// By the size of the content
     Smallest,
     /// Small messages before bulk; with --mta only
     Fair,

@@ -17,8 +17,18 @@ use serde::{Deserialize, Serialize};
 use std::{fs::File, path::Path, process::Command, time::Instant};
 
 /// `postrider queue run`'s orders.
-const ORDERS: [&str; 9] =
-    ["priority", "filename", "host", "modification", "random", "time", "none", "fair", "deadline"];
+const ORDERS: [&str; 10] = [
+    "priority",
+    "filename",
+    "host",
+    "modification",
+    "random",
+    "time",
+    "none",
+    "fair",
+    "deadline",
+    "smallest",
+];
 /// The fill of a queue needs no sync for each message.
 const FILLERS: u32 = 50;
 const LENGTH: u32 = 1024;

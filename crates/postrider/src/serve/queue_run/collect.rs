@@ -109,7 +109,11 @@ pub(super) fn read(
 /// Or does the name of its file, and when that was written, say all?
 fn needs_envelopes(order: SortOrder) -> bool {
     match order {
-        SortOrder::Priority | SortOrder::Host | SortOrder::Time | SortOrder::Deadline => true,
+        SortOrder::Priority
+        | SortOrder::Host
+        | SortOrder::Time
+        | SortOrder::Deadline
+        | SortOrder::Smallest => true,
         SortOrder::Fair
         | SortOrder::None
         | SortOrder::Filename
