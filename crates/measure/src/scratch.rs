@@ -19,6 +19,8 @@ pub struct Scratch {
 impl Scratch {
     /// A new directory in `parent`, and an ear for Ctrl-C.
     pub fn new(parent: &Path) -> Result<Self, String> {
+        // Programs that are started there may have another current directory.
+        let parent = fs::canonicalize(parent).map_err(|e| format!("find {}: {e}", parent.display()))?;
         let path = parent.join(format!("postlab-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&path).map_err(|e| format!("create {}: {e}", path.display()))?;
         let scratch = Self { path, stop: Arc::default() };

@@ -12,7 +12,7 @@ use std::{
     io::{self, Read as _},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -59,6 +59,8 @@ pub(super) struct Counters {
 pub(super) struct Home {
     binary: PathBuf,
     pub(super) path: PathBuf,
+    /// The directory of the sockets: the path of a socket has at most 107 octets (unix(7)), that of a disk may be longer.
+    sockets: tempfile::TempDir,
     /// Queues so far that were left behind.
     left: AtomicU32,
     /// Bound and not listening: who connects is refused, now and as long as this lives.
@@ -92,7 +94,9 @@ impl Home {
         } else {
             binary
         };
-        Ok(Self { binary, path, left: AtomicU32::new(0), refusing: hop.1, _refusing: hop.0 })
+        let sockets = tempfile::Builder::new().prefix("postlab-").tempdir();
+        let sockets = sockets.map_err(|e| format!("make a directory for sockets: {e}"))?;
+        Ok(Self { binary, path, sockets, left: AtomicU32::new(0), refusing: hop.1, _refusing: hop.0 })
     }
 
     /// Says where mail waits, and where it goes: by default nowhere.
@@ -108,8 +112,11 @@ impl Home {
         let text = format!(
             "hostname = \"postrider.test\"\ndata_dir = {data:?}\n\n[[listen]]\naddress = \"{endpoint}\"\ntls = \"off\"\n\n\
              [[route]]\ndomains = [\"*\"]\nsmarthost = \"{hop}\"\ntls = \"off\"\n\n\
-             [inbound]\nmax_sessions = 20000\nshutdown_timeout = \"1s\"\n\n[spool]\n{backend}\n\n[log]\nfile = {:?}\n",
-            self.path.join("mail.log")
+             [inbound]\nmax_sessions = 20000\nshutdown_timeout = \"1s\"\n\n[spool]\n{backend}\n\n[log]\nfile = {:?}\n\n\
+             [control]\nsocket = {:?}\nsubmit_socket = {:?}\n",
+            self.path.join("mail.log"),
+            self.sockets.path().join("control.sock"),
+            self.sockets.path().join("submit.sock"),
         );
         let config = self.config();
         fs::write(&config, text).map_err(|e| format!("write {}: {e}", config.display()))?;
@@ -160,6 +167,18 @@ impl Home {
         format!("run {}: {error}; name it with --binary or $POSTRIDER", self.binary.display())
     }
 
+    /// Returns the reason why a started program is no daemon that listens.
+    fn no_daemon(&self, ended: Option<ExitStatus>, said: &str) -> String {
+        let binary = self.binary.display();
+        match ended {
+            Some(status) if said.is_empty() => {
+                format!("start {binary}: it ended without a message ({status}); is it postrider?")
+            }
+            Some(_) => format!("start {binary}: {said}"),
+            None => format!("start {binary}: it does not listen after {} s", WAIT_TIMEOUT.as_secs()),
+        }
+    }
+
     /// Starts it; it listens when this returns.
     pub(super) fn start(&self, spool: Spool) -> Result<Daemon<'_>, String> {
         let endpoint = self.configure(spool, None)?;
@@ -180,7 +199,7 @@ impl Home {
                 if let Some(stderr) = stderr.as_mut().filter(|_| ended.is_some()) {
                     let _ = stderr.read_to_string(&mut said);
                 }
-                return Err(format!("start postrider: it does not listen. {}", said.trim()));
+                return Err(self.no_daemon(ended, said.trim()));
             }
             thread::sleep(LOOK);
         }

@@ -85,6 +85,9 @@ pub(crate) fn run(args: &QueuedirsArgs) -> Result<(), String> {
     if args.mta.is_some() {
         return super::create::run(args);
     }
+    if args.slope && args.messages < 4 * POINT {
+        return Err(format!("--slope needs -m {} or more: a point is {POINT} messages", 4 * POINT));
+    }
     let device = Device::below(&args.directory)?;
     let scratch = Scratch::new(&args.directory)?;
     // Queues stay until the end: for a minute ext4 looks at every inode of a file that was removed before it takes
