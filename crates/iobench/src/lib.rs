@@ -5,6 +5,7 @@ pub mod delete_cost;
 pub mod disk;
 pub mod ipc;
 pub mod kv;
+pub mod log_buffering;
 pub mod log_format;
 pub mod map_lookup;
 mod message_factory;

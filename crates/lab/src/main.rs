@@ -8,7 +8,9 @@ mod run;
 mod syscalls;
 
 use clap::{Parser, Subcommand};
-use iobench::{bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_format, map_lookup, postmark};
+use iobench::{
+    bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
+};
 use load::{address, compat, sink, source};
 use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, usage};
 use std::process::ExitCode;
@@ -39,6 +41,7 @@ enum Verb {
     Bonnie(bonnie::BonnieArgs),
     Ipc(ipc::IpcArgs),
     MapLookup(map_lookup::MapLookupArgs),
+    LogBuffering(log_buffering::LogBufferingArgs),
     LogFormat(log_format::LogFormatArgs),
     Dd(disk::dd::DdArgs),
     Queuedirs(qdir::dirs::QueuedirsArgs),
@@ -77,6 +80,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Bonnie(args) => bonnie::run(&args).map(|()| true),
         Verb::Ipc(args) => ipc::run(&args).map(|()| true),
         Verb::MapLookup(args) => map_lookup::run(&args).map(|()| true),
+        Verb::LogBuffering(args) => log_buffering::run(&args).map(|()| true),
         Verb::LogFormat(args) => log_format::run(&args).map(|()| true),
         Verb::Dd(args) => disk::dd::run(&args).map(|()| true),
         Verb::Queuedirs(args) => qdir::dirs::run(&args).map(|()| true),

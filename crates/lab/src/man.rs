@@ -117,6 +117,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ("postlab-bonnie", &[("postlab bonnie -d /var/spool -n 16:10k:0", "Run Bonnie++'s file tests.")]),
     ("postlab-ipc", &[("postlab ipc", "Measure sockets, pipes and shared memory.")]),
     ("postlab-map-lookup", &[("postlab map-lookup", "Measure maps in the process and behind a socket.")]),
+    (
+        "postlab-log-buffering",
+        &[("postlab log-buffering /var/log", "Compare line and block buffering of a log.")],
+    ),
     ("postlab-log-format", &[("postlab log-format", "Measure what formatting a log line costs.")]),
     (
         "postlab-dd",

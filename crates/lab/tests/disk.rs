@@ -22,6 +22,7 @@ fn each_measurement_reports_and_cleans_up() {
     for (arguments, words) in [
         (&["readwrite", "-f", "5", "-p", "3"][..], "15 files in "),
         (&["readwrite", "-s", "-f", "3", "-p", "2", "--rounds", "2"], "12 times, p50 "),
+        (&["log-buffering", "-n", "2000", "--rounds", "2"], "queue "),
         (&["fsperf1", "20", "5"], "20 operations on 5 files in "),
         (&["fsperf1", "-c", "-r", "-h", "1", "--rounds", "2", "12", "4"], "24 times, p50 "),
         (&["fsseq1", "-C", "10", "-f", "-n", "20", "--rounds", "2"], "24 octets: C=10 is "),

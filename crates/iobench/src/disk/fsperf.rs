@@ -30,9 +30,9 @@ pub struct FsperfArgs {
     /// Do not sync
     #[arg(short = 'S')]
     no_sync: bool,
-    /// Octets written by each operation
-    #[arg(short = 's', value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
-    size: u32,
+    /// Kilobytes (1024 octets) written by each operation, as in the original
+    #[arg(short = 's', value_name = "KB", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1 << 14))]
+    size_kb: u32,
     /// Levels of directories, 00 to 99 each
     #[arg(short = 'h', value_name = "LEVELS", default_value = "0", value_parser = clap::value_parser!(u8).range(0..=2))]
     levels: u8,
@@ -50,6 +50,13 @@ pub struct FsperfArgs {
     /// A directory on the disk to measure
     #[arg(default_value = ".")]
     directory: PathBuf,
+}
+
+impl FsperfArgs {
+    /// The content of a file.
+    fn text(&self) -> Vec<u8> {
+        vec![b'x'; self.size_kb as usize * 1024]
+    }
 }
 
 /// Measures and prints.
@@ -72,7 +79,7 @@ pub fn run(args: &FsperfArgs) -> Result<(), String> {
         fs::remove_dir_all(&directory).map_err(|e| format!("remove {}: {e}", directory.display()))?;
     }
     drop(progress);
-    println!("operations a second: {rates}");
+    println!("operations a second: {rates}, each of {} KB", args.size_kb);
     print!("{}", syncs.line("fsync"));
     println!(
         "Durability: {}",
@@ -96,7 +103,7 @@ fn round(
 ) -> Result<(u32, f64), String> {
     let paths: Vec<PathBuf> = (0..args.files).map(|i| directory.join(name(i, args.levels))).collect();
     prepare(args, &paths)?;
-    let text = vec![b'x'; args.size as usize];
+    let text = args.text();
     let begin = Instant::now();
     let mut done = 0;
     for i in 0..args.operations {
@@ -126,8 +133,7 @@ fn prepare(args: &FsperfArgs, paths: &[PathBuf]) -> Result<(), String> {
     }
     if args.populate || !args.create {
         for path in paths {
-            let text = vec![b'x'; args.size as usize];
-            fs::write(path, text).map_err(|e| format!("create {}: {e}", path.display()))?;
+            fs::write(path, args.text()).map_err(|e| format!("create {}: {e}", path.display()))?;
         }
         // What was made before the clock starts shall not be written while it runs.
         rustix::fs::sync();
@@ -159,6 +165,16 @@ fn operate(args: &FsperfArgs, path: &Path, is_old: bool, text: &[u8], syncs: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_in_kilobytes_as_in_the_original() {
+        let args = measure::arguments::arguments::<FsperfArgs>(&["-S -c -s 32 4 4"]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(directory.path()).unwrap();
+        let (mut syncs, progress) = (Times::default(), Progress::new("test", 4));
+        round(&args, scratch.path(), &scratch, &mut syncs, &progress).unwrap();
+        assert_eq!(fs::metadata(scratch.path().join("3")).unwrap().len(), 32 * 1024);
+    }
 
     #[test]
     fn names_are_hashed_over_the_levels() {

@@ -106,7 +106,7 @@ pub fn run(args: &FsseqArgs, kind: Kind) -> Result<(), String> {
         for size in &sizes {
             let cell = cell(args, kind, *commit, *size, &scratch)?;
             if scratch.is_stopped() && cell.records == 0 {
-                return Ok(());
+                break;
             }
             println!("{}", row(*commit, *size, &cell));
             rates.push((*commit, *size, cell.per_second.median().unwrap_or_default()));
@@ -161,6 +161,9 @@ fn cell(args: &FsseqArgs, kind: Kind, commit: u32, size: u32, scratch: &Scratch)
         };
         let (done, bytes, time) = write().map_err(|e| format!("write and sync {}: {e}", path.display()))?;
         std::fs::remove_file(&path).map_err(|e| format!("remove {}: {e}", path.display()))?;
+        if done < most && scratch.is_stopped() {
+            break; // A round that was cut has no rate.
+        }
         cell.records = cell.records.max(done);
         let seconds = time.as_secs_f64();
         cell.seconds.push(seconds);

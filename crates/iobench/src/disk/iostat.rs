@@ -55,6 +55,9 @@ pub fn run(args: &IostatArgs) -> Result<bool, String> {
     if device.traffic().is_none() && args.pids.is_empty() && args.group.is_none() && args.command.is_empty() {
         return Err(format!("count on {}: the kernel counts nothing there", device.text()));
     }
+    if let Some(gone) = args.pids.iter().find(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists()) {
+        return Err(format!("watch process {gone}: there is none"));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     crate::signals::on_end({
         let stop = stop.clone();

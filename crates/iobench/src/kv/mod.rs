@@ -127,9 +127,13 @@ fn measure(
         done = end;
     }
     let seconds = begin.elapsed().as_secs_f64();
-    row.cpu.push(cpu_time().saturating_sub(cpu).as_secs_f64());
+    let cpu = cpu_time().saturating_sub(cpu);
     drop(backend);
     fs::remove_dir_all(&path).map_err(io)?;
+    if done < args.records && scratch.is_stopped() {
+        return Ok(()); // A round that was cut has no rate.
+    }
+    row.cpu.push(cpu.as_secs_f64());
     row.records = row.records.max(done);
     row.seconds.push(seconds);
     row.kb_per_second.push(f64::from(done) * f64::from(length) / 1024.0 / seconds);

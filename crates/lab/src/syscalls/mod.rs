@@ -12,7 +12,8 @@ use clap::{Args, ValueEnum};
 use std::{
     collections::BTreeMap,
     io::Write as _,
-    path::PathBuf,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -125,6 +126,9 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     }
     let (mut phases, counter) = (Vec::new(), Counter::choose(args.with));
     let (program, arguments) = args.command.split_first().ok_or("no command")?;
+    if !is_program(program) {
+        return Err(format!("run {program}: there is no such program"));
+    }
     let failed = |e: std::io::Error| format!("run {program}: {e}");
     let good = if pids.is_empty() {
         let (table, good) = counter.traced(&args.command, &stop)?;
@@ -147,6 +151,19 @@ pub(crate) fn run(args: &SyscallsArgs) -> Result<bool, String> {
     };
     print!("{}", if args.csv { csv(&phases) } else { text(&phases, args.messages) + counter.note() });
     Ok(good)
+}
+
+/// Returns whether a program can be executed, by its path or as a name in `PATH`. A tracer would start and fail.
+fn is_program(program: &str) -> bool {
+    let is_executable = |path: &Path| {
+        let mode = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|m| m.permissions().mode());
+        mode.is_some_and(|mode| mode & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return is_executable(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| is_executable(&directory.join(program)))
 }
 
 /// The seed's columns.
@@ -196,6 +213,12 @@ fn text(phases: &[(&str, Table)], messages: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_path_and_by_its_name() {
+        assert!(is_program("sh") && is_program("/bin/sh"));
+        assert!(!is_program("/no/such") && !is_program("/etc/passwd") && !is_program("/bin"));
+    }
 
     #[test]
     fn the_table_of_strace_is_read() {
