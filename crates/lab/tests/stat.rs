@@ -44,9 +44,27 @@ fn is_same(ours: &str, theirs: &str) -> bool {
         _ => a == b,
     };
     let line = |(a, b): (&str, &str)| {
-        a == b || a.split_whitespace().zip(b.split_whitespace()).all(|(a, b)| close(a, b))
+        let (a, b) = (words(a), words(b));
+        a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.0 == b.0 && close(a.1, b.1))
     };
     ours.lines().count() == theirs.lines().count() && ours.lines().zip(theirs.lines()).all(line)
+}
+
+/// Returns the words of a line with the column where each ends.
+fn words(line: &str) -> Vec<(usize, &str)> {
+    let end = |word: &str| word.as_ptr().addr() - line.as_ptr().addr() + word.len();
+    line.split_whitespace().map(|word| (end(word), word)).collect()
+}
+
+#[test]
+fn texts_differ_by_a_column_a_word_or_a_digit() {
+    let text = "|   x  +|\nN  Min   Max\n5 1.234567 2\n";
+    assert!(is_same(text, text));
+    for other in ["|  x   +|\nN  Min   Max\n5 1.234567 2\n", "|   x   |\nN  Min   Max\n5 1.234567 2\n"] {
+        assert!(!is_same(text, other), "{other}");
+    }
+    assert!(!is_same(text, &text.replace(" 2\n", "\n")) && !is_same(text, &text.replace("567", "568")));
+    assert!(is_same("a 1.00000000", "a 1.00000001"), "the eighth digit");
 }
 
 #[test]
