@@ -3,6 +3,7 @@
 //! compares them with `baseline.txt`; `cargo bench --package bench` measures their time.
 
 pub mod commit;
+pub mod log_lines;
 pub mod memory;
 pub mod relay;
 pub mod schedule;
@@ -20,7 +21,7 @@ pub struct Part {
 }
 
 /// All of them.
-pub const PARTS: [Part; 5] = [
+pub const PARTS: [Part; 6] = [
     Part { name: "session", what: "a transaction of 1 KiB at a server session", run: session::run },
     Part { name: "commit", what: "a message written to the log and ended, 20 a commit", run: commit::run },
     Part {
@@ -33,6 +34,7 @@ pub const PARTS: [Part; 5] = [
         what: "a durable message deferred, due again and delivered by the engine",
         run: schedule::defer,
     },
+    Part { name: "log", what: "the three lines of a message in the delivery log", run: log_lines::run },
     Part { name: "relay", what: "a message of 1 KiB from the first command to the end", run: relay::run },
 ];
 
