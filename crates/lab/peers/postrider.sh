@@ -39,7 +39,6 @@ END
   printf '%s\n' "${POSTRIDER_EXTRA:-}"
 }
 configure() {
-  [ -n "$binary" ] || { echo "postrider: no binary: set POSTRIDER to its path" >&2; return 1; }
   configuration "$profile" > "$config"
 }
 no_dns() { :; }
@@ -53,5 +52,8 @@ wipe() { rm -rf "$(root)/data" "$(root)/mail.log" "$(root)/stderr.log"; }
 version() { "$binary" --version | sed 's/^p/P/'; }
 list() { "$binary" queue list --config "$config"; }
 flush() { "$binary" queue flush --config "$config"; }
-if [ "${1:-}" = start ]; then mkdir -p "$(root)"; touch "$(root)/.installed"; fi
+installed() {
+  [ -n "$binary" ] || { echo "postrider: no binary: set POSTRIDER to its path" >&2; exit 1; }
+  mkdir -p "$(root)"
+}
 peer_main "$@"

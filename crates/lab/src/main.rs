@@ -16,6 +16,7 @@ mod message_factory;
 mod output;
 mod postmark;
 mod qdir;
+mod relay;
 mod report;
 mod reproduce;
 mod rounds;
@@ -50,6 +51,7 @@ enum Verb {
     Gatling(compat::gatling::GatlingArgs),
     Postal(compat::postal::PostalArgs),
     Run(run::RunArgs),
+    Relay(relay::RelayArgs),
     Reproduce(reproduce::ReproduceArgs),
     Compare(run::compare::CompareArgs),
     Report(report::ReportArgs),
@@ -135,6 +137,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Gatling(args) => compat::gatling::run(&args),
         Verb::Postal(args) => compat::postal::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Relay(args) => relay::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Compare(args) => run::compare::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),
