@@ -149,7 +149,7 @@ fn in_flow_delay(e: &Evidence) -> Option<String> {
     if e.mta.is_some_and(|mta| mta != Mta::Postfix) || e.mta.is_none() {
         return None;
     }
-    let second = |us: f64| (950_000.0..1_200_000.0).contains(&us);
+    let second = |us: f64| (950_000.0..1_250_000.0).contains(&us);
     let in_phase = |(phase, t): (&Phase, &Times)| {
         let quantiles = [("50", t.p50_us), ("90", t.p90_us), ("99", t.p99_us), ("99.9", t.p999_us)];
         let slow: Vec<&str> = quantiles.iter().filter(|(_, us)| second(*us)).map(|(name, _)| *name).collect();

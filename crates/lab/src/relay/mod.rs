@@ -77,6 +77,9 @@ pub(crate) struct RelayArgs {
     /// Time for which the rest of a queue may take to arrive at the sink
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds_of)]
     drain: Duration,
+    /// Time for which the test message may take to arrive at the sink
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds_of)]
+    wait: Duration,
     /// Octets of payload
     #[arg(short = 'l', long, value_name = "BYTES", default_value = "1024", value_parser = clap::value_parser!(u64).range(..=1 << 30))]
     length: u64,
@@ -135,8 +138,6 @@ pub(crate) struct RelayArgs {
 
 /// The sink's address where the administrator has to write it down.
 const KNOWN_SINK: &str = "127.0.0.1:2600";
-/// For the test message.
-const PROBE: Duration = Duration::from_secs(10);
 /// Besides the sending, for the estimate: start, warm-up, stop.
 const AROUND_SECONDS: f64 = 5.0;
 
@@ -238,7 +239,7 @@ fn measure_all(
     let mut measured = Measured::default();
     for target in targets {
         if let Target::Address(endpoint) = target {
-            let mta = lead_to_sink(scenario, endpoint, sink, args.way(&sink.address))?;
+            let mta = lead_to_sink(args, scenario, endpoint, sink)?;
             measured.known.mtas.extend(mta.map(|mta| (target.label(), mta)));
         } else if let Some(mta) = peer_kind(target) {
             measured.known.mtas.insert(target.label(), mta);
@@ -279,11 +280,12 @@ fn peer_kind(target: &Target) -> Option<Mta> {
 
 /// Says how to lead the test domain to the sink, and checks with a message that it is so.
 fn lead_to_sink(
+    args: &RelayArgs,
     scenario: &Scenario,
     endpoint: &str,
     sink: &Served,
-    way: Way<'_>,
 ) -> Result<Option<Mta>, String> {
+    let way = args.way(&sink.address);
     let mta = explain::recognize(endpoint);
     eprintln!(
         "{endpoint} is {}. All mail for {} must lead to the sink on {}.",
@@ -291,7 +293,7 @@ fn lead_to_sink(
         way.domain,
         way.sink
     );
-    match measure::probe(scenario, endpoint, &sink.sink_state, PROBE) {
+    match measure::probe(scenario, endpoint, &sink.sink_state, args.wait) {
         Ok(()) => {
             eprintln!("A test message for {} arrived at the sink.", way.domain);
             Ok(mta)
@@ -312,7 +314,7 @@ fn rounds(
     let seconds = cases as f64
         * (args.duration.as_secs_f64() * (targets.len() + 1) as f64 + AROUND_SECONDS * targets.len() as f64);
     eprintln!(
-        "{} runs, about {:.0} minutes; Ctrl-C keeps what was measured",
+        "{} runs, about {:.0} min; Ctrl-C keeps what was measured",
         cases * (targets.len() + 1),
         (seconds / 60.0).ceil()
     );
