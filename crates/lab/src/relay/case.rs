@@ -67,7 +67,7 @@ pub(super) struct Server<'r> {
     pub(super) findings: Vec<Finding>,
 }
 
-/// What is known beside the runs.
+/// Facts that are known beside the runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// By label.

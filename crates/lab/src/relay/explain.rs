@@ -18,7 +18,7 @@ pub(crate) enum Mta {
 /// The reason why the test message is not at the sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lost {
-    /// It could not be sent at all.
+    /// The message could not be sent at all.
     NotSent(String),
     /// The server refused it: `RCPT 554`.
     Refused(String),
@@ -26,9 +26,9 @@ pub(super) enum Lost {
     NotArrived(Duration),
 }
 
-/// The sink and the domain whose mail leads to it.
+/// The sink, and the domain whose mail leads there.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way<'a> {
+pub(super) struct Redirection<'a> {
     pub(super) domain: &'a str,
     /// `127.0.0.1:2600`
     pub(super) sink: &'a str,
@@ -57,8 +57,8 @@ impl Mta {
     pub(super) const ALL: [Self; 3] = [Self::Postfix, Self::Exim, Self::Opensmtpd];
 
     /// Returns the exact lines, with the commands around them.
-    pub(super) fn settings(self, way: Way<'_>) -> String {
-        let Way { domain, sink } = way;
+    pub(super) fn settings(self, redirection: Redirection<'_>) -> String {
+        let Redirection { domain, sink } = redirection;
         let (host, port) = sink.rsplit_once(':').unwrap_or((sink, "25"));
         match self {
             Self::Postfix => format!(
@@ -124,17 +124,17 @@ impl Mta {
 }
 
 /// Explains the settings of one server, or of all where it is not known.
-pub(super) fn settings(mta: Option<Mta>, way: Way<'_>) -> String {
+pub(super) fn settings(mta: Option<Mta>, redirection: Redirection<'_>) -> String {
     match mta {
-        Some(mta) => mta.settings(way),
-        None => Mta::ALL.map(|mta| mta.settings(way)).join("\n"),
+        Some(mta) => mta.settings(redirection),
+        None => Mta::ALL.map(|mta| mta.settings(redirection)).join("\n"),
     }
 }
 
 impl Lost {
     /// Says what to do about it.
-    pub(super) fn advice(&self, mta: Option<Mta>, endpoint: &str, way: Way<'_>) -> String {
-        let Way { domain, sink } = way;
+    pub(super) fn advice(&self, mta: Option<Mta>, endpoint: &str, redirection: Redirection<'_>) -> String {
+        let Redirection { domain, sink } = redirection;
         let log = mta.map_or("the log of the server", Mta::log);
         match self {
             Self::NotSent(why) => format!("send a test message to {endpoint}: {why}"),
@@ -158,7 +158,7 @@ impl Lost {
                 format!("send a test message to {endpoint}: the server failed it ({reason}): read {log}")
             }
             Self::NotArrived(wait) => {
-                let settings = settings(mta, way);
+                let settings = settings(mta, redirection);
                 format!(
                     "the server accepted the test message for {domain}, and the sink on {sink} did not get it within {} s.\n\
                      Read {log}. If the message went elsewhere or is deferred, the route is missing:\n\n{settings}",
@@ -178,7 +178,7 @@ pub(super) fn named(mta: Option<Mta>) -> &'static str {
 mod tests {
     use super::*;
 
-    const WAY: Way<'_> = Way { domain: "postlab.test", sink: "127.0.0.1:2600" };
+    const REDIRECTION: Redirection<'_> = Redirection { domain: "postlab.test", sink: "127.0.0.1:2600" };
 
     #[test]
     fn each_server_is_recognized_and_explained_with_the_address_of_the_sink() {
@@ -186,16 +186,16 @@ mod tests {
         assert_eq!(of_greeting("220 x ESMTP Exim 4.96 Mon"), Some(Mta::Exim));
         assert_eq!(of_greeting("220 x ESMTP OpenSMTPD"), Some(Mta::Opensmtpd));
         assert_eq!(of_greeting("220 x ready"), None);
-        assert!(Mta::Postfix.settings(WAY).contains("postlab.test=smtp:[127.0.0.1]:2600 }'"));
-        assert!(Mta::Exim.settings(WAY).contains("\n      port = 2600\n"));
-        assert!(Mta::Opensmtpd.settings(WAY).contains("relay host smtp://127.0.0.1:2600\n"));
-        let all = settings(None, WAY);
+        assert!(Mta::Postfix.settings(REDIRECTION).contains("postlab.test=smtp:[127.0.0.1]:2600 }'"));
+        assert!(Mta::Exim.settings(REDIRECTION).contains("\n      port = 2600\n"));
+        assert!(Mta::Opensmtpd.settings(REDIRECTION).contains("relay host smtp://127.0.0.1:2600\n"));
+        let all = settings(None, REDIRECTION);
         assert!(Mta::ALL.iter().all(|mta| all.contains(mta.name())));
     }
 
     #[test]
     fn a_message_that_is_lost_comes_with_advice() {
-        let advice = |lost: Lost, mta| lost.advice(mta, "127.0.0.1:25", WAY);
+        let advice = |lost: Lost, mta| lost.advice(mta, "127.0.0.1:25", REDIRECTION);
         assert!(advice(Lost::Refused("RCPT 554".into()), Some(Mta::Postfix)).contains("mynetworks"));
         assert!(
             advice(Lost::Refused("connect connection refused".into()), None).contains("start the server")

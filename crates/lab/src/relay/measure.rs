@@ -34,13 +34,13 @@ pub(crate) struct RelayRun {
     pub(crate) about: About,
     /// A session sends all its messages over one connection.
     pub(crate) keeps_connections: bool,
-    /// What was seen beside it.
+    /// The resources used meanwhile.
     pub(crate) observed: Observed,
     /// Of Postfix, where its log can be read.
     pub(crate) delays: Option<Delays>,
 }
 
-/// What all runs have in common.
+/// The settings that all runs have in common.
 #[derive(Debug)]
 pub(super) struct Bench<'a> {
     pub(super) scenario: &'a Scenario,

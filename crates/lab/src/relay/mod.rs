@@ -27,7 +27,7 @@ use crate::{
 };
 use case::{Known, servers};
 use clap::Args;
-use explain::{Mta, Way};
+use explain::{Mta, Redirection};
 use measure::{Bench, Case, RelayRun};
 use require::{Checked, Requirement};
 use std::{
@@ -161,7 +161,7 @@ fn domain_of(text: &str) -> Result<String, String> {
 /// Measures, and prints the result; true if all is as required.
 pub(crate) fn run(args: &RelayArgs) -> Result<bool, String> {
     if let Some(mta) = args.explain {
-        print!("{}", mta.settings(args.way(args.sink.as_deref().unwrap_or(KNOWN_SINK))));
+        print!("{}", mta.settings(args.redirection(args.sink.as_deref().unwrap_or(KNOWN_SINK))));
         return Ok(true);
     }
     let targets = args.targets().unwrap_or_else(|error| wrong_usage(&error));
@@ -263,7 +263,7 @@ fn measure_all(
     Ok((directory, machine, measured))
 }
 
-/// Where the runs are kept.
+/// The files that keep the runs.
 struct Output<'a> {
     file: &'a File,
     directory: &'a Path,
@@ -285,20 +285,20 @@ fn lead_to_sink(
     endpoint: &str,
     sink: &Served,
 ) -> Result<Option<Mta>, String> {
-    let way = args.way(&sink.address);
+    let redirection = args.redirection(&sink.address);
     let mta = explain::recognize(endpoint);
     eprintln!(
         "{endpoint} is {}. All mail for {} must lead to the sink on {}.",
         explain::named(mta),
-        way.domain,
-        way.sink
+        redirection.domain,
+        redirection.sink
     );
     match measure::probe(scenario, endpoint, &sink.sink_state, args.wait) {
         Ok(()) => {
-            eprintln!("A test message for {} arrived at the sink.", way.domain);
+            eprintln!("A test message for {} arrived at the sink.", redirection.domain);
             Ok(mta)
         }
-        Err(lost) => Err(lost.advice(mta, endpoint, way)),
+        Err(lost) => Err(lost.advice(mta, endpoint, redirection)),
     }
 }
 
@@ -407,8 +407,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 impl RelayArgs {
-    fn way<'a>(&'a self, sink: &'a str) -> Way<'a> {
-        Way { domain: &self.domain, sink }
+    fn redirection<'a>(&'a self, sink: &'a str) -> Redirection<'a> {
+        Redirection { domain: &self.domain, sink }
     }
 
     fn targets(&self) -> Result<Vec<Target>, String> {

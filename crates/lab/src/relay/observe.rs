@@ -31,7 +31,7 @@ pub(crate) struct ProcessUse {
     pub(crate) disk_waits: f64,
 }
 
-/// What was seen. Shares and means are those of the time in which mail was sent.
+/// The observations of a run. Shares and means are those of the time in which mail was sent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Observed {
     /// From the first message to the last at the sink.

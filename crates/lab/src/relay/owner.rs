@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the processes of a server are found.
+/// The place in which the processes of a server are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Processes {
     /// A control group: the processor time of processes that have ended is counted.

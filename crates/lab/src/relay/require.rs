@@ -73,9 +73,10 @@ impl Requirement {
             None => (figure, None),
         };
         let figure = figure.trim();
-        let (found, unit) = Figure::parse(figure).ok_or_else(|| bad(&format!("`{figure}` is no figure")))?;
-        let limit = value(limit.trim(), unit)
-            .ok_or_else(|| bad(&format!("`{}` is no {}", limit.trim(), unit.name())))?;
+        let (found, dimension) =
+            Figure::parse(figure).ok_or_else(|| bad(&format!("`{figure}` is no figure")))?;
+        let limit = value(limit.trim(), dimension)
+            .ok_or_else(|| bad(&format!("`{}` is no {}", limit.trim(), dimension.name())))?;
         Ok(Self { text: text.to_owned(), figure: found, sessions, comparison, limit })
     }
 
@@ -98,7 +99,7 @@ impl Requirement {
 
 /// The dimension of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
+enum Dimension {
     Rate,
     Milliseconds,
     Microseconds,
@@ -106,7 +107,7 @@ enum Unit {
     Count,
 }
 
-impl Unit {
+impl Dimension {
     fn name(self) -> &'static str {
         match self {
             Self::Rate => "rate, as 1000/s",
@@ -128,31 +129,31 @@ impl Unit {
     }
 }
 
-fn value(text: &str, unit: Unit) -> Option<f64> {
+fn value(text: &str, dimension: Dimension) -> Option<f64> {
     let with = |(suffix, factor): &(&str, f64)| {
         let number: f64 = text.strip_suffix(suffix)?.trim().parse().ok()?;
         Some(number * factor)
     };
-    let found = unit.suffixes().iter().find_map(with).or_else(|| text.parse().ok());
+    let found = dimension.suffixes().iter().find_map(with).or_else(|| text.parse().ok());
     found.filter(|number| number.is_finite())
 }
 
 impl Figure {
-    fn parse(text: &str) -> Option<(Self, Unit)> {
+    fn parse(text: &str) -> Option<(Self, Dimension)> {
         if let Some((phase, percentile)) = text.split_once('.') {
             let phase = Phase::ALL.into_iter().find(|known| known.to_string().eq_ignore_ascii_case(phase))?;
             let percentile = PERCENTILES.into_iter().find(|known| *known == percentile)?;
-            return Some((Self::Phase(phase, percentile), Unit::Milliseconds));
+            return Some((Self::Phase(phase, percentile), Dimension::Milliseconds));
         }
         let place = METRICS.iter().position(|metric| metric.key == text)?;
-        let unit = match text {
-            "accepted" | "drained" => Unit::Rate,
-            "p50" | "p90" | "p99" | "p999" | "max" => Unit::Milliseconds,
-            "cpu" | "lab" => Unit::Microseconds,
-            "memory" => Unit::Mebibytes,
-            _ => Unit::Count,
+        let dimension = match text {
+            "accepted" | "drained" => Dimension::Rate,
+            "p50" | "p90" | "p99" | "p999" | "max" => Dimension::Milliseconds,
+            "cpu" | "lab" => Dimension::Microseconds,
+            "memory" => Dimension::Mebibytes,
+            _ => Dimension::Count,
         };
-        Some((Self::Metric(place), unit))
+        Some((Self::Metric(place), dimension))
     }
 
     /// The median over a case's runs.
