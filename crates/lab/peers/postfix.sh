@@ -3,7 +3,10 @@
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 name=postfix port=${PEER_PORT:-2525}
 
-configuration() {
+# Of a parameter that is set twice only the last line: for each other, every process would log a warning, and
+# postlogd, which logs its own, can wait for itself for ever.
+configuration() { settings "$1" | tac | awk '/^[a-z]/ { if (seen[$1]++) next } { print }' | tac; }
+settings() {
   cat <<END
 compatibility_level = 3.6
 myhostname = postfix.test

@@ -176,6 +176,20 @@ fn a_pause_of_a_second_is_not_blamed_on_another_server_or_on_a_slow_disk() {
 }
 
 #[test]
+fn a_fast_acceptance_in_front_of_a_slow_delivery_is_not_the_load_generators_limit() {
+    let evidence = Evidence {
+        accepted: 3600.0,
+        drained: 99.0,
+        next_hop_ms: Some(200.0),
+        sink_open_peak: 20.0,
+        backlog_at_end: 14_000.0,
+        ..calm()
+    };
+    let causes: Vec<Cause> = findings(&evidence).into_iter().map(|finding| finding.cause).collect();
+    assert_eq!(causes, [Cause::SlowNextHop]);
+}
+
+#[test]
 fn the_most_specific_cause_comes_first() {
     let evidence = Evidence {
         next_hop_ms: Some(100.0),
