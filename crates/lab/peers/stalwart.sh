@@ -1,15 +1,16 @@
 #!/bin/bash
-# Stalwart on RocksDB as a loopback relay (install stalwart builds it). Environment: SINK_PORT, STALWART_EXTRA (more configuration).
+# Stalwart on RocksDB as a loopback relay (install stalwart builds it). Environment: PEER_PORT (2530; it takes the next two ports, too),
+# SINK_PORT, STALWART_EXTRA (more configuration).
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
-name=stalwart port=2530 management=2531 dns=2532 secret=peers
+name=stalwart port=${PEER_PORT:-2530} secret=peers
+management=$((port + 1)) dns=$((port + 2))
 binary=$(root)/bin/stalwart
 config=$(root)/stalwart.toml
 
 # Only 50 of its deliveries run at a time as it comes, which makes it deliver a third of what it accepts: 1,000 here. What would look
 # up names, judge content or limit one client is off, as with the other peers.
-configure() {
-  mkdir -p "$(root)/log"
-  cat > "$config" <<END
+configuration() {
+  cat <<END
 config.local-keys = ["*"]
 version.spam-filter = "99.0.0"
 oauth.key = "one-that-need-not-be-secret-here"
@@ -51,13 +52,8 @@ relay = true
 directory = false
 [session.data]
 spam-filter = false
-[session.data.limits]
-messages = 1000000
 [session.data.add-headers]
 received = true
-[session]
-transfer-limit = 100000000000
-duration = "1h"
 
 [auth]
 iprev.verify = "disable"
@@ -91,8 +87,6 @@ starttls = "disable"
 allow-invalid-certs = true
 [queue.connection.default]
 timeout.connect = "5m"
-[queue.virtual.remote]
-threads-per-node = 1000
 [queue.schedule.remote]
 queue-name = "remote"
 retry = ["2m", "5m", "10m"]
@@ -103,9 +97,26 @@ type = "log"
 level = "info"
 path = "$(root)/log"
 enable = true
-${STALWART_EXTRA:-}
 END
+  if [ "$1" = tuned ]; then cat <<END
+
+# Limits that throttle one client and one destination:
+[queue.virtual.remote]
+threads-per-node = 1000
+[session]
+transfer-limit = 100000000000
+duration = "1h"
+[session.data.limits]
+messages = 1000000
+END
+  fi
+  printf '%s\n' "${STALWART_EXTRA:-}"
 }
+configure() {
+  mkdir -p "$(root)/log"
+  configuration "$profile" > "$config"
+}
+no_dns() { :; }
 # It takes no address for a next hop, reads no /etc/hosts, and refuses loopback addresses: here every name has 0.0.0.0,
 # which is this machine, too.
 answer_names() {
@@ -127,6 +138,9 @@ launch() {
   "$binary" --config "$config" >>"$(root)/stderr.log" 2>&1 &
 }
 shutdown() { kill -TERM $(pids); }
+queue_path() { mkdir -p "$(root)/data"; echo "$(root)/data"; }
+log_path() { echo "$(root)/log"; }
+durability() { echo "a crash of the program: RocksDB does not sync its write-ahead log"; }
 queue_find() {
   listening "$management" || return 0
   curl -sS --fail -u "admin:$secret" "http://127.0.0.1:$management/api/queue/messages?limit=1" |

@@ -2,6 +2,7 @@
 
 mod man;
 mod qdir;
+mod relay;
 mod report;
 mod reproduce;
 mod run;
@@ -32,6 +33,7 @@ enum Verb {
     Gatling(compat::gatling::GatlingArgs),
     Postal(compat::postal::PostalArgs),
     Run(run::RunArgs),
+    Relay(relay::RelayArgs),
     Reproduce(reproduce::ReproduceArgs),
     Compare(run::compare::CompareArgs),
     Report(report::ReportArgs),
@@ -99,6 +101,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Gatling(args) => compat::gatling::run(&args),
         Verb::Postal(args) => compat::postal::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Relay(args) => relay::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),
         Verb::Compare(args) => run::compare::run(&args),
         Verb::Report(args) => report::run(&args).map(|()| true),

@@ -79,6 +79,27 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[("postlab run crates/lab/scenarios/sizes.toml --repeats 5", "Run a scenario with five repeats.")],
     ),
     (
+        "postlab-relay",
+        &[
+            (
+                "postlab relay --explain postfix",
+                "Print the lines that lead the mail for the test domain from Postfix to the sink.",
+            ),
+            (
+                "postlab relay --queue /var/spool/postfix --log /var/log/mail.log 127.0.0.1:25",
+                "Measure the server of this machine, and name its bottleneck.",
+            ),
+            (
+                "postlab relay postfix:stock postfix:tuned exim",
+                "Start three servers in turn, and measure them with the same load.",
+            ),
+            (
+                "postlab relay --require p99<50ms --require drained@50>1000/s --junit relay.xml 127.0.0.1:25",
+                "Exit with 1 if the server is slower than required.",
+            ),
+        ],
+    ),
+    (
         "postlab-reproduce",
         &[
             ("postlab reproduce all --quick", "Repeat the experiments of all papers, with few messages."),

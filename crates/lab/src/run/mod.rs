@@ -142,7 +142,7 @@ fn rounds(scenario: &Scenario, parent: &Path, file: &File, stop: &AtomicBool) ->
 }
 
 /// Source and sink in one process have two sockets for each session. What is left out is reported in the first round.
-fn has_room(sessions: u32, round: u32) -> bool {
+pub(crate) fn has_room(sessions: u32, round: u32) -> bool {
     let most = crate::limits::files();
     let fits = u64::from(sessions) * 2 + SPARE_FILES <= most;
     if !fits && round == 1 {

@@ -107,7 +107,7 @@ fn shares(scenario: &Scenario, runs: &[Run]) -> String {
 }
 
 /// Columns as wide as their widest.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let line = |row: &Vec<String>| {

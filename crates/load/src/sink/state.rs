@@ -202,6 +202,13 @@ impl SinkState {
         self.stopping.load(Relaxed)
     }
 
+    /// Returns the number of open sessions.
+    pub fn open_sessions(&self) -> u64 {
+        // A session that begins between the two counts is seen next time.
+        let ended = self.counts.ended.load(Relaxed);
+        self.counts.sessions.load(Relaxed).saturating_sub(ended)
+    }
+
     /// Returns the time at which the last message was taken.
     pub fn last_message(&self) -> Option<Instant> {
         let at = self.last_ns.load(Relaxed);

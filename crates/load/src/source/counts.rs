@@ -36,7 +36,7 @@ pub enum Phase {
 
 impl Phase {
     /// In the order a session walks them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub const ALL: [Self; 11] = [
         Self::Connect,
         Self::Banner,
         Self::Hello,

@@ -90,7 +90,12 @@ impl Plan {
         (self.done.load(Relaxed), self.count)
     }
 
-    /// No further ticket is given.
+    /// No further ticket is given; messages that have begun go on to their end.
+    pub fn close(&self) {
+        self.next.store(self.count, Relaxed);
+    }
+
+    /// No further ticket is given, and messages that have begun are given up.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }
@@ -119,6 +124,14 @@ mod tests {
         let plan = Plan::new(5, None, Instant::now()).marking(2);
         assert_eq!((0..5).map(|_| plan.done()).last(), Some(5));
         assert_eq!(plan.marks().len(), 2);
+    }
+
+    #[test]
+    fn a_closed_plan_gives_no_tickets_and_is_not_stopped() {
+        let plan = Plan::new(3, None, Instant::now());
+        assert!(plan.take().is_some());
+        plan.close();
+        assert_eq!((plan.take(), plan.take(), plan.is_stopped()), (None, None, false));
     }
 
     #[test]

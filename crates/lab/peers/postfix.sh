@@ -1,0 +1,66 @@
+#!/bin/bash
+# Postfix as a loopback relay. Environment: PEER_PORT (2525), SINK_PORT, POSTFIX_EXTRA (more main.cf lines).
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+name=postfix port=${PEER_PORT:-2525}
+
+# Of a parameter that is set twice only the last line: for each other, every process would log a warning, and
+# postlogd, which logs its own, can wait for itself for ever.
+configuration() { settings "$1" | tac | awk '/^[a-z]/ { if (seen[$1]++) next } { print }' | tac; }
+settings() {
+  cat <<END
+compatibility_level = 3.6
+myhostname = postfix.test
+mydomain = postfix.test
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+mynetworks = 127.0.0.0/8
+mydestination =
+local_recipient_maps =
+alias_maps =
+alias_database =
+local_transport = error:no local delivery here
+relayhost = [127.0.0.1]:$SINK_PORT
+smtpd_relay_restrictions = permit_mynetworks, reject
+smtpd_peername_lookup = no
+smtp_dns_support_level = disabled
+smtp_host_lookup = native
+smtp_tls_security_level = none
+smtpd_tls_security_level = none
+biff = no
+maillog_file = /var/log/mail.log
+END
+  if [ "$1" = tuned ]; then cat <<END
+# Limits that throttle one client and one destination. The default process limit is 100 already, and
+# the limits on a client's connections do not apply to mynetworks.
+default_destination_concurrency_limit = 50
+initial_destination_concurrency = 20
+in_flow_delay = 0
+END
+  fi
+  printf '%s\n' "${POSTFIX_EXTRA:-}"
+}
+configure() {
+  local r; r=$(root)
+  configuration "$profile" > "$r/etc/postfix/main.cf"
+  # The tree is the change of root: no server changes it again.
+  sed -e "/^smtp  *inet/s/^smtp  */127.0.0.1:$port /" \
+      -e '/^[^# ]/s/^\(\S* *\S* *\S* *\S* *\)y /\1n /' \
+      "$r/usr/share/postfix/master.cf.dist" > "$r/etc/postfix/master.cf"
+  mkdir -p "$r/dev" "$r/var/log"
+  [ -c "$r/dev/null" ] || mknod -m 666 "$r/dev/null" c 1 3
+}
+launch() { inroot /usr/sbin/postfix -c /etc/postfix start >/dev/null 2>&1; }
+shutdown() { inroot /usr/sbin/postfix -c /etc/postfix stop; }
+queue_path() { echo "$(root)/var/spool/postfix"; }
+log_path() { echo "$(root)/var/log/mail.log"; }
+durability() { echo "a power cut: each queue file is synced"; }
+queue_find() { find "$(root)"/var/spool/postfix/{maildrop,incoming,active,deferred,hold} -type f 2>/dev/null; }
+wipe() {
+  local q; q=$(root)/var/spool/postfix
+  find "$q"/{maildrop,incoming,active,deferred,hold,defer,bounce,corrupt} -type f -delete 2>/dev/null || true
+  rm -f "$(root)/var/log/mail.log"
+}
+version() { echo "Postfix $(inroot /usr/sbin/postconf -h mail_version)"; }
+list() { inroot /usr/sbin/postqueue -p; }
+flush() { inroot /usr/sbin/postqueue -f; }
+peer_main "$@"

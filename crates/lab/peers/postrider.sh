@@ -1,0 +1,59 @@
+#!/bin/bash
+# Postrider as a loopback relay. Environment: POSTRIDER (the binary; else target/release/postrider below the current
+# folder, else the one on PATH), PEER_PORT (2529), SINK_PORT, POSTRIDER_EXTRA (more configuration). Needs no root; without it
+# its CPU time is that of its processes while they run.
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+name=postrider port=${PEER_PORT:-2529}
+binary=${POSTRIDER:-}
+if [ -z "$binary" ]; then
+  if [ -x target/release/postrider ]; then binary=$PWD/target/release/postrider; else binary=$(command -v postrider || true); fi
+fi
+config=$(root)/postrider.toml
+
+configuration() {
+  cat <<END
+hostname = "postrider.test"
+data_dir = "$(root)/data"
+
+[[listen]]
+address = "127.0.0.1:$port"
+
+[relay]
+networks = ["127.0.0.0/8"]
+
+[[route]]
+domains = ["*"]
+smarthost = "127.0.0.1:$SINK_PORT"
+tls = "off"
+
+[log]
+file = "$(root)/mail.log"
+END
+  if [ "$1" = tuned ]; then cat <<END
+
+# A limit that throttles one destination:
+[delivery]
+connections_per_destination = 50
+END
+  fi
+  printf '%s\n' "${POSTRIDER_EXTRA:-}"
+}
+configure() {
+  configuration "$profile" > "$config"
+}
+no_dns() { :; }
+launch() { "$binary" serve --config "$config" >>"$(root)/stderr.log" 2>&1 & }
+shutdown() { kill -TERM $(pids); }
+queue_path() { mkdir -p "$(root)/data"; echo "$(root)/data"; }
+log_path() { echo "$(root)/mail.log"; }
+durability() { echo "a power cut: the log is synced"; }
+queue_find() { "$binary" queue list --config "$config" --ids; }
+wipe() { rm -rf "$(root)/data" "$(root)/mail.log" "$(root)/stderr.log"; }
+version() { "$binary" --version | sed 's/^p/P/'; }
+list() { "$binary" queue list --config "$config"; }
+flush() { "$binary" queue flush --config "$config"; }
+installed() {
+  [ -n "$binary" ] || { echo "postrider: no binary: set POSTRIDER to its path" >&2; exit 1; }
+  mkdir -p "$(root)"
+}
+peer_main "$@"

@@ -1,0 +1,208 @@
+//! The settings that lead the mail for the test domain to the sink, and what to do if it does not arrive.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{TcpStream, ToSocketAddrs as _},
+    time::Duration,
+};
+
+/// A server that can be told where to send the test domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mta {
+    Postfix,
+    Exim,
+    Opensmtpd,
+}
+
+/// The reason why the test message is not at the sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// The message could not be sent at all.
+    NotSent(String),
+    /// The server refused it: `RCPT 554`.
+    Refused(String),
+    /// The server took it, and the sink did not get it in this time.
+    NotArrived(Duration),
+}
+
+/// The sink, and the domain whose mail leads there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Redirection<'a> {
+    pub(super) domain: &'a str,
+    /// `127.0.0.1:2600`
+    pub(super) sink: &'a str,
+}
+
+/// For the greeting.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Recognizes a server by its greeting; none if it says nothing of itself.
+pub(super) fn recognize(endpoint: &str) -> Option<Mta> {
+    let address = endpoint.to_socket_addrs().ok()?.next()?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+    let mut greeting = String::new();
+    BufReader::new(stream).read_line(&mut greeting).ok()?;
+    of_greeting(&greeting)
+}
+
+fn of_greeting(greeting: &str) -> Option<Mta> {
+    let known = [("Postfix", Mta::Postfix), ("Exim", Mta::Exim), ("OpenSMTPD", Mta::Opensmtpd)];
+    known.into_iter().find(|(word, _)| greeting.contains(word)).map(|(_, mta)| mta)
+}
+
+impl Mta {
+    /// All, in the order in which they are explained.
+    pub(super) const ALL: [Self; 3] = [Self::Postfix, Self::Exim, Self::Opensmtpd];
+
+    /// Returns the exact lines, with the commands around them.
+    pub(super) fn settings(self, redirection: Redirection<'_>) -> String {
+        let Redirection { domain, sink } = redirection;
+        let (host, port) = sink.rsplit_once(':').unwrap_or((sink, "25"));
+        match self {
+            Self::Postfix => format!(
+                "Postfix 3.0 or newer. As root:\n\n    \
+                 postconf transport_maps             # note the value, to restore it afterwards\n    \
+                 postconf -e 'transport_maps = inline:{{ {domain}=smtp:[{host}]:{port} }}'\n    \
+                 postfix reload\n\n\
+                 If transport_maps was set, write the old value behind the braces. Afterwards: `postconf -X transport_maps` (or set the \
+                 old value), `postfix reload`.\n"
+            ),
+            Self::Exim => format!(
+                "Exim 4 of Debian, as root. With the split configuration (`dc_use_split_config='true'` in\n\
+                 /etc/exim4/update-exim4.conf.conf), the file /etc/exim4/conf.d/router/050_postlab:\n\n    \
+                 postlab:\n      driver = manualroute\n      domains = {domain}\n      transport = postlab_smtp\n      \
+                 route_list = * {host} byname\n      self = send\n      no_more\n\n\
+                 and the file /etc/exim4/conf.d/transport/50_postlab:\n\n    \
+                 postlab_smtp:\n      driver = smtp\n      port = {port}\n      allow_localhost\n      hosts_avoid_tls = *\n\n\
+                 With one file, put the first part behind the line `begin routers` of /etc/exim4/exim4.conf.template, the second behind\n\
+                 `begin transports`. Then `update-exim4.conf && systemctl restart exim4`. Afterwards remove them again.\n"
+            ),
+            Self::Opensmtpd => format!(
+                "OpenSMTPD 6.4 or newer. In /etc/smtpd.conf, before the first line with `match`:\n\n    \
+                 action \"postlab\" relay host smtp://{host}:{port}\n    \
+                 match from local for domain \"{domain}\" action \"postlab\"\n\n\
+                 Then `smtpd -n && systemctl restart opensmtpd`. Afterwards remove them again.\n"
+            ),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Postfix => "Postfix",
+            Self::Exim => "Exim",
+            Self::Opensmtpd => "OpenSMTPD",
+        }
+    }
+
+    /// The directory of the queue on Debian.
+    pub(super) fn queue(self) -> &'static str {
+        match self {
+            Self::Postfix => "/var/spool/postfix",
+            Self::Exim => "/var/spool/exim4",
+            Self::Opensmtpd => "/var/spool/smtpd",
+        }
+    }
+
+    /// The file of the log on Debian.
+    pub(super) fn log_file(self) -> &'static str {
+        match self {
+            Self::Exim => "/var/log/exim4/mainlog",
+            Self::Postfix | Self::Opensmtpd => "/var/log/mail.log",
+        }
+    }
+
+    /// Returns the file or command that says what happened to a message.
+    fn log(self) -> &'static str {
+        match self {
+            Self::Postfix => "`postqueue -p`, and /var/log/mail.log or `journalctl -u postfix@-`",
+            Self::Exim => "`exim -bp`, and /var/log/exim4/mainlog",
+            Self::Opensmtpd => "`smtpctl show queue`, and /var/log/mail.log or `journalctl -u opensmtpd`",
+        }
+    }
+}
+
+/// Explains the settings of one server, or of all where it is not known.
+pub(super) fn settings(mta: Option<Mta>, redirection: Redirection<'_>) -> String {
+    match mta {
+        Some(mta) => mta.settings(redirection),
+        None => Mta::ALL.map(|mta| mta.settings(redirection)).join("\n"),
+    }
+}
+
+impl Lost {
+    /// Says what to do about it.
+    pub(super) fn advice(&self, mta: Option<Mta>, endpoint: &str, redirection: Redirection<'_>) -> String {
+        let Redirection { domain, sink } = redirection;
+        let log = mta.map_or("the log of the server", Mta::log);
+        match self {
+            Self::NotSent(why) => format!("send a test message to {endpoint}: {why}"),
+            Self::Refused(reason) if reason.starts_with("connect") || reason.contains("refused") => {
+                format!(
+                    "send a test message to {endpoint}: {reason}: start the server, or name the address it listens on"
+                )
+            }
+            Self::Refused(reason) if reason.starts_with("RCPT") => {
+                let permit = match mta {
+                    Some(Mta::Postfix) => "the client's address must be in mynetworks",
+                    Some(Mta::Exim) => "the client's address must be in dc_relay_nets",
+                    Some(Mta::Opensmtpd) => "a client that is not local needs `match from src ADDRESS`",
+                    None => "the server must relay for this client",
+                };
+                format!(
+                    "send a test message to {endpoint}: the server replied {reason}: {permit}; read {log}"
+                )
+            }
+            Self::Refused(reason) => {
+                format!("send a test message to {endpoint}: the server failed it ({reason}): read {log}")
+            }
+            Self::NotArrived(wait) => {
+                let settings = settings(mta, redirection);
+                format!(
+                    "the server accepted the test message for {domain}, and the sink on {sink} did not get it within {} s.\n\
+                     Read {log}. If the message went elsewhere or is deferred, the route is missing:\n\n{settings}",
+                    wait.as_secs()
+                )
+            }
+        }
+    }
+}
+
+/// Tells which server was recognized.
+pub(super) fn named(mta: Option<Mta>) -> &'static str {
+    mta.map_or("a server that does not name itself", Mta::name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REDIRECTION: Redirection<'_> = Redirection { domain: "postlab.test", sink: "127.0.0.1:2600" };
+
+    #[test]
+    fn each_server_is_recognized_and_explained_with_the_address_of_the_sink() {
+        assert_eq!(of_greeting("220 mail.example ESMTP Postfix (Debian)"), Some(Mta::Postfix));
+        assert_eq!(of_greeting("220 x ESMTP Exim 4.96 Mon"), Some(Mta::Exim));
+        assert_eq!(of_greeting("220 x ESMTP OpenSMTPD"), Some(Mta::Opensmtpd));
+        assert_eq!(of_greeting("220 x ready"), None);
+        assert!(Mta::Postfix.settings(REDIRECTION).contains("postlab.test=smtp:[127.0.0.1]:2600 }'"));
+        assert!(Mta::Exim.settings(REDIRECTION).contains("\n      port = 2600\n"));
+        assert!(Mta::Opensmtpd.settings(REDIRECTION).contains("relay host smtp://127.0.0.1:2600\n"));
+        let all = settings(None, REDIRECTION);
+        assert!(Mta::ALL.iter().all(|mta| all.contains(mta.name())));
+    }
+
+    #[test]
+    fn a_message_that_is_lost_comes_with_advice() {
+        let advice = |lost: Lost, mta| lost.advice(mta, "127.0.0.1:25", REDIRECTION);
+        assert!(advice(Lost::Refused("RCPT 554".into()), Some(Mta::Postfix)).contains("mynetworks"));
+        assert!(
+            advice(Lost::Refused("connect connection refused".into()), None).contains("start the server")
+        );
+        let late = advice(Lost::NotArrived(Duration::from_secs(10)), Some(Mta::Postfix));
+        assert!(
+            late.contains("within 10 s") && late.contains("postqueue -p") && late.contains("transport_maps")
+        );
+    }
+}

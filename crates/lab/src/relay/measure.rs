@@ -1,0 +1,275 @@
+//! One run: mail for a fixed time through a server into the sink, until the sink has everything or nothing comes any more.
+
+use super::{
+    delays::{Delays, Log},
+    observe::{Observed, Observer, Traffics},
+    owner::Processes,
+    target::{About, Started},
+};
+use crate::{
+    arguments::arguments,
+    rounds::beside,
+    run::{
+        runner::{Kind, Moment, Run},
+        scenario::{Scenario, Variant},
+    },
+    sink::{SinkState, served::Served},
+    source::{Plan, Report, measure},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The result of a run, as it is kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RelayRun {
+    #[serde(flatten)]
+    pub(crate) run: Run,
+    pub(crate) about: About,
+    /// A session sends all its messages over one connection.
+    pub(crate) keeps_connections: bool,
+    /// The resources used meanwhile.
+    pub(crate) observed: Observed,
+    /// Of Postfix, where its log can be read.
+    pub(crate) delays: Option<Delays>,
+}
+
+/// The settings that all runs have in common.
+#[derive(Debug)]
+pub(super) struct Bench<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) keeps_connections: bool,
+    pub(super) duration: Duration,
+    /// For the rest of the queue, once the source has ended.
+    pub(super) drain: Duration,
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// The case of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) label: &'a str,
+    pub(super) about: &'a About,
+    pub(super) round: u32,
+    pub(super) sessions: u32,
+}
+
+/// Between two looks at the counters.
+const TICK: Duration = Duration::from_millis(10);
+/// Between two moments that are kept.
+const MOMENT: f64 = 0.1;
+/// The warm-up: processes start, caches fill.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// A queue from which nothing came for so long is not waited for.
+const IDLE: Duration = Duration::from_secs(15);
+/// For a sink: room for the connections of any server.
+pub(super) const ROOMY: &str = "-m 20000";
+/// More than any server takes in a run; the time ends it.
+pub(super) const MESSAGES: u64 = 1_000_000_000;
+
+impl Bench<'_> {
+    /// Source straight into a sink of its own that replies at once.
+    pub(super) fn ceiling(&self, case: &Case<'_>) -> Result<RelayRun, String> {
+        let served = Served::start(&arguments(&[ROOMY, "127.0.0.1:0"])?)?;
+        let result = self.run(case, &served.address, None, &served.sink_state);
+        served.stop()?;
+        result
+    }
+
+    /// Through a server that was started.
+    pub(super) fn relay(
+        &self,
+        case: &Case<'_>,
+        started: &Started,
+        sink: &SinkState,
+    ) -> Result<RelayRun, String> {
+        let first = sink.counts().messages;
+        let warm = self.send(case.sessions, &started.endpoint, WARM_UP.min(self.duration), &mut |_| {})?;
+        self.drain(first + warm.messages_sent, sink);
+        self.run(case, &started.endpoint, Some(started), sink)
+    }
+
+    /// The median time of a message straight into the sink with one session, in milliseconds: what the next hop takes itself.
+    pub(super) fn next_hop_ms(&self, sink_address: &str) -> Result<Option<f64>, String> {
+        let report = self.send(1, sink_address, WARM_UP, &mut |_| {})?;
+        Ok(report.message_ms(|times| times.p50_us))
+    }
+
+    fn run(
+        &self,
+        case: &Case<'_>,
+        endpoint: &str,
+        started: Option<&Started>,
+        sink: &SinkState,
+    ) -> Result<RelayRun, String> {
+        let processes = started.map_or(Processes::Unknown, |started| {
+            let group = started.cgroup.clone().filter(|group| group.is_dir());
+            group.map_or_else(|| Processes::behind(endpoint), Processes::Group)
+        });
+        let log = started.and_then(|started| started.log.as_deref()).map(Log::from_now);
+        let mut observer = Observer::new(processes, started.and_then(|started| started.queue.as_deref()));
+        let first = sink.counts().messages;
+        let begin = Instant::now();
+        let moments = Mutex::new(Vec::<Moment>::new());
+        let (backlog_at_end, is_sent) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut look = |settled: u64| {
+            let traffic = Traffics {
+                settled,
+                received: sink.counts().messages - first,
+                sink_open: sink.open_sessions(),
+            };
+            if is_sent.load(Relaxed) {
+                observer.all_sent();
+            }
+            observer.look(traffic);
+            keep(&moments, begin, traffic);
+        };
+        let report = self.sent(case.sessions, endpoint, self.duration, &mut look, |report: &Report| {
+            let received = sink.counts().messages - first;
+            backlog_at_end.store(report.messages_sent.saturating_sub(received), Relaxed);
+            is_sent.store(true, Relaxed);
+            self.drain(first + report.messages_sent, sink);
+        })?;
+        let observed = observer.finish(backlog_at_end.load(Relaxed));
+        let received = sink.counts().messages - first;
+        let drained_seconds =
+            sink.last_message().map_or(0.0, |at| at.saturating_duration_since(begin).as_secs_f64());
+        let moments = moments.into_inner().unwrap_or_default();
+        let delays = log.and_then(|log| log.delays());
+        let run = Run {
+            kind: if started.is_some() { Kind::Relay } else { Kind::Ceiling },
+            variant: case.label.to_owned(),
+            round: case.round,
+            sessions: case.sessions,
+            received,
+            drained_seconds,
+            drained_rate: received as f64 / drained_seconds.max(1e-9),
+            backlog_peak: moments
+                .iter()
+                .map(|m| m.settled.saturating_sub(m.received))
+                .max()
+                .unwrap_or_default(),
+            complete: received == report.messages_sent,
+            mta_cpu_us_per_message: observed.mta_seconds.map(|used| each(used * 1e6, received)),
+            writes_per_message: observed.writes.map(|count| each(count as f64, received)),
+            flushes_per_message: observed.flushes.map(|count| each(count as f64, received)),
+            mta_peak_mib: observed.peak_mib,
+            processes: BTreeMap::new(),
+            idle: 0,
+            source: report,
+            moments,
+        };
+        Ok(RelayRun {
+            run,
+            about: case.about.clone(),
+            keeps_connections: self.keeps_connections,
+            observed,
+            delays,
+        })
+    }
+
+    fn send(
+        &self,
+        sessions: u32,
+        endpoint: &str,
+        duration: Duration,
+        look: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<Report, String> {
+        self.sent(sessions, endpoint, duration, look, |_| {})
+    }
+
+    /// Sends for as long as `duration`, then does `and_then`; looks all the time.
+    fn sent(
+        &self,
+        sessions: u32,
+        endpoint: &str,
+        duration: Duration,
+        look: &mut (dyn FnMut(u64) + Send),
+        and_then: impl FnOnce(&Report),
+    ) -> Result<Report, String> {
+        let args = self.scenario.source(&Variant::default(), sessions, MESSAGES, endpoint)?;
+        let setup = args.setup()?;
+        let plan = Plan::new(args.messages, None, Instant::now());
+        let watch = || {
+            let elapsed = plan.begin().elapsed();
+            // Messages that have begun are accepted to their end, unless the server has stopped.
+            if elapsed >= duration {
+                plan.close();
+            }
+            if elapsed >= duration + self.drain || self.stop.load(Relaxed) {
+                plan.stop();
+            }
+            look(plan.progress().0);
+        };
+        beside(TICK, watch, || {
+            let report = measure(&args, &setup, &plan)?;
+            and_then(&report);
+            // The end of the time is no early one.
+            Ok(Report { stopped_early: self.stop.load(Relaxed), ..report })
+        })
+    }
+
+    /// Returns when the sink has `wanted`, or nothing came for long, or the time for it is over.
+    fn drain(&self, wanted: u64, sink: &SinkState) {
+        let begin = Instant::now();
+        let (mut seen, mut since) = (sink.counts().messages, begin);
+        while seen < wanted
+            && since.elapsed() < IDLE
+            && begin.elapsed() < self.drain
+            && !self.stop.load(Relaxed)
+        {
+            thread::sleep(TICK / 10);
+            let now = sink.counts().messages;
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+    }
+}
+
+fn each(amount: f64, messages: u64) -> f64 {
+    amount / messages.max(1) as f64
+}
+
+fn keep(moments: &Mutex<Vec<Moment>>, begin: Instant, traffic: Traffics) {
+    let seconds = begin.elapsed().as_secs_f64();
+    if let Ok(mut moments) = moments.lock()
+        && moments.last().is_none_or(|last| seconds - last.seconds >= MOMENT)
+    {
+        moments.push(Moment { seconds, settled: traffic.settled, received: traffic.received });
+    }
+}
+
+/// Sends one message and waits for it; an error says why it did not arrive.
+pub(super) fn probe(
+    scenario: &Scenario,
+    endpoint: &str,
+    sink: &SinkState,
+    wait: Duration,
+) -> Result<(), super::explain::Lost> {
+    use super::explain::Lost;
+    let args = scenario.source(&Variant::default(), 1, 1, endpoint).map_err(Lost::NotSent)?;
+    let setup = args.setup().map_err(Lost::NotSent)?;
+    let first = sink.counts().messages;
+    let plan = Plan::new(1, None, Instant::now());
+    let report = measure(&args, &setup, &plan).map_err(Lost::NotSent)?;
+    if report.messages_sent == 0 {
+        let (reason, _) = report.failures.into_iter().next().unwrap_or_default();
+        return Err(Lost::Refused(reason));
+    }
+    let begin = Instant::now();
+    while sink.counts().messages == first {
+        if begin.elapsed() >= wait {
+            return Err(Lost::NotArrived(wait));
+        }
+        thread::sleep(TICK);
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! The processes of the server that listens on a local port.
+
+use crate::usage::members;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::{IpAddr, ToSocketAddrs as _},
+    path::{Path, PathBuf},
+};
+
+/// The place in which the processes of a server are found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Processes {
+    /// A control group: the processor time of processes that have ended is counted.
+    Group(PathBuf),
+    /// A process and its descendants.
+    Tree(u32),
+    Unknown,
+}
+
+impl Processes {
+    /// Finds the process that listens at an endpoint of this machine. Root sees those of all users.
+    pub(super) fn behind(endpoint: &str) -> Self {
+        let Some(addresses) = endpoint.to_socket_addrs().ok() else { return Self::Unknown };
+        let local = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
+        let Some(port) = addresses.into_iter().find(|a| local(a.ip())).map(|a| a.port()) else {
+            return Self::Unknown;
+        };
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|p| fs::read_to_string(p).unwrap_or_default());
+        let sockets: BTreeSet<u64> = tables.iter().flat_map(|table| listeners(table, port)).collect();
+        let Some(pid) = all_pids().into_iter().find(|pid| has_any(*pid, &sockets)) else {
+            return Self::Unknown;
+        };
+        Self::Tree(top(pid))
+    }
+
+    /// Returns the processes of this moment.
+    pub(super) fn pids(&self) -> Vec<u32> {
+        match self {
+            Self::Group(group) => members(group),
+            Self::Tree(top) => descendants(*top),
+            Self::Unknown => Vec::new(),
+        }
+    }
+
+    /// Returns the processor time of the group in seconds, processes that have ended included.
+    pub(super) fn group_seconds(&self) -> Option<f64> {
+        let Self::Group(group) = self else { return None };
+        let second = fs::read_to_string(group.join("cpu.stat")).ok().and_then(|text| {
+            text.lines().find_map(|l| l.strip_prefix("usage_usec "))?.trim().parse::<f64>().ok()
+        });
+        second.map(|us| us / 1e6).or_else(|| {
+            let text = fs::read_to_string(group.join("cpuacct.usage")).ok()?;
+            text.trim().parse::<f64>().ok().map(|ns| ns / 1e9)
+        })
+    }
+}
+
+/// Inodes of the sockets that listen on a port (proc_net_tcp(5): state 0A).
+fn listeners(table: &str, port: u16) -> Vec<u64> {
+    let parse = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_port = fields.get(1)?.ends_with(&format!(":{port:04X}"));
+        (is_port && *fields.get(3)? == "0A").then(|| fields.get(9)?.parse().ok()).flatten()
+    };
+    table.lines().filter_map(parse).collect()
+}
+
+/// All processes, the oldest first.
+fn all_pids() -> Vec<u32> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Returns true if a process has one of these sockets open.
+pub(super) fn has_any(pid: u32, sockets: &BTreeSet<u64>) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| socket_of(&fs::read_link(file.path()).ok()?))
+        .any(|inode| sockets.contains(&inode))
+}
+
+/// `socket:[4711]`
+fn socket_of(link: &Path) -> Option<u64> {
+    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Name and parent of a process.
+fn name_and_parent(pid: u32) -> Option<(String, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (left, right) = stat.rsplit_once(')')?;
+    Some((left.split_once('(')?.1.to_owned(), right.split_ascii_whitespace().nth(1)?.parse().ok()?))
+}
+
+/// The highest ancestor with the name of the process: OpenSMTPD listens in a child.
+fn top(pid: u32) -> u32 {
+    let Some((name, parent)) = name_and_parent(pid) else { return pid };
+    match name_and_parent(parent) {
+        Some((above, _)) if parent > 1 && above == name => top(parent),
+        _ => pid,
+    }
+}
+
+fn descendants(top: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in all_pids() {
+        if let Some((_, parent)) = name_and_parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = vec![top];
+    let mut i = 0;
+    while let Some(pid) = found.get(i) {
+        found.extend(children.remove(pid).unwrap_or_default());
+        i += 1;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_behind_a_listening_port_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let found = Processes::behind(&address);
+        assert!(found.pids().contains(&std::process::id()), "{found:?}");
+        drop(listener);
+        assert_eq!(Processes::behind(&address), Processes::Unknown);
+    }
+}

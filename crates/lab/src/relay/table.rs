@@ -1,0 +1,278 @@
+//! The results for people: text and Markdown; and for programs: CSV and JSON.
+
+use super::{
+    bottleneck::Finding,
+    case::{Case, METRICS, Server, cases},
+    measure::RelayRun,
+    require::Checked,
+};
+use crate::{
+    run::{machine::Machine, runner::Kind, table::aligned},
+    source::Phase,
+    stat::spread::{Spread, shown},
+};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// Everything that is shown.
+#[derive(Debug)]
+pub(super) struct Results<'r> {
+    pub(super) machine: &'r Machine,
+    pub(super) runs: &'r [RelayRun],
+    pub(super) servers: Vec<Server<'r>>,
+    pub(super) next_hop_ms: Option<f64>,
+    pub(super) checked: Vec<Checked>,
+    /// Differences between stock and tuned, by peer.
+    pub(super) differences: Vec<(String, String)>,
+}
+
+/// The columns of the tables for people; the files have all.
+const SHOWN: [&str; 11] =
+    ["accepted", "drained", "p50", "p99", "backlog", "queued", "cpu", "memory", "writes", "flushes", "lab"];
+
+/// A heading, and the lines below it.
+type Section = (String, Vec<String>);
+
+impl Results<'_> {
+    fn all_cases(&self) -> Vec<Case<'_>> {
+        let mut all = cases(self.runs);
+        let place = |case: &Case<'_>| self.servers.iter().position(|server| server.label == case.label);
+        all.sort_by_key(|case| (case.kind, place(case), case.sessions));
+        all
+    }
+
+    /// Rows of the main table, the heading first.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let all = self.all_cases();
+        let columns = METRICS.iter().filter(|metric| SHOWN.contains(&metric.key));
+        let is_told = |case: &Case<'_>, key: &str, of| {
+            case.figure(of).is_some_and(|spread| spread.max > 0.0 || key != "queued")
+        };
+        let columns: Vec<_> = columns.filter(|m| all.iter().any(|case| is_told(case, m.key, m.of))).collect();
+        let mut heading = vec!["sessions".to_owned(), "server".to_owned(), "N".to_owned()];
+        heading.extend(columns.iter().map(|metric| metric.title.to_owned()));
+        let mut rows = vec![heading];
+        for case in &all {
+            let mut row = vec![case.sessions.to_string(), name(case).to_owned(), case.runs.len().to_string()];
+            row.extend(columns.iter().map(|m| case.figure(m.of).map(|s| s.text()).unwrap_or_default()));
+            rows.push(row);
+        }
+        rows
+    }
+
+    /// The conclusions of a server.
+    fn section(&self, server: &Server<'_>) -> Section {
+        let mut lines = Vec::new();
+        let Some(case) = server.cases.iter().find(|case| case.sessions == server.judged) else {
+            return (server.label.to_owned(), lines);
+        };
+        if let Some(about) = case.runs.first().map(|run| &run.about).filter(|about| !about.version.is_empty())
+        {
+            lines.push(format!(
+                "{}, configuration {}; an accepted message survives {}",
+                about.version, about.config_hash, about.durability
+            ));
+        }
+        lines.push(format!("knee {}", server.knee));
+        lines.extend(bottleneck(&server.findings, server.judged));
+        let sessions = case.sessions;
+        let phases = case.phases();
+        let time = |(phase, times): (&Phase, &crate::source::Times)| {
+            format!("{phase} {}/{}", shown(times.p50_us / 1e3), shown(times.p99_us / 1e3))
+        };
+        let phases: Vec<String> = phases.iter().map(time).collect();
+        lines.push(format!("phases at {}, p50/p99 in ms: {}", sessions_text(sessions), phases.join(", ")));
+        let processes = case.processes();
+        if !processes.is_empty() {
+            let each: Vec<String> =
+                processes.iter().map(|(name, us)| format!("{name} {}", shown(*us))).collect();
+            lines.push(format!("CPU in µs a message: {}", each.join(", ")));
+        }
+        lines.extend(disk(case));
+        lines.extend(delays(case));
+        for case in &server.cases {
+            let remarks = case.remarks().into_iter();
+            lines.extend(remarks.map(|remark| format!("{}: {remark}", sessions_text(case.sessions))));
+        }
+        (server.label.to_owned(), lines)
+    }
+
+    /// For the terminal.
+    pub(super) fn text(&self) -> String {
+        let mut out = aligned(&self.rows());
+        for (title, lines) in self.sections() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "\n{title}");
+            for line in lines {
+                let _ = writeln!(out, "  {line}");
+            }
+        }
+        out
+    }
+
+    /// A page in Markdown.
+    pub(super) fn markdown(&self) -> String {
+        let mut out = String::from("# Relay\n\n");
+        for (name, value) in self.machine.facts().iter().filter(|(_, value)| !value.is_empty()) {
+            let _ = writeln!(out, "- {name}: {value}");
+        }
+        out.push_str("\nMedian (smallest–largest) of N runs.\n\n");
+        let rows = self.rows();
+        for (i, row) in rows.iter().enumerate() {
+            let _ = writeln!(out, "| {} |", row.join(" | "));
+            if i == 0 {
+                let rule = row.iter().enumerate().map(|(i, _)| if i == 1 { "---" } else { "---:" });
+                let _ = writeln!(out, "|{}|", rule.collect::<Vec<_>>().join("|"));
+            }
+        }
+        for (title, lines) in self.sections() {
+            let _ = writeln!(out, "\n## {title}\n");
+            for line in lines {
+                let _ = writeln!(out, "- {line}");
+            }
+        }
+        for (peer, difference) in &self.differences {
+            let _ = writeln!(out, "\n## {peer}: stock and tuned\n\n```diff\n{difference}\n```");
+        }
+        out
+    }
+
+    fn sections(&self) -> Vec<Section> {
+        let mut sections: Vec<Section> = self.servers.iter().map(|server| self.section(server)).collect();
+        let mut remarks = Vec::new();
+        for case in self.all_cases().into_iter().filter(|case| case.kind == Kind::Ceiling) {
+            remarks
+                .extend(case.remarks().into_iter().map(|r| format!("{}: {r}", sessions_text(case.sessions))));
+        }
+        remarks.extend(
+            self.next_hop_ms
+                .map(|ms| format!("the sink takes {} ms for a message of one session", shown(ms))),
+        );
+        if !remarks.is_empty() {
+            sections.insert(0, ("ceiling".to_owned(), remarks));
+        }
+        if !self.checked.is_empty() {
+            sections
+                .push(("requirements".to_owned(), self.checked.iter().map(ToString::to_string).collect()));
+        }
+        sections
+    }
+
+    /// A line for each case, with all figures.
+    pub(super) fn csv(&self) -> String {
+        let mut out = String::from("server,kind,sessions,runs,version,config_hash");
+        for metric in &METRICS {
+            let _ = write!(out, ",{0},{0}_min,{0}_max", metric.key);
+        }
+        out.push('\n');
+        for case in self.all_cases() {
+            let kind = if case.kind == Kind::Ceiling { "ceiling" } else { "relay" };
+            let about = case.runs.first().map(|run| run.about.clone()).unwrap_or_default();
+            let words = [name(&case), kind, &case.sessions.to_string(), &case.runs.len().to_string()]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([about.version, about.config_hash]);
+            out.push_str(&words.map(|word| quoted(&word)).collect::<Vec<_>>().join(","));
+            for metric in &METRICS {
+                let cell = case.figure(metric.of);
+                let _ = match cell {
+                    Some(s) => write!(out, ",{:.3},{:.3},{:.3}", s.median, s.min, s.max),
+                    None => write!(out, ",,,"),
+                };
+            }
+            out.push('\n');
+        }
+        out
+    }
+
+    /// One object with everything.
+    pub(super) fn json(&self) -> Value {
+        let case = |case: &Case<'_>| {
+            let figures = METRICS.iter().filter_map(|m| Some((m.key.to_owned(), spread(case.figure(m.of)?))));
+            let processes: serde_json::Map<String, Value> =
+                case.processes().into_iter().map(|(name, us)| (name, json!(us))).collect();
+            json!({
+                "server": name(case), "sessions": case.sessions, "runs": case.runs.len(),
+                "about": case.runs.first().map(|run| &run.about),
+                "figures": figures.collect::<serde_json::Map<_, _>>(),
+                "phases_us": case.phases().into_iter().map(|(phase, t)| (phase.to_string(), json!(t)))
+                    .collect::<serde_json::Map<_, _>>(),
+                "cpu_us_per_message": processes,
+                "delays": case.runs.last().and_then(|run| run.delays),
+                "remarks": case.remarks(),
+            })
+        };
+        let server = |server: &Server<'_>| {
+            json!({ "server": server.label, "knee": server.knee, "judged_at_sessions": server.judged,
+                "bottlenecks": server.findings })
+        };
+        json!({
+            "machine": self.machine,
+            "next_hop_ms": self.next_hop_ms,
+            "cases": self.all_cases().iter().map(case).collect::<Vec<_>>(),
+            "servers": self.servers.iter().map(server).collect::<Vec<_>>(),
+            "requirements": self.checked,
+            "differences": self.differences.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+        })
+    }
+}
+
+fn name<'c>(case: &Case<'c>) -> &'c str {
+    if case.kind == Kind::Ceiling { "ceiling" } else { case.label }
+}
+
+/// `1 session`, `10 sessions`
+pub(super) fn sessions_text(count: u32) -> String {
+    if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
+}
+
+fn spread(spread: Spread) -> Value {
+    json!({ "median": spread.median, "min": spread.min, "max": spread.max })
+}
+
+/// RFC 4180: quotes where a field needs them.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
+}
+
+fn bottleneck(findings: &[Finding], sessions: u32) -> Vec<String> {
+    let Some((first, others)) = findings.split_first() else {
+        return vec![format!("bottleneck at {}: none found", sessions_text(sessions))];
+    };
+    let mut lines =
+        vec![format!("bottleneck at {}: {}: {}", sessions_text(sessions), first.cause, first.evidence)];
+    lines.extend(others.iter().map(|other| format!("also {}: {}", other.cause, other.evidence)));
+    lines
+}
+
+fn disk(case: &Case<'_>) -> Option<String> {
+    let sync = case.figure(|run| run.observed.fsync_ms)?;
+    let waits = |run: &RelayRun| Some(run.observed.processes.values().map(|p| p.disk_waits).sum());
+    let waits = case.figure(waits)?;
+    let flushes = case
+        .figure(|run| run.run.flushes_per_message)
+        .map(|s| format!("{} flushes a message, ", shown(s.median)));
+    Some(format!(
+        "disk: {}{} ms for a write with fsync, {} tasks wait for it on average",
+        flushes.unwrap_or_default(),
+        shown(sync.median),
+        shown(waits.median)
+    ))
+}
+
+fn delays(case: &Case<'_>) -> Option<String> {
+    let delays = case.runs.last()?.delays?;
+    Some(format!(
+        "delays logged by Postfix, mean of {} deliveries in ms: before the queue manager (a) {}, in the queue manager (b) {}, \
+         connection setup (c) {}, transmission (d) {}",
+        delays.deliveries,
+        shown(delays.before_queue_manager_ms),
+        shown(delays.queue_manager_ms),
+        shown(delays.connection_ms),
+        shown(delays.transmission_ms)
+    ))
+}

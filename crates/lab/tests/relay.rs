@@ -1,0 +1,235 @@
+//! `postlab relay`: servers measured in rounds, through their scripts or where they run already.
+
+mod common;
+
+use common::{Sink, run};
+use serde_json::Value;
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::atomic::{AtomicU8, Ordering::Relaxed},
+    thread,
+};
+
+/// An address for the sink, which must be known before it listens. No other test has its host.
+fn sink_address() -> String {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    let host = format!("127.{}.{low}.{}", high | 128, NEXT.fetch_add(1, Relaxed));
+    TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string()
+}
+
+/// Passes octets between whoever connects and `to`: the thinnest of all relays.
+fn wire(to: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, to) = (listener.local_addr().unwrap().to_string(), to.to_owned());
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let Ok(far) = TcpStream::connect(&to) else { continue };
+            let pass = |mut from: TcpStream, mut to: TcpStream| {
+                thread::spawn(move || {
+                    // Whoever breaks off ends it.
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                })
+            };
+            pass(near.try_clone().unwrap(), far.try_clone().unwrap());
+            pass(far, near);
+        }
+    });
+    address
+}
+
+/// The directory of the only result.
+fn result(results: &Path) -> PathBuf {
+    std::fs::read_dir(results).unwrap().next().unwrap().unwrap().path()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Words that make a measurement short.
+const SHORT: [&str; 6] = ["--duration", "0.2", "--rounds", "1", "--sessions", "1,3"];
+
+#[test]
+fn a_server_is_measured_beside_its_ceiling_and_everything_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = directory.path().join("results");
+    let (sink, junit) = (sink_address(), directory.path().join("junit.xml"));
+    let server = wire(&sink);
+    let mut words = vec!["relay", &server, "--sink", &sink, "--json", "--results", results.to_str().unwrap()];
+    words.extend(SHORT);
+    words.extend(["--require", "accepted>1/s", "--require", "message.p99<1h", "--require", "failed<1"]);
+    let output = run(&words);
+    // An hour is no unit here.
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let at = words.iter().position(|word| *word == "message.p99<1h").unwrap();
+    words[at] = "message.p99<60s";
+    words.extend(["--junit", junit.to_str().unwrap()]);
+    let output = run(&words);
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("A test message for postlab.test arrived at the sink."), "{output:?}");
+    let result_json = json(&output);
+    let cases = result_json["cases"].as_array().unwrap();
+    let named: Vec<(&str, u64)> =
+        cases.iter().map(|c| (c["server"].as_str().unwrap(), c["sessions"].as_u64().unwrap())).collect();
+    assert_eq!(named, [("ceiling", 1), ("ceiling", 3), (server.as_str(), 1), (server.as_str(), 3)]);
+    for case in cases {
+        let figure = |key: &str| case["figures"][key]["median"].as_f64().unwrap();
+        assert!(figure("accepted") > 0.0 && figure("drained") > 0.0, "{case}");
+        assert!(case["phases_us"]["QUIT"]["count"].as_u64().unwrap() > 0, "{case}");
+    }
+    assert_eq!(result_json["servers"][0]["server"], server);
+    let kept = result(&results);
+    for name in ["scenario.toml", "machine.json", "runs.jsonl", "relay.json", "relay.csv", "relay.md"] {
+        assert!(kept.join(name).exists(), "{name}");
+    }
+    let csv = std::fs::read_to_string(kept.join("relay.csv")).unwrap();
+    let widths: Vec<usize> = csv.lines().map(|line| line.matches(',').count()).collect();
+    assert!(widths.len() == 5 && widths.iter().all(|width| *width == widths[0]), "{csv}");
+    // Other commands read it.
+    let kept = kept.to_str().unwrap();
+    let output = run(&["compare", kept, kept]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains(&server), "{output:?}");
+    let junit = std::fs::read_to_string(junit).unwrap();
+    assert!(junit.contains("tests=\"6\" failures=\"0\""), "{junit}");
+}
+
+#[test]
+fn a_missed_requirement_is_exit_code_1_and_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = sink_address();
+    let server = wire(&sink);
+    let mut words = vec!["relay", &server, "--sink", &sink, "--results", directory.path().to_str().unwrap()];
+    words.extend(SHORT);
+    words.extend(["--require", "drained@3>1000000000/s"]);
+    let output = run(&words);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert_eq!(text.matches("MISSED: drained@3>1000000000/s").count(), 1, "{text}");
+    assert!(text.contains("\n  knee ") && text.contains("\n  bottleneck at "), "{text}");
+}
+
+#[test]
+fn a_message_that_does_not_arrive_comes_with_the_lines_to_write() {
+    // It takes all mail, and passes nothing on.
+    let server = Sink::start(&["-h", "mx.example ESMTP Postfix"]);
+    let sink = sink_address();
+    let output = run(&["relay", &server.address, "--sink", &sink, "--wait", "0.1"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text.contains(&format!("{} is Postfix", server.address)), "{text}");
+    let (host, port) = sink.rsplit_once(':').unwrap();
+    assert!(
+        text.contains(&format!("transport_maps = inline:{{ postlab.test=smtp:[{host}]:{port} }}")),
+        "{text}"
+    );
+    // It refuses: that is about permission, not about the route.
+    let server = Sink::start(&["-h", "mx.example ESMTP Postfix", "-f", "RCPT"]);
+    let output = run(&["relay", &server.address, "--sink", &sink, "--wait", "0.1"]);
+    assert!(stderr(&output).contains("the client's address must be in mynetworks"), "{output:?}");
+}
+
+#[test]
+fn what_to_write_is_printed_without_a_server() {
+    let output = run(&["relay", "--explain", "opensmtpd", "--domain", "a.test", "--sink", "127.0.0.1:77"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("relay host smtp://127.0.0.1:77\n"), "{output:?}");
+    assert!(text.contains("match from local for domain \"a.test\" action"), "{text}");
+}
+
+#[test]
+fn wrong_words_are_exit_code_64_and_say_what_to_write() {
+    for (words, expected) in [
+        (["relay", "nobody"], "is neither HOST:PORT nor a peer"),
+        (["relay", "--require=p99"], "write FIGURE[@SESSIONS]<NUMBER[UNIT]"),
+        (["relay", "--duration=0"], "write 0.1 or more"),
+        (["relay", "--domain=a b"], "is no domain"),
+    ] {
+        let output = run(&words);
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        assert!(stderr(&output).contains(expected), "{output:?}");
+    }
+    let output = run(&["relay", "127.0.0.1:1", "127.0.0.1:1"]);
+    assert!(stderr(&output).contains("127.0.0.1:1 is named twice"), "{output:?}");
+}
+
+/// A peer that accepts everything and delivers nothing: its script keeps a list of what it was asked to do.
+const PEER: &str = r#"#!/bin/bash
+here=$(dirname "$0")
+case $1 in
+  start) "$POSTLAB" sink "127.0.0.1:$PEER_PORT" 2>/dev/null & echo $! > "$here/pid"
+         until (exec 3<>"/dev/tcp/127.0.0.1/$PEER_PORT") 2>/dev/null; do :; done
+         echo "start $2 to $SINK_PORT" >> "$here/calls" ;;
+  reset) if [ -e "$here/pid" ]; then kill "$(cat "$here/pid")"; rm "$here/pid"; echo stop >> "$here/calls"; fi ;;
+  version) echo "Black hole 1.0" ;;
+  config-hash) echo "hash-of-$2" ;;
+  durability) echo nothing ;;
+  diff) echo "+ faster = yes" ;;
+  queue) echo "$here" ;;
+esac
+"#;
+
+#[test]
+fn a_peer_is_started_for_each_run_and_mail_that_stays_in_it_is_exit_code_1() {
+    let directory = tempfile::tempdir().unwrap();
+    let (peers, results) = (directory.path().join("peers"), directory.path().join("results"));
+    std::fs::create_dir(&peers).unwrap();
+    let script = peers.join("hole.sh");
+    std::fs::write(&script, PEER).unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(&script).status().unwrap().success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+    command.args(["relay", "hole:stock", "hole:tuned", "--json", "--drain", "0.1", "--peers"]).arg(&peers);
+    command.arg("--results").arg(&results).args(SHORT).env("POSTLAB", env!("CARGO_BIN_EXE_postlab"));
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let calls = std::fs::read_to_string(peers.join("calls")).unwrap();
+    let verbs: Vec<&str> = calls.lines().map(|line| line.split(" to ").next().unwrap()).collect();
+    // The order of the servers rotates.
+    let (stock, tuned) = (["start stock", "stop"], ["start tuned", "stop"]);
+    assert_eq!(verbs, [stock, tuned, tuned, stock].concat(), "{calls}");
+    let result_json = json(&output);
+    let case = result_json["cases"].as_array().unwrap().iter().find(|c| c["server"] == "hole:tuned").unwrap();
+    assert_eq!(
+        (&case["about"]["version"], &case["about"]["config_hash"]),
+        (&"Black hole 1.0".into(), &"hash-of-tuned".into())
+    );
+    assert!(case["figures"]["queued"]["median"].as_f64().unwrap() > 0.0, "{case}");
+    assert!(
+        case["remarks"].as_array().unwrap().iter().any(|r| r.as_str().unwrap().contains("INCOMPLETE")),
+        "{case}"
+    );
+    assert_eq!(result_json["differences"]["hole"], "+ faster = yes");
+    assert!(!peers.join("pid").exists());
+}
+
+#[test]
+fn ctrl_c_keeps_the_runs_that_are_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let sink = sink_address();
+    let server = wire(&sink);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+    command.args(["relay", &server, "--sink", &sink, "--results"]).arg(directory.path());
+    command.args(["--sessions", "2", "--duration", "0.2", "--rounds", "1000"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    // The ceiling, then the server.
+    let is_run = |line: &String| line.starts_with("round 1,");
+    assert_eq!(lines.by_ref().map(Result::unwrap).filter(is_run).take(2).count(), 2);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    lines.for_each(drop);
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(&server) && text.contains("ceiling"), "{text}");
+    let runs = std::fs::read_to_string(result(directory.path()).join("runs.jsonl")).unwrap();
+    assert!(runs.lines().count() >= 2, "{runs}");
+}
