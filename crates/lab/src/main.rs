@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use iobench::{
     bonnie, delete_cost, disk, disk::fsseq::Kind, ipc, kv, log_buffering, log_format, map_lookup, postmark,
 };
-use load::{address, compat, sink, source};
+use load::{address, compat, hdr, sink, source};
 use measure::{arguments, command, device, limits, rounds, scratch, signals, stat, usage};
 use std::process::ExitCode;
 
@@ -32,6 +32,7 @@ enum Verb {
     Smtpc(compat::smtpc::SmtpcArgs),
     Gatling(compat::gatling::GatlingArgs),
     Postal(compat::postal::PostalArgs),
+    Hdr(hdr::HdrArgs),
     Run(run::RunArgs),
     Relay(relay::RelayArgs),
     Reproduce(reproduce::ReproduceArgs),
@@ -67,8 +68,23 @@ enum Verb {
     Stat(stat::StatArgs),
 }
 
+impl Verb {
+    /// Returns whether the command sends mail until it is done: a signal stops it early then; of a sink a signal is the end.
+    fn is_load(&self) -> bool {
+        matches!(
+            self,
+            Self::Source(_)
+                | Self::Slam(_)
+                | Self::Smtpc(_)
+                | Self::Gatling(_)
+                | Self::Postal(_)
+                | Self::Relay(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
-    command::main(|cli: Cli| run(cli.verb))
+    command::main(|cli: &Cli| cli.verb.is_load(), |cli| run(cli.verb))
 }
 
 /// Does what was asked; false where it found what should not be.
@@ -100,6 +116,7 @@ fn run(verb: Verb) -> Result<bool, String> {
         Verb::Smtpc(args) => compat::smtpc::run(&args),
         Verb::Gatling(args) => compat::gatling::run(&args),
         Verb::Postal(args) => compat::postal::run(&args),
+        Verb::Hdr(args) => hdr::run(&args).map(|()| true),
         Verb::Run(args) => run::run(&args),
         Verb::Relay(args) => relay::run(&args),
         Verb::Reproduce(args) => reproduce::run(&args),

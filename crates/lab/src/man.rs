@@ -34,6 +34,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("postlab sink -c 127.0.0.1:2600", "Accept mail and discard it; print counters."),
             ("postlab sink --defer 12 127.0.0.1:2600", "Reply 450 to 12 % of the RCPT commands."),
             (
+                "postlab sink --tls --auth me:secret 127.0.0.1:2600",
+                "Offer STARTTLS, and accept mail only behind AUTH.",
+            ),
+            (
                 "postlab sink --verify --json 127.0.0.1:2600",
                 "Verify the checksums that bodies carry, and print JSON.",
             ),
@@ -46,8 +50,27 @@ const EXAMPLES: &[(&str, &[Example])] = &[
                 "postlab source -s 10 -m 1000 -d --percentiles 127.0.0.1:2600",
                 "Send 1,000 messages over 10 connections that stay open.",
             ),
+            (
+                "postlab source --tls --auth me:secret --bdat -m 1000 127.0.0.1:2600",
+                "Send over TLS with AUTH, with BDAT instead of DATA.",
+            ),
             ("postlab source --rate 500 -m 5000 -s 50 127.0.0.1:2600", "Send 500 messages a second."),
+            (
+                "postlab source --rate 500 --arrivals poisson --duration 60 -s 50 --hdr times.hlog 127.0.0.1:2600",
+                "Send 500 messages a second at random times for a minute, and keep the histograms.",
+            ),
         ],
+    ),
+    (
+        "postlab-hdr",
+        &[(
+            "postlab hdr merge one.hlog two.hlog",
+            "Add the histograms of two sources up, and print percentiles.",
+        )],
+    ),
+    (
+        "postlab-hdr-merge",
+        &[("postlab hdr merge -o all.hlog one.hlog two.hlog", "Write the sums to a file too.")],
     ),
     (
         "postlab-slam",

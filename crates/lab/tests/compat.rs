@@ -2,7 +2,12 @@
 
 mod common;
 
-use common::{Sink, run};
+use common::{Sink, counted, run};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{Command, Stdio},
+};
 
 fn ok(arguments: &[&str]) -> String {
     let output = run(arguments);
@@ -97,6 +102,16 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
     let (users, senders) = (file("the users", "# all\na@b.test\nc@d.test\n"), file("senders", "s@t.test\n"));
     let log = directory.path().join("log").display().to_string();
     let sink = Sink::start(&["--verify", "--json"]);
+    let (first, second) = (Sink::start(&["--json"]), Sink::start(&["--json"]));
+    let port = |sink: &Sink| sink.address.rsplit(':').next().unwrap().to_owned();
+    // Postal's notation, and servers in turn.
+    let servers = format!("[127.0.0.1]{},+[127.0.0.1]{}", port(&first), port(&second));
+    let text =
+        ok(&["postal", "-m", "10k", "-b", "netscape", "-r", "12000", "--minutes", "0.02", &servers, &users]);
+    for sink in [first, second] {
+        sink.stop();
+        assert!(sink.tally()["messages"].as_u64().unwrap() > 0, "{text}");
+    }
     // A hundredth of a minute, twice: at 3000 a minute that is 30 messages, fewer where the machine has no time for
     // them. What is due when is tested where it is planned.
     let mut sent = 0;
@@ -124,12 +139,16 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
             &sink.address,
             &users,
         ]);
-        let line = text.lines().nth(1).unwrap();
-        let columns: Vec<&str> = line.split(',').collect();
-        assert_eq!((columns.len(), columns[3], columns[5]), (6, "0", "0"), "{text}");
-        let count: u64 = columns[1].parse().unwrap();
-        assert!((1..=30).contains(&count), "{text}");
-        sent += count;
+        // A second line, if a minute of the clock ends meanwhile.
+        for line in text.lines().skip(1) {
+            let columns: Vec<&str> = line.split(',').collect();
+            assert_eq!((columns.len(), columns[3], columns[5]), (6, "0", "0"), "{text}");
+            let time: Vec<u8> = columns[0].split(':').map(|part| part.parse().unwrap()).collect();
+            assert!(columns[0].len() == 5 && time[0] < 24 && time[1] < 60, "{text}");
+            let count: u64 = columns[1].parse().unwrap();
+            assert!((1..=30).contains(&count), "{text}");
+            sent += count;
+        }
     }
     sink.stop();
     let tally = sink.tally();
@@ -142,6 +161,38 @@ fn postal_writes_a_line_a_minute_and_its_content_is_verified() {
     assert!(std::fs::read_to_string(format!("{log}:0:0")).unwrap().contains(">>> QUIT"));
     let output = run(&["postal", "-c", "0", "127.0.0.1:1", &users]);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("postlab: -c 0: "));
+}
+
+#[test]
+fn a_stopped_load_prints_what_it_measured_and_exits_with_130() {
+    let directory = tempfile::tempdir().unwrap();
+    let users = directory.path().join("users");
+    std::fs::write(&users, "a@b.test\n").unwrap();
+    let users = users.to_str().unwrap();
+    let sink = Sink::start(&["-W", ".:0.05"]);
+    for (arguments, words) in [
+        (&["source", "-m", "100000"][..], "stopped before the end"),
+        (&["slam", "-p", "2", "-t", "2", "-m", "100000"], "Messages a second:"),
+        (&["gatling", "-m", "2", "-c", "100000"], "Overall message rate: "),
+        (&["smtpc", "-t", "2", "-s", "100000", "-r"], "messages, 0 failed"),
+        (&["postal", "-p", "2"], "\n"),
+    ] {
+        let (address, opened) = counted(&sink.address);
+        let with_users = arguments[0] == "postal";
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlab"));
+        command.args(arguments).arg(&address).args(with_users.then_some(users));
+        // A group of its own, which gets the signal as a terminal's does at Ctrl-C.
+        command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        // Of slam: the two sessions of each process.
+        let sessions = if arguments[0] == "slam" { 4 } else { 1 };
+        (0..sessions).for_each(|_| opened.recv().unwrap());
+        kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(130), "{arguments:?}: {output:?}");
+        assert!(text.contains(words) && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
 }
 
 #[test]

@@ -138,6 +138,15 @@ fn wrong_arguments_get_one_clear_line() {
 }
 
 #[test]
+fn a_sink_that_cannot_change_its_root_or_user_does_not_say_that_it_listens() {
+    for arguments in [["-u", "nobody-here"], ["-R", "/no/where"]] {
+        let output = run(&["sink", arguments[0], arguments[1], "127.0.0.1:0"]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && !error.contains("listens"), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
 fn a_unix_socket_will_do() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");

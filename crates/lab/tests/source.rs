@@ -58,11 +58,149 @@ fn lmtp_has_a_reply_for_each_recipient() {
 }
 
 #[test]
+fn a_reply_to_quit_that_arrives_with_the_end_of_tls_is_a_reply() {
+    let report = source(&["-m", "20", "--tls"], &tls_server());
+    assert_eq!(
+        (&report["messages_sent"], &report["failures"]),
+        (&20.into(), &serde_json::json!({})),
+        "{report}"
+    );
+    assert_eq!(report["times"]["quit"]["count"], 20, "{report}");
+}
+
+/// Takes mail over STARTTLS; its last reply, the end of TLS and the end of the connection are one piece.
+fn tls_server() -> String {
+    let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let secret = rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.unwrap().with_no_client_auth();
+    let config = std::sync::Arc::new(config.with_single_cert(vec![key.cert.der().clone()], secret).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let mut plain = BufReader::new(socket);
+            plain.get_mut().write_all(b"220 hi\r\n").unwrap();
+            for reply in ["250-x\r\n250 STARTTLS\r\n", "220 go\r\n"] {
+                plain.read_line(&mut String::new()).unwrap();
+                plain.get_mut().write_all(reply.as_bytes()).unwrap();
+            }
+            let tls = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut secure = BufReader::new(rustls::StreamOwned::new(tls, plain.into_inner()));
+            for reply in ["250-x\r\n250 y\r\n", "250 a\r\n", "250 b\r\n", "354 c\r\n", "250 d\r\n"] {
+                let mut line = String::new();
+                while line.is_empty() || reply.ends_with("d\r\n") && line != ".\r\n" {
+                    line.clear();
+                    secure.read_line(&mut line).unwrap();
+                }
+                secure.get_mut().write_all(reply.as_bytes()).unwrap();
+            }
+            secure.read_line(&mut String::new()).unwrap();
+            let stream = secure.get_mut();
+            stream.conn.writer().write_all(b"221 bye\r\n").unwrap();
+            stream.conn.send_close_notify();
+            let mut last = Vec::new();
+            while stream.conn.wants_write() {
+                stream.conn.write_tls(&mut last).unwrap();
+            }
+            stream.sock.write_all(&last).unwrap();
+        }
+    });
+    address
+}
+
+/// Takes mail; the replies to commands that begin with `verb` have two parts, written with Nagle's algorithm, with a
+/// pause between them.
+fn server_in_parts(verb: &'static str, pause: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let mut socket = BufReader::new(socket);
+            socket.get_mut().write_all(b"220 hi\r\n").unwrap();
+            let (mut line, mut is_content) = (String::new(), false);
+            while socket.read_line(&mut line).is_ok_and(|length| length > 0) {
+                let is_end = line == ".\r\n";
+                let reply = if line.starts_with("DATA") { "354 " } else { "250 " };
+                if !is_content && line.starts_with(verb) {
+                    socket.get_mut().write_all(b"250-x\r\n").unwrap();
+                    std::thread::sleep(pause);
+                }
+                if !is_content || is_end {
+                    socket.get_mut().write_all(format!("{reply}x\r\n").as_bytes()).unwrap();
+                }
+                is_content = line.starts_with("DATA") || is_content && !is_end;
+                line.clear();
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_delayed_acknowledgement_is_named_where_it_is_one_in_any_phase() {
+    for (verb, phase, arguments) in [
+        ("QUIT", "QUIT", &["-m", "24"][..]),
+        ("RCPT", "RCPT", &["-m", "24", "-d"]),
+        ("HELO", "EHLO", &["-m", "24"]),
+    ] {
+        let address = server_in_parts(verb, Duration::ZERO);
+        let output = run(&[&["source"], arguments, &[&address]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        let remark = text
+            .lines()
+            .find(|line| line.starts_with("DELAYED ACK"))
+            .unwrap_or_else(|| panic!("{verb}: {text}"));
+        assert!(remark.contains(&format!(" in {phase}: ")) && !text.contains("PAUSE"), "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_pauses_is_not_taken_for_a_delayed_acknowledgement() {
+    for option in ["QUIT:0.2", "CONNECT:0.2", ".:0.2"] {
+        let sink = Sink::start(&["-W", option]);
+        let output = run(&["source", "-m", "20", "-s", "4", &sink.address]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let phase = match option.split_once(':').unwrap().0 {
+            "CONNECT" => "banner",
+            "." => "content",
+            verb => verb,
+        };
+        let remark = format!(" ms in {phase}, cause unknown; no acknowledgement of this machine was awaited");
+        assert!(
+            text.contains("PAUSE: ") && text.contains(&remark) && !text.contains("DELAYED"),
+            "{option}: {text}"
+        );
+    }
+    // Also between the parts of a reply.
+    let address = server_in_parts("QUIT", Duration::from_millis(200));
+    let output = run(&["source", "-m", "16", &address]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains(" ms where the first part is acknowledged at once") && !text.contains("DELAYED"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_time_of_a_message_includes_its_connection_and_not_quit() {
+    let sink = Sink::start(&["-W", "CONNECT:0.1", "-W", "QUIT:0.3"]);
+    let report = source(&["-m", "3"], &sink.address);
+    let us = |phase: &str, figure: &str| report["times"][phase][figure].as_f64().unwrap();
+    assert!(us("message", "min_us") >= 100_000.0 && us("message", "min_us") < 300_000.0, "{report}");
+    assert!(us("banner", "min_us") >= 100_000.0 && us("quit", "min_us") >= 300_000.0, "{report}");
+    // The second message of a connection that stays open has none to wait for.
+    let report = source(&["-m", "2", "-d"], &sink.address);
+    assert!(report["times"]["message"]["min_us"].as_f64().unwrap() < 100_000.0, "{report}");
+}
+
+#[test]
 fn refusals_are_counted_by_phase_and_code_and_end_nothing() {
     for (option, verbs, kind) in [
         ("-r", "RCPT", "RCPT 450"),
         ("-f", "MAIL", "MAIL 500"),
-        ("-f", ".", "final 500"),
+        ("-f", ".", "content 500"),
         ("-r", "CONNECT", "banner 450"),
         ("-Q", "DATA", "DATA 421"),
         ("-q", "RCPT", "RCPT lost connection"),
@@ -160,7 +298,7 @@ fn a_silent_server_is_a_timeout_in_its_phase() {
     });
     let output = run(&["source", "--json", "--timeout", "0.2", "-M", "me.example", &address]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["failures"]["hello timeout"], 1, "{report}");
+    assert_eq!(report["failures"]["EHLO timeout"], 1, "{report}");
     assert_eq!(server.join().unwrap(), "HELO me.example\r\n");
 }
 
@@ -222,10 +360,65 @@ fn wrong_arguments_get_one_clear_line() {
         (&["source", "--rate", "1e-300", "-m", "2", "127.0.0.1:1"], "`1e-300` is no rate above zero"),
         (&["source", "--timeout", "1e19", "127.0.0.1:1"], "`1e19` seconds cannot be waited"),
         (&["source", "no-such-host.invalid"], "look up no-such-host.invalid:"),
+        (&["source", "[127.0.0.1]junk"], "`junk` is no port number"),
+        (&["source", "[127.0.0.1"], "has no `]`"),
+        (&["source", "127.0.0.1:1,"], "a host is missing"),
+        (&["source", "-F", "/dev/zero", "127.0.0.1:1"], "it has more than 268435456 octets"),
+        (&["source", "--users", "/dev/zero", "127.0.0.1:1"], "it has more than 268435456 octets"),
+        (&["source", "--arrivals", "poisson", "127.0.0.1:1"], "--rate"),
+        (&["source", "--duration", "0", "127.0.0.1:1"], "`0` seconds are no duration"),
+        (&["hdr", "merge", "/dev/null"], "it has no histogram"),
+        (&["hdr", "merge", "/no/file"], "read /no/file: No such file"),
         (&["source", "-w", "1", "-R", "1", "127.0.0.1:1"], "cannot be used with"),
     ] {
         let output = run(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains(words), "{arguments:?}: {error}");
     }
+}
+
+#[test]
+fn an_open_loop_lasts_for_its_duration_in_each_shape() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("times.hlog");
+    let log = log.to_str().unwrap();
+    let mut sent = 0;
+    // 200 a second for half a second: 100 messages, of a ramp half as many, at random 100 on average.
+    for (shape, counts) in [("constant", 100..=100), ("ramp", 50..=50), ("poisson", 40..=170)] {
+        let sink = Sink::start(&[]);
+        let arguments =
+            ["--rate", "200", "--arrivals", shape, "--duration", "0.5", "-s", "4", "-d", "--hdr", log];
+        let report = source(&arguments, &sink.address);
+        let count = report["messages_sent"].as_u64().unwrap();
+        assert!(counts.contains(&count) && report["stopped_early"] == false, "{shape}: {report}");
+        assert!(report["seconds"].as_f64().unwrap() >= 0.3, "{shape}: {report}");
+        sent += count;
+    }
+    let output = run(&["hdr", "merge", "--json", log]);
+    let merged: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&merged["message"]["count"], &merged["QUIT"]["count"]),
+        (&sent.into(), &12.into()),
+        "{merged}"
+    );
+    // Twice: by files, and by a file of sums.
+    let sums = directory.path().join("sums.hlog");
+    let output = run(&["hdr", "merge", "-o", sums.to_str().unwrap(), log, log]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.lines().any(|line| line.starts_with("message") && line.contains(&(2 * sent).to_string())),
+        "{text}"
+    );
+    assert_eq!(run(&["hdr", "merge", sums.to_str().unwrap()]).stdout, text.as_bytes());
+}
+
+#[test]
+fn a_closed_loop_lasts_for_its_duration() {
+    let sink = Sink::start(&["-W", ".:0.02"]);
+    let begun = Instant::now();
+    let report = source(&["--duration", "0.4", "-d"], &sink.address);
+    assert!(begun.elapsed() >= Duration::from_millis(400), "{report}");
+    assert!((1..=20).contains(&report["messages_sent"].as_u64().unwrap()), "{report}");
+    let report = source(&["--duration", "30", "-m", "3"], &sink.address);
+    assert_eq!(report["messages_sent"], 3, "{report}");
 }

@@ -1,4 +1,5 @@
-//! Addresses to listen on or to connect to: `[inet:][host]:port` or `unix:path`, as Postfix's tools take them.
+//! Addresses to listen on or to connect to: `[inet:][host]:port` or `unix:path`, as Postfix's tools take them, and
+//! `[host]port`, as Postal takes them.
 
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix};
 use std::{
@@ -45,13 +46,12 @@ impl Endpoint {
             };
         }
         let text = text.strip_prefix("inet:").unwrap_or(text);
-        let (host, port) =
-            match (text.strip_prefix('[').and_then(|t| t.split_once(']')), text.rsplit_once(':')) {
-                (Some((host, rest)), _) => (host, rest.strip_prefix(':')),
-                (None, Some((host, _))) if host.contains(':') => (text, None),
-                (None, Some((host, port))) => (host, Some(port)),
-                (None, None) => (text, None),
-            };
+        let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
+            (Some(bracketed), _) => in_brackets(text, bracketed)?,
+            (None, Some((host, _))) if host.contains(':') => (text, None),
+            (None, Some((host, port))) => (host, Some(port)),
+            (None, None) => (text, None),
+        };
         let port = match (port, default_port) {
             (Some("smtp"), _) => 25,
             (Some("lmtp"), _) => 24,
@@ -59,7 +59,9 @@ impl Endpoint {
                 .parse()
                 .ok()
                 .or_else(|| service(&std::fs::read_to_string("/etc/services").unwrap_or_default(), port))
-                .ok_or_else(|| format!("`{port}` is no port number, and no service of /etc/services"))?,
+                .ok_or_else(|| {
+                    format!("`{text}`: `{port}` is no port number, and no service of /etc/services; write host:port or [host]:port")
+                })?,
             (None, Some(port)) => port,
             (None, None) => return Err(format!("`{text}` has no port: write host:port")),
         };
@@ -90,6 +92,67 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// The servers of a source: endpoints with commas between them, which take turns. An endpoint behind a `+` is looked
+/// up again for each connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Servers {
+    endpoints: Vec<Endpoint>,
+    looks_up_again: bool,
+}
+
+impl Servers {
+    /// Reads `[+]endpoint,…`; the default port is 25.
+    ///
+    /// # Errors
+    /// One of them is no endpoint.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let one = |text: &str| Endpoint::parse(text.strip_prefix('+').unwrap_or(text), Some(25));
+        // A path may have commas.
+        let texts: Vec<&str> = if text.starts_with("unix:") { vec![text] } else { text.split(',').collect() };
+        if texts.iter().any(|text| matches!(*text, "" | "+")) {
+            return Err(format!("`{text}`: a host is missing; write [+]host[:port],…"));
+        }
+        let endpoints = texts.iter().map(|text| one(text)).collect::<Result<_, _>>()?;
+        Ok(Self { endpoints, looks_up_again: texts.iter().any(|text| text.starts_with('+')) })
+    }
+
+    /// Returns the text, if it names servers; for command lines that pass it on.
+    pub(crate) fn checked(text: &str) -> Result<String, String> {
+        Self::parse(text).map(|_| text.to_owned())
+    }
+
+    /// Returns the endpoints.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
+    /// Are names to be looked up for each connection?
+    pub(crate) fn looks_up_again(&self) -> bool {
+        self.looks_up_again
+    }
+
+    /// Returns the addresses of all servers.
+    ///
+    /// # Errors
+    /// A name has no address of the wanted family.
+    pub(crate) fn resolve(&self, family: Family) -> Result<Vec<SocketAddrAny>, String> {
+        let all: Result<Vec<_>, _> = self.endpoints.iter().map(|endpoint| endpoint.resolve(family)).collect();
+        Ok(all?.concat())
+    }
+}
+
+/// Returns the host between brackets, and the port behind them: `[host]`, `[host]:port`, or Postal's `[host]port`.
+fn in_brackets<'a>(text: &str, bracketed: &'a str) -> Result<(&'a str, Option<&'a str>), String> {
+    let Some((host, rest)) = bracketed.split_once(']') else {
+        return Err(format!("`{text}` has no `]`: write [host]:port"));
+    };
+    if host.is_empty() {
+        return Err(format!("`{text}` has no host between its brackets: write [host]:port"));
+    }
+    let port = rest.strip_prefix(':').unwrap_or(rest);
+    Ok((host, (!rest.is_empty()).then_some(port)))
 }
 
 /// The TCP port of that name or alias (services(5)).
@@ -170,12 +233,42 @@ mod tests {
         let inet = |host: &str, port| Ok(Endpoint::Inet { host: Some(host.into()), port });
         assert_eq!(Endpoint::parse("inet:localhost:2525", None), inet("localhost", 2525));
         assert_eq!(Endpoint::parse("[::1]:2525", None), inet("::1", 2525));
+        assert_eq!(Endpoint::parse("[::1]", Some(25)), inet("::1", 25));
         assert_eq!(Endpoint::parse("::1", Some(25)), inet("::1", 25));
         assert_eq!(Endpoint::parse("mx.example", Some(25)), inet("mx.example", 25));
         assert_eq!(Endpoint::parse(":25", None), Ok(Endpoint::Inet { host: None, port: 25 }));
         assert_eq!(Endpoint::parse("unix:/a", None), Ok(Endpoint::Unix("/a".into())));
         for bad in ["host", "host:99999", "host:no service", "unix:"] {
             assert!(Endpoint::parse(bad, None).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn servers_are_a_list_and_a_plus_asks_for_another_look_up() {
+        let servers = Servers::parse("[127.0.0.1]2600,+localhost:26").unwrap();
+        assert_eq!((servers.endpoints().len(), servers.looks_up_again()), (2, true));
+        assert!(!Servers::parse("a,b").unwrap().looks_up_again());
+        assert_eq!(Servers::parse("unix:/a,b").unwrap().endpoints(), [Endpoint::Unix("/a,b".into())]);
+        for bad in ["", "+", "a,", ",a", "a,+"] {
+            assert!(Servers::parse(bad).unwrap_err().contains("a host is missing"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_directly_behind_brackets_is_the_port_and_other_text_is_refused() {
+        let inet = |host: &str, port| Ok(Endpoint::Inet { host: Some(host.into()), port });
+        assert_eq!(Endpoint::parse("[127.0.0.1]2600", Some(25)), inet("127.0.0.1", 2600));
+        assert_eq!(Endpoint::parse("[::1]smtp", None), inet("::1", 25));
+        for (bad, words) in [
+            ("[127.0.0.1]junk", "`junk` is no port number"),
+            ("[127.0.0.1]:", "`` is no port number"),
+            ("[127.0.0.1]2600x", "`2600x` is no port number"),
+            ("[127.0.0.1]:2600]", "`2600]` is no port number"),
+            ("[127.0.0.1", "has no `]`"),
+            ("[]:25", "no host between its brackets"),
+        ] {
+            let error = Endpoint::parse(bad, Some(25)).unwrap_err();
+            assert!(error.contains(words) && error.contains("host]:port"), "{bad}: {error}");
         }
     }
 }

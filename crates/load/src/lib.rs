@@ -3,6 +3,7 @@
 pub mod address;
 mod checksum;
 pub mod compat;
+pub mod hdr;
 pub mod sink;
 mod slots;
 pub mod source;

@@ -1,6 +1,6 @@
 //! Start and end of a command of the laboratory.
 
-use crate::{limits, output};
+use crate::{limits, output, signals};
 use clap::Parser;
 use std::{io::Write as _, process::ExitCode};
 
@@ -10,7 +10,11 @@ const FAILED: u8 = 2;
 const USAGE: u8 = 64;
 
 /// Parses the command line and runs the command. `run` returns false if the measurement is complete and found a problem.
-pub fn main<T: Parser>(run: impl FnOnce(T) -> Result<bool, String>) -> ExitCode {
+/// A command for which `is_load` holds ends with [`signals::STOPPED`] if a signal stopped it.
+pub fn main<T: Parser>(
+    is_load: impl FnOnce(&T) -> bool,
+    run: impl FnOnce(T) -> Result<bool, String>,
+) -> ExitCode {
     let args = match T::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -20,7 +24,9 @@ pub fn main<T: Parser>(run: impl FnOnce(T) -> Result<bool, String>) -> ExitCode 
         }
     };
     limits::raise_files();
+    let is_load = is_load(&args);
     match output::guarded(|| run(args)) {
+        Ok(_) if is_load && signals::is_stopped() => ExitCode::from(signals::STOPPED),
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

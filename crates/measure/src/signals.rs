@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: what was measured so far is kept.
+//! Ctrl-C and SIGTERM: what was measured so far is kept, and the exit code is [`STOPPED`].
 
 use std::{
     io,
@@ -8,6 +8,17 @@ use std::{
     time::Duration,
 };
 use tokio::signal::unix::{SignalKind, signal};
+
+/// The exit code of a command that a signal stopped: 128 and the number of SIGINT, as shells show it, for SIGTERM too.
+pub const STOPPED: u8 = 130;
+
+/// Set at the first signal.
+static IS_STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Did a signal stop the command?
+pub fn is_stopped() -> bool {
+    IS_STOPPED.load(Relaxed)
+}
 
 /// Calls `end` at the first signal; a second one ends the process at once.
 pub fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> {
@@ -21,9 +32,10 @@ pub fn on_end(end: impl FnOnce() + Send + 'static) -> Result<(), String> {
         let next = async || tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} };
         let mut next = next;
         runtime.block_on(next());
+        IS_STOPPED.store(true, Relaxed);
         end();
         runtime.block_on(next());
-        std::process::exit(130);
+        std::process::exit(STOPPED.into());
     });
     Ok(())
 }

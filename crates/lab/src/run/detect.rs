@@ -2,14 +2,16 @@
 //! named.
 
 use super::runner::{Kind, Run};
-use crate::{source::Times, stat::spread::Spread};
+use crate::{
+    source::{
+        Phase, Times,
+        pause::{self, PhaseTimes, SplitReplies},
+    },
+    stat::spread::Spread,
+};
 
 /// A run that is over sooner is mostly its beginning and its end.
 const TOO_SHORT_SECONDS: f64 = 0.5;
-/// Linux delays an acknowledgement by 40 ms at first, others and later by 200.
-const DELAYED_ACKS_MS: [f64; 2] = [200.0, 40.0];
-/// Around such a step.
-const STEP_SHARE: f64 = 0.06;
 /// Of the laboratory's share of all processor time, above which it measures itself.
 const BUSY_SHARE: f64 = 0.85;
 /// Repeats that lie further apart than this share of their median.
@@ -29,7 +31,7 @@ pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
     if runs.iter().any(|run| run.source.seconds < TOO_SHORT_SECONDS) {
         remarks.push("too short to trust".to_owned());
     }
-    remarks.extend(delayed_acks(runs));
+    remarks.extend(pauses(runs));
     remarks.extend(client_bound(runs));
     remarks.extend(sink_bound(runs));
     remarks.extend(clock_limited(runs));
@@ -37,21 +39,35 @@ pub(crate) fn remarks(runs: &[&Run]) -> Vec<String> {
     remarks
 }
 
-/// Times that are multiples of a delayed acknowledgement are the network's, not the server's.
-fn delayed_acks(runs: &[&Run]) -> Option<String> {
-    let median = |figure: fn(&Times) -> f64| {
-        Spread::of(runs.iter().filter_map(|run| run.source.message_ms(figure))).map(|s| s.median)
+/// Returns the remarks about pauses of 40 or 200 ms in a phase, of the rounds taken together.
+fn pauses(runs: &[&Run]) -> Vec<String> {
+    let median = |phase: Phase, figure: fn(&Times) -> f64| {
+        let times = runs.iter().filter_map(|run| run.source.times.get(&phase).map(figure));
+        Spread::of(times).map(|spread| spread.median)
     };
-    let (p50, p90) = (median(|t| t.p50_us)?, median(|t| t.p90_us)?);
-    // A wait for a clock takes the same time again and again; work does not.
-    let step = DELAYED_ACKS_MS.into_iter().find(|step| {
-        let times = (p50 / step).round();
-        let is_near = |ms: f64| (ms - times * step).abs() < step * STEP_SHARE;
-        (1.0..=3.0).contains(&times) && is_near(p50) && is_near(p90)
-    })?;
-    Some(format!(
-        "DELAYED ACK: half of the messages take {p50:.0} ms, a multiple of {step:.0} ms: a sender waits for an acknowledgement"
-    ))
+    let remark = |phase: &Phase| {
+        let count = runs.iter().filter_map(|run| run.source.times.get(phase)).map(|times| times.count).sum();
+        let figure = |figure| Some(median(*phase, figure)? / 1e3);
+        let (min_ms, p50_ms, p90_ms) = (figure(|t| t.min_us)?, figure(|t| t.p50_us)?, figure(|t| t.p90_us)?);
+        let split = together(runs.iter().filter_map(|run| run.source.split_replies.get(phase)));
+        pause::remark(PhaseTimes { phase: *phase, count, min_ms, p50_ms, p90_ms, split: split.as_ref() })
+    };
+    Phase::ALL.iter().filter_map(remark).collect()
+}
+
+/// Adds the counts up, and takes the medians of the times.
+fn together<'r>(split: impl Iterator<Item = &'r SplitReplies>) -> Option<SplitReplies> {
+    let all: Vec<&SplitReplies> = split.collect();
+    let median = |count: fn(&SplitReplies) -> u64, p50: fn(&SplitReplies) -> f64| {
+        Spread::of(all.iter().filter(|split| count(split) > 0).map(|split| p50(split)))
+            .map_or(0.0, |s| s.median)
+    };
+    (!all.is_empty()).then(|| SplitReplies {
+        usual_count: all.iter().map(|split| split.usual_count).sum(),
+        usual_p50_us: median(|split| split.usual_count, |split| split.usual_p50_us),
+        hurried_count: all.iter().map(|split| split.hurried_count).sum(),
+        hurried_p50_us: median(|split| split.hurried_count, |split| split.hurried_p50_us),
+    })
 }
 
 /// The laboratory used all the processor it could: the figure is its own.
@@ -69,7 +85,7 @@ fn client_bound(runs: &[&Run]) -> Option<String> {
 /// The sink takes no faster: what the MTA could deliver is not seen.
 fn sink_bound(runs: &[&Run]) -> Option<String> {
     let waits = |run: &&Run| {
-        let pause = run.source.times.get(&crate::source::Phase::Final).map(|t| t.p50_us)?;
+        let pause = run.source.times.get(&Phase::Final).map(|t| t.p50_us)?;
         (run.kind == Kind::Ceiling && pause > 50_000.0).then_some(pause / 1e3)
     };
     let pause = Spread::of(runs.iter().filter_map(waits))?.median;
@@ -122,17 +138,37 @@ pub(crate) mod tests {
     #[test]
     fn artefacts_are_named_and_good_runs_are_not() {
         assert_eq!(told(&[run("relay", 1, 500.0, 2.0, 100.0)]), "");
-        assert!(
-            told(&[run("relay", 1, 5.0, 200.3, 100.0)])
-                .contains("DELAYED ACK: half of the messages take 200 ms")
+        assert_eq!(
+            told(&[run("relay", 1, 5.0, 200.3, 100.0)]),
+            "PAUSE: a pause of 200 ms in content, cause unknown; no acknowledgement of this machine was awaited"
         );
-        assert!(told(&[run("relay", 1, 24.0, 41.0, 100.0)]).contains("a multiple of 40 ms"));
+        assert!(told(&[run("relay", 1, 24.0, 41.0, 100.0)]).contains("a pause of 41 ms in content"));
         assert!(told(&[run("relay", 1, 500.0, 2.0, 1e6)]).contains("CLIENT-BOUND"));
         assert!(
             told(&[run("ceiling", 1, 10.0, 101.0, 1.0)]).contains("SINK-BOUND: the sink itself takes 101 ms")
         );
         assert!(told(&[run("ceiling", 1, 900.0, 0.001, 1.0)]).contains("CLOCK-LIMITED"));
         assert!(told(&[run("relay", 1, 9000.0, 2.0, 1.0)]).contains("too short to trust"));
+    }
+
+    #[test]
+    fn a_pause_in_quit_is_found_and_an_acknowledgement_is_named_only_with_evidence() {
+        let paused = |split: serde_json::Value| {
+            let mut run = serde_json::to_value(run("relay", 1, 5.0, 2.0, 100.0)).unwrap();
+            let mut times = run["source"]["times"]["final"].clone();
+            for figure in ["p50_us", "p90_us"] {
+                times[figure] = 201_000.0.into();
+            }
+            run["source"]["times"]["quit"] = times;
+            run["source"]["split_replies"] = split;
+            serde_json::from_value(run).unwrap()
+        };
+        let whole: Run = paused(serde_json::json!({}));
+        assert!(told(&[whole]).starts_with("PAUSE: a pause of 201 ms in QUIT, cause unknown"));
+        let evidence = serde_json::json!({ "quit": { "usual_count": 800, "usual_p50_us": 201_000.0, "hurried_count": 200,
+            "hurried_p50_us": 90.0 } });
+        let split: Run = paused(evidence);
+        assert!(told(&[split.clone(), split]).starts_with("DELAYED ACK: a pause of 201 ms in QUIT"));
     }
 
     #[test]

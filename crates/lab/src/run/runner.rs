@@ -146,7 +146,7 @@ fn send(case: &Case<'_>, mta: Option<&Mta>, sink: &Served, stop: &AtomicBool) ->
     let first = sink.sink_state.counts().messages;
     let idle = mta.map_or(Ok(Vec::new()), |mta| open_idle(&mta.endpoint, variant.idle))?;
     let gauge = mta.map(ResourceMonitor::new);
-    let plan = Plan::new(args.messages, args.rate, Instant::now());
+    let plan = args.plan();
     let begin = plan.begin();
     let moments = Mutex::new(Vec::new());
     let received = || sink.sink_state.counts().messages - first;

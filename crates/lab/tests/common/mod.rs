@@ -10,6 +10,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::OwnedFd,
     process::{Child, Command, ExitStatus, Output, Stdio},
+    sync::mpsc::{Receiver, channel},
 };
 
 /// A bound socket that does not listen, and its address: no other process can take the port meanwhile.
@@ -121,6 +122,24 @@ pub(crate) fn gathered(to: &str, count: usize) -> String {
         }
     });
     address
+}
+
+/// A proxy that says of each connection that it was opened.
+pub(crate) fn counted(to: &str) -> (String, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, to) = (listener.local_addr().unwrap().to_string(), to.to_owned());
+    let (opened, told) = channel();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(&to).unwrap();
+            carry(client.try_clone().unwrap(), server.try_clone().unwrap());
+            carry(server, client);
+            if opened.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    (address, told)
 }
 
 /// Carries what one says to the other, to its end.

@@ -27,7 +27,8 @@ pub struct GatlingArgs {
     to: Option<String>,
     #[command(flatten)]
     delivery: Delivery,
-    /// Server to connect to: [inet:]host[:port] or unix:path
+    /// Server to connect to: [inet:]host[:port] or unix:path; several with commas between them take turns
+    #[arg(value_parser = crate::address::Servers::checked)]
     endpoint: String,
 }
 

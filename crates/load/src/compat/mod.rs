@@ -16,7 +16,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Sender and rounds of the mail; every front end takes these
@@ -63,7 +63,7 @@ impl Runner {
     fn send(&self, words: &[&str], limit: Option<Duration>) -> Result<(Report, Samples), String> {
         let args: SourceArgs = exactly(words.iter().copied())?;
         let setup = args.setup()?;
-        let plan = Arc::new(Plan::new(args.messages, args.rate, Instant::now()));
+        let plan = Arc::new(args.plan());
         if let Ok(mut current) = self.plan.lock() {
             *current = Some(plan.clone());
         }

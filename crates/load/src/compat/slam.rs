@@ -1,10 +1,11 @@
 //! `postlab slam`: S4's myslam. Some processes, each with its threads and messages, as from as many client
-//! machines.
+//! machines. At Ctrl-C the processes end, and what they sent is added up.
 
 use super::{Delivery, Runner};
 use crate::{signals::end, source::Report};
 use clap::Args;
 use std::{
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -36,7 +37,8 @@ pub struct SlamArgs {
     to: Option<String>,
     #[command(flatten)]
     delivery: Delivery,
-    /// Server to connect to: [inet:]host[:port] or unix:path
+    /// Server to connect to: [inet:]host[:port] or unix:path; several with commas between them take turns
+    #[arg(value_parser = crate::address::Servers::checked)]
     endpoint: String,
 }
 
@@ -88,15 +90,25 @@ fn round(args: &SlamArgs, runner: &Runner) -> Result<Vec<Report>, String> {
             children.iter().for_each(end);
         }
     }
-    children.into_iter().map(report_of).collect()
+    let reports: Result<Vec<_>, _> = children.into_iter().map(report_of).collect();
+    Ok(reports?.into_iter().flatten().collect())
 }
 
-fn report_of(child: Child) -> Result<Report, String> {
+/// Returns the report of a process; none of one that was stopped before it began to send.
+fn report_of(child: Child) -> Result<Option<Report>, String> {
     let output = child.wait_with_output().map_err(|e| format!("wait for a process: {e}"))?;
+    if output.status.signal().is_some() && output.stdout.is_empty() {
+        return Ok(None);
+    }
     let parsed = serde_json::from_slice(&output.stdout);
-    parsed.map_err(|_| {
+    parsed.map(Some).map_err(|_| {
         let error = String::from_utf8_lossy(&output.stderr);
-        error.trim().trim_start_matches("postlab: ").to_owned()
+        let error = error.trim().trim_start_matches("postlab: ");
+        if error.is_empty() {
+            format!("a process ended with {} and no result", output.status)
+        } else {
+            error.to_owned()
+        }
     })
 }
 
@@ -112,6 +124,8 @@ fn command(args: &SlamArgs) -> std::io::Result<Command> {
     }
     command.args(args.delivery.from.iter().flat_map(|from| ["-f", from]));
     command.args(args.to.iter().flat_map(|to| ["-t", to]));
+    // Ctrl-C is for this process alone, which ends the others: two signals would cost their results.
+    command.process_group(0);
     command.arg(&args.endpoint).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }

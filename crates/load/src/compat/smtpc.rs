@@ -17,7 +17,7 @@ pub struct SmtpcArgs {
     #[arg(short = 's', value_name = "COUNT", default_value = "1000", value_parser = clap::value_parser!(u64).range(1..))]
     messages: u64,
     /// Server to connect to
-    #[arg(short = 'r', value_name = "HOST[:PORT]")]
+    #[arg(short = 'r', value_name = "HOST[:PORT]", value_parser = crate::address::Servers::checked)]
     relay: String,
     /// Timeout for each reply
     #[arg(short = 'O', value_name = "SECONDS", default_value = "300", value_parser = clap::value_parser!(u32).range(1..))]

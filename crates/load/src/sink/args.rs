@@ -2,8 +2,9 @@
 
 use super::{
     dump, listen,
-    rules::{Delay, Offer, Rules, command_delay, refusal},
+    rules::{Credentials, Delay, Offer, Rules, command_delay, refusal},
     state::Bounds,
+    tls,
     verb::{COUNT, Verb, VerbSet},
 };
 use crate::address::{Endpoint, Family};
@@ -22,6 +23,15 @@ pub enum Model {
     Pool,
     /// Tasks on an asynchronous runtime
     Async,
+}
+
+/// The begin of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TlsMode {
+    /// With STARTTLS (RFC 3207)
+    Starttls,
+    /// With the connection (RFC 8314)
+    Implicit,
 }
 
 /// Accept mail and discard it, to measure the sender
@@ -49,6 +59,18 @@ pub struct SinkArgs {
     /// Compare each message with the checksum in its header, as `source --random-size` sends it
     #[arg(long)]
     verify: bool,
+    /// Offer STARTTLS; with implicit, TLS begins with the connection. Without --cert, with a certificate of its own making
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "starttls")]
+    tls: Option<TlsMode>,
+    /// The certificate chain of --tls, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
+    cert: Option<PathBuf>,
+    /// The private key of --cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Accept mail only behind AUTH with this name and password; without it AUTH accepts any
+    #[arg(long, value_name = "USER:PASSWORD", value_parser = Credentials::parse, conflicts_with_all = ["no_auth", "no_esmtp"])]
+    auth: Option<Credentials>,
     /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -193,6 +215,7 @@ impl SinkArgs {
                 enhanced: !self.no_enhanced,
                 dsn: !self.no_dsn,
                 chunking: esmtp,
+                starttls: self.tls == Some(TlsMode::Starttls),
             },
             pix: self.pix,
             soft: self.soft.unwrap_or_default(),
@@ -209,7 +232,19 @@ impl SinkArgs {
             verifies: self.verify,
             keeps_content: self.verify || self.dump_template.is_some() || self.append_template.is_some(),
             verbose: self.verbose > 0,
+            credentials: self.auth.clone(),
         }
+    }
+
+    /// Returns the settings of TLS, if it is offered.
+    ///
+    /// # Errors
+    /// Certificate or key cannot be read.
+    pub(crate) fn tls(&self) -> Result<Option<tls::Settings>, String> {
+        let Some(mode) = self.tls else { return Ok(None) };
+        let files = self.cert.as_deref().zip(self.key.as_deref());
+        let files = files.map(|(certificate, key)| tls::Files { certificate, key });
+        tls::Settings::new(&self.hostname, files, mode == TlsMode::Implicit).map(Some)
     }
 
     /// Returns the bounds of the sink.

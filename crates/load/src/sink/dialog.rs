@@ -1,6 +1,7 @@
 //! One session of the sink, without I/O: the product's own server session, and before it the options
 //! that refuse, delay or cut. Each line passes the options first; content goes straight through.
 
+mod auth;
 mod line;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,8 @@ pub(crate) enum Next<'a> {
     Dropped,
     /// A message is complete.
     Message(Box<Envelope>),
+    /// Begin TLS behind the output; then [`Dialog::secured`].
+    StartTls,
     /// Close.
     Close,
 }
@@ -54,8 +57,13 @@ pub(crate) struct Dialog {
     answered: Option<Verb>,
     /// 354 is about to be sent: what the rules want next.
     data_begins: bool,
-    /// Lines of an AUTH exchange still to come.
-    auth_lines: u8,
+    /// An AUTH exchange under way.
+    auth: Option<auth::Exchange>,
+    is_authenticated: bool,
+    is_secure: bool,
+    /// 220 to STARTTLS is about to be sent.
+    starts_tls: bool,
+    shared: Shared,
     /// HELO's argument.
     hello: Option<Box<str>>,
     quit: bool,
@@ -124,7 +132,11 @@ impl Dialog {
             chunk_left: None,
             answered: None,
             data_begins: false,
-            auth_lines: 0,
+            auth: None,
+            is_authenticated: false,
+            is_secure: false,
+            starts_tls: false,
+            shared: shared.clone(),
             hello: None,
             quit: false,
             limit: shared.limits.command_line_bytes,
@@ -163,6 +175,12 @@ impl Dialog {
         self.quit
     }
 
+    /// TLS began: the session begins anew, without a greeting if it had one (RFC 3207 §4.2).
+    pub(crate) fn secured(&mut self) {
+        let greeted = self.greeted;
+        *self = Self { greeted, is_secure: true, ..Self::new(&self.shared) };
+    }
+
     /// Says that the client was silent for too long.
     pub(crate) fn timed_out(&mut self) {
         replies::TIMEOUT.write_to(&mut self.output);
@@ -182,6 +200,7 @@ impl Dialog {
         loop {
             let next = match () {
                 () if self.answered.is_some() => self.answer(),
+                () if std::mem::take(&mut self.starts_tls) => Some(Next::StartTls),
                 () if self.closing => Some(Next::Close),
                 () if !self.greeted => self.greet(),
                 () if std::mem::take(&mut self.data_begins) => self.before_data(),

@@ -16,12 +16,14 @@ pub mod served;
 mod session;
 mod state;
 mod tasks;
+mod tls;
 mod verb;
 
 pub use args::SinkArgs;
+pub(crate) use rules::Credentials;
 
 use crate::address;
-pub use args::Model;
+pub use args::{Model, TlsMode};
 use rustix::{
     event::{EventfdFlags, eventfd},
     fd::OwnedFd,
@@ -35,11 +37,11 @@ const POOL_WORKERS: usize = 64;
 /// Runs until it is enough, or a signal says so.
 pub fn run(args: &SinkArgs) -> Result<(), String> {
     let sink = Sink::open(args)?;
+    privilege::drop(args.root.as_deref(), args.user.as_deref())?;
     for listener in &sink.listeners {
         let address = listen::local_address(listener).map_err(|e| format!("name the socket: {e}"))?;
         eprintln!("postlab: the sink listens on {}", address::shown(&address));
     }
-    privilege::drop(args.root.as_deref(), args.user.as_deref())?;
     let state = sink.state.clone();
     crate::signals::on_end({
         let state = state.clone();
@@ -70,7 +72,10 @@ impl Sink {
         let wakers = wakers(loops).map_err(|e| format!("make an eventfd: {e}"))?;
         let shared = dialog::Shared::new(Arc::new(args.rules()));
         let copies = copies(&wakers).map_err(|e| format!("copy an eventfd: {e}"))?;
-        let state = Arc::new(SinkState::new(shared, args.bounds(), args.dump(), args.counters, copies));
+        let tls = args.tls()?;
+        let mut state = SinkState::new(shared, args.bounds(), args.dump(), args.counters, copies);
+        state.tls = tls;
+        let state = Arc::new(state);
         Ok(Self { state, listeners, wakers })
     }
 

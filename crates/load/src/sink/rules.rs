@@ -39,6 +39,30 @@ pub(crate) struct Rules {
     pub(crate) verifies: bool,
     /// Commands and replies are shown.
     pub(crate) verbose: bool,
+    /// The only name and password that AUTH accepts, and mail needs.
+    pub(crate) credentials: Option<Credentials>,
+}
+
+/// A name and a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+impl Credentials {
+    /// Reads `user:password`.
+    ///
+    /// # Errors
+    /// There is no colon, or no name before it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((user, password)) if !user.is_empty() && !text.contains('\0') => {
+                Ok(Self { user: user.to_owned(), password: password.to_owned() })
+            }
+            _ => Err("write USER:PASSWORD".to_owned()),
+        }
+    }
 }
 
 /// The extensions that EHLO announces.
@@ -53,6 +77,7 @@ pub(crate) struct Offer {
     pub(crate) enhanced: bool,
     pub(crate) dsn: bool,
     pub(crate) chunking: bool,
+    pub(crate) starttls: bool,
 }
 
 /// A pause before a reply.
@@ -111,6 +136,7 @@ impl Default for Offer {
             enhanced: true,
             dsn: true,
             chunking: true,
+            starttls: false,
         }
     }
 }
@@ -136,6 +162,7 @@ impl Default for Rules {
             defer_percent: 0,
             verifies: false,
             verbose: false,
+            credentials: None,
         }
     }
 }
@@ -156,8 +183,8 @@ impl Rules {
         }
     }
 
-    /// The reply to EHLO or LHLO, with CRLF.
-    pub(crate) fn hello(&self) -> String {
+    /// Returns the reply to EHLO or LHLO, with CRLF. With TLS STARTTLS is not announced (RFC 3207 §4.2).
+    pub(crate) fn hello(&self, is_secure: bool) -> String {
         let o = self.offer;
         let keywords = [
             (o.pipelining && self.soft.union(self.hard).is_empty(), "PIPELINING"),
@@ -168,6 +195,7 @@ impl Rules {
             (o.enhanced, "ENHANCEDSTATUSCODES"),
             (o.dsn, "DSN"),
             (o.chunking, "CHUNKING"),
+            (o.starttls && !is_secure, "STARTTLS"),
             (true, "SMTPUTF8"),
         ];
         let offered: Vec<&str> = keywords.iter().filter(|(yes, _)| *yes).map(|(_, word)| *word).collect();
@@ -212,9 +240,9 @@ mod tests {
 
     #[test]
     fn refusing_commands_implies_no_pipelining() {
-        assert!(Rules::default().hello().contains("250-PIPELINING\r\n"));
+        assert!(Rules::default().hello(false).contains("250-PIPELINING\r\n"));
         let rules = Rules { soft: VerbSet::default().with(Verb::Rcpt), ..Rules::default() };
-        assert!(!rules.hello().contains("PIPELINING"));
-        assert!(rules.hello().ends_with("250 SMTPUTF8\r\n"));
+        assert!(!rules.hello(false).contains("PIPELINING"));
+        assert!(rules.hello(false).ends_with("250 SMTPUTF8\r\n"));
     }
 }

@@ -5,6 +5,7 @@ use super::{
     dump::Dump,
     log,
     state::SinkState,
+    tls,
 };
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -32,6 +33,9 @@ pub(crate) struct Session {
     dump: Option<Dump>,
     /// The message so far, where it will be verified.
     content: Vec<u8>,
+    tls: Option<tls::Channel>,
+    /// TLS failed: the session ends.
+    is_broken: bool,
 }
 
 impl Session {
@@ -39,18 +43,55 @@ impl Session {
     pub(crate) fn new(state: &SinkState, peer: &str) -> Self {
         state.opened();
         let peer = if state.dump.is_some() { peer.into() } else { Box::default() };
-        Self { dialog: Dialog::new(&state.shared), peer, left: Vec::new(), dump: None, content: Vec::new() }
+        let mut this = Self {
+            dialog: Dialog::new(&state.shared),
+            peer,
+            left: Vec::new(),
+            dump: None,
+            content: Vec::new(),
+            tls: None,
+            is_broken: false,
+        };
+        if state.tls.as_ref().is_some_and(|tls| tls.is_implicit) {
+            this.start_tls(state);
+        }
+        this
     }
 
-    /// Replies to write; the model empties it.
+    /// Octets to write; the model empties it.
     pub(crate) fn output(&mut self) -> &mut Vec<u8> {
-        self.dialog.output()
+        match &mut self.tls {
+            Some(channel) => channel.output(),
+            None => self.dialog.output(),
+        }
+    }
+
+    /// Begins TLS behind what is to be written in the clear.
+    fn start_tls(&mut self, state: &SinkState) {
+        let Some(settings) = &state.tls else { return };
+        // What was sent behind STARTTLS is no part of the session (RFC 3207 §6).
+        self.left.clear();
+        match tls::Channel::new(settings, std::mem::take(self.dialog.output())) {
+            Ok(channel) => {
+                self.tls = Some(channel);
+                self.dialog.secured();
+                state.counts.tls_sessions.fetch_add(1, Relaxed);
+            }
+            Err(error) => {
+                eprintln!("postlab: begin TLS: {error}");
+                self.is_broken = true;
+            }
+        }
     }
 
     /// Says close_with to a silent client.
     pub(crate) fn timed_out(&mut self, state: &SinkState) {
         state.counts.timeouts.fetch_add(1, Relaxed);
         self.dialog.timed_out();
+        if let Some(channel) = &mut self.tls {
+            channel.seal(self.dialog.output());
+            channel.end();
+        }
     }
 
     /// The connection is closed.
@@ -60,6 +101,19 @@ impl Session {
 
     /// Takes what was read, and goes as far as it leads.
     pub(crate) fn advance(&mut self, state: &SinkState, bytes: &[u8]) -> Wish {
+        let Some(channel) = &mut self.tls else { return self.advance_plain(state, bytes) };
+        let Ok(plain) = channel.open(bytes) else { return Wish::Close };
+        let wish = self.advance_plain(state, &plain);
+        if let Some(channel) = &mut self.tls {
+            channel.seal(self.dialog.output());
+            if wish == Wish::Close {
+                channel.end();
+            }
+        }
+        wish
+    }
+
+    fn advance_plain(&mut self, state: &SinkState, bytes: &[u8]) -> Wish {
         if !bytes.is_empty() {
             state.counts.bytes.fetch_add(bytes.len() as u64, Relaxed);
         }
@@ -110,6 +164,11 @@ impl Session {
                 }
                 Next::Read => return self.wish(state, Wish::Read),
                 Next::Pause(time) => return self.wish(state, Wish::Pause(time)),
+                Next::StartTls => {
+                    *input = &[];
+                    self.start_tls(state);
+                    return self.wish(state, if self.is_broken { Wish::Close } else { Wish::Read });
+                }
                 Next::Close => return self.wish(state, Wish::Close),
             }
         }

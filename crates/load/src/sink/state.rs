@@ -1,6 +1,6 @@
 //! State that all sessions of a running sink share: rules, counts, and the conditions of its end.
 
-use super::{dialog::Shared, dump};
+use super::{dialog::Shared, dump, tls};
 use crate::checksum::{self, Verdict};
 use rustix::io::Errno;
 use std::{
@@ -50,6 +50,7 @@ pub(crate) struct Counts {
     pub(crate) intact: AtomicU64,
     pub(crate) changed: AtomicU64,
     pub(crate) unwritten: AtomicU64,
+    pub(crate) tls_sessions: AtomicU64,
 }
 
 /// The counters at one moment.
@@ -70,6 +71,8 @@ pub struct SinkCounts {
     pub changed: u64,
     /// Messages that could not be written to their file.
     pub unwritten: u64,
+    /// Sessions that began TLS.
+    pub tls_sessions: u64,
     /// From the first session's begin to the last message.
     pub seconds: f64,
 }
@@ -81,6 +84,8 @@ pub struct SinkState {
     pub(crate) bounds: Bounds,
     pub(crate) counts: Counts,
     pub(crate) dump: Option<dump::Settings>,
+    /// TLS, if it is offered.
+    pub(crate) tls: Option<tls::Settings>,
     /// Show running counters, as smtp-sink -c.
     pub(crate) shows_counts: bool,
     started: Instant,
@@ -108,6 +113,7 @@ impl SinkState {
             bounds,
             counts: Counts::default(),
             dump,
+            tls: None,
             shows_counts,
             started: Instant::now(),
             first_ns: AtomicU64::new(0),
@@ -230,6 +236,7 @@ impl SinkState {
             intact: c.intact.load(Relaxed),
             changed: c.changed.load(Relaxed),
             unwritten: c.unwritten.load(Relaxed),
+            tls_sessions: c.tls_sessions.load(Relaxed),
             seconds: nanoseconds as f64 / 1e9,
         }
     }

@@ -1,20 +1,26 @@
 //! The command line of `postlab source`: the single-message options of smtp-source, and long options of its own.
 
 use super::{
+    arrivals::{Arrivals, Shape},
     client::{RESPONSE_TIMEOUT, Style},
+    exchange::attributes_of,
+    plan::Plan,
     setup::{Rest, Setup},
     template::{Body, MessageTemplate, Options, read_file},
     transcript::Transcript,
 };
-use crate::address::{Endpoint, Family};
-use clap::{ArgAction, Args};
+use crate::{
+    address::{Family, Servers},
+    sink::{Credentials, TlsMode},
+};
+use clap::{ArgAction, Args, builder::ArgPredicate};
 use rustix::system::uname;
 use smtp::client::{ClientSettings, Protocol};
 use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     sync::atomic::AtomicUsize,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Send mail, and measure how the server accepts it
@@ -31,9 +37,18 @@ pub struct SourceArgs {
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, default_missing_value = "1", require_equals = true,
         value_parser = clap::value_parser!(u16).range(1..))]
     pipeline: Option<u16>,
-    /// STARTTLS first; the certificate is not checked
-    #[arg(long)]
-    tls: bool,
+    /// TLS, with STARTTLS or from the begin of the connection on; the certificate is not checked
+    #[arg(long, value_enum, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "starttls")]
+    tls: Option<TlsMode>,
+    /// Authenticate with PLAIN, or with LOGIN if that is not offered
+    #[arg(long, value_name = "USER:PASSWORD", value_parser = Credentials::parse, conflicts_with = "old")]
+    auth: Option<Credentials>,
+    /// Send content with BDAT (RFC 3030), in one chunk; the server has to offer CHUNKING
+    #[arg(long, conflicts_with = "old")]
+    bdat: bool,
+    /// Name another client with XCLIENT of Postfix, such as ADDR=192.0.2.1,NAME=mx.example
+    #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = attributes_of, conflicts_with = "old")]
+    xclient: Vec<String>,
     /// The percentage of connections with TLS
     #[arg(long, value_name = "PERCENT", default_value = "100", hide_default_value = true, requires = "tls",
         value_parser = clap::value_parser!(u8).range(..=100))]
@@ -63,6 +78,23 @@ pub struct SourceArgs {
     /// Messages a second, whether the server keeps up or not; latencies count from the time when a message is due
     #[arg(long, value_name = "PER SECOND", value_parser = rate_of)]
     pub rate: Option<f64>,
+    /// Arrivals of messages with --rate
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SHAPE",
+        default_value = "constant",
+        hide_default_value = true,
+        requires = "rate"
+    )]
+    arrivals: Shape,
+    /// Begin no message after this time; with --rate, those that are due until then are sent. Without -m their number has
+    /// no bound
+    #[arg(long, value_name = "SECONDS", value_parser = duration_of)]
+    pub duration: Option<Duration>,
+    /// Append the times of each phase to this file as HDR histograms in log format V2, for `postlab hdr merge`
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
     /// Show times by phase
     #[arg(long)]
     pub(crate) percentiles: bool,
@@ -110,7 +142,8 @@ pub struct SourceArgs {
     #[arg(short = 'L')]
     lmtp: bool,
     /// The number of messages
-    #[arg(short = 'm', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'm', value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u64).range(1..),
+        default_value_if("duration", ArgPredicate::IsPresent, "18446744073709551615"))]
     pub messages: u64,
     /// The name in HELO and in the default addresses [default: the name of the machine]
     #[arg(short = 'M', value_name = "NAME")]
@@ -145,9 +178,10 @@ pub struct SourceArgs {
     /// Pause between the messages of a session
     #[arg(short = 'w', value_name = "SECONDS", value_parser = crate::arguments::seconds_of)]
     wait: Option<Duration>,
-    /// The server: [inet:]host[:port] or unix:path; the default port is 25
-    #[arg(value_parser = |t: &str| Endpoint::parse(t, Some(25)))]
-    endpoint: Endpoint,
+    /// The server: [inet:]host[:port], [host]port or unix:path; the default port is 25. Several with commas between
+    /// them take turns; a + before a host looks its name up for each connection
+    #[arg(value_name = "SERVER", value_parser = Servers::parse)]
+    servers: Servers,
 }
 
 fn rate_of(text: &str) -> Result<f64, String> {
@@ -159,6 +193,12 @@ fn rate_of(text: &str) -> Result<f64, String> {
 
 /// A message in eleven days. At less, the last of many would be due when no clock can show it.
 const SLOWEST: f64 = 1e-6;
+
+/// Reads seconds, more than none.
+fn duration_of(text: &str) -> Result<Duration, String> {
+    let duration = crate::arguments::seconds_of(text)?;
+    if duration.is_zero() { Err(format!("`{text}` seconds are no duration")) } else { Ok(duration) }
+}
 
 /// Addresses one behind the other.
 #[derive(Debug, Clone)]
@@ -180,7 +220,8 @@ fn locals_of(text: &str) -> Result<Locals, String> {
 /// The addresses in a file; comments and empty lines are passed over.
 fn lines_of(path: Option<&Path>) -> Result<Vec<String>, String> {
     let Some(path) = path else { return Ok(Vec::new()) };
-    let text = std::fs::read_to_string(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+    let text = String::from_utf8(super::template::read_bounded(path)?)
+        .map_err(|_| format!("read {}: it is no text in UTF-8", path.display()))?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let lines: Vec<String> = lines.map(str::to_owned).collect();
     if lines.is_empty() { Err(format!("read {}: it has no address", path.display())) } else { Ok(lines) }
@@ -197,6 +238,13 @@ fn sizes_of(text: &str) -> Result<(u64, u64), String> {
 }
 
 impl SourceArgs {
+    /// Returns the plan of a run that begins now.
+    pub fn plan(&self) -> Plan {
+        let arrivals = |rate| Arrivals::new(self.arrivals, rate, self.messages, self.duration);
+        let plan = Plan::new(self.messages, None, Instant::now());
+        plan.arriving(self.rate.map(arrivals)).lasting(self.duration)
+    }
+
     /// Checks the options, and resolves names.
     ///
     /// # Errors
@@ -219,6 +267,7 @@ impl SourceArgs {
                 (None, None, Some((least, most))) => Body::Random(least, most),
                 (None, None, None) => Body::Short,
             },
+            is_chunked: self.bdat,
         };
         Ok(Setup {
             spin: self.spin,
@@ -231,13 +280,17 @@ impl SourceArgs {
             style: match self.old {
                 true => Style::Mute,
                 false if self.pipeline.is_some() => Style::Extended,
-                false if self.tls => Style::Secure,
+                false if self.asks_for_extensions() => Style::Chosen,
                 false => Style::Plain,
             },
             keeps: self.keep,
             per_connection: self.per_connection,
             tls_percent: self.tls_share,
-            tls: self.tls.then(|| super::tls::client(&self.endpoint)).transpose()?,
+            is_tls_implicit: self.tls == Some(TlsMode::Implicit),
+            is_chunking: self.bdat,
+            auth: self.auth.clone(),
+            xclient: self.xclient.clone(),
+            tls: self.tls.map(|_| super::tls::client(self.servers.endpoints())).transpose()?,
             timeout: self.timeout.unwrap_or(RESPONSE_TIMEOUT),
             connect_tries: self.connect_tries,
             template: MessageTemplate::new(options, !self.old)?,
@@ -247,18 +300,23 @@ impl SourceArgs {
             transcript: Transcript::new(self.verbose > 0, self.transcript.clone(), self.transcript_each)?,
             locals: self.bind.iter().flat_map(|locals| locals.0.iter().copied()).collect(),
             next_local: AtomicUsize::new(0),
-            addresses: self.addresses()?,
+            addresses: self.servers.resolve(self.family())?,
+            looks_up: self.servers.looks_up_again().then(|| (self.servers.clone(), self.family())),
             next_address: AtomicUsize::new(0),
         })
     }
 
-    fn addresses(&self) -> Result<Vec<rustix::net::SocketAddrAny>, String> {
-        let family = match (self.ipv4, self.ipv6) {
+    /// Is an extension asked for that EHLO has to announce?
+    fn asks_for_extensions(&self) -> bool {
+        self.tls == Some(TlsMode::Starttls) || self.auth.is_some() || self.bdat || !self.xclient.is_empty()
+    }
+
+    fn family(&self) -> Family {
+        match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
             (_, true) => Family::V6,
             _ => Family::Any,
-        };
-        self.endpoint.resolve(family)
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 
 use super::{
     counts::{Fault, Phase, SourceCounts},
+    exchange::{self, Exchange, Progress},
     transcript::{TranscriptSinks, show},
 };
+use crate::sink::Credentials;
 use bytes::Bytes;
-use memchr::memchr;
+use memchr::{memchr, memmem};
 use smtp::client::{
     ClientSettings, Connection, Event, ExpectedReply, OutputPiece, ProtocolViolation, Transaction,
 };
@@ -22,10 +24,18 @@ pub(crate) enum Style {
     Mute,
     /// HELO, or an LHLO whose offers are ignored: one command at a time.
     Plain,
-    /// EHLO for STARTTLS, and otherwise one command at a time.
-    Secure,
+    /// EHLO for STARTTLS, AUTH, BDAT or XCLIENT, and otherwise one command at a time.
+    Chosen,
     /// EHLO and all the server offers.
     Extended,
+}
+
+/// Bytes from the server, since which nothing was written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) at: Instant,
+    /// True if the kernel was made to acknowledge them at once.
+    pub(crate) is_acknowledged: bool,
 }
 
 /// See the module's text.
@@ -38,14 +48,33 @@ pub(crate) struct ClientSession {
     /// The begin of a reply.
     partial: Vec<u8>,
     output: VecDeque<Bytes>,
+    /// Content goes with BDAT (RFC 3030).
+    is_chunking: bool,
+    /// Keywords of the last reply to EHLO, with parameters: what the connection did not hear.
+    offers: Offers,
+    /// AUTH or XCLIENT under way.
+    exchange: Option<Exchange>,
+    /// The command that succeeded, or was refused.
+    exchanged: Option<(Phase, bool)>,
     /// Files that record both sides of the dialog (-v).
     sinks: TranscriptSinks,
 }
 
 impl ClientSession {
-    /// A session on a connection that was made just now.
-    pub(crate) fn new(settings: ClientSettings, style: Style, sinks: TranscriptSinks, now: Instant) -> Self {
+    /// A session on a connection that was made just now. With `is_chunking` its messages are marked as binary, so that
+    /// the connection sends them with BDAT.
+    pub(crate) fn new(
+        settings: ClientSettings,
+        style: Style,
+        is_chunking: bool,
+        sinks: TranscriptSinks,
+        now: Instant,
+    ) -> Self {
         Self {
+            is_chunking,
+            offers: Offers::default(),
+            exchange: None,
+            exchanged: None,
             connection: Connection::new(settings),
             style,
             said: VecDeque::from([now]),
@@ -62,7 +91,80 @@ impl ClientSession {
 
     /// Returns the phase of the reply that is waited for; none between messages.
     pub(crate) fn waits_for(&self) -> Option<Phase> {
-        self.connection.expected_replies().next().map(Phase::from)
+        let own = self.exchange.as_ref().map(|exchange| exchange.phase);
+        own.or_else(|| self.connection.expected_replies().next().map(Phase::from))
+    }
+
+    /// Returns the keywords of the last reply to EHLO.
+    pub(crate) fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    /// Authenticates; [`ClientSession::exchanged`] says when that is done.
+    ///
+    /// # Errors
+    /// The server offers no mechanism that the source has.
+    pub(crate) fn authenticate(&mut self, credentials: &Credentials, now: Instant) -> Result<(), String> {
+        let exchange = Exchange::auth(credentials, &self.offers.auth, now)?;
+        self.exchange(exchange);
+        Ok(())
+    }
+
+    /// Tells the server of another client; the session begins anew when that is done.
+    ///
+    /// # Errors
+    /// The server does not offer XCLIENT.
+    pub(crate) fn xclient(&mut self, attributes: &[String], now: Instant) -> Result<(), String> {
+        if !self.offers.xclient {
+            return Err("XCLIENT is not offered, which --xclient needs".to_owned());
+        }
+        self.exchange(Exchange::xclient(attributes, now));
+        Ok(())
+    }
+
+    fn exchange(&mut self, mut exchange: Exchange) {
+        let line = exchange.begin();
+        self.exchange = Some(exchange);
+        self.say(line.into());
+    }
+
+    /// Returns AUTH or XCLIENT when it is done, and whether it succeeded.
+    pub(crate) fn exchanged(&mut self) -> Option<(Phase, bool)> {
+        self.exchanged.take()
+    }
+
+    fn exchange_reply(
+        &mut self,
+        reply: &[u8],
+        now: Instant,
+        counts: &mut SourceCounts,
+    ) -> Result<(), ProtocolViolation> {
+        let Some(exchange) = &mut self.exchange else { return Ok(()) };
+        let phase = exchange.phase;
+        counts.took(phase, now.saturating_duration_since(exchange.said));
+        let code = code_of(reply).ok_or(ProtocolViolation::BadCode)?;
+        match exchange.reply(code, now) {
+            Progress::Say(line) => self.say(line.into()),
+            Progress::Done => {
+                self.exchange = None;
+                self.exchanged = Some((phase, true));
+                if phase == Phase::Xclient {
+                    // The server greets the client anew, which says EHLO again.
+                    self.secured(now);
+                }
+            }
+            Progress::Failed => {
+                counts.failed_in(phase, Fault::Refused(code));
+                self.exchange = None;
+                self.exchanged = Some((phase, false));
+            }
+        }
+        Ok(())
+    }
+
+    /// TLS began before the greeting, for which the time counts from now on.
+    pub(crate) fn greets_from(&mut self, now: Instant) {
+        self.said = VecDeque::from([now]);
     }
 
     /// May [`ClientSession::begin`] be called?
@@ -109,13 +211,21 @@ impl ClientSession {
         self.connection.next_event()
     }
 
-    /// Takes bytes from the server, one reply after the other, so that each has its own time.
+    /// Takes bytes from the server, one reply after the other, so that each has its own time. Earlier bytes came at
+    /// `before`, if nothing was written since.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
+        before: Option<Arrival>,
         now: Instant,
         counts: &mut SourceCounts,
     ) -> Result<(), ProtocolViolation> {
+        if let (Some(before), Some(phase), Some(_)) =
+            (before, self.waits_for(), end_of_reply(&self.partial, bytes))
+        {
+            let pause = now.saturating_duration_since(before.at);
+            counts.pauses.waited(phase, pause, before.is_acknowledged);
+        }
         let mut rest = bytes;
         while let Some(end) = end_of_reply(&self.partial, rest) {
             let (reply, behind) = rest.split_at(end);
@@ -142,23 +252,21 @@ impl ClientSession {
         counts: &mut SourceCounts,
     ) -> Result<(), ProtocolViolation> {
         self.show("<<<", reply);
+        if self.exchange.is_some() {
+            return self.exchange_reply(reply, now, counts);
+        }
         let awaited = self.connection.expected_replies().next();
         if let (Some(awaited), Some(said)) = (awaited, self.said.pop_front()) {
             let phase = Phase::from(awaited);
             counts.took(phase, now.saturating_duration_since(said));
-            let code = reply.get(..3).and_then(|c| std::str::from_utf8(c).ok()?.parse().ok());
-            if let Some(code @ 400..) = code {
+            if let Some(code @ 400..) = code_of(reply) {
                 counts.failed_in(phase, Fault::Refused(code));
             }
             if awaited == ExpectedReply::Hello && reply.starts_with(b"250") {
-                let offers_tls = reply.windows(8).any(|w| w.eq_ignore_ascii_case(b"STARTTLS"));
+                self.offers = Offers::parse(reply);
                 // What is not heard is not used.
-                let heard = match self.style {
-                    Style::Extended => reply,
-                    Style::Secure if offers_tls => b"250-ok\r\n250 STARTTLS\r\n",
-                    _ => b"250 ok\r\n",
-                };
-                self.connection.receive(heard)?;
+                let heard = self.heard(reply);
+                self.connection.receive(&heard)?;
                 self.collect(now);
                 return Ok(());
             }
@@ -168,11 +276,29 @@ impl ClientSession {
         Ok(())
     }
 
+    /// Returns the reply to EHLO that the connection hears.
+    fn heard(&self, reply: &[u8]) -> Vec<u8> {
+        let Offers { starttls, chunking, pipelining, .. } = self.offers;
+        if self.style == Style::Extended && !self.is_chunking {
+            return reply.to_vec();
+        }
+        let is_chosen = self.style == Style::Chosen;
+        let words = [
+            (pipelining && self.style == Style::Extended, "PIPELINING"),
+            (starttls && (is_chosen || self.style == Style::Extended), "STARTTLS"),
+            (chunking && self.is_chunking, "CHUNKING"),
+            (chunking && self.is_chunking, "BINARYMIME"),
+        ];
+        let lines = words.iter().filter(|(is_heard, _)| *is_heard).map(|(_, word)| format!("250-{word}\r\n"));
+        format!("250-ok\r\n{}250 ok\r\n", lines.collect::<String>()).into_bytes()
+    }
+
     /// Takes what the connection says, and remembers when.
     fn collect(&mut self, now: Instant) {
         while let Some(piece) = self.connection.next_piece() {
             match piece {
                 OutputPiece::Text(text) if self.swallows(&text) => {}
+                OutputPiece::Text(text) if self.is_chunking => self.say(without_binary(text).into()),
                 OutputPiece::Text(text) => self.say(text.into()),
                 OutputPiece::Content(bytes) => self.say(bytes),
                 OutputPiece::Load(_) => unreachable!("messages are in memory"),
@@ -199,6 +325,45 @@ impl ClientSession {
         };
         // It is a good reply, at the place where one is expected.
         self.connection.receive(answer).is_ok()
+    }
+}
+
+/// The keywords in a reply to EHLO that the source asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    starttls: bool,
+    pipelining: bool,
+    pub(crate) chunking: bool,
+    xclient: bool,
+    /// Mechanisms.
+    auth: Vec<String>,
+}
+
+impl Offers {
+    fn parse(reply: &[u8]) -> Self {
+        let has = |keyword| exchange::parameters(reply, keyword).is_some();
+        Self {
+            starttls: has("STARTTLS"),
+            pipelining: has("PIPELINING"),
+            chunking: has("CHUNKING"),
+            xclient: has("XCLIENT"),
+            auth: exchange::parameters(reply, "AUTH").unwrap_or_default(),
+        }
+    }
+}
+
+fn code_of(reply: &[u8]) -> Option<u16> {
+    std::str::from_utf8(reply.get(..3)?).ok()?.parse().ok()
+}
+
+/// Removes BODY=BINARYMIME from MAIL: BDAT does not need it, and the content is text.
+fn without_binary(text: Vec<u8>) -> Vec<u8> {
+    const BODY: &[u8] = b" BODY=BINARYMIME";
+    match memmem::find(&text, BODY) {
+        Some(at) if text.starts_with(b"MAIL ") || text.starts_with(b"RSET") => {
+            [&text[..at], &text[at + BODY.len()..]].concat()
+        }
+        _ => text,
     }
 }
 
@@ -250,13 +415,13 @@ mod tests {
         let message = super::super::template::tests::template().next();
         let now = Instant::now();
         let (mut client_session, mut counts, mut said) = (
-            ClientSession::new(settings(), style, TranscriptSinks::new(), now),
+            ClientSession::new(settings(), style, false, TranscriptSinks::new(), now),
             SourceCounts::default(),
             Vec::new(),
         );
         for word in words {
             for piece in word.as_bytes().chunks(length) {
-                client_session.receive(piece, now, &mut counts).unwrap();
+                client_session.receive(piece, None, now, &mut counts).unwrap();
             }
             while let Some(event) = client_session.next_event() {
                 match event {

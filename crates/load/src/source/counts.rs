@@ -1,6 +1,7 @@
 //! The measurements of a source: times by phase, and failures by kind. Each loop has its own; they are added
 //! at the end.
 
+use super::pause::PauseCounts;
 use hdrhistogram::Histogram;
 use smtp::client::ExpectedReply;
 use std::{collections::BTreeMap, fmt, time::Duration};
@@ -14,10 +15,16 @@ pub enum Phase {
     Connect,
     /// From the connection to the greeting.
     Banner,
-    /// EHLO, HELO or LHLO.
+    /// HELO, EHLO or LHLO.
     Hello,
-    /// STARTTLS with its handshake.
+    /// STARTTLS.
+    Starttls,
+    /// The handshake of TLS.
     Tls,
+    /// XCLIENT.
+    Xclient,
+    /// AUTH, each line of it.
+    Auth,
     /// MAIL.
     Mail,
     /// RCPT, each.
@@ -30,17 +37,21 @@ pub enum Phase {
     Rset,
     /// QUIT.
     Quit,
-    /// A whole message that was taken, from when it was due.
+    /// A whole message that was taken, from when it was due. Without a rate that is when its session was free for it,
+    /// before the connection if it needs one. QUIT is behind it.
     Message,
 }
 
 impl Phase {
     /// In the order a session walks them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Connect,
         Self::Banner,
         Self::Hello,
+        Self::Starttls,
         Self::Tls,
+        Self::Xclient,
+        Self::Auth,
         Self::Mail,
         Self::Rcpt,
         Self::Data,
@@ -56,7 +67,7 @@ impl From<ExpectedReply> for Phase {
         match awaited {
             ExpectedReply::Greeting => Self::Banner,
             ExpectedReply::Hello => Self::Hello,
-            ExpectedReply::StartTls => Self::Tls,
+            ExpectedReply::StartTls => Self::Starttls,
             ExpectedReply::Mail => Self::Mail,
             ExpectedReply::Rcpt => Self::Rcpt,
             ExpectedReply::Data => Self::Data,
@@ -67,21 +78,31 @@ impl From<ExpectedReply> for Phase {
     }
 }
 
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Phase {
+    /// Returns the name in tables and files.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Self::Connect => "connect",
             Self::Banner => "banner",
-            Self::Hello => "hello",
-            Self::Tls => "tls",
+            Self::Hello => "EHLO",
+            Self::Starttls => "STARTTLS",
+            Self::Tls => "TLS",
+            Self::Xclient => "XCLIENT",
+            Self::Auth => "AUTH",
             Self::Mail => "MAIL",
             Self::Rcpt => "RCPT",
             Self::Data => "DATA",
-            Self::Final => "final",
+            Self::Final => "content",
             Self::Rset => "RSET",
             Self::Quit => "QUIT",
             Self::Message => "message",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -128,6 +149,7 @@ pub(crate) struct SourceCounts {
     pub(crate) recipients_refused: u64,
     pub(crate) bytes_out: u64,
     pub(crate) bytes_in: u64,
+    pub(crate) pauses: PauseCounts,
 }
 
 /// Longer times are counted as this.
@@ -151,6 +173,7 @@ impl Default for SourceCounts {
             recipients_refused: 0,
             bytes_out: 0,
             bytes_in: 0,
+            pauses: PauseCounts::default(),
         }
     }
 }
@@ -171,6 +194,12 @@ impl SourceCounts {
         &self.times[phase as usize]
     }
 
+    /// Returns the histograms that have times, with the names of their phases.
+    pub(crate) fn histograms(&self) -> impl Iterator<Item = (&'static str, &Histogram<u64>)> {
+        let all = Phase::ALL.iter().map(|phase| (phase.name(), self.times(*phase)));
+        all.filter(|(_, histogram)| !histogram.is_empty())
+    }
+
     /// Adds another loop's.
     pub(crate) fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.times.iter_mut().zip(&other.times) {
@@ -187,6 +216,7 @@ impl SourceCounts {
         self.recipients_refused += other.recipients_refused;
         self.bytes_out += other.bytes_out;
         self.bytes_in += other.bytes_in;
+        self.pauses.add(&other.pauses);
     }
 }
 

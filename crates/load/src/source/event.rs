@@ -102,7 +102,7 @@ impl<'a> Loop<'a> {
         let Self { setup, places, buffer, counts, .. } = self;
         let place = &mut places[i];
         let Some(line) = &mut place.line else { return Ok(()) };
-        let now = Instant::now();
+        let mut now = Instant::now();
         place.deadline = now + setup.timeout;
         line.sees(flags);
         let (mut more, mut again) = (true, false);
@@ -112,17 +112,24 @@ impl<'a> Loop<'a> {
             more = match moved {
                 Moved::Connected => flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::RDHUP),
                 // The end may stand behind what was read, and has its edge already.
-                Moved::Read(length) => length == buffer.len() || line.has_ended(),
+                Moved::Read(length) => length == buffer.len() || line.has_ended() || line.is_secure(),
                 Moved::Secured => true,
                 Moved::Nothing | Moved::Broken(_) => false,
             };
             match moved {
-                Moved::Connected => place.session.connected(setup, now, counts),
+                Moved::Connected => {
+                    place.session.connected(setup, now, counts);
+                    // A greeting that is there already took some time to be read, too.
+                    now = Instant::now();
+                }
                 Moved::Read(length) => {
                     counts.bytes_in += length as u64;
-                    place.session.received(setup, &buffer[..length], now, counts);
+                    place.session.received(setup, &buffer[..length], line.arrival(), now, counts);
+                    if place.session.is_owed_more() {
+                        line.holds(now, counts.pauses.tries_acknowledgement());
+                    }
                 }
-                Moved::Secured => place.session.secured(now, counts),
+                Moved::Secured => place.session.secured(setup, now, counts),
                 Moved::Nothing => {}
                 Moved::Broken(fault) if place.session.tries_again(&fault, setup, now) => again = true,
                 Moved::Broken(fault) => place.session.broken(&fault, counts),
@@ -144,8 +151,9 @@ impl<'a> Loop<'a> {
                 Turn::Connect => {
                     place.age = place.age.wrapping_add(1);
                     place.deadline = now + setup.timeout;
+                    let name = u64::from(place.age) << 32 | i as u64;
                     let address = place.session.address(setup);
-                    match Line::connect(setup, address, epoll, u64::from(place.age) << 32 | i as u64) {
+                    match address.and_then(|address| Line::connect(setup, &address, epoll, name)) {
                         Ok(line) => place.line = Some(line),
                         Err(fault) if place.session.tries_again(&fault, setup, now) => {}
                         Err(fault) => place.session.broken(&fault, counts),

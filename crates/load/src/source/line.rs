@@ -1,6 +1,6 @@
 //! One connection of the source: a socket that never blocks, perhaps with TLS on it.
 
-use super::{counts::Fault, setup::Setup};
+use super::{client::Arrival, counts::Fault, setup::Setup};
 use bytes::{Buf as _, Bytes};
 use rustix::{
     event::epoll,
@@ -14,7 +14,7 @@ use rustix::{
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind, IoSlice, Read, Write},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The meaning of an event.
@@ -38,6 +38,8 @@ pub(crate) struct Line {
     /// The server has closed its side.
     ended: bool,
     tls: Option<Box<rustls::ClientConnection>>,
+    /// The last bytes from the server, unless something was written since.
+    arrival: Option<Arrival>,
 }
 
 /// Slices for one write.
@@ -72,7 +74,7 @@ impl Line {
         use epoll::EventFlags as Flags;
         let edges = Flags::IN | Flags::OUT | Flags::RDHUP | Flags::ET;
         epoll::add(poll, &socket, epoll::EventData::new_u64(name), edges).map_err(fault)?;
-        Ok(Self { socket, connecting: true, ended: false, tls: None })
+        Ok(Self { socket, connecting: true, ended: false, tls: None, arrival: None })
     }
 
     /// Is [`Line::connected`] to be asked?
@@ -100,6 +102,24 @@ impl Line {
     /// Has the server closed its side?
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    /// Returns the bytes from the server that arrived since the last write.
+    pub(crate) fn arrival(&self) -> Option<Arrival> {
+        self.arrival
+    }
+
+    /// Notes that bytes arrived and nothing is to be written. With `acknowledges` the kernel acknowledges them now,
+    /// and later ones when it likes.
+    pub(crate) fn holds(&mut self, at: Instant, acknowledges: bool) {
+        let quick = |wanted| sockopt::set_tcp_quickack(&self.socket, wanted);
+        let is_acknowledged = acknowledges && quick(true).and_then(|()| quick(false)).is_ok();
+        self.arrival = Some(Arrival { at, is_acknowledged });
+    }
+
+    /// May one event stand for more than one read? The plain text of a segment is not read all at once.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Closes. Where the server has closed already, a reset says the same as a FIN, and leaves it no TIME_WAIT to
@@ -133,6 +153,7 @@ impl Line {
 
     /// Writes what fits; how much that was.
     pub(crate) fn write(&mut self, output: &mut VecDeque<Bytes>) -> Result<usize, Fault> {
+        self.arrival = None;
         let mut written = 0;
         while !output.is_empty() {
             let result = match &mut self.tls {
@@ -220,30 +241,31 @@ fn write_tls(tls: &mut rustls::ClientConnection, socket: &OwnedFd, bytes: &[u8])
     }
 }
 
-/// Plain text; none at the moment the handshake is done.
+/// Returns the length of the plain text that was read; none at the moment the handshake is done. Plain text is
+/// returned before the end of the connection, also where both arrive in one segment.
 fn read_tls(
     tls: &mut rustls::ClientConnection,
     socket: &OwnedFd,
     buffer: &mut [u8],
 ) -> io::Result<Option<usize>> {
-    let was_shaking = tls.is_handshaking();
     loop {
-        match tls.read_tls(&mut Wire(socket)) {
-            Ok(0) => return Ok(Some(0)),
-            Ok(_) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error),
+        match tls.reader().read(buffer) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            read => return read.map(Some),
         }
+        let was_shaking = tls.is_handshaking();
+        // Behind the end of the connection the reader says how it ended.
+        tls.read_tls(&mut Wire(socket))?;
         tls.process_new_packets().map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+        match flush(tls, socket) {
+            Err(e) if was_shaking && e.kind() != ErrorKind::WouldBlock => return Err(e),
+            // What the server said is read before a failure to write is.
+            _ => {}
+        }
+        if was_shaking && !tls.is_handshaking() {
+            return Ok(None);
+        }
     }
-    match flush(tls, socket) {
-        Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-        _ => {}
-    }
-    if was_shaking && !tls.is_handshaking() {
-        return Ok(None);
-    }
-    tls.reader().read(buffer).map(Some)
 }
 
 fn fault(error: Errno) -> Fault {

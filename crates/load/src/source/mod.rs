@@ -4,10 +4,13 @@
 //! Read first: [`session::Session::turn`] and [`event::Loop`].
 
 mod args;
+mod arrivals;
 mod client;
 mod counts;
 mod event;
+mod exchange;
 mod line;
+pub mod pause;
 mod plan;
 mod report;
 mod session;
@@ -25,19 +28,16 @@ use crate::{
 pub use counts::Phase;
 use counts::SourceCounts;
 pub use plan::Plan;
+pub(crate) use report::{HEAD as TIMES_HEAD, times_of};
 pub use report::{Report, Times};
 use setup::Setup;
-use std::{
-    io,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, thread, time::Duration};
+pub(crate) use template::read_bounded;
 
 /// Sends everything, prints the result; true if all went well.
 pub fn run(args: &SourceArgs) -> Result<bool, String> {
     let setup = args.setup()?;
-    let plan = Arc::new(Plan::new(args.messages, args.rate, Instant::now()));
+    let plan = Arc::new(args.plan());
     crate::signals::on_end({
         let plan = plan.clone();
         move || plan.stop()
@@ -61,8 +61,11 @@ fn watched(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, Stri
     if args.counter {
         return measure(args, setup, plan);
     }
-    let progress = Progress::new("send", args.messages);
-    beside(LOOK, || progress.at(plan.progress().0), || measure(args, setup, plan))
+    let seconds = args.duration.map(|time| time.as_secs());
+    let progress = Progress::new("send", seconds.unwrap_or(args.messages));
+    let look =
+        || progress.at(if seconds.is_some() { plan.begin().elapsed().as_secs() } else { plan.progress().0 });
+    beside(LOOK, look, || measure(args, setup, plan))
 }
 
 /// Between two looks at how far it is.
@@ -92,6 +95,9 @@ pub fn measure(args: &SourceArgs, setup: &Setup, plan: &Plan) -> Result<Report, 
     let mut all = SourceCounts::default();
     for counts in all_counts {
         all.add(&counts?);
+    }
+    if let Some(path) = &args.hdr {
+        crate::hdr::append(path, all.histograms(), elapsed)?;
     }
     let (done, count) = plan.progress();
     Ok(Report::new(&all, elapsed, cpu_time().saturating_sub(cpu), plan.is_stopped() && done < count))

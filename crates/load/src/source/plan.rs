@@ -1,6 +1,7 @@
 //! The order and the times of messages. Messages are numbered; a number is its ticket, and at an open-loop rate
 //! it says when the message is due, whether a session was free by then or not.
 
+use super::arrivals::{Arrivals, Shape};
 use std::{
     sync::{
         Mutex,
@@ -23,8 +24,10 @@ pub(crate) struct Ticket {
 pub struct Plan {
     count: u64,
     begin: Instant,
-    /// Messages a second, if they come at a rate of their own.
-    rate: Option<f64>,
+    /// If messages come at times of their own.
+    arrivals: Option<Arrivals>,
+    /// No message begins, or is due, later than this after the begin.
+    duration: Option<Duration>,
     next: AtomicU64,
     done: AtomicU64,
     stopped: AtomicBool,
@@ -33,19 +36,33 @@ pub struct Plan {
     marks: Mutex<Vec<Duration>>,
 }
 
+/// A hundred years.
+const FAR: Duration = Duration::from_secs(100 * 365 * 86400);
+
 impl Plan {
     /// `count` messages from `begin` on.
     pub fn new(count: u64, rate: Option<f64>, begin: Instant) -> Self {
         Self {
             count,
             begin,
-            rate,
+            arrivals: rate.map(|rate| Arrivals::new(Shape::Constant, rate, count, None)),
+            duration: None,
             next: AtomicU64::new(0),
             done: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             every: 0,
             marks: Mutex::default(),
         }
+    }
+
+    /// Gives messages times of their own.
+    pub(crate) fn arriving(self, arrivals: Option<Arrivals>) -> Self {
+        Self { arrivals, ..self }
+    }
+
+    /// Ends the plan after this time.
+    pub(crate) fn lasting(self, duration: Option<Duration>) -> Self {
+        Self { duration, ..self }
     }
 
     /// Remembers when each further `every` messages were done.
@@ -69,8 +86,16 @@ impl Plan {
             return None;
         }
         let number = self.next.fetch_add(1, Relaxed);
-        let due = self.rate.map(|rate| self.begin + Duration::from_secs_f64(number as f64 / rate));
-        (number < self.count).then_some(Ticket { number, due })
+        let after = self.arrivals.as_ref().map(|arrivals| arrivals.due(number));
+        let at = || after.unwrap_or_else(|| self.begin.elapsed());
+        if number >= self.count || self.duration.is_some_and(|duration| at() >= duration) {
+            // Later ones are due later still.
+            self.next.store(self.count, Relaxed);
+            return None;
+        }
+        // What no clock can show is never due.
+        let due = after.map(|after| self.begin.checked_add(after).unwrap_or_else(|| self.begin + FAR));
+        Some(Ticket { number, due })
     }
 
     /// A message was taken or failed; how many were so far.
@@ -117,6 +142,17 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| plan.take()).map(|t| t.due.unwrap() - begin).collect();
         assert_eq!(due, [0, 100, 200].map(Duration::from_millis));
         assert_eq!(plan.take(), None);
+    }
+
+    #[test]
+    fn a_plan_ends_with_its_duration_in_both_loops() {
+        let begin = Instant::now();
+        let plan = Plan::new(u64::MAX, Some(10.0), begin).lasting(Some(Duration::from_secs(1)));
+        assert_eq!(std::iter::from_fn(|| plan.take()).count(), 10);
+        let closed = Plan::new(u64::MAX, None, begin).lasting(Some(Duration::from_secs(3600)));
+        assert!(closed.take().is_some());
+        let over = Plan::new(u64::MAX, None, begin).lasting(Some(Duration::from_nanos(1)));
+        assert_eq!((over.take(), over.take()), (None, None));
     }
 
     #[test]

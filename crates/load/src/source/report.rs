@@ -1,6 +1,10 @@
 //! The output of a source at its end: for people, or as JSON.
 
-use super::counts::{Phase, SourceCounts};
+use super::{
+    counts::{Phase, SourceCounts},
+    pause::{self, PhaseTimes, SplitReplies},
+};
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -55,13 +59,16 @@ pub struct Report {
     pub times: BTreeMap<Phase, Times>,
     /// `RCPT 450` and the like, with how often.
     pub failures: BTreeMap<String, u64>,
+    /// Replies that came in parts.
+    #[serde(default)]
+    pub split_replies: BTreeMap<Phase, SplitReplies>,
 }
 
 impl Report {
     /// From a counts, and how long the run took.
     pub(crate) fn new(counts: &SourceCounts, elapsed: Duration, cpu: Duration, stopped_early: bool) -> Self {
         let seconds = elapsed.as_secs_f64();
-        let times = Phase::ALL.iter().filter_map(|phase| Some((*phase, times(counts, *phase)?)));
+        let times = Phase::ALL.iter().filter_map(|phase| Some((*phase, times_of(counts.times(*phase))?)));
         let failures =
             counts.faults.iter().map(|((phase, fault), count)| (format!("{phase} {fault}"), *count));
         Self {
@@ -78,12 +85,23 @@ impl Report {
             stopped_early,
             times: times.collect(),
             failures: failures.collect(),
+            split_replies: counts.pauses.split_replies(),
         }
     }
 
     /// A figure of the whole messages' times, in milliseconds.
     pub fn message_ms(&self, figure_us: impl Fn(&Times) -> f64) -> Option<f64> {
         self.times.get(&Phase::Message).map(|times| figure_us(times) / 1e3)
+    }
+
+    /// Returns a remark for each phase with a pause of 40 or 200 ms.
+    pub(crate) fn pauses(&self) -> Vec<String> {
+        let remark = |(phase, times): (&Phase, &Times)| {
+            let split = self.split_replies.get(phase);
+            let [min_ms, p50_ms, p90_ms] = [times.min_us, times.p50_us, times.p90_us].map(|us| us / 1e3);
+            pause::remark(PhaseTimes { phase: *phase, count: times.count, min_ms, p50_ms, p90_ms, split })
+        };
+        self.times.iter().filter_map(remark).collect()
     }
 
     /// For people.
@@ -99,18 +117,11 @@ impl Report {
             let _ = writeln!(out, "stopped before the end");
         }
         if percentiles {
-            let _ = writeln!(
-                out,
-                "{:<8}{:>10}{:>11}{:>11}{:>11}{:>11}{:>11}{:>11}",
-                "µs", "count", "min", "mean", "p50", "p90", "p99", "max"
-            );
-            for (phase, t) in &self.times {
-                let _ = writeln!(
-                    out,
-                    "{phase:<8}{:>10}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}",
-                    t.count, t.min_us, t.mean_us, t.p50_us, t.p90_us, t.p99_us, t.max_us
-                );
-            }
+            out.push_str(HEAD);
+            out.extend(self.times.iter().map(|(phase, times)| times.row(phase.name())));
+        }
+        for remark in self.pauses() {
+            let _ = writeln!(out, "{remark}");
         }
         if self.messages_failed > 0 {
             let _ = writeln!(out, "{} messages failed", self.messages_failed);
@@ -126,8 +137,29 @@ impl Report {
     }
 }
 
-fn times(counts: &SourceCounts, phase: Phase) -> Option<Times> {
-    let histogram = counts.times(phase);
+/// The head of a table of times.
+pub(crate) const HEAD: &str =
+    "µs            count        min       mean        p50        p90        p99      p99.9        max\n";
+
+impl Times {
+    /// Returns a row of the table, with the line end.
+    pub(crate) fn row(&self, name: &str) -> String {
+        format!(
+            "{name:<8}{:>10}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}{:>11.1}\n",
+            self.count,
+            self.min_us,
+            self.mean_us,
+            self.p50_us,
+            self.p90_us,
+            self.p99_us,
+            self.p999_us,
+            self.max_us
+        )
+    }
+}
+
+/// Returns the times in a histogram of nanoseconds; none of an empty one.
+pub(crate) fn times_of(histogram: &Histogram<u64>) -> Option<Times> {
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     let at = |quantile: f64| us(histogram.value_at_quantile(quantile));
     (!histogram.is_empty()).then(|| Times {

@@ -2,7 +2,7 @@
 //! time as an argument and has no sockets.
 
 use super::{
-    client::ClientSession,
+    client::{Arrival, ClientSession},
     counts::{Fault, Phase, SourceCounts},
     plan::{Plan, Ticket},
     setup::Setup,
@@ -46,6 +46,8 @@ pub(crate) struct Session {
     turn: Option<usize>,
     /// Taken, and not begun.
     ticket: Option<Ticket>,
+    /// The time from which the ticket's message counts.
+    due: Option<Instant>,
     /// Begun, and not settled: names, and since when their time counts.
     under_way: VecDeque<(u64, Instant)>,
     rest_until: Option<Instant>,
@@ -55,6 +57,8 @@ pub(crate) struct Session {
     /// Messages this connection may still carry.
     room: u32,
     wants_tls: bool,
+    wants_xclient: bool,
+    wants_auth: bool,
     ready: bool,
     is_secure: bool,
     shaking_hands: Option<Instant>,
@@ -84,23 +88,44 @@ impl Session {
         self.connecting.is_some() || self.shaking_hands.is_some() || owes
     }
 
+    /// Does the server owe a reply, or the rest of one, and the client has nothing to say before it?
+    pub(crate) fn is_owed_more(&mut self) -> bool {
+        let owes = self.client_session.as_ref().is_some_and(|c| c.waits_for().is_some());
+        owes && !self.hangs_up && self.output().is_some_and(|output| output.is_empty())
+    }
+
     /// The connection was made.
     pub(crate) fn connected(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
         let began = self.connecting.take().unwrap_or(now);
         counts.connections += 1;
         counts.took(Phase::Connect, now.saturating_duration_since(began));
-        self.client_session =
-            Some(ClientSession::new(setup.client.clone(), setup.style, setup.transcript.sinks(), now));
+        self.client_session = Some(ClientSession::new(
+            setup.client.clone(),
+            setup.style,
+            setup.is_chunking,
+            setup.transcript.sinks(),
+            now,
+        ));
         self.nothing_begun = true;
         self.room = setup.messages_on_connection();
         self.wants_tls = setup.wants_tls();
+        self.wants_handshake = self.wants_tls && setup.is_tls_implicit;
+        self.wants_xclient = !setup.xclient.is_empty();
+        self.wants_auth = setup.auth.is_some();
         (self.failed_attempts, self.turn) = (0, None);
     }
 
     /// Bytes from the server.
-    pub(crate) fn received(&mut self, setup: &Setup, bytes: &[u8], now: Instant, counts: &mut SourceCounts) {
+    pub(crate) fn received(
+        &mut self,
+        setup: &Setup,
+        bytes: &[u8],
+        before: Option<Arrival>,
+        now: Instant,
+        counts: &mut SourceCounts,
+    ) {
         let Some(client_session) = &mut self.client_session else { return };
-        let received = client_session.receive(bytes, now, counts);
+        let received = client_session.receive(bytes, before, now, counts);
         // What was said before the end, or before the nonsense, counts.
         self.hear(setup, now, counts);
         if let Err(error) = received {
@@ -109,12 +134,16 @@ impl Session {
     }
 
     /// The TLS handshake is done.
-    pub(crate) fn secured(&mut self, now: Instant, counts: &mut SourceCounts) {
+    pub(crate) fn secured(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
         let began = self.shaking_hands.take().unwrap_or(now);
         counts.took(Phase::Tls, now.saturating_duration_since(began));
         self.is_secure = true;
         if let Some(client_session) = &mut self.client_session {
-            client_session.secured(now);
+            if setup.is_tls_implicit {
+                client_session.greets_from(now);
+            } else {
+                client_session.secured(now);
+            }
         }
     }
 
@@ -138,7 +167,10 @@ impl Session {
     }
 
     /// Returns the address of this attempt.
-    pub(crate) fn address<'s>(&mut self, setup: &'s Setup) -> &'s SocketAddrAny {
+    ///
+    /// # Errors
+    /// The server's name has no address any more.
+    pub(crate) fn address(&mut self, setup: &Setup) -> Result<SocketAddrAny, Fault> {
         let first = *self.turn.get_or_insert_with(|| setup.next_turn());
         setup.address(first.wrapping_add(self.failed_attempts as usize))
     }
@@ -165,7 +197,7 @@ impl Session {
     pub(crate) fn timed_out(&mut self, stopped: bool, counts: &mut SourceCounts) {
         if stopped {
             self.under_way.clear();
-            self.ticket = None;
+            (self.ticket, self.due) = (None, None);
             self.hangs_up = true;
         } else {
             self.broken(&Fault::Timeout, counts);
@@ -178,7 +210,7 @@ impl Session {
         counts.failed += lost as u64;
         self.done += lost as u64;
         self.under_way.clear();
-        self.ticket = None;
+        (self.ticket, self.due) = (None, None);
         self.hangs_up = true;
     }
 
@@ -195,7 +227,8 @@ impl Session {
             setup.show_done(plan.done());
         }
         if self.hangs_up {
-            let kept = Self { ticket: self.ticket, rest_until: self.rest_until, ..Self::default() };
+            let kept =
+                Self { ticket: self.ticket, due: self.due, rest_until: self.rest_until, ..Self::default() };
             *self = kept;
             return Turn::HangUp;
         }
@@ -233,9 +266,15 @@ impl Session {
         self.rest_until = None;
         self.ticket = self.ticket.filter(|_| !plan.is_stopped()).or_else(|| plan.take());
         match self.ticket {
-            None => Ok(false),
+            None => {
+                self.due = None;
+                Ok(false)
+            }
             Some(Ticket { due: Some(due), .. }) if due > now => Err(due),
-            Some(_) => Ok(true),
+            Some(ticket) => {
+                self.due.get_or_insert(ticket.due.unwrap_or(now));
+                Ok(true)
+            }
         }
     }
 
@@ -271,7 +310,7 @@ impl Session {
         };
         self.nothing_begun = false;
         self.room = self.room.saturating_sub(1);
-        self.under_way.push_back((ticket.number, ticket.due.unwrap_or(now)));
+        self.under_way.push_back((ticket.number, self.due.take().unwrap_or(now)));
         let message = setup.template.next();
         let recipients = (0..message.envelope.recipients.len() as u32).collect();
         client_session.begin(Transaction { id: ticket.number, message, recipients }, now);
@@ -282,7 +321,7 @@ impl Session {
         while let Some(event) = self.client_session.as_mut().and_then(ClientSession::next_event) {
             match event {
                 Event::Hello if self.wants_tls && !self.is_secure => self.ask_for_tls(now, counts),
-                Event::Hello => self.ready = true,
+                Event::Hello => self.prepare(setup, now, counts),
                 Event::StartTls => self.wants_handshake = true,
                 Event::NoTls(_) | Event::Refused(_) => self.give_up(counts),
                 Event::TransactionEnded(name, results) => {
@@ -292,8 +331,33 @@ impl Session {
                 Event::Closing(_) => self.closing = true,
             }
         }
+        match self.client_session.as_mut().and_then(ClientSession::exchanged) {
+            // EHLO follows.
+            Some((Phase::Xclient, true)) | None => {}
+            Some((_, true)) => self.prepare(setup, now, counts),
+            Some((_, false)) => self.give_up(counts),
+        }
         if self.closing && !self.hangs_up {
             self.server_closes(counts);
+        }
+    }
+
+    /// Does what is to be done between EHLO and the first message.
+    fn prepare(&mut self, setup: &Setup, now: Instant, counts: &mut SourceCounts) {
+        let Some(client_session) = &mut self.client_session else { return };
+        let done = if std::mem::take(&mut self.wants_xclient) {
+            client_session.xclient(&setup.xclient, now)
+        } else if let Some(credentials) = setup.auth.as_ref().filter(|_| std::mem::take(&mut self.wants_auth))
+        {
+            client_session.authenticate(credentials, now)
+        } else if setup.is_chunking && !client_session.offers().chunking {
+            Err("CHUNKING is not offered, which --bdat needs".to_owned())
+        } else {
+            self.ready = true;
+            Ok(())
+        };
+        if let Err(why) = done {
+            self.broken(&Fault::Protocol(why), counts);
         }
     }
 
@@ -308,8 +372,9 @@ impl Session {
     /// A message that was not begun gets a new connection, unless this one took none at all.
     fn give_up_between(&mut self, counts: &mut SourceCounts) {
         let kept = self.ticket.take_if(|_| !self.nothing_begun);
+        let due = self.due.filter(|_| kept.is_some());
         self.give_up(counts);
-        self.ticket = kept;
+        (self.ticket, self.due) = (kept, due);
     }
 
     fn ask_for_tls(&mut self, now: Instant, counts: &mut SourceCounts) {

@@ -1,6 +1,10 @@
 //! Settings that all sessions of a source share; they do not change.
 
-use super::{client::Style, template::MessageTemplate, transcript::Transcript};
+use super::{client::Style, counts::Fault, template::MessageTemplate, transcript::Transcript};
+use crate::{
+    address::{Family, Servers},
+    sink::Credentials,
+};
 use rustix::net::SocketAddrAny;
 use rustls::{ClientConfig, pki_types::ServerName};
 use smtp::client::ClientSettings;
@@ -36,7 +40,15 @@ pub struct Setup {
     pub(crate) per_connection: Option<u32>,
     /// The percentage of connections with TLS.
     pub(crate) tls_percent: u8,
-    /// TLS before the first message, by STARTTLS.
+    /// TLS begins with the connection.
+    pub(crate) is_tls_implicit: bool,
+    /// Content goes with BDAT.
+    pub(crate) is_chunking: bool,
+    /// The name and password of AUTH.
+    pub(crate) auth: Option<Credentials>,
+    /// The attributes of XCLIENT.
+    pub(crate) xclient: Vec<String>,
+    /// TLS before the first message.
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// For each answer.
     pub(crate) timeout: Duration,
@@ -51,18 +63,34 @@ pub struct Setup {
     pub(crate) locals: Vec<IpAddr>,
     pub(crate) next_local: AtomicUsize,
     pub(crate) addresses: Vec<SocketAddrAny>,
+    /// Names that are looked up for each connection.
+    pub(crate) looks_up: Option<(Servers, Family)>,
     pub(crate) next_address: AtomicUsize,
 }
 
 impl Setup {
     /// Returns the number of the next connection: the server's addresses take turns, and the attempts of one go through all.
     pub(crate) fn next_turn(&self) -> usize {
-        if self.addresses.len() > 1 { self.next_address.fetch_add(1, Relaxed) } else { 0 }
+        if self.addresses.len() > 1 || self.looks_up.is_some() {
+            self.next_address.fetch_add(1, Relaxed)
+        } else {
+            0
+        }
     }
 
-    /// The address of that turn.
-    pub(crate) fn address(&self, turn: usize) -> &SocketAddrAny {
-        &self.addresses[turn % self.addresses.len()]
+    /// Returns the address of that turn. With a `+` before a server the names are looked up now, while other sessions
+    /// of the loop wait.
+    ///
+    /// # Errors
+    /// A name has no address any more.
+    pub(crate) fn address(&self, turn: usize) -> Result<SocketAddrAny, Fault> {
+        match &self.looks_up {
+            None => Ok(self.addresses[turn % self.addresses.len()].clone()),
+            Some((servers, family)) => {
+                let mut found = servers.resolve(*family).map_err(Fault::System)?;
+                Ok(found.swap_remove(turn % found.len()))
+            }
+        }
     }
 
     /// Returns the largest number of messages for a new connection.

@@ -7,6 +7,8 @@ use mail::{
     SharedMessage, UnixMillis, header::ContentScanner,
 };
 use std::{
+    fs::File,
+    io::Read as _,
     path::Path,
     sync::{
         Arc,
@@ -29,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) numbered: bool,
     pub(crate) subject: Option<String>,
     pub(crate) body: Body,
+    /// The content goes with BDAT, so it is marked as binary.
+    pub(crate) is_chunked: bool,
 }
 
 /// The content that is sent.
@@ -95,7 +99,9 @@ impl MessageTemplate {
         // All are made alike: what is true of one is true of all.
         scan.scan(&rests[0]);
         let origin = "postlab".into();
-        let traits = ContentTraits { has_utf8_header: false, ..scan.traits() };
+        let traits = scan.traits();
+        let is_binary = traits.is_binary || options.is_chunked;
+        let traits = ContentTraits { has_utf8_header: false, is_binary, ..traits };
         Ok(Self {
             options,
             from,
@@ -193,9 +199,32 @@ fn payload(length: u64, mut message: impl FnMut() -> u8) -> Vec<u8> {
     out
 }
 
+/// The largest file that -F, --users and --senders read, in octets.
+const FILE_MAX_BYTES: u64 = 256 << 20;
+
+/// Reads a whole file of at most 256 MiB; devices without an end are refused by their size too.
+///
+/// # Errors
+/// The file cannot be read, or is larger.
+pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
+    read_at_most(path, FILE_MAX_BYTES)
+}
+
+fn read_at_most(path: &Path, max_bytes: u64) -> Result<Vec<u8>, String> {
+    let failed = |e: std::io::Error| format!("read {}: {e}", path.display());
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let too_large = || format!("read {}: it has more than {max_bytes} octets", path.display());
+    if file.metadata().map_err(failed)?.len() > max_bytes {
+        return Err(too_large());
+    }
+    file.take(max_bytes + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > max_bytes { Err(too_large()) } else { Ok(bytes) }
+}
+
 /// Reads -F's file: its lines get CRLF ends, as smtp-source gives them.
 pub(crate) fn read_file(path: &Path) -> Result<Bytes, String> {
-    let text = std::fs::read(path).map_err(|e| format!("read {}: {e}", path.display()))?;
+    let text = read_bounded(path)?;
     let mut out = Vec::with_capacity(text.len() + text.len() / 32);
     for line in text.split_inclusive(|b| *b == b'\n') {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -226,6 +255,7 @@ pub(super) mod tests {
             numbered: false,
             subject: None,
             body: Body::Short,
+            is_chunked: false,
         }
     }
 
@@ -263,6 +293,17 @@ pub(super) mod tests {
         assert!(String::from_utf8_lossy(&texts[0]).contains("\r\nSubject: hi\r\n\r\nThis is"));
         let old = MessageTemplate::new(options(), false).unwrap();
         assert!(old.next().content.in_memory().unwrap().starts_with(b"This is line 1"));
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_bound_and_a_device_without_an_end_is_refused() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, b"12345").unwrap();
+        assert_eq!(read_at_most(file.path(), 5).unwrap(), b"12345");
+        for (path, max_bytes) in [(file.path(), 4), (Path::new("/dev/zero"), 1 << 16)] {
+            let error = read_at_most(path, max_bytes).unwrap_err();
+            assert!(error.ends_with(&format!("it has more than {max_bytes} octets")), "{error}");
+        }
     }
 
     #[test]

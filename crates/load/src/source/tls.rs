@@ -9,8 +9,8 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Returns the settings of TLS for the server at `endpoint`, and the server's name.
-pub(crate) fn client(endpoint: &Endpoint) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
+/// Returns the settings of TLS for the servers at `endpoints`, and the name of the first.
+pub(crate) fn client(endpoints: &[Endpoint]) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
     let config = builder
@@ -18,8 +18,8 @@ pub(crate) fn client(endpoint: &Endpoint) -> Result<(Arc<ClientConfig>, ServerNa
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         .with_no_client_auth();
-    let name = match endpoint {
-        Endpoint::Inet { host: Some(host), .. } => ServerName::try_from(host.clone()).ok(),
+    let name = match endpoints.first() {
+        Some(Endpoint::Inet { host: Some(host), .. }) => ServerName::try_from(host.clone()).ok(),
         _ => None,
     };
     let name = name.or_else(|| ServerName::try_from("localhost").ok());

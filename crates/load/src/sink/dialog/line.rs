@@ -19,8 +19,8 @@ impl Dialog {
         if self.rules.verbose {
             self.notes.push(Note::Shown(format!(">>> {}", text_of(line))));
         }
-        if self.auth_lines > 0 {
-            self.go_on_with_auth();
+        if self.auth.is_some() {
+            self.go_on_with_auth(line);
             return None;
         }
         let verb = Verb::of_line(line);
@@ -46,32 +46,16 @@ impl Dialog {
             }
             Verb::Xforward if offer.xforward => self.say("250 2.0.0 Ok"),
             Verb::Auth if offer.auth => self.begin_auth(line),
+            Verb::Starttls if offer.starttls && !self.is_secure => {
+                self.say("220 2.0.0 Ready to start TLS");
+                self.starts_tls = true;
+            }
+            Verb::Mail if self.lacks_auth() => self.say("530 5.7.0 Error: authentication required"),
             Verb::Ehlo if !offer.esmtp || self.rules.lmtp => self.say("500 5.5.1 Error: unknown command"),
             Verb::Lhlo if !self.rules.lmtp => self.say("500 5.5.1 Error: unknown command"),
             _ => return false,
         }
         true
-    }
-
-    /// Any name and password will do: a sink has no users.
-    fn begin_auth(&mut self, line: &[u8]) {
-        let words: Vec<&[u8]> = line.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).collect();
-        self.auth_lines = match words.get(1) {
-            Some(word) if word.eq_ignore_ascii_case(b"PLAIN") => u8::from(words.len() < 3),
-            Some(word) if word.eq_ignore_ascii_case(b"LOGIN") => 2 - u8::from(words.len() > 2),
-            _ => return self.say("504 5.5.4 Error: mechanism not supported"),
-        };
-        self.ask_for_auth();
-    }
-
-    fn go_on_with_auth(&mut self) {
-        self.auth_lines -= 1;
-        self.answered = Some(Verb::Auth);
-        self.ask_for_auth();
-    }
-
-    fn ask_for_auth(&mut self) {
-        self.say(if self.auth_lines > 0 { "334 " } else { "235 2.7.0 Authentication successful" });
     }
 
     /// Hands one line to the connection and takes its answer.
@@ -87,7 +71,7 @@ impl Dialog {
         let next = if rest.is_empty() { None } else { self.drive(&mut rest) };
         self.take_any_address(verb);
         if matches!(verb, Verb::Ehlo | Verb::Lhlo) && self.connection.output().starts_with(b"250") {
-            let hello = self.rules.hello();
+            let hello = self.rules.hello(self.is_secure);
             *self.connection.output() = hello.into_bytes();
         }
         next.filter(|n| *n != Next::Read)
@@ -188,7 +172,7 @@ impl Dialog {
     }
 }
 
-fn text_of(line: &[u8]) -> String {
+pub(super) fn text_of(line: &[u8]) -> String {
     String::from_utf8_lossy(line.trim_ascii_end()).into_owned()
 }
 

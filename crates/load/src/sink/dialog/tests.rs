@@ -17,6 +17,7 @@ fn dialog(rules: Rules, input: &[u8], piece_length: usize) -> (String, Vec<Strin
             Next::Content(bytes) => events.push(String::from_utf8_lossy(bytes).into_owned()),
             Next::Dropped => events.push("dropped".to_owned()),
             Next::Message(e) => events.push(format!("message to {}", e.recipients.len())),
+            Next::StartTls => unreachable!("it is not offered"),
             Next::Read | Next::Pause(_) | Next::Close => {
                 said.push_str(std::str::from_utf8(dialog.output()).unwrap());
                 dialog.output().clear();
