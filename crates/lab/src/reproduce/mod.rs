@@ -3,7 +3,6 @@
 
 mod finding;
 mod page;
-mod picture;
 mod read;
 mod record;
 mod relays;

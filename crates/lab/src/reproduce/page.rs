@@ -5,12 +5,14 @@ use super::{
     Kept, Seed, count,
     finding::{Finding, measured},
     machines, ordered,
-    picture::{Track, picture},
     relays::relays,
     seeds::Seeds,
     verdict::Verdict,
 };
-use crate::report::{document, escape};
+use crate::report::{
+    document, escape,
+    tracks::{Track, picture},
+};
 use std::fmt::Write as _;
 
 const TITLE: &str = "The 2002–2005 papers' experiments again";
@@ -160,7 +162,7 @@ fn question(kept: &Kept) -> String {
             finding.here.map(|here| format!(" <small>({})</small>", here.method)).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<dl class=\"finding {}\"><dt>{}<dd class=\"verdict\">{}",
+            "<dl class=\"finding {}\"><dt class=\"name\">{} <span class=\"verdict\">{}</span>",
             class(finding),
             escape(&finding.what),
             finding.word()
@@ -198,7 +200,7 @@ fn question(kept: &Kept) -> String {
     ];
     facts.extend(record.servers());
     facts.extend(record.failed.iter().map(|why| format!("cut short: {why}")));
-    facts.extend(record.remarks().into_iter().map(|remark| remark.to_uppercase_first()));
+    facts.extend(record.remarks());
     let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&facts.join(" · ")));
     let commands = record.commands.iter().map(|line| format!("$ {line}\n")).collect::<String>();
     let last = record
@@ -212,18 +214,4 @@ fn question(kept: &Kept) -> String {
         escape(last.unwrap_or_default().trim_end())
     );
     out
-}
-
-trait UppercaseFirst {
-    fn to_uppercase_first(&self) -> String;
-}
-
-impl UppercaseFirst for String {
-    fn to_uppercase_first(&self) -> String {
-        let mut chars = self.chars();
-        chars
-            .next()
-            .map(|first| first.to_uppercase().collect::<String>() + chars.as_str())
-            .unwrap_or_default()
-    }
 }

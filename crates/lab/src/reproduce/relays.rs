@@ -1,10 +1,13 @@
 //! The relays of the kept steps in one picture: ceiling, accepted and drained on one scale, each round a dot.
 
-use super::{
-    Kept,
-    picture::{Track, picture},
+use super::Kept;
+use crate::{
+    report::{
+        escape,
+        tracks::{Track, picture},
+    },
+    stat::spread::{Spread, shown},
 };
-use crate::stat::spread::{Spread, shown};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -71,7 +74,7 @@ fn shares(rates: &BTreeMap<Key, Vec<f64>>) -> String {
         (*is_relay && *what == "drained").then(|| {
             format!(
                 "<li>{} with {sessions} sessions drains {} % of its ceiling.",
-                crate::report::escape(server),
+                escape(server),
                 shown(share)
             )
         })

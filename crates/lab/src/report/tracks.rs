@@ -1,37 +1,37 @@
-//! Ratios and rates on logarithmic tracks that are as wide as the page, with every range drawn: the text's, the prediction's, and
-//! ours.
+//! Ratios and rates on logarithmic tracks that are as wide as the page, with every range drawn: another's, what is expected,
+//! and ours.
 
-use crate::report::escape;
+use super::escape;
 use std::fmt::Write as _;
 
 /// A line of a picture.
 #[derive(Debug, Default)]
-pub(super) struct Track {
-    pub(super) label: String,
-    pub(super) numbers: String,
-    /// The text's figures, from the smallest to the largest.
-    pub(super) theirs: Option<(f64, f64)>,
+pub(crate) struct Track {
+    pub(crate) label: String,
+    pub(crate) numbers: String,
+    /// Another's figures, from the smallest to the largest.
+    pub(crate) theirs: Option<(f64, f64)>,
     /// What the prediction allows.
-    pub(super) window: Option<(f64, f64)>,
+    pub(crate) window: Option<(f64, f64)>,
     /// Our interval.
-    pub(super) interval: Option<(f64, f64)>,
-    pub(super) median: Option<f64>,
+    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) median: Option<f64>,
     /// Each round.
-    pub(super) dots: Vec<f64>,
+    pub(crate) dots: Vec<f64>,
     /// For the colour: agrees, differs, open, or a series.
-    pub(super) class: &'static str,
+    pub(crate) class: &'static str,
 }
 
 /// A logarithmic scale, in powers of ten.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     low: i32,
     high: i32,
 }
 
 impl Scale {
     /// Covers all figures, with whole powers of ten.
-    pub(super) fn of(tracks: &[Track]) -> Self {
+    pub(crate) fn of(tracks: &[Track]) -> Self {
         let range = |range: Option<(f64, f64)>| range.map(|(low, high)| [low, high]).into_iter().flatten();
         let all = tracks.iter().flat_map(|t| {
             range(t.theirs).chain(range(t.interval)).chain(t.median).chain(t.dots.iter().copied())
@@ -69,7 +69,7 @@ impl Scale {
 }
 
 /// The picture: a scale above and below the tracks, and a line at `one` where it is of ratios.
-pub(super) fn picture(tracks: &[Track], unit: &str, has_one: bool, caption: &str) -> String {
+pub(crate) fn picture(tracks: &[Track], unit: &str, has_one: bool, caption: &str) -> String {
     let scale = Scale::of(tracks);
     let mut out = format!("<figure class=\"tracks\">\n{}", scale.marks(unit));
     for track in tracks {
