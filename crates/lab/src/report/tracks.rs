@@ -11,7 +11,7 @@ pub(crate) struct Track {
     pub(crate) numbers: String,
     /// Another's figures, from the smallest to the largest.
     pub(crate) theirs: Option<(f64, f64)>,
-    /// What the prediction allows.
+    /// Values that the prediction allows.
     pub(crate) window: Option<(f64, f64)>,
     /// Our interval.
     pub(crate) interval: Option<(f64, f64)>,

@@ -1,4 +1,4 @@
-//! A finding of a text beside what is measured here: interval, verdict, and a conclusion in one sentence.
+//! A finding of a text beside what is measured here: interval, verdict, and a sentence for both.
 
 use super::{
     Seed,
@@ -15,7 +15,7 @@ pub(super) struct Finding {
     pub(super) seed: Seed,
     pub(super) step: String,
     pub(super) what: String,
-    /// What the text found, in a sentence.
+    /// The result of the text, in a sentence.
     pub(super) finding: String,
     pub(super) theirs: Figures,
     pub(super) here: Option<Interval>,
@@ -25,7 +25,7 @@ pub(super) struct Finding {
     pub(super) expression: String,
     /// None where there is nothing to judge: a rate of another machine.
     pub(super) judged: Option<(Window, Verdict)>,
-    pub(super) conclusion: String,
+    pub(super) sentence: String,
 }
 
 /// Compares a step's record with all findings of the step.
@@ -53,8 +53,8 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
     } else {
         claim.unit.clone()
     };
-    let conclusion =
-        judged.as_ref().map(|(_, verdict)| conclusion(claim, verdict, here, &theirs)).unwrap_or_default();
+    let sentence =
+        judged.as_ref().map(|(_, verdict)| sentence(claim, verdict, here, &theirs)).unwrap_or_default();
     Ok(Finding {
         // A step may measure what two texts found.
         seed: Seed::of(&theirs.place).unwrap_or(step.seed),
@@ -66,7 +66,7 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
         unit,
         expression: claim.expression().to_owned(),
         judged,
-        conclusion,
+        sentence,
     })
 }
 
@@ -99,7 +99,7 @@ fn remarks(step: &Step, claim: &Claim, prediction: &Prediction, record: &Record)
     remarks
 }
 
-fn conclusion(claim: &Claim, verdict: &Verdict, here: Option<Interval>, theirs: &Figures) -> String {
+fn sentence(claim: &Claim, verdict: &Verdict, here: Option<Interval>, theirs: &Figures) -> String {
     let text = match verdict {
         Verdict::Agrees => &claim.agrees,
         Verdict::Above => &claim.above,
@@ -111,7 +111,7 @@ fn conclusion(claim: &Claim, verdict: &Verdict, here: Option<Interval>, theirs: 
 }
 
 impl Finding {
-    /// Their figure with its unit; what the text does not have is marked.
+    /// Returns the figure of the text with its unit; an inferred one is marked.
     pub(super) fn theirs_text(&self) -> String {
         let mark = if self.theirs.inferred { " (inferred)" } else { "" };
         format!("{}{}{mark}", self.theirs.text(), self.unit)
@@ -138,7 +138,7 @@ impl Finding {
     }
 }
 
-/// What a round really measured: `3 rounds of 10,000 messages`.
+/// Returns the amount that was really measured: `3 rounds of 10,000 messages`.
 pub(super) fn measured(step: &Step, record: &Record) -> String {
     let rounds = match record.rounds.len() {
         1 => "1 round".to_owned(),
@@ -206,33 +206,30 @@ mod tests {
     }
 
     #[test]
-    fn a_conclusion_belongs_to_the_verdict() {
+    fn a_sentence_belongs_to_the_verdict() {
         let agrees = judged(Some(&record(&[(13.0, 10.0), (12.0, 10.0), (14.0, 10.0)])));
-        assert_eq!((agrees.word(), agrees.conclusion.as_str()), ("agrees", "As fast: 1.30."));
+        assert_eq!((agrees.word(), agrees.sentence.as_str()), ("agrees", "As fast: 1.30."));
         assert_eq!(
             (agrees.theirs_text(), agrees.here_text()),
             ("1.11 to 1.50×".into(), "1.30 (1.20–1.40)×".into())
         );
         let above = judged(Some(&record(&[(20.0, 10.0), (21.0, 10.0), (22.0, 10.0)])));
-        assert_eq!(
-            (above.word(), above.conclusion.as_str()),
-            ("differs", "Faster: 2.10 beside 1.11 to 1.50.")
-        );
+        assert_eq!((above.word(), above.sentence.as_str()), ("differs", "Faster: 2.10 beside 1.11 to 1.50."));
         let below = judged(Some(&record(&[(5.0, 10.0); 3])));
-        assert_eq!((below.word(), below.conclusion.as_str()), ("differs", "Slower."));
+        assert_eq!((below.word(), below.sentence.as_str()), ("differs", "Slower."));
     }
 
     #[test]
     fn what_cannot_be_told_names_its_reason() {
-        assert_eq!(judged(None).conclusion, "Open: not measured.");
+        assert_eq!(judged(None).sentence, "Open: not measured.");
         let one = judged(Some(&record(&[(13.0, 10.0)])));
-        assert_eq!(one.conclusion, "Open: one round: at least 3 are needed.");
+        assert_eq!(one.sentence, "Open: one round: at least 3 are needed.");
         let mut short = record(&[(13.0, 10.0); 3]);
         short.rounds[1].runs[0].output.push_str("too short to trust\n");
-        assert_eq!(judged(Some(&short)).conclusion, "Open: too short to trust.");
+        assert_eq!(judged(Some(&short)).sentence, "Open: too short to trust.");
         short.rounds.clear();
         short.failed = Some("no disk".into());
-        assert_eq!(judged(Some(&short)).conclusion, "Open: not measured: no disk.");
+        assert_eq!(judged(Some(&short)).sentence, "Open: not measured: no disk.");
     }
 
     #[test]

@@ -202,7 +202,7 @@ fn ordered(kept: &[Kept]) -> Vec<&Finding> {
 
 fn markdown(kept: &[Kept]) -> String {
     let mut out = format!("# The 2002–2005 papers' experiments again\n\n{}\n", count(kept));
-    out.push_str("\n| text | what | theirs | here | verdict | conclusion |\n|---|---|---|---|---|---|\n");
+    out.push_str("\n| text | what | theirs | here | verdict | conclusions |\n|---|---|---|---|---|---|\n");
     let plain = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_some()) {
         // Writing to a string cannot fail.
@@ -214,7 +214,7 @@ fn markdown(kept: &[Kept]) -> String {
             finding.theirs_text(),
             finding.here_text(),
             finding.word(),
-            plain(&finding.conclusion)
+            plain(&finding.sentence)
         );
     }
     out.push_str("\nFigures of other machines, which nothing is concluded from:\n\n");

@@ -75,7 +75,7 @@ fn head(kept: &[Kept]) -> String {
 /// A row for each finding, open questions first: what a slide needs.
 fn conclusions(kept: &[Kept]) -> String {
     let mut out = "<h2>Conclusions</h2>\n<table class=\"cards\">\n\
-                   <thead><tr><th>text<th>finding<th>theirs<th>here<th>verdict<th>conclusion</tr></thead>\n<tbody>\n"
+                   <thead><tr><th>text<th>finding<th>theirs<th>here<th>verdict<th>conclusions</tr></thead>\n<tbody>\n"
         .to_owned();
     for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_some()) {
         let _ = writeln!(
@@ -89,7 +89,7 @@ fn conclusions(kept: &[Kept]) -> String {
             escape(&finding.theirs_text()),
             escape(&finding.here_text()),
             finding.word(),
-            escape(&finding.conclusion)
+            escape(&finding.sentence)
         );
     }
     out + "</tbody></table>\n<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
@@ -183,8 +183,8 @@ fn question(kept: &Kept) -> String {
             "<dt>here<dd><span class=\"figure\">{}</span>{method}",
             escape(&finding.here_text())
         );
-        if !finding.conclusion.is_empty() {
-            let _ = writeln!(out, "<dt>conclusion<dd>{}", escape(&finding.conclusion));
+        if !finding.sentence.is_empty() {
+            let _ = writeln!(out, "<dt>conclusions<dd>{}", escape(&finding.sentence));
         }
         out.push_str("</dl>\n");
     }

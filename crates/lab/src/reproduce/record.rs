@@ -161,7 +161,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// What others do, in a moment in which nothing of ours runs.
+/// Looks at the use that others make of the machine, in a moment in which nothing of ours runs.
 fn look(disk: &Path) -> Round {
     // What the last round left is not to be written while this one is measured.
     let _ = fs::File::open(disk).and_then(|place| Ok(rustix::fs::syncfs(&place)?));

@@ -41,7 +41,7 @@ pub(super) struct Step {
     pub(super) amount: Option<Series>,
     #[serde(default)]
     pub(super) unit: String,
-    /// What the machine must have.
+    /// Requirements to the machine.
     #[serde(default)]
     needs: Vec<Need>,
     pub(super) series: BTreeMap<String, Series>,
@@ -55,10 +55,10 @@ pub(super) struct Step {
 pub(super) struct Claim {
     /// The figure that is compared.
     pub(super) what: String,
-    /// What the text found, in a sentence.
+    /// The result of the text, in a sentence.
     #[serde(default)]
     pub(super) finding: String,
-    /// Its figures, as an expression over the tables.
+    /// The figures of the text, as an expression over the tables.
     theirs: String,
     /// The prediction, as an expression over the series.
     expect: String,
@@ -68,7 +68,7 @@ pub(super) struct Claim {
     /// Remarks of a tool that are what the text found, and no reason for doubt.
     #[serde(default)]
     pub(super) allows: Vec<String>,
-    /// The conclusion, by the verdict. A cause is named only here, where the figure has its sign.
+    /// The sentence that follows, by the verdict. A cause is named only here, where the figure has its sign.
     #[serde(default)]
     pub(super) agrees: String,
     #[serde(default)]
@@ -293,8 +293,8 @@ mod tests {
                 // A range of one machine could not hold an interval.
                 assert!(condition != Condition::InSeeds || low < high, "{name}");
                 let reachable = [(window.low, &claim.below), (window.high, &claim.above)];
-                for (edge, conclusion) in reachable {
-                    assert_eq!(edge.is_finite() && edge > 0.0, !conclusion.is_empty(), "{name}: {window:?}");
+                for (edge, sentence) in reachable {
+                    assert_eq!(edge.is_finite() && edge > 0.0, !sentence.is_empty(), "{name}: {window:?}");
                 }
                 assert!(!claim.agrees.is_empty() && !claim.finding.is_empty(), "{name}");
             }

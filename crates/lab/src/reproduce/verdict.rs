@@ -3,7 +3,7 @@
 use super::seeds::Figures;
 use crate::stat::interval::{Interval, Method};
 
-/// What is measured, and what the finding predicts of it.
+/// A measured expression, and what the finding predicts of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Prediction {
     pub(super) factor: f64,
