@@ -7,7 +7,7 @@ use super::{
     step::{Claim, Step},
     verdict::{Prediction, Verdict, Window},
 };
-use crate::stat::{interval::Interval, spread::shown};
+use crate::stat::interval::{Interval, Method};
 
 /// See the module's text.
 #[derive(Debug, Clone)]
@@ -28,6 +28,9 @@ pub(super) struct Finding {
     pub(super) sentence: String,
 }
 
+/// The reason where a step has not been tried.
+const NOT_MEASURED: &str = "not measured";
+
 /// Compares a step's record with all findings of the step.
 pub(super) fn findings(step: &Step, record: Option<&Record>, seeds: &Seeds) -> Result<Vec<Finding>, String> {
     step.claim.iter().map(|claim| finding(step, claim, record, seeds)).collect()
@@ -40,7 +43,7 @@ fn finding(step: &Step, claim: &Claim, record: Option<&Record>, seeds: &Seeds) -
     let judged = prediction.condition.map(|condition| {
         let window = condition.window(&theirs);
         let verdict = match record {
-            None => Verdict::CannotTell("not measured".into()),
+            None => Verdict::CannotTell(NOT_MEASURED.into()),
             Some(Record { failed: Some(why), rounds, .. }) if rounds.is_empty() => {
                 Verdict::CannotTell(format!("not measured: {why}"))
             }
@@ -119,7 +122,16 @@ impl Finding {
 
     /// Ours with its interval.
     pub(super) fn here_text(&self) -> String {
-        self.here.map_or_else(|| "-".to_owned(), |interval| format!("{}{}", interval.text(), self.unit))
+        let Some(here) = self.here else { return "-".to_owned() };
+        let median = format!("{}{}", shown(here.median), self.unit);
+        match here.method {
+            Method::Single => median,
+            _ => format!("{median} ({}–{})", shown(here.low), shown(here.high)),
+        }
+    }
+
+    pub(super) fn is_measured(&self) -> bool {
+        !matches!(&self.judged, Some((_, Verdict::CannotTell(why))) if why == NOT_MEASURED)
     }
 
     pub(super) fn word(&self) -> &'static str {
@@ -158,6 +170,18 @@ pub(super) fn measured(step: &Step, record: &Record) -> String {
         })
     });
     rounds + &amount.unwrap_or_default()
+}
+
+/// Three digits, and two of what is below a tenth.
+pub(super) fn shown(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 0.1 => {
+            let decimals = (1.0 - size.log10().floor()).min(9.0) as usize;
+            format!("{value:.decimals$}")
+        }
+        _ => crate::stat::spread::shown(value),
+    }
 }
 
 /// `10,000`
@@ -211,7 +235,7 @@ mod tests {
         assert_eq!((agrees.word(), agrees.sentence.as_str()), ("agrees", "As fast: 1.30."));
         assert_eq!(
             (agrees.theirs_text(), agrees.here_text()),
-            ("1.11 to 1.50×".into(), "1.30 (1.20–1.40)×".into())
+            ("1.11 to 1.50×".into(), "1.30× (1.20–1.40)".into())
         );
         let above = judged(Some(&record(&[(20.0, 10.0), (21.0, 10.0), (22.0, 10.0)])));
         assert_eq!((above.word(), above.sentence.as_str()), ("differs", "Faster: 2.10 beside 1.11 to 1.50."));
@@ -236,5 +260,6 @@ mod tests {
     fn the_count_is_that_of_what_was_measured() {
         assert_eq!(measured(&step(), &record(&[(13.0, 10.0); 3])), "3 rounds of 5,000 trips");
         assert_eq!(thousands(1_234_567.0), "1,234,567");
+        assert_eq!([0.0, 0.01465, 0.36, 49.42].map(shown), ["0", "0.015", "0.36", "49.4"]);
     }
 }

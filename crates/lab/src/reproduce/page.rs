@@ -77,7 +77,8 @@ fn conclusions(kept: &[Kept]) -> String {
     let mut out = "<h2>Conclusions</h2>\n<table class=\"cards\">\n\
                    <thead><tr><th>text<th>finding<th>theirs<th>here<th>verdict<th>conclusions</tr></thead>\n<tbody>\n"
         .to_owned();
-    for finding in ordered(kept).into_iter().filter(|finding| finding.judged.is_some()) {
+    let shown = |finding: &&Finding| finding.judged.is_some() && finding.is_measured();
+    for finding in ordered(kept).into_iter().filter(shown) {
         let _ = writeln!(
             out,
             "<tr class=\"{}\"><td>{:?}<td><a href=\"#{}\">{}</a><td class=\"figure\" data-head=\"theirs\">{}<td class=\"figure\" data-head=\"here\">{}\
@@ -92,7 +93,13 @@ fn conclusions(kept: &[Kept]) -> String {
             escape(&finding.sentence)
         );
     }
-    out + "</tbody></table>\n<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
+    out.push_str("</tbody></table>\n");
+    let missing: Vec<&str> =
+        ordered(kept).into_iter().filter(|finding| !finding.is_measured()).map(|f| f.what.as_str()).collect();
+    if !missing.is_empty() {
+        let _ = writeln!(out, "<p class=\"note\">Not measured: {}.</p>", escape(&missing.join("; ")));
+    }
+    out + "<p class=\"note\">Theirs: from the smallest to the largest machine of the text. Here: median of the rounds and its interval.</p>\n"
 }
 
 fn class(finding: &Finding) -> &'static str {

@@ -237,8 +237,7 @@ impl Figures {
     /// `9.00 to 103`; the number of machines and readings stands with it elsewhere.
     pub(super) fn text(&self) -> String {
         let (low, high) = self.range();
-        let shown = crate::stat::spread::shown;
-        let (low, high) = (shown(low), shown(high));
+        let (low, high) = (super::finding::shown(low), super::finding::shown(high));
         if low == high { low } else { format!("{low} to {high}") }
     }
 
@@ -249,7 +248,7 @@ impl Figures {
             return String::new();
         };
         let one = |(name, value): &(String, f64)| {
-            let value = crate::stat::spread::shown(*value);
+            let value = super::finding::shown(*value);
             if name.is_empty() { value } else { format!("{value} ({name})") }
         };
         if low.1 == high.1 { one(low) } else { format!("{} to {}", one(low), one(high)) }

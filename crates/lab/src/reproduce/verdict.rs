@@ -18,6 +18,8 @@ pub(super) struct Prediction {
 pub(super) enum Condition {
     /// Within the range of the machines of the text.
     InSeeds,
+    /// From half to twice the effect of the text on a logarithmic scale: from the square root of its ratio to the square.
+    NearSeeds,
     Above(f64),
     Below(f64),
     Within(f64, f64),
@@ -46,7 +48,8 @@ pub(super) enum Verdict {
 const FEWEST: usize = 3;
 
 impl Prediction {
-    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`; the condition is `in seeds`, `in 0.9..1.1`, `> 1` or `< 1`.
+    /// Reads `[NUMBER *] ratio(a, b) CONDITION` or `value(a)`; the condition is `in seeds`, `near seeds`, `in 0.9..1.1`,
+    /// `> 1` or `< 1`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("`{text}`: {why}");
         let (factor, rest) = match text.split_once(" * ") {
@@ -88,6 +91,7 @@ impl Condition {
         Ok(Some(match text.split_once(' ') {
             None if text.is_empty() => return Ok(None),
             Some(("in", "seeds")) => Self::InSeeds,
+            Some(("near", "seeds")) => Self::NearSeeds,
             Some((">", limit)) => Self::Above(number(limit)?),
             Some(("<", limit)) => Self::Below(number(limit)?),
             Some(("in", range)) => {
@@ -101,6 +105,12 @@ impl Condition {
     pub(super) fn window(self, seeds: &Figures) -> Window {
         let (low, high) = match self {
             Self::InSeeds => seeds.range(),
+            Self::NearSeeds => {
+                let (low, high) = seeds.range();
+                let least = |x: f64| if x < 1.0 { x.powi(2) } else { x.sqrt() };
+                let most = |x: f64| if x < 1.0 { x.sqrt() } else { x.powi(2) };
+                (least(low), most(high))
+            }
             Self::Above(limit) => (limit, f64::INFINITY),
             Self::Below(limit) => (f64::NEG_INFINITY, limit),
             Self::Within(low, high) => (low, high),
@@ -169,6 +179,15 @@ mod tests {
         for wrong in ["ratio(a) > 1", "value(a", "ratio(a, b) > x", "ratio(a, b) near 1", "x * value(a)"] {
             assert!(Prediction::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn near_is_half_to_twice_the_effect() {
+        let seeds =
+            |value| Figures { values: vec![(String::new(), value)], place: String::new(), inferred: false };
+        let window = |value| Condition::NearSeeds.window(&seeds(value));
+        assert_eq!(window(4.0), Window { low: 2.0, high: 16.0 });
+        assert_eq!(window(0.25), Window { low: 0.0625, high: 0.5 });
     }
 
     #[test]
