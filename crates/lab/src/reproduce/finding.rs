@@ -93,8 +93,8 @@ fn remarks(step: &Step, claim: &Claim, prediction: &Prediction, record: &Record)
         let is_allowed = |remark: &String| claim.allows.iter().any(|allowed| remark.contains(allowed));
         for remark in told.into_iter().filter(|remark| !is_allowed(remark)) {
             // The same artefact in three rounds is one reason.
-            let kind = |text: &str| text.split([':', ',']).map(str::to_owned).next_back().unwrap_or_default();
-            if !remarks.iter().any(|known| *known == remark || kind(known) == kind(&remark)) {
+            let kind = |text: &str| text.replace(|c: char| c.is_ascii_digit() || c == '.', "");
+            if !remarks.iter().any(|known| kind(known) == kind(&remark)) {
                 remarks.push(remark);
             }
         }

@@ -236,10 +236,11 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Scenarios, their scripts and the peers' scripts, which the commands find beside the results.
-const UNPACKED: [(&str, &str); 17] = [
+const UNPACKED: [(&str, &str); 18] = [
     ("scenarios/ceiling.toml", include_str!("../../scenarios/ceiling.toml")),
     ("scenarios/models.toml", include_str!("../../scenarios/models.toml")),
     ("scenarios/filesystems.toml", include_str!("../../scenarios/filesystems.toml")),
+    ("scenarios/logged.toml", include_str!("../../scenarios/logged.toml")),
     ("scenarios/logging.toml", include_str!("../../scenarios/logging.toml")),
     ("scenarios/sizes.toml", include_str!("../../scenarios/sizes.toml")),
     ("scenarios/defer.toml", include_str!("../../scenarios/defer.toml")),
