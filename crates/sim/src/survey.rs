@@ -166,13 +166,38 @@ pub fn numbers_hit(content: &[u8], lost: &Range<usize>) -> Vec<u64> {
     batches(content).iter().filter(|batch| is_hit(&batch.bytes, lost)).map(|batch| batch.sequence).collect()
 }
 
+/// The seed in the first sound header of a segment, or in its copy.
+fn seed(bytes: &[u8]) -> Option<u64> {
+    let copy = bytes.len() / PAGE * PAGE;
+    let headers = [Some(0), copy.checked_sub(PAGE)].into_iter().flatten();
+    let is_sound = |at: usize| {
+        let sum = bytes.get(at..at + SEGMENT_HEADER - 4).map(crc32c::crc32c);
+        sum.is_some_and(|sum| number::<4>(bytes, at + SEGMENT_HEADER - 4) == Some(sum.into()))
+    };
+    headers.into_iter().find(|at| is_sound(*at)).and_then(|at| number::<8>(bytes, at + 24))
+}
+
+/// Is the head of a batch one of the generation with this seed?
+fn is_of_generation(bytes: &[u8], batch: &Batch, seed: u64) -> bool {
+    let at = batch.bytes.start;
+    let salt = [seed.to_le_bytes(), (at as u64).to_le_bytes()].concat();
+    let sum = bytes.get(at..at + 20).map(|head| crc32c::crc32c_append(crc32c::crc32c(&salt), head));
+    sum.is_some_and(|sum| number::<4>(bytes, at + 20) == Some(sum.into()))
+}
+
+/// The batches that a reader finds in a segment: the headers tell which are of its generation.
+fn found_batches(bytes: &[u8]) -> Vec<Batch> {
+    let Some(seed) = seed(bytes) else { return batches(bytes) };
+    all_batches(bytes).filter(|batch| is_of_generation(bytes, batch, seed)).collect()
+}
+
 /// The lowest and the highest number of all batches of the log; `None` when there is no batch.
 pub fn number_range(disk: &SimDisk) -> Option<(u64, u64)> {
     let segments = disk.file_names().into_iter().filter(|name| name.ends_with(".seg"));
     let numbers: Vec<u64> = segments
         .map(|name| disk.synced(&name))
         .filter(|bytes| bytes.starts_with(b"PRSPOOL\0"))
-        .map(|bytes| batches(&bytes))
+        .map(|bytes| found_batches(&bytes))
         // Where no first batch is, the others are of an earlier generation.
         .filter(|batches| batches.first().is_some_and(|first| first.bytes.start == PAGE))
         .flat_map(|batches| batches.into_iter().map(|batch| batch.sequence))

@@ -303,3 +303,10 @@ fn an_intent_that_can_be_read_again_overwrites_no_later_outcomes() {
 fn a_segment_whose_headers_cannot_be_read_for_a_while_is_not_damaged() {
     sim::run::heal(1_700_040_252, sim::backend::Backend::Log, Mutant::None).unwrap();
 }
+
+/// The last two batches were lost without a trace, and the segment was used again: a batch of the earlier generation behind
+/// the new one is not a part of the log.
+#[test]
+fn a_batch_of_an_earlier_generation_says_nothing_of_the_end_of_the_log() {
+    sim::run::decay(2_234_000_568, sim::backend::Backend::Log, Mutant::None).unwrap();
+}
